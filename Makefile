@@ -1,0 +1,43 @@
+# Everything lives in .venv; the stamp makes the second call quick.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: help demo test fast lint types bench clean
+.DEFAULT_GOAL := help
+
+help:
+	@echo "make demo   train on scikit-learn's digits with 40 % wrong labels: SGD, SAM, NCSAM"
+	@echo "make test   lint, types and all tests"
+	@echo "make fast   the quick tests alone"
+	@echo "make bench  the benchmarks, quickly; each prints ratios measured in one run"
+
+$(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[dev]"
+	@touch $@
+
+demo: $(STAMP)
+	$(BIN)/python examples/digits.py
+
+test: lint types
+	$(BIN)/python -m pytest -n 2
+
+fast: $(STAMP)
+	$(BIN)/python -m pytest -n 2 -m "not slow"
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(STAMP)
+	$(BIN)/mypy
+
+bench: $(STAMP)
+	@for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script --quick || exit 1; done
+
+clean:
+	rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache

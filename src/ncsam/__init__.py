@@ -1,0 +1,9 @@
+"""ncsam: training networks when the labels are wrong.
+
+`SAM`, `NCSAM` and `BSAM` wrap any `torch.optim.Optimizer`; importing this package needs torch and numpy alone.
+The rooms that need more (`ncsam.noise`, `ncsam.data`, `ncsam.models`) are imported by their own names.
+"""
+
+from ncsam._version import __version__
+
+__all__ = ["__version__"]

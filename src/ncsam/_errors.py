@@ -1,0 +1,33 @@
+"""One way to say that an argument is wrong: its name, the value it had, and what is allowed."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from types import ModuleType
+
+
+def bad_value(name: str, value: object, allowed: str) -> ValueError:
+    """A `ValueError` that names the argument, shows its value and states what is allowed."""
+    return ValueError(f"{name}={value!r} is not allowed: {allowed}")
+
+
+def unknown_name(kind: str, name: object, known: Iterable[str]) -> ValueError:
+    """A `ValueError` for a mistyped name, with the nearest known ones suggested."""
+    names = sorted(known)
+    close = difflib.get_close_matches(str(name), names, n=3)
+    hint = f" Did you mean {' or '.join(map(repr, close))}?" if close else ""
+    return ValueError(f"unknown {kind} {name!r}.{hint} Known: {', '.join(names)}")
+
+
+def need(module: str, extra: str, purpose: str) -> ModuleType:
+    """Import an optional dependency, or say in one sentence what to install for `purpose`."""
+    import importlib
+
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise ImportError(
+            f"{purpose} needs {module.split('.')[0]!r}, which could not be imported ({error}). "
+            f'Install it with: pip install "ncsam[{extra}]"'
+        ) from error
