@@ -58,9 +58,7 @@ _ARRAY_PARTS = {
 class _ArraysOnly(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in _ARRAY_PARTS:
-            raise pickle.UnpicklingError(
-                f"it asks for {module}.{name}; only arrays, numbers and text are read"
-            )
+            raise pickle.UnpicklingError(f"it asks for {module}.{name}; only arrays, numbers and text are read")
         return super().find_class(module, name)
 
 

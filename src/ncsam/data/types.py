@@ -40,9 +40,7 @@ class Split:
 
     def take(self, index: npt.NDArray[np.int64]) -> Split:
         """The samples at `index`, in that order."""
-        images = (
-            self.images[index] if isinstance(self.images, np.ndarray) else [self.images[i] for i in index]
-        )
+        images = self.images[index] if isinstance(self.images, np.ndarray) else [self.images[i] for i in index]
         return Split(images, self.labels[index], None if self.clean is None else self.clean[index])
 
 
