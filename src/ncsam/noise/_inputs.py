@@ -1,0 +1,137 @@
+"""What every generator asks of its arguments, and where its random numbers come from."""
+
+from __future__ import annotations
+
+import math
+import numbers
+from collections.abc import Iterator
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from ncsam._errors import bad_value
+
+Labels: TypeAlias = npt.NDArray[np.int64]
+Floats: TypeAlias = npt.NDArray[np.float64]
+Mask: TypeAlias = npt.NDArray[np.bool_]
+
+
+def as_array(values: npt.ArrayLike) -> npt.NDArray[Any]:
+    """A numpy view of a list, an array or a tensor on any device."""
+    detach = getattr(values, "detach", None)
+    return np.asarray(values if detach is None else detach().cpu())
+
+
+def as_labels(labels: npt.ArrayLike, name: str = "labels") -> Labels:
+    """A read-only int64 copy of one-dimensional whole-number labels; the caller's own are never touched."""
+    array = as_array(labels)
+    if array.ndim != 1 or array.size == 0:
+        raise bad_value(f"{name}.shape", array.shape, "labels are one class number per sample, at least one sample")
+    if array.dtype.kind not in "iu":
+        raise bad_value(f"{name}.dtype", str(array.dtype), "labels are whole numbers")
+    if array.dtype == np.int64 and array.base is None and not array.flags.writeable:
+        return array  # already a frozen copy of ours
+    frozen = np.array(array, dtype=np.int64, order="C")
+    frozen.setflags(write=False)
+    return frozen
+
+
+def resolve_num_classes(labels: Labels, num_classes: int | None, name: str = "labels") -> int:
+    """The number of classes, after checking that every label fits.
+
+    Without `num_classes`, the labels must use every class from 0 to their largest; a gap is an error, because it more
+    likely means a subset with classes missing than a class that does not exist.
+    """
+    low, high = int(labels.min()), int(labels.max())
+    if num_classes is None:
+        if low < 0:
+            raise bad_value(f"{name}[{int(labels.argmin())}]", low, "labels start at 0")
+        if high >= len(labels) or not np.bincount(labels, minlength=high + 1).all():
+            raise bad_value("num_classes", None, f"{name} do not use every class from 0 to {high}; state num_classes")
+        num_classes = high + 1
+    elif not isinstance(num_classes, numbers.Integral) or num_classes < 2:
+        raise bad_value("num_classes", num_classes, "a whole number, at least 2")
+    if low < 0 or high >= num_classes:
+        where = int(labels.argmin() if low < 0 else labels.argmax())
+        raise bad_value(f"{name}[{where}]", int(labels[where]), f"labels lie in 0..{num_classes - 1}")
+    if num_classes < 2:
+        raise bad_value("num_classes", num_classes, "noise needs at least two classes; state num_classes")
+    return int(num_classes)
+
+
+def check_labels(labels: npt.ArrayLike, num_classes: int | None) -> tuple[Labels, int]:
+    """A frozen copy of the labels and the number of classes."""
+    frozen = as_labels(labels)
+    return frozen, resolve_num_classes(frozen, num_classes)
+
+
+def check_rate(rate: float, name: str = "rate") -> float:
+    if isinstance(rate, bool) or not isinstance(rate, numbers.Real) or not 0.0 <= rate <= 1.0:
+        raise bad_value(name, rate, "a number from 0 to 1 (40 % is 0.4)")
+    return float(rate)
+
+
+def check_positive(name: str, value: float) -> float:
+    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not 0.0 < value < math.inf:
+        raise bad_value(name, value, "a number above 0")
+    return float(value)
+
+
+def check_seed(seed: int) -> int:
+    if isinstance(seed, bool) or not isinstance(seed, numbers.Integral) or seed < 0:
+        raise bad_value("seed", seed, "a whole number, 0 or more, so that the same labels can be made again")
+    return int(seed)
+
+
+def check_matrix(matrix: npt.ArrayLike, name: str, shape: tuple[int, int]) -> Floats:
+    """A float64 copy of a matrix of that shape whose rows are probabilities."""
+    array: Floats = np.array(as_array(matrix), dtype=np.float64)
+    if array.shape != shape:
+        raise bad_value(f"{name}.shape", array.shape, f"here it is {shape}")
+    if not np.isfinite(array).all() or array.min() < 0:
+        raise bad_value(name, "negative or not finite somewhere", "probabilities are finite, 0 or more")
+    sums = array.sum(axis=1)
+    row = int(np.abs(sums - 1).argmax())
+    if abs(sums[row] - 1) > 1e-3:
+        raise bad_value(f"{name}[{row}].sum()", float(sums[row]), "each row sums to 1")
+    array /= sums[:, None]
+    return array
+
+
+def stream(seed: int, purpose: str) -> np.random.Generator:
+    """Random numbers for one purpose.
+
+    Keyed by seed and purpose, so that a program that uses the same seed to draw its data, or another generator here,
+    does not by accident draw the same numbers.
+    """
+    return np.random.default_rng([check_seed(seed), *purpose.encode()])
+
+
+def by_class(labels: Labels, rows: npt.NDArray[np.intp] | None = None) -> Iterator[tuple[int, npt.NDArray[np.intp]]]:
+    """Each class that occurs, with the positions that carry it (among `rows`, if given), in rising order."""
+    chosen = labels if rows is None else labels[rows]
+    small = chosen.astype(np.min_scalar_type(int(labels.max())))  # 8 and 16 bit sort by radix, far quicker
+    order = np.argsort(small, kind="stable")
+    edges = np.flatnonzero(np.diff(chosen[order])) + 1
+    for part in np.split(order, edges):
+        if len(part):
+            yield int(chosen[part[0]]), part if rows is None else rows[part]
+
+
+def draw_rows(probabilities: Floats, uniforms: Floats) -> Labels:
+    """One class per row of probabilities, by inversion: the first class whose cumulated share exceeds the uniform."""
+    cumulated = probabilities.cumsum(axis=1)
+    cumulated /= cumulated[:, -1:]
+    drawn: Labels = (cumulated <= uniforms[:, None]).sum(axis=1, dtype=np.int64)
+    return drawn
+
+
+def draw_by_class(matrix: Floats, labels: Labels, rows: npt.NDArray[np.intp] | None, uniforms: Floats) -> Labels:
+    """For each chosen sample one class from its label's row of `matrix`; the other samples keep their label."""
+    drawn: Labels = labels.copy()
+    for label, part in by_class(labels, rows):
+        cumulated = matrix[label].cumsum()
+        cumulated /= cumulated[-1]
+        drawn[part] = np.searchsorted(cumulated, uniforms[part], side="right")
+    return drawn

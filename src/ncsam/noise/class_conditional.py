@@ -1,0 +1,183 @@
+"""Noise that depends on the class alone: symmetric, uniform, pair flip, asymmetric, any transition matrix."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Literal, TypeAlias, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from ncsam._errors import bad_value, unknown_name
+from ncsam.noise._inputs import (
+    Floats,
+    Labels,
+    as_labels,
+    by_class,
+    check_labels,
+    check_matrix,
+    check_rate,
+    draw_by_class,
+    resolve_num_classes,
+    stream,
+)
+from ncsam.noise.class_maps import ClassMap, map_size, resolve_map
+from ncsam.noise.record import NoisyLabels
+
+#: How many samples are touched: each by its own coin, exactly floor(rate N), or exactly floor(rate N_c) of each class.
+Count: TypeAlias = Literal["bernoulli", "exact", "exact_per_class"]
+
+
+def symmetric(
+    labels: npt.ArrayLike,
+    rate: float,
+    *,
+    num_classes: int | None = None,
+    seed: int = 0,
+    count: Count = "bernoulli",
+) -> NoisyLabels:
+    """Symmetric noise, the true class excluded: a touched label becomes one of the other C - 1, all alike.
+
+    T = (1 - rate) I + rate / (C - 1) (1 - I), so the realised rate is `rate`. Patrini et al. 2017, Co-teaching,
+    JoCoR, CORES and CIFAR-N's utilities (`count="bernoulli"`); APL and GJS (`count="exact_per_class"`).
+    """
+    clean, size = check_labels(labels, num_classes)
+    rate, rng = check_rate(rate), stream(seed, "symmetric")
+    touched = choose(clean, rate, count, rng)
+    noisy = clean.copy()
+    noisy[touched] = other_class(clean[touched], size, rng)
+    return NoisyLabels(clean, noisy, size, {"name": "symmetric", "rate": rate, "count": count}, seed)
+
+
+def uniform(
+    labels: npt.ArrayLike,
+    rate: float,
+    *,
+    num_classes: int | None = None,
+    seed: int = 0,
+    count: Count = "exact",
+) -> NoisyLabels:
+    """Symmetric noise, the true class included: a touched label becomes any of the C, so 1 in C stays right.
+
+    The realised rate is rate (1 - 1/C): "20 %" of CIFAR-10 is 18 %. DivideMix, ELR, UNICON, CTRR, Co-learning, DISC.
+    """
+    clean, size = check_labels(labels, num_classes)
+    rate, rng = check_rate(rate), stream(seed, "uniform")
+    touched = choose(clean, rate, count, rng)
+    noisy = clean.copy()
+    noisy[touched] = rng.integers(size, size=len(touched))
+    recipe = {"name": "uniform", "rate": rate, "count": count, "touched": len(touched)}
+    return NoisyLabels(clean, noisy, size, recipe, seed)
+
+
+def asymmetric(
+    labels: npt.ArrayLike,
+    rate: float,
+    *,
+    class_map: ClassMap,
+    num_classes: int | None = None,
+    seed: int = 0,
+    count: Count = "bernoulli",
+) -> NoisyLabels:
+    """Asymmetric noise: a touched label c becomes `class_map[c]`.
+
+    `class_map` is a name of `noise.MAPS` ("cifar10", "cifar100_blocks", "cifar100_superclass",
+    "cifar100_block_pairs", "next_class"), the targets of all classes in order, or a dict of those that change. The
+    rate is that of the classes that change: on CIFAR-10 five of ten do, so "40 %" realises 20 %.
+
+    Labels are mapped from a frozen copy, so a cat turned dog is never turned back. Code that maps in place (APL, ELR)
+    realises 18.4 % where it says 40 %.
+    """
+    clean = as_labels(labels)
+    size = resolve_num_classes(clean, map_size(class_map) if num_classes is None else num_classes)
+    targets = resolve_map(class_map, size, seed)
+    name = class_map if isinstance(class_map, str) else list(targets)
+    return _mapped("asymmetric", clean, rate, targets, seed, count, class_map=name)
+
+
+def pairflip(
+    labels: npt.ArrayLike,
+    rate: float,
+    *,
+    num_classes: int | None = None,
+    seed: int = 0,
+    count: Count = "bernoulli",
+) -> NoisyLabels:
+    """Pair flip: a touched label c becomes (c + 1) mod C. Co-teaching, Co-teaching+, UNICON, DISC.
+
+    From 50 % on, the wrong class is the more frequent one and the truth cannot be told; 45 % is the usual extreme.
+    """
+    clean, size = check_labels(labels, num_classes)
+    return _mapped("pairflip", clean, rate, resolve_map("next_class", size, seed), seed, count)
+
+
+def from_transition(
+    labels: npt.ArrayLike,
+    rate: float | None = None,
+    *,
+    transition: npt.ArrayLike,
+    num_classes: int | None = None,
+    seed: int = 0,
+) -> NoisyLabels:
+    """Noise of any transition matrix: label i becomes j with probability `transition[i, j]`.
+
+    With a `rate`, the off-diagonal entries are first multiplied by one factor, such that the expected rate on these
+    labels is `rate`: the confusions of a matrix at another strength.
+    """
+    clean = as_labels(labels)
+    rows = np.shape(transition)[0] if np.ndim(transition) else 0
+    size = resolve_num_classes(clean, rows if num_classes is None else num_classes)
+    matrix = check_matrix(transition, "transition", (size, size))
+    recipe = {"name": "from_transition", "rate": rate, "transition": matrix.tolist()}
+    if rate is not None:
+        matrix = _at_rate(matrix, np.bincount(clean, minlength=size) / len(clean), check_rate(rate))
+    noisy = draw_by_class(matrix, clean, None, stream(seed, "from_transition").random(len(clean)))
+    return NoisyLabels(clean, noisy, size, recipe, seed)
+
+
+def choose(labels: Labels, rate: float, count: Count, rng: np.random.Generator) -> npt.NDArray[np.intp]:
+    """The positions to touch."""
+    if count == "bernoulli":
+        return np.flatnonzero(rng.random(len(labels)) < rate)
+    if count == "exact":
+        return rng.choice(len(labels), size=share(rate, len(labels)), replace=False, shuffle=False)
+    if count == "exact_per_class":
+        parts = [rng.choice(rows, size=share(rate, len(rows)), replace=False) for _, rows in by_class(labels)]
+        return np.concatenate(parts)
+    raise unknown_name("count", count, get_args(Count))
+
+
+def share(rate: float, total: int) -> int:
+    """floor(rate total) of the decimal number meant: 0.29 of 100 is 29, though 0.29 * 100 is 28.999999999999996."""
+    return min(total, math.floor(rate * total * (1 + 1e-12)))
+
+
+def other_class(labels: Labels, num_classes: int, rng: np.random.Generator) -> Labels:
+    """For each label one of the other classes, all alike."""
+    moved = labels + rng.integers(1, num_classes, size=len(labels))
+    moved[moved >= num_classes] -= num_classes
+    return moved
+
+
+def _mapped(
+    name: str, clean: Labels, rate: float, targets: Sequence[int], seed: int, count: Count, **more: object
+) -> NoisyLabels:
+    rate = check_rate(rate)
+    touched = choose(clean, rate, count, stream(seed, name))
+    noisy = clean.copy()
+    noisy[touched] = np.array(targets)[clean[touched]]
+    return NoisyLabels(clean, noisy, len(targets), {"name": name, "rate": rate, "count": count, **more}, seed)
+
+
+def _at_rate(matrix: Floats, balance: Floats, rate: float) -> Floats:
+    """`matrix` with its off-diagonal entries times the factor that makes balance . (1 - diagonal) equal `rate`."""
+    wrong = 1 - matrix.diagonal()
+    expected = float(balance @ wrong)
+    largest = expected / wrong.max() if wrong.max() > 0 else 0.0
+    if rate > largest * (1 + 1e-12):
+        raise bad_value("rate", rate, f"the confusions of this matrix can be scaled to {largest:.4g} at most")
+    factor = rate / expected if rate else 0.0
+    scaled = matrix * factor
+    np.fill_diagonal(scaled, np.maximum(1 - factor * wrong, 0.0))
+    return scaled

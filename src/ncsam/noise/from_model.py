@@ -1,0 +1,79 @@
+"""Noise that a trained model would make: the confusions it is itself inclined to."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from ncsam._errors import bad_value, unknown_name
+from ncsam.noise._inputs import (
+    Floats,
+    as_array,
+    as_labels,
+    check_matrix,
+    check_rate,
+    draw_rows,
+    resolve_num_classes,
+    stream,
+)
+from ncsam.noise.class_conditional import share
+from ncsam.noise.record import NoisyLabels
+
+Pick: TypeAlias = Literal["hardest", "sampled"]
+
+
+def from_model(
+    labels: npt.ArrayLike,
+    rate: float,
+    *,
+    probabilities: npt.ArrayLike,
+    num_classes: int | None = None,
+    seed: int = 0,
+    pick: Pick = "hardest",
+) -> NoisyLabels:
+    """Instance-dependent noise from a model's predicted probabilities, (N, C), for these very samples.
+
+    `pick="hardest"`: the floor(rate N) samples with the largest probability of some other class get that class;
+    nothing is random. With probabilities averaged over the epochs of a training run this is the noise of
+    Chen et al. 2021 (Beyond class-conditional assumption).
+
+    `pick="sampled"`: sample i is corrupted with probability min(1, s m_i), where m_i = 1 - p_i[y_i] is the mass that
+    the model puts outside the label and s makes the mean `rate`; the new label is drawn from that mass.
+    """
+    clean = as_labels(labels)
+    columns = as_array(probabilities).shape[-1] if np.ndim(probabilities) == 2 else 0
+    size = resolve_num_classes(clean, num_classes or columns)
+    outside = check_matrix(probabilities, "probabilities", (len(clean), size))
+    outside[np.arange(len(clean)), clean] = -1.0 if pick == "hardest" else 0.0
+    rate = check_rate(rate)
+    noisy = clean.copy()
+    chance: Floats | None = None
+    if pick == "hardest":
+        order = np.argsort(-outside.max(axis=1), kind="stable")
+        chosen = order[: share(rate, len(clean))]
+        noisy[chosen] = outside[chosen].argmax(axis=1)
+    elif pick == "sampled":
+        chance = _scaled_to_mean(outside.sum(axis=1), rate)
+        rng = stream(seed, "from_model")
+        chosen = np.flatnonzero(rng.random(len(clean)) < chance)
+        noisy[chosen] = draw_rows(outside[chosen], rng.random(len(chosen)))
+    else:
+        raise unknown_name("pick", pick, get_args(Pick))
+    return NoisyLabels(clean, noisy, size, {"name": "from_model", "rate": rate, "pick": pick}, seed, chance)
+
+
+def _scaled_to_mean(mass: Floats, rate: float) -> Floats:
+    """min(1, s mass) with the s that gives the mean `rate`."""
+    possible = float((mass > 0).mean())
+    if rate > possible:
+        raise bad_value("rate", rate, f"the model doubts only {possible:.4g} of the labels; no others can be corrupted")
+    full = np.zeros(len(mass), dtype=bool)
+    while True:
+        rest = mass[~full].sum()
+        factor = (rate * len(mass) - full.sum()) / rest if rest > 0 else 0.0
+        more = ~full & (factor * mass > 1)
+        if not more.any():
+            return np.where(full, 1.0, np.minimum(factor * mass, 1.0))
+        full |= more

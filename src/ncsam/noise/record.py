@@ -1,0 +1,205 @@
+"""`NoisyLabels`: the labels before and after, and how they came about."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import zipfile
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ncsam._errors import bad_value, need
+from ncsam._files import atomic_path
+from ncsam.noise._inputs import Floats, Labels, Mask, as_labels, resolve_num_classes
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_FORMAT = "ncsam.NoisyLabels 1"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class NoisyLabels:
+    """Clean and noisy labels of the same samples, in the same order, with the recipe that made them.
+
+    The arrays are read-only; `torch.tensor(record.noisy)` makes a tensor of them.
+
+    Attributes:
+        clean: the labels before, int64 (N,).
+        noisy: the labels after, int64 (N,).
+        num_classes: C.
+        recipe: the generator's name and its arguments, as plain JSON values; `recipe["rate"]` is the nominal rate.
+        seed: the seed of the generator; `None` for labels read from a file.
+        flip_probability: for instance-dependent noise, each sample's own probability to be wrong, float64 (N,).
+    """
+
+    clean: Labels
+    noisy: Labels
+    num_classes: int
+    recipe: dict[str, Any]
+    seed: int | None = None
+    flip_probability: Floats | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("clean", "noisy"):
+            labels = as_labels(getattr(self, name), name)
+            resolve_num_classes(labels, self.num_classes, name)
+            object.__setattr__(self, name, labels)
+        if len(self.clean) != len(self.noisy):
+            raise bad_value("len(noisy)", len(self.noisy), f"there are {len(self.clean)} clean labels")
+        if self.flip_probability is not None:
+            chance = np.array(self.flip_probability, dtype=np.float64)
+            if chance.shape != self.clean.shape:
+                raise bad_value("flip_probability.shape", chance.shape, f"here it is {self.clean.shape}")
+            chance.setflags(write=False)
+            object.__setattr__(self, "flip_probability", chance)
+
+    def __len__(self) -> int:
+        return len(self.clean)
+
+    @cached_property
+    def mask(self) -> Mask:
+        """True where the label is wrong."""
+        wrong: Mask = self.noisy != self.clean
+        wrong.setflags(write=False)
+        return wrong
+
+    @cached_property
+    def rate(self) -> float:
+        """The realised rate: the share of labels that are wrong."""
+        return float(self.mask.mean())
+
+    @cached_property
+    def transition(self) -> Floats:
+        """Empirical transition matrix: `transition[i, j]` is the share of clean class i that is labelled j.
+
+        The row of a class without samples is NaN.
+        """
+        size = self.num_classes
+        counts = np.bincount(self.clean * size + self.noisy, minlength=size * size).reshape(size, size)
+        with np.errstate(invalid="ignore"):
+            shares: Floats = counts / counts.sum(axis=1, keepdims=True)
+        shares.setflags(write=False)
+        return shares
+
+    @cached_property
+    def sha256(self) -> str:
+        """SHA-256 (hexadecimal) of the noisy labels as N little-endian 64-bit integers, in order, and nothing else."""
+        return hashlib.sha256(self.noisy.astype("<i8").data).hexdigest()
+
+    def __repr__(self) -> str:
+        return f"<NoisyLabels {self.recipe.get('name')}: {len(self):,} samples, {100 * self.rate:.2f} % wrong>"
+
+    def __str__(self) -> str:
+        """A short table for people."""
+        arguments = ", ".join(f"{k}={_short(v)}" for k, v in self.recipe.items() if k != "name")
+        lines = [
+            (
+                "recipe",
+                f"{self.recipe.get('name')}({arguments})" + ("" if self.seed is None else f", seed {self.seed}"),
+            ),
+            ("samples", f"{len(self):,} in {self.num_classes:,} classes"),
+            ("wrong", f"{int(self.mask.sum()):,} ({100 * self.rate:.2f} %)"),
+        ]
+        if self.num_classes <= 1000:
+            diagonal = self.transition.diagonal()
+            lines.append(("kept", f"{np.nanmin(diagonal):.3f} to {np.nanmax(diagonal):.3f} of a class"))
+            confusions = np.nan_to_num(self.transition - np.diag(diagonal))
+            source, target = divmod(int(confusions.argmax()), self.num_classes)
+            if confusions[source, target] > 0:
+                share = confusions[source, target]
+                lines.append(("most often", f"{source} labelled {target} ({share:.3f} of class {source})"))
+        counts = np.bincount(self.noisy, minlength=self.num_classes)
+        lines.append(("class sizes", f"{counts.min():,} to {counts.max():,} by noisy label"))
+        lines.append(("sha256", self.sha256))
+        return "\n".join(f"{name:<12}{text}" for name, text in lines)
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write `NAME.npz` (the arrays) and `NAME.json` (everything else) beside each other; the path of the `.npz`.
+
+        Both files are complete before either gets its name. The JSON carries the SHA-256 of the labels, so a pair
+        that does not belong together is noticed when it is loaded.
+        """
+        arrays, words = _pair(path)
+        small = np.min_scalar_type(self.num_classes - 1)
+        content: dict[str, Any] = {"clean": self.clean.astype(small), "noisy": self.noisy.astype(small)}
+        if self.flip_probability is not None:
+            content["flip_probability"] = self.flip_probability
+        about = {
+            "format": _FORMAT,
+            "recipe": self.recipe,
+            "seed": self.seed,
+            "num_classes": self.num_classes,
+            "samples": len(self),
+            "rate": self.rate,
+            "sha256": self.sha256,
+        }
+        with atomic_path(words) as new_words, atomic_path(arrays) as new_arrays:
+            new_words.write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
+            with new_arrays.open("wb") as file:
+                np.savez_compressed(file, **content)
+        return arrays
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> NoisyLabels:
+        """Read what `save` wrote; nothing is unpickled, and labels that were changed since are refused."""
+        arrays, words = _pair(path)
+        try:
+            about = json.loads(words.read_text(encoding="utf-8"))
+            if not isinstance(about, dict) or about.get("format") != _FORMAT:
+                raise ValueError(f"{words} does not say {_FORMAT!r}")
+            with np.load(arrays, allow_pickle=False) as content:
+                record = cls(
+                    clean=content["clean"],
+                    noisy=content["noisy"],
+                    num_classes=about["num_classes"],
+                    recipe=about["recipe"],
+                    seed=about["seed"],
+                    flip_probability=content.get("flip_probability"),
+                )
+        except (ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+            raise ValueError(f"{arrays} and {words.name} are not saved noisy labels: {error}") from error
+        if record.sha256 != about.get("sha256"):
+            raise ValueError(
+                f"{arrays} holds labels with SHA-256 {record.sha256}, but {words.name} says {about.get('sha256')}"
+            )
+        return record
+
+    def plot(self, ax: Axes | None = None, class_names: list[str] | None = None) -> Axes:
+        """Draw the empirical transition matrix, clean classes down, noisy ones across; the axes drawn on."""
+        if ax is None:
+            pyplot = need("matplotlib.pyplot", "plot", "NoisyLabels.plot")
+            ax = pyplot.subplots()[1]
+        size = self.num_classes
+        if class_names is not None and len(class_names) != size:
+            raise bad_value("len(class_names)", len(class_names), f"there are {size} classes")
+        image = ax.imshow(self.transition, vmin=0, vmax=1, cmap="Blues")
+        ax.figure.colorbar(image, ax=ax, label="share of the clean class")
+        if class_names is not None or size <= 20:
+            names = class_names or [str(label) for label in range(size)]
+            ax.set_xticks(range(size), names, rotation=90 if class_names else 0)
+            ax.set_yticks(range(size), names)
+        if size <= 12:
+            for (row, column), share in np.ndenumerate(self.transition):
+                if share >= 0.005:
+                    colour = "white" if share > 0.5 else "black"
+                    ax.text(column, row, f"{share:.2f}", ha="center", va="center", color=colour, fontsize=7)
+        ax.set(xlabel="noisy label", ylabel="clean label", title=f"{self.recipe.get('name')}: {self.rate:.1%} wrong")
+        return ax
+
+
+def _pair(path: str | os.PathLike[str]) -> tuple[Path, Path]:
+    """`NAME.npz` and `NAME.json` for a path with either suffix or with neither (`sym_0.4` has none of the two)."""
+    given = str(path)
+    stem = given[: -len(Path(given).suffix)] if given.endswith((".npz", ".json")) else given
+    return Path(stem + ".npz"), Path(stem + ".json")
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value) if isinstance(value, (list, dict)) else str(value)
+    return text if len(text) <= 40 else text[:36] + " ..."
