@@ -5,5 +5,6 @@ The rooms that need more (`ncsam.noise`, `ncsam.data`, `ncsam.models`) are impor
 """
 
 from ncsam._version import __version__
+from ncsam.optim import BSAM, NCSAM, SAM
 
-__all__ = ["__version__"]
+__all__ = ["BSAM", "NCSAM", "SAM", "__version__"]

@@ -1,0 +1,42 @@
+"""The strength of the compensation along training: s(t) = kappa * ramp(t), t in [0, 1]."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from ncsam._errors import unknown_name
+
+Ramp = Callable[[float], float]
+
+
+def smooth(t: float) -> float:
+    """min(1, r(t)), r(t) = 2 (3 - 2t) t^2 [eq:dynamic_schedule]; 1 from half of training on."""
+    return min(1.0, 2.0 * (3.0 - 2.0 * t) * t * t)
+
+
+def linear(t: float) -> float:
+    """min(1, 2t): the plain ramp that reaches 1 where `smooth` does."""
+    return min(1.0, 2.0 * t)
+
+
+def cosine(t: float) -> float:
+    """(1 - cos(pi min(1, 2t))) / 2: half a cosine wave, 1 from half of training on."""
+    return 0.5 * (1.0 - math.cos(math.pi * min(1.0, 2.0 * t)))
+
+
+def constant(t: float) -> float:
+    """1 from the start: the paper's ablation."""
+    return 1.0
+
+
+RAMPS: dict[str, Ramp] = {"smooth": smooth, "linear": linear, "cosine": cosine, "constant": constant}
+
+
+def ramp(schedule: str | Ramp) -> Ramp:
+    """A ramp by name, or the caller's own function of t."""
+    if callable(schedule):
+        return schedule
+    if schedule not in RAMPS:
+        raise unknown_name("schedule", schedule, RAMPS)
+    return RAMPS[schedule]

@@ -1,0 +1,452 @@
+"""What SAM, NCSAM and BSAM share: a wrapper around any optimizer that steps on gradients taken elsewhere than at w."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.amp.grad_scaler import GradScaler
+from torch.optim import Optimizer
+
+from ncsam.optim import validate
+from ncsam.optim.distributed import all_agree, average_over_ranks, find_group, is_sharded
+from ncsam.optim.flipping import observed_labels
+from ncsam.optim.modules import SavedBuffers, data_parallel, modules_behind
+from ncsam.optim.rng import RandomState
+from ncsam.optim.side_gradient import SideGradient, gradients_aside
+from ncsam.optim.telemetry import StepReport
+from ncsam.optim.tensors import cosine
+from ncsam.optim.weights import SavedWeights
+
+Criterion: TypeAlias = Callable[[Tensor, Tensor], Tensor]
+Backward: TypeAlias = Callable[..., Any]
+
+_OWN_STATE = "sharpness_aware"  # the wrapper's entry in a state_dict, beside the base optimizer's own
+
+
+@dataclass
+class Move:
+    """Where the next pass is evaluated: at w + scale * directions."""
+
+    params: list[Tensor]
+    directions: list[Tensor]
+    scale: float
+
+
+class SharpnessAware(Optimizer):
+    """Base of the sharpness-aware optimizers; use `SAM`, `NCSAM` or `BSAM`.
+
+    It shares the base optimizer's `param_groups` and `state`: schedulers, `add_param_group`, checkpoints and gradient
+    clipping work through either. A step is whole (`step(forward, targets)`), or in two phases for loops that own
+    their backward: `backward` at w, then each of `perturbations()`, then `step()`.
+    """
+
+    _open: bool  # gradients at w are being collected
+    _ready: bool  # .grad holds the gradient to step on
+    _loss_scale: float
+    _side_gradients: dict[str, SideGradient]
+
+    def __init__(
+        self,
+        base_optimizer: Optimizer,
+        *,
+        rho: float,
+        criterion: Criterion,
+        total_steps: int | None,
+        warmup_steps: int,
+        adaptive: bool,
+        eta: float,
+        perturbation: Literal["synced", "local"],
+        same_dropout: bool,
+        model: nn.Module | Iterable[nn.Module] | None,
+        process_group: dist.ProcessGroup | None,
+        telemetry_every: int,
+    ) -> None:
+        if not isinstance(base_optimizer, Optimizer) or isinstance(base_optimizer, SharpnessAware):
+            raise TypeError(
+                f"base_optimizer={base_optimizer!r} is not allowed: it must be an instance of a plain torch optimizer, "
+                "such as torch.optim.SGD(model.parameters(), lr=0.05)"
+            )
+        self.base_optimizer = base_optimizer
+        self.rho = validate.non_negative("rho", rho)
+        self.criterion = criterion
+        self.total_steps = None if total_steps is None else validate.count("total_steps", total_steps)
+        self.warmup_steps = validate.count("warmup_steps", warmup_steps)
+        self.adaptive = adaptive
+        self.eta = validate.non_negative("eta", eta)
+        self.perturbation = validate.choice("perturbation", perturbation, ("synced", "local"))
+        self.same_dropout = same_dropout
+        self.telemetry_every = validate.count("telemetry_every", telemetry_every)
+        self.process_group = process_group
+        self.last_step: StepReport | None = None
+        #: How many steps went without a perturbation because a norm was zero or not finite.
+        self.unperturbed_steps = 0
+        self._steps = 0
+        self._progress: float | None = None
+        self._model = (model,) if isinstance(model, nn.Module) else None if model is None else tuple(model)
+        self._modules: tuple[nn.Module, ...] | None = self._model
+        self._weights = SavedWeights()
+        self._begin()
+        if not self._params():
+            raise ValueError("base_optimizer has no parameters: a sharpness-aware step needs at least one")
+        validate.full_precision(self._params())
+        super().__setstate__({})  # hooks and the profiled `step`, without groups and state of our own
+
+    # --- one whole step
+
+    def step(  # type: ignore[override]
+        self,
+        forward: Callable[[], Tensor] | None = None,
+        targets: Tensor | None = None,
+        *,
+        scaler: GradScaler | None = None,
+        clean_targets: Tensor | None = None,
+        closure: Callable[[], Any] | None = None,
+    ) -> Any:
+        """Do one step on a batch: `forward()` returns logits, `criterion(logits, targets)` the loss.
+
+        Returns the loss of the clean pass, at w. Gradients of earlier backwards are dropped; to accumulate, use the
+        two phases. With `scaler` the passes are scaled and the step is the scaler's (call `scaler.update()` after).
+        `clean_targets`, where known, serve telemetry alone.
+
+        Without `forward` it ends a two-phase step: the base optimizer steps on the gradient that the last of
+        `perturbations()` left. That is what `GradScaler.step` and Lightning call; `closure` goes to the base.
+        """
+        if forward is None:
+            return self._descend(closure)
+        if not callable(forward) or targets is None:
+            raise TypeError(
+                "step(forward, targets) needs both: forward() returns logits, targets are the observed labels; "
+                f"it got forward={type(forward).__name__}, targets={type(targets).__name__}"
+            )
+        self._modules = self._model if self._model is not None else modules_behind(forward)
+        params = self._params()
+        validate.no_outer_autocast(params, "step()")
+        self.zero_grad()
+        mask = RandomState(p.device for p in params) if self.same_dropout else None
+        with torch.enable_grad():
+            with self._without_sync():
+                logits = forward()
+                loss = self._loss(logits, targets)
+                self.backward(loss, logits, targets, scaler=scaler, clean_targets=clean_targets)
+            clean_loss = loss.detach()
+            del loss, logits  # nothing of the first graph may outlive it
+            for perturbed in self.perturbations():
+                with perturbed:
+                    if mask is not None:
+                        mask.restore()
+                    loss = self._loss(forward(), targets)
+                    torch.autograd.backward(loss if scaler is None else scaler.scale(loss))
+                    del loss
+        self._ready = False
+        if scaler is None:
+            self.base_optimizer.step()
+        else:
+            scaler.step(self.base_optimizer)
+        return clean_loss
+
+    # --- the same in two phases
+
+    def backward(
+        self,
+        loss: Tensor,
+        logits: Tensor | None = None,
+        targets: Tensor | None = None,
+        *,
+        scaler: GradScaler | None = None,
+        backward: Backward | None = None,
+        loss_scale: float | None = None,
+        clean_targets: Tensor | None = None,
+    ) -> None:
+        """First phase: gradients at w. Call it once per micro-batch, in place of `loss.backward()`.
+
+        `scaler` scales the loss. `backward` is called instead of `Tensor.backward`, with the loss and `retain_graph`
+        (Fabric's `backward`, Lightning's `manual_backward`); if it multiplies the loss by a factor that `scaler` does
+        not know, say so by `loss_scale`.
+        """
+        loss = validate.scalar_loss(loss)
+        if not self._open:
+            self._begin()
+            self._open = True
+        self._loss_scale = loss_scale if loss_scale is not None else 1.0 if scaler is None else scaler.get_scale()
+
+        def run(value: Tensor, retain_graph: bool = False) -> None:
+            if backward is not None:
+                backward(value, retain_graph=retain_graph)
+            else:
+                torch.autograd.backward(value if scaler is None else scaler.scale(value), retain_graph=retain_graph)
+
+        self._collect(loss, logits, targets, clean_targets, run)
+
+    def perturbations(self) -> Iterator[AbstractContextManager[None]]:
+        """Second phase: for each of these, enter it and run backward at the perturbed weights.
+
+        SAM and NCSAM yield one, BSAM two, warm-up none. On leaving, also by an exception, weights and buffers are as
+        before, bit for bit. After the last one `.grad` holds the gradient to step on: clip it, then call `step()`.
+        """
+        if not self._open:
+            raise RuntimeError("perturbations() needs the gradients at w: call backward(loss, logits, targets) first")
+        if self._modules is None:
+            raise RuntimeError(
+                "perturbations() must know the network, whose BatchNorm statistics it restores: "
+                f"pass model= to {type(self).__name__}"
+            )
+        self.last_step = report = StepReport(self._steps + 1, "base", self.rho, self.progress)
+        validate.gradients(self._params())
+        if self._perturbs:
+            for move in self._moves(report):
+                yield self._at(move)
+        self._open = False
+        self._ready = True
+        self._steps += 1
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Drop the gradients, and what an unfinished step has collected."""
+        super().zero_grad(set_to_none)
+        self._begin()
+
+    # --- position in training
+
+    @property
+    def progress(self) -> float | None:
+        """t in [0, 1] of the coming step: counted in steps of `total_steps` from 1, or as set by hand (e / T)."""
+        if self._progress is not None or self.total_steps is None:
+            return self._progress
+        return min(1.0, (self._steps + 1) / max(1, self.total_steps))
+
+    @progress.setter
+    def progress(self, value: float | None) -> None:
+        self._progress = None if value is None else validate.ratio("progress", value)
+
+    @property
+    def steps(self) -> int:
+        """How many steps have been done."""
+        return self._steps
+
+    @property
+    def warming_up(self) -> bool:
+        """Whether the coming step is one of warm-up."""
+        return self._steps < self.warmup_steps
+
+    # --- the base optimizer's own, shared
+
+    @property
+    def param_groups(self) -> list[dict[str, Any]]:  # type: ignore[override]
+        return self.base_optimizer.param_groups
+
+    @property
+    def state(self) -> Any:  # type: ignore[override]
+        return self.base_optimizer.state
+
+    @property
+    def defaults(self) -> dict[str, Any]:  # type: ignore[override]
+        return self.base_optimizer.defaults
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        self.base_optimizer.add_param_group(param_group)
+        try:
+            validate.full_precision(self._params())
+        except ValueError:
+            self.base_optimizer.param_groups.pop()
+            raise
+
+    def state_dict(self) -> dict[str, Any]:
+        """The base optimizer's state_dict with one entry more: the wrapper's counters and random state."""
+        return {**self.base_optimizer.state_dict(), _OWN_STATE: self._own_state()}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Load what `state_dict` gave, or a state_dict of the bare base optimizer."""
+        state = dict(state_dict)
+        own = state.pop(_OWN_STATE, None)
+        self.base_optimizer.load_state_dict(state)
+        if own is not None:
+            self._load_own_state(own)
+        self._begin()
+
+    def __getstate__(self) -> dict[str, Any]:
+        # `step` may be a scheduler's patch of this instance; scratch and half-done steps do not travel
+        dropped = {"step", "_weights", "_side_gradients", "last_step"}
+        state = {name: value for name, value in self.__dict__.items() if name not in dropped}
+        return {**state, "_modules": self._model}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._weights = SavedWeights()
+        self.last_step = None
+        self._begin()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(rho={self.rho}, base_optimizer={self.base_optimizer!r})"
+
+    # --- for the subclasses
+
+    @property
+    def _perturbs(self) -> bool:
+        """Whether the coming step perturbs at all."""
+        return self.rho > 0 and not self.warming_up
+
+    def _moves(self, report: StepReport) -> Iterator[Move]:
+        """Where to evaluate, from the gradients at w in `.grad`. What follows a yield runs when that pass is over."""
+        raise NotImplementedError  # each optimizer's own
+
+    def _collect(
+        self,
+        loss: Tensor,
+        logits: Tensor | None,
+        targets: Tensor | None,
+        clean_targets: Tensor | None,
+        run: Callable[..., None],
+    ) -> None:
+        """Run backward of the loss, and of what else is wanted from the same graph."""
+        wanted = self._clean_part(logits, targets, clean_targets) if self._perturbs else None
+        run(loss, retain_graph=wanted is not None)
+        if wanted is not None:
+            self._add_side_gradient("clean", *wanted, run)
+
+    def _own_state(self) -> dict[str, Any]:
+        return {"steps": self._steps, "progress": self._progress, "unperturbed_steps": self.unperturbed_steps}
+
+    def _load_own_state(self, own: dict[str, Any]) -> None:
+        self._steps = int(own["steps"])
+        self._progress = own["progress"]
+        self.unperturbed_steps = int(own["unperturbed_steps"])
+
+    def _begin(self) -> None:
+        """Forget what a step has collected so far."""
+        self._open = False
+        self._ready = False
+        self._loss_scale = 1.0
+        self._side_gradients = {}
+
+    def _params(self) -> list[Tensor]:
+        return [p for group in self.param_groups for p in group["params"] if p.requires_grad]
+
+    def _foreign_params(self) -> list[Tensor]:
+        """Parameters that the network has and this optimizer does not own."""
+        own = set(map(id, self._params()))
+        modules = self._modules or ()
+        return [p for m in modules for p in m.parameters() if p.requires_grad and id(p) not in own]
+
+    def _gradients(self) -> tuple[list[Tensor], list[Tensor]]:
+        """The parameters that have a gradient, and their gradients."""
+        params = [p for p in self._params() if p.grad is not None]
+        return params, [p.grad for p in params if p.grad is not None]
+
+    def _group(self) -> dist.ProcessGroup | None:
+        return self.process_group or find_group(self._modules or (), self._params())
+
+    def _local_group(self) -> dist.ProcessGroup | None:
+        """The group whose ranks perturb each on its own and must agree before they do."""
+        return self._group() if self.perturbation == "local" else None
+
+    def _measured(self) -> bool:
+        """Whether this step's telemetry is due."""
+        return self.telemetry_every > 0 and self._steps % self.telemetry_every == 0
+
+    def _loss(self, logits: Tensor, targets: Tensor) -> Tensor:
+        if isinstance(logits, Tensor) and logits.dtype in (torch.float16, torch.bfloat16):
+            logits = logits.float()  # as autocast itself treats losses
+        self._check_batch(logits, targets)
+        return validate.scalar_loss(self.criterion(logits, targets))
+
+    def _check_batch(self, logits: Tensor, targets: Tensor) -> None:
+        """Clear errors for classification, before the loss gives an unclear one."""
+        if self.criterion is F.cross_entropy:
+            # reading an accelerator's targets would wait for it: there, only the first batch is read
+            look = targets.device.type == "cpu" or self._steps == 0
+            validate.class_targets(targets, validate.class_logits(logits), look=look)
+
+    def _scaling(self, params: list[Tensor]) -> list[Tensor] | None:
+        """ASAM's T = |w| + eta of each parameter; `None` without `adaptive`."""
+        return self._weights.magnitudes(params, self.eta) if self.adaptive else None
+
+    def _may_perturb(self, *norms: float) -> bool:
+        """Whether all norms, on all ranks that perturb on their own, allow a perturbation; counted if not."""
+        usable = all(math.isfinite(norm) and norm > 0 for norm in norms)
+        group = self._local_group()
+        if all_agree(usable, self._params()[0].device, group):
+            return True
+        self.unperturbed_steps += 1
+        if group is not None:  # these gradients were meant for the perturbation alone, and are not averaged yet
+            average_over_ranks(self._gradients()[1], group)
+        return False
+
+    def _add_side_gradient(self, name: str, loss: Tensor, samples: int, run: Callable[..., None]) -> None:
+        side = self._side_gradients.setdefault(name, SideGradient())
+        side.add(loss, samples, self._params(), self._foreign_params(), run)
+
+    def _take_side_gradient(self, name: str, params: list[Tensor]) -> tuple[list[Tensor], float] | None:
+        """The mean gradient as (sum, factor), or `None` if no sample was added."""
+        side = self._side_gradients.pop(name, None)
+        if side is None or side.samples == 0:
+            return None
+        group = self._group() if self.perturbation == "synced" else None
+        sums, factor = side.take(params, group)
+        return sums, factor / (side.samples * self._loss_scale)
+
+    def _clean_part(
+        self, logits: Tensor | None, targets: Tensor | None, clean_targets: Tensor | None
+    ) -> tuple[Tensor, int] | None:
+        """Summed loss and number of the samples whose observed label is right, if telemetry asks for them."""
+        if clean_targets is None or logits is None or targets is None or not self._measured():
+            return None
+        right = observed_labels(targets) == clean_targets
+        samples = int(right.sum())
+        loss = self._loss(logits[right], targets[right]) * samples if samples else logits.sum() * 0.0
+        group = self._group() if self.perturbation == "synced" else None
+        if group is not None:
+            total = torch.tensor([samples], device=logits.device)
+            dist.all_reduce(total, group=group)
+            samples = int(total)
+        return loss, samples
+
+    def _cosine_with_clean(self, params: list[Tensor], directions: list[Tensor]) -> float | None:
+        """cos(directions, g_clean), from the gradient that `_clean_part` asked for."""
+        clean = self._take_side_gradient("clean", params)
+        return None if clean is None else cosine(directions, clean[0])
+
+    # --- inside
+
+    @contextmanager
+    def _at(self, move: Move) -> Iterator[None]:
+        """Stand at the moved weights; come back to w and to the buffers of the clean pass, whatever happens."""
+        validate.no_outer_autocast(self._params(), "perturbations()")
+        buffers = SavedBuffers(self._modules or ())
+        for p in self._params():
+            p.grad = None
+        with gradients_aside(self._foreign_params()):
+            try:
+                self._weights.move(move.params, move.directions, move.scale)
+                move.directions.clear()  # gradients at w need not live through the second pass
+                yield
+            finally:
+                self._weights.restore()
+                buffers.restore()
+
+    def _without_sync(self) -> ExitStack:
+        """DDP's `no_sync` over forward and backward of the clean pass, where each rank perturbs on its own."""
+        stack = ExitStack()
+        if self.perturbation == "local" and self._perturbs:
+            if is_sharded(self._params()):
+                raise ValueError(
+                    "perturbation='local' is not allowed with sharded parameters: only DDP holds whole weights"
+                )
+            for wrapper in data_parallel(self._modules or ()):
+                stack.enter_context(wrapper.no_sync())
+        return stack
+
+    def _descend(self, closure: Callable[[], Any] | None) -> Any:
+        if not self._ready:
+            raise TypeError(
+                "step() without arguments only ends a two-phase step, and none is open: call step(forward, targets), "
+                "or backward(loss, logits, targets) and then perturbations()"
+            )
+        self._ready = False
+        return self.base_optimizer.step() if closure is None else self.base_optimizer.step(closure)

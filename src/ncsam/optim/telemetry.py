@@ -1,0 +1,45 @@
+"""What to watch in a sharpness-aware step."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+
+@dataclass
+class StepReport:
+    """The last step in numbers. `None` where a quantity does not apply, or was not measured at this step.
+
+    Always filled: `step` (counted from 1), `phase` ("base", "sam", "ncsam" or "bsam": what was really done),
+    `rho`, `progress` t and `strength` s(t). The rest is measured every `telemetry_every` steps, because each of them
+    costs a reduction over all gradients.
+    """
+
+    step: int
+    phase: str
+    rho: float
+    progress: float | None = None
+    strength: float | None = None
+    #: ||g_B||, the gradient of the mini-batch.
+    grad_norm: float | None = None
+    #: ||g*||, the gradient of the flipped samples.
+    noise_grad_norm: float | None = None
+    #: cos(g_B, g*).
+    cos_grad_noise: float | None = None
+    #: s ||g*|| / rho: above one, the compensation outweighs SAM's own perturbation.
+    compensation_ratio: float | None = None
+    #: cos(eps_SAM, eps).
+    cos_sam: float | None = None
+    #: ||eps||, and whether the projection onto the ball shortened it.
+    perturbation_norm: float | None = None
+    projected: bool | None = None
+    #: Number of flipped samples, and the share of them that were truly mislabelled (with `clean_targets`).
+    flipped: int | None = None
+    flipped_mislabelled: float | None = None
+    #: cos(eps, g_clean), g_clean over the samples whose observed label is right (with `clean_targets`).
+    cos_clean: float | None = None
+    #: cos(eps_SAM, g_clean): what SAM itself would have had.
+    cos_clean_sam: float | None = None
+
+    def as_dict(self) -> dict[str, float | int | str | bool]:
+        """The quantities that were measured, for a logger."""
+        return {name: value for name, value in asdict(self).items() if value is not None}

@@ -1,0 +1,116 @@
+"""Checks of what users hand to the optimizers: numbers, parameters, logits, targets, losses."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor
+
+from ncsam._errors import bad_value
+
+
+def non_negative(name: str, value: float) -> float:
+    """A finite number that is not negative."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
+        raise bad_value(name, value, "a finite number, 0 or larger")
+    return float(value)
+
+
+def ratio(name: str, value: float) -> float:
+    """A number in [0, 1]."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+        raise bad_value(name, value, "a number in [0, 1]")
+    return float(value)
+
+
+def count(name: str, value: int) -> int:
+    """A whole number, 0 or larger."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise bad_value(name, value, "a whole number, 0 or larger")
+    return value
+
+
+def choice(name: str, value: str, allowed: Iterable[str]) -> str:
+    """One of a few words."""
+    names = tuple(allowed)
+    if value not in names:
+        raise bad_value(name, value, f"one of {', '.join(map(repr, names))}")
+    return value
+
+
+def full_precision(params: Iterable[Tensor]) -> None:
+    """Refuse 16-bit weights: eps would be rounded away (at rho 0.05, in nine of ten bfloat16 weights)."""
+    for p in params:
+        if p.dtype in (torch.float16, torch.bfloat16):
+            raise ValueError(
+                f"a parameter of shape {tuple(p.shape)} has dtype {p.dtype}: a perturbation is rounded away in 16-bit "
+                "weights. Keep the weights in float32 and run the passes under torch.autocast"
+            )
+
+
+def gradients(params: Iterable[Tensor]) -> None:
+    """Refuse sparse gradients, as torch's own Adam does."""
+    for p in params:
+        if p.grad is not None and p.grad.layout != torch.strided:
+            raise ValueError(
+                f"a parameter of shape {tuple(p.shape)} has a sparse gradient, which is not supported; "
+                "use dense gradients (nn.Embedding(sparse=False))"
+            )
+
+
+def class_logits(logits: object) -> Tensor:
+    """Logits of shape (batch, classes) with two classes or more."""
+    if not isinstance(logits, Tensor):
+        raise TypeError(f"forward() returned {type(logits).__name__}: it must return logits, a tensor (batch, classes)")
+    if logits.ndim != 2:
+        raise ValueError(f"forward() returned logits of shape {tuple(logits.shape)}: allowed is (batch, classes)")
+    if logits.shape[1] < 2:
+        raise ValueError(f"forward() returned logits of {logits.shape[1]} class: flipping needs two classes or more")
+    return logits
+
+
+def class_targets(targets: object, logits: Tensor, *, look: bool) -> Tensor:
+    """Class indices (batch,) within range, or probabilities (batch, classes); `look` reads the values."""
+    size, classes = logits.shape
+    if not isinstance(targets, Tensor):
+        raise TypeError(f"targets is {type(targets).__name__}: allowed is a tensor of class indices or probabilities")
+    if targets.is_floating_point():
+        if targets.shape != logits.shape:
+            raise ValueError(
+                f"targets of shape {tuple(targets.shape)}: probabilities must have the logits' {size, classes}"
+            )
+        return targets
+    if targets.shape != (size,):
+        raise ValueError(
+            f"targets of shape {tuple(targets.shape)}: class indices must have the batch's shape {(size,)}"
+        )
+    if look and size and not 0 <= int(targets.min()) <= int(targets.max()) < classes:
+        raise ValueError(f"targets hold {int(targets.min())} to {int(targets.max())}: allowed is 0 to {classes - 1}")
+    return targets
+
+
+def scalar_loss(loss: object) -> Tensor:
+    """A loss of one number."""
+    if not isinstance(loss, Tensor):
+        raise TypeError(
+            f"criterion returned {type(loss).__name__}: it must return a tensor, the mean loss of the batch"
+        )
+    if loss.numel() != 1:
+        raise ValueError(f"criterion returned shape {tuple(loss.shape)}: it must return one number (reduction='mean')")
+    return loss.reshape(())
+
+
+def no_outer_autocast(params: Iterable[Tensor], where: str) -> None:
+    """Refuse an autocast block that spans the passes.
+
+    Autocast caches its 16-bit copies of the weights until the outermost block ends, so the second pass would not see
+    the perturbation, and the step would silently be the base optimizer's.
+    """
+    for kind in {p.device.type for p in params}:
+        if torch.is_autocast_enabled(kind) and torch.is_autocast_cache_enabled():
+            raise RuntimeError(
+                f"{where} was called inside torch.autocast({kind!r}), whose cached weights would hide the "
+                "perturbation. Open autocast inside forward(), once per pass, or the outer one with cache_enabled=False"
+            )
