@@ -1,0 +1,53 @@
+"""Data sets as they lie on disk, and your own: `load(name or path)` gives a `DataSet`.
+
+Every reader keeps the observed labels and, where they are known, the clean ones apart; only the observed ones reach
+training. `names()` lists the data sets that `load` knows, `describe` prints one on a screen.
+"""
+
+# Importing a reader's module registers it.
+from ncsam.data import (  # noqa: F401
+    animal10n,
+    cifar,
+    cifar_human,
+    clothing1m,
+    digits,
+    food,
+    idx,
+    tiny_imagenet,
+)
+from ncsam.data.arrays import from_arrays, from_npz
+from ncsam.data.check import check
+from ncsam.data.describe import describe
+from ncsam.data.files import BadImage, check_images, into_memory
+from ncsam.data.folder import from_folder
+from ncsam.data.labels import hold_out
+from ncsam.data.registry import Entry, entry, load, names, register
+from ncsam.data.table import from_table
+from ncsam.data.torch_dataset import from_dataset
+from ncsam.data.types import UNKNOWN, DataSet, Images, Labels, LazyImages, PathList, Split
+
+__all__ = [
+    "UNKNOWN",
+    "BadImage",
+    "DataSet",
+    "Entry",
+    "Images",
+    "Labels",
+    "LazyImages",
+    "PathList",
+    "Split",
+    "check",
+    "check_images",
+    "describe",
+    "entry",
+    "from_arrays",
+    "from_dataset",
+    "from_folder",
+    "from_npz",
+    "from_table",
+    "hold_out",
+    "into_memory",
+    "load",
+    "names",
+    "register",
+]

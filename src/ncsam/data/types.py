@@ -2,17 +2,71 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, overload
 
 import numpy as np
 import numpy.typing as npt
 
 Labels: TypeAlias = npt.NDArray[np.int64]
-#: In memory: uint8 (N, H, W, C) pictures or float32 (N, ...) features. On disk: one path per sample.
-Images: TypeAlias = "npt.NDArray[Any] | Sequence[Path]"
+#: In memory: uint8 (N, H, W, C) pictures or float32 (N, ...) features. On disk: one path per sample. Elsewhere (any
+#: torch data set): a sequence whose elements are decoded uint8 (H, W, C) arrays, made when asked for.
+Images: TypeAlias = "npt.NDArray[Any] | Sequence[Path] | Sequence[npt.NDArray[np.uint8]]"
+
+#: A clean label that is known to differ from the observed one, while the true class is not known.
+UNKNOWN = -1
+
+
+class PathList(Sequence[Path]):
+    """Many paths below one folder, held as one array of bytes.
+
+    A million paths take tens of megabytes instead of hundreds, and the workers of a loader share them.
+    """
+
+    def __init__(self, root: str | os.PathLike[str], names: Iterable[str] | npt.NDArray[np.bytes_]) -> None:
+        self.root = Path(root)
+        self.names = names if isinstance(names, np.ndarray) else np.array([os.fsencode(n) for n in names], dtype="S")
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    @overload
+    def __getitem__(self, index: int) -> Path: ...
+    @overload
+    def __getitem__(self, index: slice) -> PathList: ...
+    def __getitem__(self, index: int | slice) -> Path | PathList:
+        if isinstance(index, slice):
+            return PathList(self.root, self.names[index])
+        return self.root / os.fsdecode(bytes(self.names[index]))
+
+    def take(self, index: npt.NDArray[np.int64]) -> PathList:
+        return PathList(self.root, self.names[index])
+
+
+class LazyImages(Sequence["npt.NDArray[np.uint8]"]):
+    """Pictures that `make(i)` decodes when asked; `order` says which of them, in which order."""
+
+    def __init__(self, make: Callable[[int], npt.NDArray[np.uint8]], order: npt.NDArray[np.int64]) -> None:
+        self.make = make
+        self.order = order
+
+    def __len__(self) -> int:
+        return len(self.order)
+
+    @overload
+    def __getitem__(self, index: int) -> npt.NDArray[np.uint8]: ...
+    @overload
+    def __getitem__(self, index: slice) -> LazyImages: ...
+    def __getitem__(self, index: int | slice) -> npt.NDArray[np.uint8] | LazyImages:
+        if isinstance(index, slice):
+            return LazyImages(self.make, self.order[index])
+        return self.make(int(self.order[index]))
+
+    def take(self, index: npt.NDArray[np.int64]) -> LazyImages:
+        return LazyImages(self.make, self.order[index])
 
 
 @dataclass(frozen=True)
@@ -40,7 +94,13 @@ class Split:
 
     def take(self, index: npt.NDArray[np.int64]) -> Split:
         """The samples at `index`, in that order."""
-        images = self.images[index] if isinstance(self.images, np.ndarray) else [self.images[i] for i in index]
+        images: Any
+        if isinstance(self.images, np.ndarray):
+            images = self.images[index]
+        elif isinstance(self.images, (PathList, LazyImages)):
+            images = self.images.take(index)
+        else:
+            images = [self.images[i] for i in index]
         return Split(images, self.labels[index], None if self.clean is None else self.clean[index])
 
 
@@ -48,8 +108,10 @@ class Split:
 class DataSet:
     """A data set by name: its classes, its splits, and how its pictures are normalised.
 
-    `mean` and `std` are per channel, in units of pictures scaled to [0, 1]; for float features, of the features.
-    `size` is the (height, width) that a network sees; `None` for features that are not pictures.
+    `mean` and `std` are per channel, in units of pictures scaled to [0, 1]; for float features of shape (N, F) they are
+    per feature, for features of any other shape one number. `size` is the (height, width) that a network sees; `None`
+    for features that are not pictures. `val` is a validation split where the data set has one of its own. `extra` holds
+    further published subsets by name (Clothing1M's clean training images, Food-101N's verified ones).
     """
 
     name: str
@@ -61,7 +123,15 @@ class DataSet:
     size: tuple[int, int] | None
     source: str = ""
     notes: tuple[str, ...] = field(default=())
+    val: Split | None = None
+    extra: Mapping[str, Split] = field(default_factory=dict)
 
     @property
     def num_classes(self) -> int:
         return len(self.classes)
+
+    @property
+    def splits(self) -> dict[str, Split]:
+        """Every split there is, by name: `train`, `val`, `test`, then the extra ones."""
+        main = {"train": self.train, "val": self.val, "test": self.test}
+        return {**{name: split for name, split in main.items() if split is not None}, **self.extra}

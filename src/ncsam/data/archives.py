@@ -1,0 +1,89 @@
+"""Archives opened with care: nothing is written outside the folder, and a folder appears whole or not at all."""
+
+from __future__ import annotations
+
+import gzip
+import shutil
+import stat
+import tarfile
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
+from typing import IO
+
+
+@contextmanager
+def whole(path: Path) -> Iterator[None]:
+    """Turn the many ways in which a cut archive fails into one sentence."""
+    try:
+        yield
+    except (tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise ValueError(f"{path} is truncated or damaged ({error}); delete it and fetch it again") from error
+
+
+def read_members(archive: Path, keep: Callable[[str], bool]) -> dict[str, bytes]:
+    """The contents of a tar file's ordinary files whose base name `keep` accepts, by base name."""
+    found = {}
+    with whole(archive), tarfile.open(archive) as tar:
+        for member in tar:
+            name = PurePosixPath(member.name).name
+            if member.isfile() and keep(name):
+                content = tar.extractfile(member)
+                assert content is not None  # so for every ordinary file
+                found[name] = content.read()
+    return found
+
+
+def extract(archive: Path, folder: Path) -> Path:
+    """Unpack a .zip or .tar(.gz) so that its contents are `folder`'s; refuse members that would land elsewhere.
+
+    Links and devices are refused as well: no data set needs them. The work is done in a temporary folder beside
+    `folder`, which is renamed when everything is there.
+    """
+    if folder.exists():
+        raise FileExistsError(f"{folder} is there already; remove it to unpack {archive} again")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+    try:
+        with whole(archive):
+            for name, source in _zip_files(archive) if zipfile.is_zipfile(archive) else _tar_files(archive):
+                target = temporary / _inside(name, archive)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                with source, target.open("wb") as file:
+                    shutil.copyfileobj(source, file, 1 << 20)
+        temporary.chmod(0o755)  # mkdtemp is private; the final folder is an ordinary one
+        temporary.rename(folder)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    return folder
+
+
+def _inside(name: str, archive: Path) -> PurePosixPath:
+    path = PurePosixPath(name.replace("\\", "/"))
+    if path.is_absolute() or ".." in path.parts or ":" in path.parts[0]:
+        raise ValueError(f"{archive} was not unpacked: its member {name!r} would be written outside the folder")
+    return path
+
+
+def _tar_files(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
+    with tarfile.open(archive) as tar:
+        for member in tar:
+            if member.isdir():
+                continue
+            source = tar.extractfile(member) if member.isfile() else None
+            if source is None:
+                raise ValueError(f"{archive} was not unpacked: its member {member.name!r} is a link or a device")
+            yield member.name, source
+
+
+def _zip_files(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
+    with zipfile.ZipFile(archive) as file:
+        for info in file.infolist():
+            if info.is_dir():
+                continue
+            if stat.S_ISLNK(info.external_attr >> 16):
+                raise ValueError(f"{archive} was not unpacked: its member {info.filename!r} is a link or a device")
+            yield info.filename, file.open(info)

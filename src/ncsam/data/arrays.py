@@ -1,0 +1,146 @@
+"""Data that is in memory already: numpy arrays and `.npz` files of them."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ncsam._errors import bad_value
+from ncsam.data.check import check
+from ncsam.data.labels import encode_labels
+from ncsam.data.types import DataSet, Split
+
+#: The names under which each array of an `.npz` is looked for; the first one there is taken.
+NPZ_NAMES = {
+    "x": ("x", "images", "x_train", "train_images", "data", "X"),
+    "y": ("y", "labels", "y_train", "train_labels", "targets"),
+    "y_clean": ("y_clean", "clean_labels", "y_train_clean", "clean"),
+    "x_test": ("x_test", "test_images", "images_test", "X_test"),
+    "y_test": ("y_test", "test_labels", "labels_test"),
+    "y_test_clean": ("y_test_clean", "test_clean_labels"),
+    "x_val": ("x_val", "val_images", "images_val", "X_val"),
+    "y_val": ("y_val", "val_labels", "labels_val"),
+    "classes": ("classes", "class_names", "label_names"),
+}
+
+
+def from_arrays(
+    x: npt.ArrayLike,
+    y: Any,
+    *,
+    y_clean: Any = None,
+    x_test: npt.ArrayLike | None = None,
+    y_test: Any = None,
+    y_test_clean: Any = None,
+    x_val: npt.ArrayLike | None = None,
+    y_val: Any = None,
+    classes: Sequence[str] | None = None,
+    channels_first: bool = False,
+    mean: Sequence[float] | None = None,
+    std: Sequence[float] | None = None,
+    name: str = "arrays",
+    allow_empty: bool = False,
+) -> DataSet:
+    """A data set from arrays.
+
+    Args:
+        x: Pictures as uint8, (N, H, W, C) or (N, H, W); or features as floats of any shape (N, ...), kept as float32.
+        y: Observed labels: class numbers or class names, one per sample.
+        y_clean: The true labels, where known; they reach metrics only.
+        classes: Class names in order. Default: the names found, sorted, or the numbers.
+        channels_first: The pictures are (N, C, H, W).
+        mean, std: For normalisation, per channel (pictures in [0, 1]). Default: those of the training images.
+        allow_empty: Accept classes without a training sample.
+    """
+    for part, images, labels in (("test", x_test, y_test), ("val", x_val, y_val)):
+        if (images is None) != (labels is None):
+            raise ValueError(f"{name}: x_{part} and y_{part} go together; one of them is missing")
+    encoded, names = encode_labels([y, y_clean, y_test, y_test_clean, y_val], classes, where=name)
+    train_y, train_clean, test_y, test_clean, val_y = encoded
+    assert train_y is not None
+    train = Split(_images(x, "x", channels_first), train_y, train_clean)
+    test = None if test_y is None else Split(_images(x_test, "x_test", channels_first), test_y, test_clean)
+    val = None if val_y is None else Split(_images(x_val, "x_val", channels_first), val_y)
+    assert isinstance(train.images, np.ndarray)
+    found_mean, found_std = statistics(train.images)
+    return check(
+        DataSet(
+            name=name,
+            classes=names,
+            train=train,
+            test=test,
+            val=val,
+            mean=found_mean if mean is None else tuple(mean),
+            std=found_std if std is None else tuple(std),
+            size=train.images.shape[1:3] if train.images.dtype == np.uint8 else None,
+            source="arrays",
+        ),
+        allow_empty=allow_empty,
+    )
+
+
+def from_npz(path: str | Path, **options: Any) -> DataSet:
+    """A data set from an `.npz` file; `options` are those of `from_arrays`, and win over what the file holds.
+
+    `NPZ_NAMES` lists the array names: `x` or `images`, `y` or `labels`, and where there are such `y_clean`, `x_test`,
+    `y_test`, `x_val`, `y_val`, `classes`.
+    """
+    path = Path(path)
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            where = {}
+            for argument, known in NPZ_NAMES.items():
+                where[argument] = next((name for name in known if name in file.files), None)
+            for argument in ("x", "y"):
+                if where[argument] is None:
+                    raise ValueError(
+                        f"{path} has no array named {' or '.join(NPZ_NAMES[argument][:2])}; it holds {file.files}"
+                    )
+            found: dict[str, Any] = {argument: file[name] for argument, name in where.items() if name is not None}
+    except (zipfile.BadZipFile, EOFError) as error:
+        raise ValueError(f"{path} is truncated or damaged ({error})") from error
+    if "classes" in found:
+        found["classes"] = [str(name) for name in found["classes"].tolist()]
+    return from_arrays(**{"name": path.stem, **found, **options})
+
+
+def _images(x: npt.ArrayLike | None, name: str, channels_first: bool) -> npt.NDArray[Any]:
+    images = np.asarray(x)
+    if images.dtype.kind == "f":
+        if not np.isfinite(images).all():
+            raise ValueError(f"{name} holds values that are not finite")
+        return np.ascontiguousarray(images, dtype=np.float32)
+    if images.dtype != np.uint8:
+        raise bad_value(f"{name}.dtype", str(images.dtype), "uint8 for pictures, a float type for features")
+    if images.ndim == 4 and channels_first:
+        images = images.transpose(0, 2, 3, 1)
+    if images.ndim == 3:
+        images = images[..., None]
+    if images.ndim != 4 or images.shape[3] not in (1, 3):
+        hint = "; channels_first=True is for (N, C, H, W)" if images.ndim == 4 and images.shape[1] in (1, 3) else ""
+        raise bad_value(f"{name}.shape", images.shape, f"(N, H, W) or (N, H, W, C) with 1 or 3 channels{hint}")
+    return np.ascontiguousarray(images)
+
+
+def statistics(images: npt.NDArray[Any]) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Mean and standard deviation: per channel of uint8 pictures scaled to [0, 1], per column of (N, F) features, one
+    number for features of another shape. A constant channel or column gets a standard deviation of 1.
+    """
+    if images.dtype == np.uint8:
+        # From the counts of the 256 values: exact, and no float copy of the pictures is made.
+        flat = images.reshape(-1, images.shape[-1])
+        counts = np.stack([np.bincount(flat[:, c], minlength=256) for c in range(flat.shape[1])]).astype(np.float64)
+        values = np.arange(256) / 255
+        mean = counts @ values / len(flat)
+        variance = (counts * (values - mean[:, None]) ** 2).sum(axis=1) / len(flat)
+    else:
+        features = images if images.ndim == 2 else images.reshape(-1, 1)
+        mean = features.mean(axis=0, dtype=np.float64)
+        variance = features.var(axis=0, dtype=np.float64)
+    std = np.where(variance > 0, np.sqrt(variance), 1.0)
+    return tuple(mean.tolist()), tuple(std.tolist())

@@ -1,0 +1,75 @@
+"""Wrong counts, labels out of range, empty classes: said once, clearly, before any training starts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TypeVar
+
+import numpy as np
+
+from ncsam.data.types import UNKNOWN, DataSet, Split
+
+T = TypeVar("T")
+
+
+def first_few(items: Iterable[T], total: int, shown: int = 5) -> str:
+    """`a, b, c ... (12 in all)`: enough of a list to act on."""
+    head = [str(item) for _, item in zip(range(shown), items, strict=False)]
+    return ", ".join(head) + (f" ... ({total:,} in all)" if total > len(head) else "")
+
+
+def check(
+    dataset: DataSet, *, expected: Mapping[str, int] | None = None, partial: bool = False, allow_empty: bool = False
+) -> DataSet:
+    """Return `dataset` if it is sound, else raise a `ValueError` that names the split and what is wrong in it.
+
+    Args:
+        expected: The published number of samples of each split, where there is one.
+        partial: Accept a part of a published data set: other counts, and empty classes.
+        allow_empty: Accept classes without a training sample.
+    """
+    for name, split in dataset.splits.items():
+        where = f"{dataset.name}, split {name!r}"
+        _check_lengths(split, where)
+        if expected is not None and not partial and len(split) != expected.get(name, len(split)):
+            raise ValueError(
+                f"{where}: {len(split):,} samples found, {expected[name]:,} expected. A file is missing or incomplete; "
+                "partial=True accepts a part of the data set"
+            )
+        _check_range(split, dataset.num_classes, where)
+    if len(dataset.train) == 0:
+        raise ValueError(f"{dataset.name}: the training split is empty")
+    counts = np.bincount(dataset.train.labels, minlength=dataset.num_classes)
+    empty = np.flatnonzero(counts == 0)
+    if len(empty) and not (allow_empty or partial):
+        listed = first_few((f"{c} ({dataset.classes[c]!r})" for c in empty), len(empty))
+        raise ValueError(
+            f"{dataset.name}: {len(empty)} of {dataset.num_classes} classes have no training sample: {listed}. "
+            "allow_empty=True accepts this"
+        )
+    return dataset
+
+
+def _check_lengths(split: Split, where: str) -> None:
+    for name, other in (("images", split.images), ("clean labels", split.clean)):
+        if other is not None and len(other) != len(split.labels):
+            raise ValueError(f"{where}: {len(other):,} {name} for {len(split.labels):,} labels; they must be as many")
+    if isinstance(split.images, np.ndarray):
+        shape, kind = split.images.shape, split.images.dtype
+        if kind == np.uint8 and (len(shape) != 4 or shape[3] not in (1, 3)):
+            raise ValueError(f"{where}: uint8 images of shape {shape}; expected (N, H, W, C) with 1 or 3 channels")
+        if kind not in (np.uint8, np.float32):
+            raise ValueError(f"{where}: images of type {kind}; expected uint8 pictures or float32 features")
+
+
+def _check_range(split: Split, num_classes: int, where: str) -> None:
+    lowest = {"label": 0, "clean label": UNKNOWN}
+    for kind, labels in (("label", split.labels), ("clean label", split.clean)):
+        if labels is None:
+            continue
+        wrong = np.flatnonzero((labels < lowest[kind]) | (labels >= num_classes))
+        if len(wrong):
+            raise ValueError(
+                f"{where}: {kind} {labels[wrong[0]]} of sample {wrong[0]:,} is out of range; the {num_classes} classes "
+                f"are 0 to {num_classes - 1} ({len(wrong):,} such labels)"
+            )

@@ -1,0 +1,44 @@
+"""A data set on one screen."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ncsam.data.types import DataSet, PathList, Split
+
+
+def describe(dataset: DataSet, classes: int = 10) -> str:
+    """Splits with their sizes, where the images lie, the realised noise where clean labels are known, and the counts of
+    the first `classes` classes.
+    """
+    size = f"{dataset.size[0]} x {dataset.size[1]}" if dataset.size else "features"
+    lines = [f"{dataset.name}: {dataset.num_classes} classes, {size}, from {dataset.source}"]
+    lines += [f"  {name:<14} {len(split):>9,}  {_kind(split)}{_noise(split)}" for name, split in dataset.splits.items()]
+    shown = dataset.classes[:classes]
+    width = max(len("class"), *map(len, shown))
+    counts = {
+        name: np.bincount(split.labels, minlength=dataset.num_classes)
+        for name, split in dataset.splits.items()
+        if name not in dataset.extra
+    }
+    lines.append(f"  {'class':<{width}} " + " ".join(f"{name:>9}" for name in counts))
+    for number, label in enumerate(shown):
+        lines.append(f"  {label:<{width}} " + " ".join(f"{counts[name][number]:>9,}" for name in counts))
+    if dataset.num_classes > classes:
+        rest = counts["train"]
+        lines.append(f"  ... {dataset.num_classes} classes of {rest.min():,} to {rest.max():,} training samples")
+    lines += [f"  note: {note}" for note in dataset.notes]
+    return "\n".join(lines)
+
+
+def _kind(split: Split) -> str:
+    if isinstance(split.images, np.ndarray):
+        shape = " x ".join(map(str, split.images.shape[1:]))
+        return f"{split.images.dtype} {shape}, in memory"
+    return "image files" if isinstance(split.images, PathList) else "decoded on demand"
+
+
+def _noise(split: Split) -> str:
+    if split.clean is None:
+        return ""
+    return f", {np.mean(split.labels != split.clean):.2%} of the labels wrong"

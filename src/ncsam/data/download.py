@@ -1,0 +1,71 @@
+"""Where data sets lie, and how a file is fetched: only when asked, checked by its digest, whole or not at all."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from ncsam._errors import need
+from ncsam._files import atomic_path, sha256_of
+
+
+@dataclass(frozen=True)
+class Remote:
+    """A file on the web. `sha256` may be a beginning of at least 16 digits where no more of it was published."""
+
+    url: str
+    sha256: str
+    md5: str = ""
+
+    @property
+    def filename(self) -> str:
+        return self.url.rsplit("/", 1)[-1]
+
+
+def data_root(root: str | os.PathLike[str] | None = None) -> Path:
+    """`root`, else the environment's `NCSAM_DATA`, else `~/.cache/ncsam`."""
+    return Path(root or os.environ.get("NCSAM_DATA") or Path("~/.cache/ncsam")).expanduser()
+
+
+def fetch(remote: Remote, folder: Path) -> Path:
+    """Download `remote` into `folder` and verify it; a file that is there already is used as it is."""
+    target = folder / remote.filename
+    if target.exists():
+        return target
+    pooch = need("pooch", "data", "downloading a data set")
+    with atomic_path(target) as temporary:
+        try:
+            pooch.HTTPDownloader(chunk_size=1 << 20, timeout=60)(remote.url, str(temporary), None)
+        except OSError as error:  # requests' own errors are OSErrors too
+            raise ConnectionError(
+                f"{remote.url} could not be downloaded ({error}). Fetch it by other means and put it at {target}"
+            ) from error
+        verify(temporary, remote)
+    return target
+
+
+def verify(path: Path, remote: Remote) -> None:
+    """Raise a `ValueError` unless the file's SHA-256 (and MD5, where one is published) are the known ones."""
+    found = sha256_of(path)
+    if len(remote.sha256) < 16 or not found.startswith(remote.sha256):
+        raise ValueError(f"{remote.url} has SHA-256 {found}, but {remote.sha256} is the known one; it was discarded")
+    if remote.md5:
+        with path.open("rb") as file:
+            digest = hashlib.md5(usedforsecurity=False)
+            while block := file.read(1 << 20):
+                digest.update(block)
+        if digest.hexdigest() != remote.md5:
+            raise ValueError(
+                f"{remote.url} has MD5 {digest.hexdigest()}, but {remote.md5} is the published one; it was discarded"
+            )
+
+
+def find(root: Path, marker: str, folders: Iterable[str]) -> Path | None:
+    """The first of `root` and the given folders below it in which the file or folder `marker` lies."""
+    for folder in (root, *(root / name for name in folders)):
+        if (folder / marker).exists():
+            return folder
+    return None

@@ -1,0 +1,146 @@
+"""Lists of image files: found in folders in a fixed order, checked to be there, decoded or tested for damage."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from ncsam._errors import bad_value, need
+from ncsam.data.check import first_few
+from ncsam.data.types import PathList, Split
+
+IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".ppm", ".pgm", ".tif", ".tiff", ".webp")
+#: Of the pictures of ImageNet; the default for colour photographs, and what pretrained backbones expect.
+IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+T = TypeVar("T")
+
+
+def subfolders(folder: Path) -> list[str]:
+    """Names of the folders in `folder`, sorted; hidden ones are left out."""
+    with os.scandir(folder) as entries:
+        return sorted(entry.name for entry in entries if entry.is_dir() and not entry.name.startswith("."))
+
+
+def image_files(folder: Path) -> list[str]:
+    """Paths, relative to `folder`, of the image files in it and below it, sorted; hidden ones are left out."""
+    found = []
+    for where, folders, files in os.walk(folder, followlinks=True):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        prefix = os.path.relpath(where, folder)
+        for name in files:
+            if name.lower().endswith(IMAGE_SUFFIXES) and not name.startswith("."):
+                found.append(name if prefix == "." else f"{prefix}/{name}")
+    return sorted(found)
+
+
+def listed_files(root: Path, names: Sequence[str], where: str) -> PathList:
+    """`names` below `root` as paths, or one error that lists the first files that are not there."""
+    present: dict[str, set[str]] = {}  # one listing of each folder is much quicker than one question for each file
+    missing = []
+    for name in names:
+        folder, file = os.path.split(name)
+        if folder not in present:
+            path = root / folder
+            present[folder] = set(os.listdir(path)) if path.is_dir() else set()
+        if file not in present[folder]:
+            missing.append(name)
+    if missing:
+        listed = first_few((str(root / name) for name in missing), len(missing))
+        raise FileNotFoundError(f"{where}: {len(missing):,} of {len(names):,} files are not there: {listed}")
+    return PathList(root, names)
+
+
+@dataclass(frozen=True)
+class BadImage:
+    """An image that cannot be read: its index in the split, its path where it has one, and why."""
+
+    index: int
+    path: Path | None
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.path or f'sample {self.index}'} ({self.reason})"
+
+
+def check_images(split: Split, *, workers: int = 2, skip: bool = False) -> tuple[Split, list[BadImage]]:
+    """Open and decode every image of a split, to find damaged ones before training does.
+
+    JPEG files are decoded at an eighth of their size: that reads the whole file at a fraction of the cost.
+
+    Args:
+        workers: Threads.
+        skip: Return the split without the damaged images, and the list of them with the reasons. By default the first
+            few are named in a `ValueError`.
+    """
+    images = split.images
+    if isinstance(images, np.ndarray):
+        return split, []
+
+    def examine(index: int) -> BadImage | None:
+        image = need("PIL.Image", "data", "reading image files")
+        path = None
+        try:
+            item = images[index]
+            if isinstance(item, Path):
+                path = item
+                with image.open(path) as picture:
+                    picture.draft(picture.mode, (1, 1))
+                    picture.load()
+        except (OSError, SyntaxError, ValueError, image.DecompressionBombError) as error:
+            reason = str(error).replace(f" {str(path)!r}", "")
+            return BadImage(index, path, reason or type(error).__name__)
+        return None
+
+    bad = [found for found in _in_threads(examine, range(len(images)), workers) if found is not None]
+    if bad and not skip:
+        raise ValueError(
+            f"{len(bad):,} of {len(split):,} images cannot be read: {first_few(bad, len(bad))}. "
+            "skip=True leaves them out"
+        )
+    good = np.delete(np.arange(len(split)), [found.index for found in bad])
+    return (split.take(good) if bad else split), bad
+
+
+def into_memory(split: Split, *, workers: int = 2) -> Split:
+    """The split with its pictures decoded as one uint8 (N, H, W, 3) array; they must all have one size."""
+    if isinstance(split.images, np.ndarray):
+        return split
+    paths = split.images
+    if len(paths) == 0:
+        raise bad_value("split", split, "it has no images")
+    first = _decode(paths[0])
+    images = np.empty((len(paths), *first.shape), dtype=np.uint8)
+
+    def put(i: int) -> None:
+        picture = _decode(paths[i])
+        if picture.shape != first.shape:
+            raise ValueError(f"{paths[i]} is of shape {picture.shape}, {paths[0]} of {first.shape}; they must be alike")
+        images[i] = picture
+
+    _in_threads(put, range(len(paths)), workers)
+    return Split(images, split.labels, split.clean)
+
+
+def _decode(item: Any) -> npt.NDArray[np.uint8]:
+    if isinstance(item, np.ndarray):
+        return item
+    image = need("PIL.Image", "data", "reading image files")
+    try:
+        with image.open(item) as picture:
+            return np.asarray(picture.convert("RGB"), dtype=np.uint8)
+    except (OSError, SyntaxError) as error:
+        raise ValueError(f"{item} cannot be read as an image: {error}") from error
+
+
+def _in_threads(work: Callable[[Any], T], items: Iterable[Any], workers: int) -> list[T]:
+    if workers < 1:
+        raise bad_value("workers", workers, "at least 1")
+    with ThreadPoolExecutor(workers) as pool:
+        return list(pool.map(work, items))

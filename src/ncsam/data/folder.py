@@ -1,0 +1,98 @@
+"""A folder with one sub-folder of images for each class."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from ncsam.data.check import check
+from ncsam.data.files import IMAGENET_MEAN, IMAGENET_STD, image_files, into_memory, subfolders
+from ncsam.data.types import DataSet, PathList, Split
+
+TEST_NAMES = ("test", "testing")
+VAL_NAMES = ("val", "valid", "validation")
+TRAIN_NAMES = ("train", "training")
+
+
+def from_folder(
+    path: str | Path,
+    *,
+    size: tuple[int, int] = (224, 224),
+    mean: Sequence[float] = IMAGENET_MEAN,
+    std: Sequence[float] = IMAGENET_STD,
+    in_memory: bool = False,
+    allow_empty: bool = False,
+) -> DataSet:
+    """A data set from `path/<class>/.../<image>`, or from `path/train/<class>/...` with `test/` or `val/` beside it.
+
+    Classes are the sub-folders' names, sorted; files are sorted too, so the order is the same everywhere. Where there
+    is a `val/` but no `test/`, it is the test split.
+
+    Args:
+        size: The (height, width) that a network sees.
+        mean, std: For normalisation, per channel; those of ImageNet by default.
+        in_memory: Decode everything now, for small pictures of one size; `size` is then theirs.
+        allow_empty: Accept classes without a training image.
+    """
+    path = Path(path)
+    if not path.is_dir():
+        raise FileNotFoundError(f"path={str(path)!r}: there is no such folder")
+    there = subfolders(path)
+    train_name = next((name for name in TRAIN_NAMES if name in there), None)
+    test_name = next((name for name in TEST_NAMES if name in there), None)
+    val_name = next((name for name in VAL_NAMES if name in there), None)
+    notes: tuple[str, ...] = ()
+    train_folder = path if train_name is None else path / train_name
+    classes = tuple(subfolders(train_folder))
+    if not classes:
+        raise ValueError(f"{train_folder} has no sub-folders; expected one for each class, with images in them")
+    train = _split(train_folder, classes)
+    val = test = None
+    if train_name is not None:
+        if test_name is None and val_name is not None:
+            test_name, val_name = val_name, None
+            notes = (f"{test_name}/ serves as the test split",)
+        test = None if test_name is None else _split(path / test_name, classes)
+        val = None if val_name is None else _split(path / val_name, classes)
+    dataset = DataSet(
+        name=path.resolve().name,
+        classes=classes,
+        train=train,
+        test=test,
+        val=val,
+        mean=tuple(mean),
+        std=tuple(std),
+        size=size,
+        source=str(path),
+        notes=notes,
+    )
+    check(dataset, allow_empty=allow_empty)
+    return decoded(dataset) if in_memory else dataset
+
+
+def decoded(dataset: DataSet) -> DataSet:
+    """The data set with every split's pictures in memory."""
+    train = into_memory(dataset.train)
+    assert isinstance(train.images, np.ndarray)
+    return replace(
+        dataset,
+        train=train,
+        test=None if dataset.test is None else into_memory(dataset.test),
+        val=None if dataset.val is None else into_memory(dataset.val),
+        size=train.images.shape[1:3],
+    )
+
+
+def _split(folder: Path, classes: tuple[str, ...]) -> Split:
+    unknown = [name for name in subfolders(folder) if name not in classes]
+    if unknown:
+        raise ValueError(f"{folder} has class folders that the training split lacks: {', '.join(unknown)}")
+    names, labels = [], []
+    for number, name in enumerate(classes):
+        files = image_files(folder / name) if (folder / name).is_dir() else []
+        names += [f"{name}/{file}" for file in files]
+        labels += [number] * len(files)
+    return Split(PathList(folder, names), np.array(labels, dtype=np.int64))

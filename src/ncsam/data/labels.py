@@ -1,0 +1,97 @@
+"""Labels as people write them (names, numbers, text) turned into class numbers, and splits that keep the classes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ncsam._errors import bad_value
+from ncsam.data.check import first_few
+from ncsam.data.types import DataSet, Labels
+
+
+def encode_labels(
+    columns: Sequence[Iterable[Any] | None], classes: Sequence[str] | None = None, *, where: str
+) -> tuple[list[Labels | None], tuple[str, ...]]:
+    """Turn columns of labels (observed, clean, test ...) into class numbers under one list of classes.
+
+    Labels that are whole numbers, or text of such, are class numbers already; any other text is a class name, and the
+    classes are the names found, sorted, unless `classes` gives them in an order of its own. Text labels that are all in
+    `classes` are always taken as names.
+    """
+    tokens = [None if column is None else _tokens(column, where) for column in columns]
+    distinct = sorted({token for column in tokens if column is not None for token in np.unique(column).tolist()})
+    if classes is not None and set(distinct) <= set(classes):
+        names = tuple(classes)
+        number = {name: i for i, name in enumerate(names)}
+    elif all(_is_whole(token) for token in distinct):
+        top = max((int(token) for token in distinct), default=-1)
+        names = tuple(classes) if classes is not None else tuple(str(i) for i in range(top + 1))
+        number = {token: int(token) for token in distinct}
+    elif classes is not None:
+        unknown = [token for token in distinct if token not in set(classes)]
+        raise ValueError(f"{where}: labels that are not among classes: {first_few(map(repr, unknown), len(unknown))}")
+    else:
+        names = tuple(distinct)
+        number = {name: i for i, name in enumerate(names)}
+    return [None if column is None else _numbers(column, number) for column in tokens], names
+
+
+def _tokens(column: Iterable[Any], where: str) -> npt.NDArray[np.str_]:
+    values = np.asarray(column if isinstance(column, np.ndarray) else list(column))
+    if values.ndim != 1:
+        raise ValueError(f"{where}: labels of shape {values.shape}; expected one label per sample")
+    if values.dtype.kind == "f":
+        broken = np.flatnonzero(values != np.round(values))  # NaN is broken too: it differs from itself
+        if len(broken):
+            raise ValueError(f"{where}: label {values[broken[0]]} of sample {broken[0]:,} is not a whole number")
+        values = values.astype(np.int64)
+    if values.dtype.kind == "b":
+        values = values.astype(np.int64)
+    if values.dtype.kind not in "iuU":
+        values = np.array([str(value) for value in values.tolist()], dtype=np.str_)
+    if values.dtype.kind == "U":
+        values = np.char.strip(values)
+        missing = np.flatnonzero(values == "")
+        if len(missing):
+            raise ValueError(f"{where}: sample {missing[0]:,} has no label ({len(missing):,} such samples)")
+    return values.astype(np.str_)
+
+
+def _is_whole(token: str) -> bool:
+    return token.removeprefix("-").isdecimal()
+
+
+def _numbers(column: npt.NDArray[np.str_], number: dict[str, int]) -> Labels:
+    found, inverse = np.unique(column, return_inverse=True)
+    return np.array([number[token] for token in found.tolist()], dtype=np.int64)[inverse.reshape(-1)]
+
+
+def stratified(labels: Labels, fraction: float, seed: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Indices (kept, held out), each in rising order: of every class, `round(fraction * its count)` are held out."""
+    if not 0 < fraction < 1:
+        raise bad_value("fraction", fraction, "a number between 0 and 1, both excluded")
+    generator = np.random.default_rng(seed)
+    held = np.zeros(len(labels), dtype=bool)
+    for c in np.unique(labels):
+        members = np.flatnonzero(labels == c)
+        held[generator.permutation(members)[: round(fraction * len(members))]] = True
+    return np.flatnonzero(~held), np.flatnonzero(held)
+
+
+def hold_out(dataset: DataSet, fraction: float, *, into: str = "val", seed: int = 0) -> DataSet:
+    """Move a stratified part of the training split into `val` or `test`, where the data set has none of its own.
+
+    The part keeps its observed labels, right or wrong: a validation split made this way is as noisy as the training.
+    """
+    if into not in ("val", "test"):
+        raise bad_value("into", into, "'val' or 'test'")
+    if getattr(dataset, into) is not None:
+        raise bad_value("into", into, f"{dataset.name} has a split {into!r} already")
+    kept, held = stratified(dataset.train.labels, fraction, seed)
+    train, part = dataset.train.take(kept), dataset.train.take(held)
+    return replace(dataset, train=train, val=part) if into == "val" else replace(dataset, train=train, test=part)

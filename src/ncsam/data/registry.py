@@ -1,0 +1,116 @@
+"""Data sets by name: one file and one `@register` line add one."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ncsam._errors import bad_value, unknown_name
+from ncsam.data.download import data_root
+from ncsam.data.types import DataSet
+
+Reader = Callable[..., DataSet]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A registered data set: its reader, what it holds, how one gets it, and under which terms."""
+
+    name: str
+    read: Reader
+    about: str
+    obtain: str
+    licence: str
+
+
+_entries: dict[str, Entry] = {}
+
+
+def register(name: str, *, about: str, obtain: str, licence: str) -> Callable[[Reader], Reader]:
+    """Make a reader known to `load` as `name`. The reader takes the root folder first and options by keyword."""
+
+    def add(read: Reader) -> Reader:
+        if name in _entries:
+            raise bad_value("name", name, "a data set of this name is registered already")
+        _entries[name] = Entry(name, read, about, obtain, licence)
+        return read
+
+    return add
+
+
+def names() -> list[str]:
+    """The names that `load` knows."""
+    return sorted(_entries)
+
+
+def entry(name: str) -> Entry:
+    """What is registered under `name`."""
+    if name not in _entries:
+        raise unknown_name("data set", name, _entries)
+    return _entries[name]
+
+
+def not_found(name: str, root: Path, wanted: str) -> FileNotFoundError:
+    """One sentence on what was looked for and where, one on how to get it."""
+    there = "" if root.exists() else " (which does not exist)"
+    return FileNotFoundError(f"{name} was not found: no {wanted} under {root}{there}. {entry(name).obtain}")
+
+
+def load(
+    source: str | os.PathLike[str],
+    root: str | os.PathLike[str] | None = None,
+    *,
+    download: bool = False,
+    **options: Any,
+) -> DataSet:
+    """Read a data set.
+
+    Args:
+        source: A name from `names()`; or a path to a folder of class folders, to a `.csv`, `.tsv` or `.parquet` table
+            of paths and labels, or to an `.npz` file of arrays.
+        root: Where a named data set lies: the folder above it, its own folder, or its archive. Default: the
+            environment's `NCSAM_DATA`, else `~/.cache/ncsam`. Not for paths.
+        download: Fetch a named data set if it is not there. Nothing is downloaded otherwise.
+        options: What the reader of that data set or file takes besides; see its docstring.
+    """
+    if isinstance(source, str) and source in _entries:
+        read = _entries[source].read
+        options["download"] = download
+        where = data_root(root)
+    else:
+        read = _reader_of_path(source)
+        if root is not None or download:
+            raise bad_value("root" if root is not None else "download", root or download, "only for a named data set")
+        where = Path(source).expanduser()
+    known = list(inspect.signature(read).parameters)[1:]
+    for option in options:
+        if option not in known:
+            raise unknown_name(f"option of {source!r}", option, known)
+    return read(where, **options)
+
+
+def _reader_of_path(source: str | os.PathLike[str]) -> Reader:
+    from ncsam.data.arrays import from_npz
+    from ncsam.data.folder import from_folder
+    from ncsam.data.table import from_table
+
+    path = Path(source).expanduser()
+    if path.is_dir():
+        return from_folder
+    by_suffix: dict[str, Reader] = {
+        ".npz": from_npz,
+        ".csv": from_table,
+        ".tsv": from_table,
+        ".parquet": from_table,
+    }
+    if path.is_file():
+        if path.suffix.lower() not in by_suffix:
+            raise bad_value("source", str(path), f"a file must end in {', '.join(by_suffix)}")
+        return by_suffix[path.suffix.lower()]
+    if isinstance(source, str) and path.name == source and not path.suffix:
+        raise unknown_name("data set (and no such folder or file)", source, _entries)
+    raise FileNotFoundError(f"source={str(path)!r}: there is no such folder or file")

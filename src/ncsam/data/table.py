@@ -1,0 +1,154 @@
+"""A CSV, TSV or Parquet table with one row for each image: its path, its label and, where known, its clean label."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ncsam._errors import bad_value, need
+from ncsam.data.check import check
+from ncsam.data.files import IMAGENET_MEAN, IMAGENET_STD, listed_files
+from ncsam.data.labels import encode_labels
+from ncsam.data.types import DataSet, Split
+
+#: The column names that are looked for, whatever their case, when none is given.
+COLUMN_NAMES = {
+    "path": ("path", "file", "filename", "file_name", "filepath", "file_path", "image", "image_path", "img"),
+    "label": ("label", "noisy_label", "observed_label", "given_label", "class", "target", "y"),
+    "clean_label": ("clean_label", "true_label", "clean", "y_clean", "ground_truth"),
+    "split": ("split", "subset", "partition", "fold"),
+}
+SPLIT_NAMES = {"train": "train", "training": "train", "test": "test", "testing": "test"} | dict.fromkeys(
+    ("val", "valid", "validation", "dev"), "val"
+)
+
+
+def from_table(
+    path: str | Path,
+    *,
+    images: str | Path | None = None,
+    path_column: str | None = None,
+    label_column: str | None = None,
+    clean_column: str | None = None,
+    split_column: str | None = None,
+    classes: Sequence[str] | None = None,
+    size: tuple[int, int] = (224, 224),
+    mean: Sequence[float] = IMAGENET_MEAN,
+    std: Sequence[float] = IMAGENET_STD,
+    allow_empty: bool = False,
+) -> DataSet:
+    """A data set from a table whose first row names the columns.
+
+    Args:
+        images: The folder that relative paths start from. Default: the table's own.
+        path_column, label_column, clean_column, split_column: Names of the columns; see `COLUMN_NAMES` for those found
+            by themselves. Clean label and split may be absent. A split is `train`, `test` or `val` (aliases known);
+            where no row is `test` and some are `val`, the latter are the test split.
+        classes: Class names in order. Default: the labels found, sorted; labels that are whole numbers are taken as
+            class numbers.
+        size, mean, std, allow_empty: As for `from_folder`.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"path={str(path)!r}: there is no such file")
+    columns = _parquet(path) if path.suffix.lower() == ".parquet" else _text(path)
+    asked = {"path": path_column, "label": label_column, "clean_label": clean_column, "split": split_column}
+    found = {kind: _column(columns, kind, name, path) for kind, name in asked.items()}
+    names, labels, clean_labels, splits = found["path"], found["label"], found["clean_label"], found["split"]
+    assert names is not None
+    assert labels is not None
+    (observed, clean), class_names = encode_labels([labels, clean_labels], classes, where=str(path))
+    assert observed is not None
+    everything = Split(
+        listed_files(Path(images or path.parent), [str(name) for name in names], str(path)), observed, clean
+    )
+    parts = {"train": everything}
+    if splits is not None:
+        parts = _parted(everything, splits, path)
+    notes: tuple[str, ...] = ()
+    if "test" not in parts and "val" in parts:
+        parts["test"] = parts.pop("val")
+        notes = ("the validation rows serve as the test split",)
+    return check(
+        DataSet(
+            name=path.stem,
+            classes=class_names,
+            train=parts["train"],
+            test=parts.get("test"),
+            val=parts.get("val"),
+            mean=tuple(mean),
+            std=tuple(std),
+            size=size,
+            source=str(path),
+            notes=notes,
+        ),
+        allow_empty=allow_empty,
+    )
+
+
+def _text(path: Path) -> dict[str, list[Any]]:
+    with path.open(newline="", encoding="utf-8-sig") as file:
+        rows = csv.reader(file, delimiter="\t" if path.suffix.lower() == ".tsv" else ",")
+        header = [name.strip() for name in next(rows, [])]
+        body = []
+        for row in rows:
+            if row and len(row) != len(header):
+                raise ValueError(f"{path}, line {rows.line_num}: {len(row)} fields, but the header has {len(header)}")
+            if row:
+                body.append(row)
+    if not body:
+        raise ValueError(f"{path} has no rows under its header")
+    return {name: list(column) for name, column in zip(header, zip(*body, strict=True), strict=True)}
+
+
+def _parquet(path: Path) -> dict[str, list[Any]]:
+    parquet = need("pyarrow.parquet", "parquet", "reading Parquet files")
+    arrow = need("pyarrow", "parquet", "reading Parquet files")
+    try:
+        table = parquet.read_table(path)
+    except (arrow.ArrowException, OSError) as error:
+        raise ValueError(f"{path} is not a readable Parquet file: {error}") from error
+    return {name: table.column(name).to_pylist() for name in table.column_names}
+
+
+def _column(columns: dict[str, list[Any]], kind: str, name: str | None, path: Path) -> list[Any] | None:
+    """The column of that kind; `None` where an optional one is neither asked for nor there."""
+    argument = {"clean_label": "clean_column"}.get(kind, f"{kind}_column")
+    if name is not None:
+        if name not in columns:
+            raise bad_value(argument, name, f"{path} has the columns {', '.join(columns)}")
+        column = columns[name]
+    else:
+        lower = {column.lower(): column for column in reversed(columns)}
+        known = next((lower[alias] for alias in COLUMN_NAMES[kind] if alias in lower), None)
+        if known is None and kind in ("path", "label"):
+            raise ValueError(
+                f"{path} has no column {kind!r} (nor {', '.join(COLUMN_NAMES[kind][1:])}); it has "
+                f"{', '.join(columns)}. "
+                f"Name it by {argument}="
+            )
+        if known is None:
+            return None
+        column = columns[known]
+    missing = next((row for row, value in enumerate(column) if value is None), None)
+    if missing is not None:
+        raise ValueError(f"{path}: row {missing:,} has no {kind}")
+    return column
+
+
+def _parted(everything: Split, splits: list[Any], path: Path) -> dict[str, Split]:
+    kinds = []
+    for row, value in enumerate(splits):
+        kind = SPLIT_NAMES.get(str(value).strip().lower())
+        if kind is None:
+            raise ValueError(f"{path}: row {row:,} has split {value!r}; allowed are {', '.join(SPLIT_NAMES)}")
+        kinds.append(kind)
+    of = np.array(kinds)
+    parts = {kind: everything.take(np.flatnonzero(of == kind)) for kind in sorted(set(kinds))}
+    if "train" not in parts:
+        raise ValueError(f"{path}: no row belongs to the split 'train'")
+    return parts
