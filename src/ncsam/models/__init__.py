@@ -1,0 +1,15 @@
+"""Networks of the noisy-label literature, each with `features()` beside its logits, and ways to everyone else's.
+
+>>> from ncsam import models
+>>> network = models.create("resnet18", num_classes=10)
+>>> sum(p.numel() for p in network.parameters())
+11173962
+"""
+
+# Each family enters its names when it is imported.
+from ncsam.models import cnn, mlp, preact_resnet, resnet, vgg, wrn  # noqa: F401
+from ncsam.models.backbone import Backbone
+from ncsam.models.registry import create, names, register
+from ncsam.models.weights import LoadReport, load_weights
+
+__all__ = ["Backbone", "LoadReport", "create", "load_weights", "names", "register"]

@@ -1,0 +1,65 @@
+"""What every network here promises: features beside logits, and one name for the layer in between."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import cast
+
+from torch import Tensor, nn
+
+from ncsam._errors import bad_value
+
+
+class Backbone(nn.Module):
+    """A network in two parts: `features(x)` of shape (N, `num_features`), and the linear layer `head` that sees them.
+
+    `forward(x) = head(features(x))`. The head is registered under `head_name`, which differs between families so that
+    published weights load by their own names ("fc" in ResNets, "classifier.6" in VGG).
+
+    A subclass sets `num_features`, registers its head, and defines `features`.
+    """
+
+    num_features: int
+    head_name: str = "fc"
+    features: Callable[[Tensor], Tensor]
+
+    @property
+    def head(self) -> nn.Linear:
+        """The last linear layer. Replace it with `replace_head`, not by assignment."""
+        return cast(nn.Linear, self.get_submodule(self.head_name))
+
+    def replace_head(self, num_classes: int) -> None:
+        """Put a fresh linear layer, in PyTorch's default initialisation, in the place of the head."""
+        old = self.head.weight
+        fresh = nn.Linear(self.num_features, num_classes, device=old.device, dtype=old.dtype)
+        parent, _, last = self.head_name.rpartition(".")
+        setattr(self.get_submodule(parent), last, fresh)
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.head(self.features(x))
+        return logits
+
+
+def init_kaiming(network: nn.Module) -> None:
+    """He's initialisation: convolution weights ~ N(0, 2 / fan_out), fan_out = out_channels * kernel area; biases 0.
+
+    Normalisation layers keep scale 1 and shift 0, linear layers PyTorch's default. Source: He et al. 2015,
+    arXiv:1502.01852, eq. 14, as used for ResNets by torchvision and for WRNs by their authors.
+    """
+    for module in network.modules():
+        if isinstance(module, nn.Conv2d):
+            nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+            if module.bias is not None:
+                nn.init.zeros_(module.bias)
+
+
+def check_size(x: Tensor, minimum: int, name: str) -> None:
+    """Refuse pictures that the network's own pooling would shrink to nothing."""
+    height, width = x.shape[-2:]
+    if min(height, width) < minimum:
+        raise ValueError(f"{name} needs pictures of at least {minimum}x{minimum} pixels, got {height}x{width}")
+
+
+def check_probability(name: str, value: float) -> None:
+    if not 0.0 <= value < 1.0:
+        raise bad_value(name, value, "a probability in [0, 1)")

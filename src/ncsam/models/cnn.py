@@ -1,0 +1,104 @@
+"""Plain convolutional networks: the two of the Co-teaching line, and a small one for the CPU."""
+
+from __future__ import annotations
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ncsam._errors import bad_value
+from ncsam.models.backbone import Backbone, check_probability, check_size, init_kaiming
+from ncsam.models.registry import register
+
+
+class CNN9(Backbone):
+    """Nine 3x3 convolutions, each with BN and leaky ReLU (slope 0.01), in three groups; the last has no padding.
+
+    32x32 pictures pass at 32, 16 and 8 pixels and leave at 2x2, which is averaged. PyTorch's default initialisation,
+    as in the source (bhanML/Co-teaching; the network of Co-teaching, JoCoR and others). One difference: the source's
+    dropout stays on at test time; here `eval()` turns it off.
+    """
+
+    num_features = 128
+
+    def __init__(self, num_classes: int, in_channels: int, dropout: float) -> None:
+        super().__init__()
+        layers: list[nn.Module] = []
+        for widths, padding in (((128, 128, 128), 1), ((256, 256, 256), 1), ((512, 256, 128), 0)):
+            for width in widths:
+                layers += [nn.Conv2d(in_channels, width, 3, padding=padding), nn.BatchNorm2d(width), nn.LeakyReLU(0.01)]
+                in_channels = width
+            if padding:
+                layers += [nn.MaxPool2d(2), nn.Dropout2d(dropout)]
+        self.body = nn.Sequential(*layers)
+        self.fc = nn.Linear(self.num_features, num_classes)
+
+    def features(self, x: Tensor) -> Tensor:
+        check_size(x, 28, "cnn9")
+        return F.adaptive_avg_pool2d(self.body(x), 1).flatten(1)
+
+
+class CNNCoteachingPlus(Backbone):
+    """Two 5x5 convolutions (6 and 16 maps), each with ReLU and a max-pool, then layers of 120 and 84.
+
+    The small network of Co-teaching+ for CIFAR-10 (xingruiyu/coteaching_plus); PyTorch's default initialisation. At
+    32x32 the maps are 5x5 when they are flattened; an adaptive pool brings other sizes there and changes nothing at 32.
+    """
+
+    num_features = 84
+
+    def __init__(self, num_classes: int, in_channels: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(in_channels, 6, 5)
+        self.conv2 = nn.Conv2d(6, 16, 5)
+        self.fc1 = nn.Linear(16 * 5 * 5, 120)
+        self.fc2 = nn.Linear(120, 84)
+        self.fc = nn.Linear(84, num_classes)
+
+    def features(self, x: Tensor) -> Tensor:
+        check_size(x, 16, "cnn_coteaching_plus")
+        x = F.max_pool2d(F.relu(self.conv1(x)), 2)
+        x = F.max_pool2d(F.relu(self.conv2(x)), 2)
+        x = F.adaptive_avg_pool2d(x, 5).flatten(1)
+        return F.relu(self.fc2(F.relu(self.fc1(x))))
+
+
+class CNNSmall(Backbone):
+    """Three 3x3 convolutions with BN and ReLU, widths w-2w-4w, max-pools between, a global average: for the CPU."""
+
+    def __init__(self, num_classes: int, in_channels: int, width: int) -> None:
+        super().__init__()
+        layers: list[nn.Module] = []
+        for out in (width, 2 * width, 4 * width):
+            layers += [nn.Conv2d(in_channels, out, 3, padding=1, bias=False), nn.BatchNorm2d(out), nn.ReLU()]
+            layers.append(nn.AdaptiveAvgPool2d(1) if out == 4 * width else nn.MaxPool2d(2))
+            in_channels = out
+        self.body = nn.Sequential(*layers)
+        self.num_features = 4 * width
+        self.fc = nn.Linear(self.num_features, num_classes)
+        init_kaiming(self)
+
+    def features(self, x: Tensor) -> Tensor:
+        check_size(x, 4, "cnn_small")
+        out: Tensor = self.body(x)
+        return out.flatten(1)
+
+
+@register
+def cnn9(num_classes: int, in_channels: int = 3, *, dropout: float = 0.25) -> CNN9:
+    """The 9-layer CNN of Co-teaching."""
+    check_probability("dropout", dropout)
+    return CNN9(num_classes, in_channels, dropout)
+
+
+@register
+def cnn_coteaching_plus(num_classes: int, in_channels: int = 3) -> CNNCoteachingPlus:
+    """The small CNN of Co-teaching+ for CIFAR-10."""
+    return CNNCoteachingPlus(num_classes, in_channels)
+
+
+@register
+def cnn_small(num_classes: int, in_channels: int = 3, *, width: int = 32) -> CNNSmall:
+    """A small CNN for the CPU and for pictures from 4x4 up."""
+    if width < 1:
+        raise bad_value("width", width, "a positive number of maps")
+    return CNNSmall(num_classes, in_channels, width)

@@ -1,0 +1,60 @@
+"""Fully connected networks, for features and for small pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor, nn
+
+from ncsam._errors import bad_value
+from ncsam.models.backbone import Backbone, check_probability
+from ncsam.models.registry import register
+
+
+class MLP(Backbone):
+    """Flatten, then linear layers with ReLU, then the head; PyTorch's default initialisation."""
+
+    def __init__(self, num_classes: int, in_features: int, hidden: Sequence[int], dropout: float) -> None:
+        super().__init__()
+        self.in_features = in_features
+        layers: list[nn.Module] = []
+        for width in hidden:
+            layers += [nn.Linear(in_features, width), nn.ReLU(), nn.Dropout(dropout)]
+            in_features = width
+        self.body = nn.Sequential(*layers)
+        self.num_features = in_features
+        self.fc = nn.Linear(self.num_features, num_classes)
+
+    def features(self, x: Tensor) -> Tensor:
+        flat = x.flatten(1)
+        if flat.shape[1] != self.in_features:
+            raise ValueError(
+                f"this mlp takes {self.in_features} numbers a sample, got {flat.shape[1]} (input of shape "
+                f"{tuple(x.shape)}); build it with in_features={flat.shape[1]}"
+            )
+        out: Tensor = self.body(flat)
+        return out
+
+
+@register
+def mlp(
+    num_classes: int,
+    in_channels: int = 3,
+    *,
+    in_features: int | None = None,
+    hidden: Sequence[int] = (256,),
+    dropout: float = 0.0,
+) -> MLP:
+    """A multilayer perceptron of `hidden` widths on inputs of any shape with `in_features` numbers a sample.
+
+    `in_features=None` means pictures of 32x32: in_channels * 1024. With `hidden=()` it is logistic regression. With
+    `in_features=784` and the default hidden width it is the MNIST network of Co-teaching+.
+    """
+    if in_features is None:
+        in_features = in_channels * 32 * 32
+    if in_features < 1:
+        raise bad_value("in_features", in_features, "a positive count of numbers a sample")
+    if isinstance(hidden, (int, str)) or any(not isinstance(width, int) or width < 1 for width in hidden):
+        raise bad_value("hidden", hidden, "a sequence of positive widths, such as (256, 128)")
+    check_probability("dropout", dropout)
+    return MLP(num_classes, in_features, hidden, dropout)

@@ -1,0 +1,89 @@
+"""Networks by name: ours, a library's (`torchvision:NAME`, `timm:NAME`), or the user's own (`module:factory`)."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from torch import nn
+
+from ncsam._errors import bad_value, unknown_name
+from ncsam.models.backbone import Backbone
+from ncsam.models.external import from_timm, from_torchvision, from_user
+from ncsam.models.weights import is_file, load_published, load_weights
+
+_BUILDERS: dict[str, Callable[..., Backbone]] = {}
+_Builder = TypeVar("_Builder", bound=Callable[..., Backbone])
+
+
+def register(builder: _Builder) -> _Builder:
+    """Enter `builder(num_classes, in_channels=3, *, options...) -> Backbone` under its own name; a decorator."""
+    name = builder.__name__
+    if name in _BUILDERS:
+        raise ValueError(f"a model named {name!r} is registered already")
+    _BUILDERS[name] = builder
+    return builder
+
+
+def names() -> list[str]:
+    """The names of our own networks, sorted."""
+    return sorted(_BUILDERS)
+
+
+def create(
+    name: str,
+    num_classes: int,
+    in_channels: int = 3,
+    *,
+    pretrained: bool | str | os.PathLike[str] = False,
+    **options: Any,
+) -> nn.Module:
+    """Build the network called `name` for `num_classes` classes and pictures of `in_channels` channels.
+
+    name: one of `names()`, "torchvision:NAME", "timm:NAME", or "module:factory" for a function or class of yours; the
+        factory is called with `num_classes`, `options`, and `in_channels` if it takes that. All but yours are
+        `Backbone`s.
+    pretrained: `True` for the usual published weights, a string for particular ones ("imagenet1k_v2"), or a file
+        (.pt, .pth, .safetensors) that holds a state dict. Where the file's classes are not as many as yours, its head
+        is left out. What was missing or left over is warned about; a shape that does not fit is an error.
+    options: the network's own, such as `stem` or `final_bn`.
+    """
+    if not isinstance(name, str):
+        raise bad_value("name", name, "the name of a model, as text")
+    for argument, value in (("num_classes", num_classes), ("in_channels", in_channels)):
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise bad_value(argument, value, "a positive integer")
+    if is_file(pretrained):
+        model = create(name, num_classes, in_channels, **options)
+        load_weights(model, os.fspath(pretrained))
+        return model
+    if not isinstance(pretrained, (bool, str)):
+        raise bad_value("pretrained", pretrained, "True, False, the name of published weights, or a file of weights")
+
+    source, colon, rest = name.partition(":")
+    if source == "torchvision" and colon:
+        return from_torchvision(rest, num_classes, in_channels, pretrained, options)
+    if source == "timm" and colon:
+        return from_timm(rest, num_classes, in_channels, pretrained, options)
+    if colon:
+        return from_user(source, rest, num_classes, in_channels, pretrained, options)
+    if name not in _BUILDERS:
+        raise unknown_name("model", name, [*_BUILDERS, "torchvision:NAME", "timm:NAME", "module:factory"])
+    _check_options(name, options)
+    network = _BUILDERS[name](num_classes, in_channels, **options)
+    if pretrained:
+        load_published(network, name, pretrained)
+    return network
+
+
+def _check_options(name: str, options: dict[str, Any]) -> None:
+    known = [
+        option
+        for option in inspect.signature(_BUILDERS[name]).parameters
+        if option not in ("num_classes", "in_channels")
+    ]
+    for option in options:
+        if option not in known:
+            raise unknown_name(f"option of {name}", option, known or ["none"])

@@ -1,0 +1,288 @@
+"""Networks by name: the registry, torchvision and timm where they are, and a user's own factory."""
+
+import pytest
+import torch
+from torch import nn
+
+from ncsam import models
+from ncsam.models import registry
+
+NAMES = [
+    "cnn9",
+    "cnn_coteaching_plus",
+    "cnn_small",
+    "mlp",
+    "preact_resnet18",
+    "preact_resnet32",
+    "preact_resnet34",
+    "resnet18",
+    "resnet34",
+    "resnet50",
+    "resnet8",
+    "vgg19_bn",
+    "wrn_28_2",
+]
+
+
+def test_names_are_sorted_and_complete():
+    assert models.names() == NAMES
+
+
+def test_a_registered_function_is_found_by_its_name(monkeypatch):
+    monkeypatch.setattr(registry, "_BUILDERS", dict(registry._BUILDERS))
+
+    class Two(models.Backbone):
+        num_features = 2
+
+        def __init__(self, num_classes):
+            super().__init__()
+            self.fc = nn.Linear(2, num_classes)
+
+        def features(self, x):
+            return x[:, :2]
+
+    @models.register
+    def two(num_classes, in_channels=3):
+        return Two(num_classes)
+
+    assert "two" in models.names()
+    network = models.create("two", 5)
+    x = torch.randn(3, 4)
+    torch.testing.assert_close(network(x), network.fc(x[:, :2]))
+    with pytest.raises(ValueError, match="'two' is registered already"):
+        models.register(two)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "message"),
+    [
+        (("resnet81", 10), {}, r"unknown model 'resnet81'\. Did you mean 'resnet8' or 'resnet18'"),
+        (("resnet18", 0), {}, r"num_classes=0 is not allowed: a positive integer"),
+        (("resnet18", True), {}, r"num_classes=True is not allowed"),
+        (("resnet18", 10, 0), {}, r"in_channels=0 is not allowed"),
+        ((18, 10), {}, r"name=18 is not allowed"),
+        (("resnet18", 10), {"stemm": "cifar"}, r"unknown option of resnet18 'stemm'\. Did you mean 'stem'\?"),
+        (("resnet8", 10), {"stem": "cifar"}, r"unknown option of resnet8 'stem'\. Known: none"),
+        (("resnet18", 10), {"stem": "mnist"}, r"stem='mnist' is not allowed: 'cifar' .* or 'imagenet'"),
+        (("wrn_28_2", 10), {"dropout": 1.0}, r"dropout=1.0 is not allowed"),
+        (("cnn9", 10), {"dropout": -0.1}, r"dropout=-0.1 is not allowed"),
+        (("cnn_small", 10), {"width": 0}, r"width=0 is not allowed"),
+        (("mlp", 10), {"hidden": 256}, r"hidden=256 is not allowed: a sequence"),
+        (("mlp", 10), {"hidden": (256, 0)}, r"hidden=\(256, 0\) is not allowed"),
+        (("mlp", 10), {"in_features": 0}, r"in_features=0 is not allowed"),
+        (
+            ("cnn_small", 10),
+            {"pretrained": True},
+            r"pretrained=True is not allowed: cnn_small has no published weights",
+        ),
+        (("resnet50", 10), {"pretrained": "imagenet1k_v9"}, r"unknown pretrained weights .*Did you mean 'imagenet1k_v"),
+        (("resnet50", 10), {"pretrained": 3}, r"pretrained=3 is not allowed"),
+    ],
+)
+def test_a_wrong_argument_is_named(arguments, options, message):
+    with pytest.raises(ValueError, match=message):
+        models.create(*arguments, **options)
+
+
+# Libraries that may be absent or broken -----------------------------------------------------------------------------
+
+TORCHVISION = """
+from torch import nn
+class Net(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.stem = nn.Conv2d(3, width, 1)
+        self.heads = nn.Sequential()
+        self.heads.add_module("hidden", nn.Linear(width, 6))
+        self.heads.add_module("head", nn.Linear(6, 1000))
+    def forward(self, x):
+        return self.heads(self.stem(x).mean((2, 3)))
+class Convolutional(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.only = nn.Conv2d(3, 1000, 1)
+calls = []
+def list_models(module=None):
+    return ["net", "convolutional"]
+def get_model(name, weights=None, **options):
+    calls.append((name, weights))
+    return Net(options.get("width", 4)) if name == "net" else Convolutional()
+"""
+
+TIMM = """
+from torch import nn
+class Net(nn.Module):
+    def __init__(self, in_chans):
+        super().__init__()
+        self.stem = nn.Conv2d(in_chans, 5, 1)
+        self.num_features, self.head_hidden_size = 9, 5
+    def forward(self, x):
+        return self.stem(x).mean((2, 3))
+calls = []
+def is_model(name):
+    return name == "net"
+def list_models():
+    return ["net"]
+def create_model(name, pretrained, num_classes, in_chans):
+    calls.append((name, pretrained, num_classes))
+    return Net(in_chans)
+"""
+
+
+@pytest.fixture
+def library(tmp_path, monkeypatch):
+    """Write a package of the given name and text where imports look first; forget it afterwards."""
+    import importlib
+    import sys
+
+    def write(name, files):
+        folder = tmp_path / name
+        folder.mkdir()
+        for file, text in files.items():
+            (folder / file).write_text(text)
+        for known in [key for key in sys.modules if key.partition(".")[0] == name]:
+            monkeypatch.delitem(sys.modules, known)
+        importlib.invalidate_caches()
+
+    monkeypatch.syspath_prepend(tmp_path)
+    before = dict(sys.modules)
+    yield write
+    for key in set(sys.modules) - set(before):
+        if key.partition(".")[0] in ("torchvision", "timm", "mine"):
+            del sys.modules[key]
+
+
+def test_torchvision_gets_our_head_and_gives_features(library):
+    library("torchvision", {"__init__.py": "", "models.py": TORCHVISION})
+    network = models.create("torchvision:net", 7, width=4, pretrained=True)
+    assert isinstance(network, models.Backbone)
+    import torchvision.models as theirs
+
+    assert theirs.calls == [("net", "DEFAULT")]
+    x = torch.randn(2, 3, 5, 5)
+    inner = network.network
+    expected = inner.heads.hidden(inner.stem(x).mean((2, 3)))  # the last linear layer is gone, the one before is not
+    assert network.num_features == 6
+    torch.testing.assert_close(network.features(x), expected)
+    torch.testing.assert_close(network(x), network.head(expected))
+    assert network(x).shape == (2, 7)
+
+    models.create("torchvision:net", 7, pretrained="imagenet1k_v2")
+    models.create("torchvision:net", 7)
+    assert theirs.calls[1:] == [("net", "IMAGENET1K_V2"), ("net", None)]
+    with pytest.raises(ValueError, match=r"torchvision has no classification model 'nett'\. Did you mean 'net'"):
+        models.create("torchvision:nett", 7)
+    with pytest.raises(ValueError, match=r"in_channels=1 is not allowed: torchvision:net takes 3"):
+        models.create("torchvision:net", 7, in_channels=1)
+    with pytest.raises(ValueError, match=r"torchvision:convolutional has no linear head"):
+        models.create("torchvision:convolutional", 7)
+
+
+def test_timm_gets_our_head_and_gives_features(library):
+    library("timm", {"__init__.py": TIMM})
+    network = models.create("timm:net", 7, in_channels=1)
+    import timm
+
+    assert timm.calls == [("net", False, 0)]
+    x = torch.randn(2, 1, 5, 5)
+    assert network.num_features == 5  # what the head sees, not the width of the maps
+    torch.testing.assert_close(network.features(x), network.network.stem(x).mean((2, 3)))
+    assert network(x).shape == (2, 7)
+    with pytest.raises(ValueError, match=r"timm has no classification model 'nettt'"):
+        models.create("timm:nettt", 7)
+    with pytest.raises(ValueError, match=r"pretrained='a1_in1k' is not allowed: .*in the model's name"):
+        models.create("timm:net", 7, pretrained="a1_in1k")
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        'raise RuntimeError("operator torchvision::nms does not exist")',
+        'raise OSError("libtorch.so: undefined symbol")',
+        "import torchvision; torchvision.extension",
+        "import no_such_module_anywhere",
+    ],
+)
+def test_a_library_that_is_installed_and_broken_is_said_to_be(library, failure):
+    library("torchvision", {"__init__.py": failure})
+    for _ in range(2):  # a half-imported package must not change the answer
+        with pytest.raises(
+            ImportError, match=r"'torchvision:net' needs 'torchvision', which is installed but does not"
+        ):
+            models.create("torchvision:net", 7)
+
+
+def test_a_library_that_is_absent_is_said_to_be(monkeypatch):
+    import importlib.util
+
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ImportError, match=r"'timm:net' needs 'timm', which is not installed; .*pip install timm"):
+        models.create("timm:net", 7)
+
+
+def test_our_names_are_torchvisions():
+    """Where torchvision works: the same keys, shapes and bits."""
+    try:
+        from torchvision import models as theirs
+    except Exception as error:
+        pytest.skip(f"torchvision does not import: {error}")
+    for name, options in (("resnet18", {"stem": "imagenet"}), ("resnet50", {})):
+        reference = theirs.get_model(name).eval()
+        network = models.create(name, 1000, **options).eval()
+        network.load_state_dict(reference.state_dict(), strict=True)
+        x = torch.randn(2, 3, 64, 64)
+        assert torch.equal(network(x), reference(x))
+
+
+# The user's own -----------------------------------------------------------------------------------------------------
+
+MINE = """
+from torch import nn
+def plain(num_classes):
+    return nn.Linear(4, num_classes)
+def channels(num_classes, in_channels, width=2):
+    return nn.Conv2d(in_channels, num_classes * width, 1)
+def keywords(**given):
+    network = nn.Linear(1, given.pop("num_classes"))
+    network.given = given
+    return network
+def nothing(num_classes):
+    return None
+class Net(nn.Linear):
+    def __init__(self, num_classes):
+        super().__init__(3, num_classes)
+    @classmethod
+    def small(cls, num_classes):
+        return cls(num_classes)
+number = 3
+"""
+
+
+def test_a_users_factory_is_called_with_what_it_takes(library):
+    library("mine", {"__init__.py": MINE})
+    assert models.create("mine:plain", 6, in_channels=1).weight.shape == (6, 4)
+    assert models.create("mine:channels", 6, in_channels=1, width=3).weight.shape == (18, 1, 1, 1)
+    assert models.create("mine:keywords", 6, pretrained=True).given == {"in_channels": 3, "pretrained": True}
+    assert models.create("mine:keywords", 6).given == {"in_channels": 3}
+    assert models.create("mine:Net", 6).weight.shape == (6, 3)
+    assert models.create("mine:Net.small", 6).weight.shape == (6, 3)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "error", "message"),
+    [
+        ("mine:absent", {}, ValueError, r"'mine' has no 'absent'"),
+        ("mine:number", {}, ValueError, r"'number' is a int, and only a function or class is called"),
+        ("mine:nothing", {}, TypeError, r"'mine:nothing' returned a NoneType, not a torch.nn.Module"),
+        ("mine:plain", {"pretrained": True}, ValueError, r"pretrained=True is not allowed: mine:plain takes no such"),
+        ("no_such_module_at_all:net", {}, ImportError, r"importing 'no_such_module_at_all' failed \(ModuleNotFound"),
+        ("mine.broken:net", {}, ImportError, r"importing 'mine.broken' failed \(ZeroDivisionError"),
+        ("torchvison:resnet18", {}, ImportError, r"did you mean 'torchvision:resnet18'\?"),
+        ("mine:", {}, ValueError, r"name='mine:' is not allowed: 'module:factory'"),
+        (":net", {}, ValueError, r"name=':net' is not allowed"),
+    ],
+)
+def test_a_users_factory_that_fails_is_said_to(library, name, options, error, message):
+    library("mine", {"__init__.py": MINE, "broken.py": "1 / 0"})
+    with pytest.raises(error, match=message):
+        models.create(name, 10, **options)
