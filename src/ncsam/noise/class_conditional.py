@@ -129,9 +129,10 @@ def from_transition(
     rows = np.shape(transition)[0] if np.ndim(transition) else 0
     size = resolve_num_classes(clean, rows if num_classes is None else num_classes)
     matrix = check_matrix(transition, "transition", (size, size))
-    recipe = {"name": "from_transition", "rate": rate, "transition": matrix.tolist()}
+    recipe = {"name": "from_transition", "rate": None, "transition": matrix.tolist()}
     if rate is not None:
-        matrix = _at_rate(matrix, np.bincount(clean, minlength=size) / len(clean), check_rate(rate))
+        recipe["rate"] = check_rate(rate)
+        matrix = _at_rate(matrix, np.bincount(clean, minlength=size) / len(clean), recipe["rate"])
     noisy = draw_by_class(matrix, clean, None, stream(seed, "from_transition").random(len(clean)))
     return NoisyLabels(clean, noisy, size, recipe, seed)
 
@@ -156,7 +157,7 @@ def share(rate: float, total: int) -> int:
 def other_class(labels: Labels, num_classes: int, rng: np.random.Generator) -> Labels:
     """For each label one of the other classes, all alike."""
     moved = labels + rng.integers(1, num_classes, size=len(labels))
-    moved[moved >= num_classes] -= num_classes
+    moved -= np.where(moved >= num_classes, num_classes, 0)
     return moved
 
 

@@ -53,7 +53,8 @@ def instance(
 
     Args:
         inputs: (N, ...), one per label. uint8 pictures are brought to the scale that `input` names; anything else is
-            taken to be at that scale already. Pictures may be channels first or last; the labels are the same.
+            taken to be at that scale already. Pictures may be channels first or last (four at most, and more than
+            four rows); the labels are the same.
         input: "raw255", "unit" or "normalized".
         std: scale of q before truncation.
     """
@@ -184,8 +185,7 @@ def scaled_rows(inputs: npt.ArrayLike, scale: Scale, count: int) -> tuple[Callab
     if array.ndim < 2 or len(array) != count or array.dtype.kind not in "iuf":
         found = f"{array.dtype} {array.shape}"
         raise bad_value("inputs", found, f"numbers of shape ({count}, ...), one input per label")
-    pictures = array.ndim == 4 and (array.shape[3] in (1, 3, 4) or array.shape[1] in (1, 3, 4))
-    channels_last = pictures and array.shape[3] in (1, 3, 4)
+    channels_last = array.ndim == 4 and array.shape[3] <= 4 < array.shape[1]
     width = int(np.prod(array.shape[1:]))
 
     def plain(index: Rows) -> Floats:
@@ -201,7 +201,7 @@ def scaled_rows(inputs: npt.ArrayLike, scale: Scale, count: int) -> tuple[Callab
         return plain, width
     if scale == "unit":
         return lambda index: plain(index) / 255.0, width
-    channels = array.shape[3 if channels_last else 1] if pictures else 1
+    channels = array.shape[3 if channels_last else 1] if array.ndim == 4 else 1
     shift, spread = (np.repeat(values, width // channels) for values in _channel_statistics(plain, count, channels))
     return lambda index: (plain(index) - shift) / spread, width
 

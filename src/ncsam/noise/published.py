@@ -7,7 +7,6 @@ import json
 import os
 import pickle
 import struct
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -153,7 +152,7 @@ def _read_torch(file: Path) -> dict[str, Any]:
     try:
         with torch.serialization.safe_globals(parts):
             content = torch.load(file, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, KeyError, zipfile.BadZipFile) as error:
+    except (pickle.UnpicklingError, RuntimeError, OSError, EOFError, ValueError, KeyError) as error:
         reason = str(error).strip().split("\n")[0]
         raise ValueError(f"{file} is not a readable torch file of labels: {reason}") from error
     return _as_columns(file, content)
@@ -181,14 +180,17 @@ def _read_json(file: Path) -> dict[str, Any]:
 
 
 def _read_csv(file: Path) -> dict[str, Any]:
-    with file.open(encoding="utf-8", newline="") as stream:
-        rows = csv.DictReader(stream)
-        if "label_noisy" not in (rows.fieldnames or ()):
-            raise ValueError(f"{file} has the columns {rows.fieldnames}; one named label_noisy is expected")
-        return {"noisy": [_whole(row["label_noisy"], f"{file}, line {rows.line_num}") for row in rows]}
+    try:
+        with file.open(encoding="utf-8", newline="") as stream:
+            rows = csv.DictReader(stream)
+            if "label_noisy" not in (rows.fieldnames or ()):
+                raise ValueError(f"its columns are {rows.fieldnames}; one named label_noisy is expected")
+            return {"noisy": [_whole(row["label_noisy"], rows.line_num) for row in rows]}
+    except (ValueError, csv.Error) as error:
+        raise ValueError(f"{file} is not a readable CSV of labels: {error}") from error
 
 
-def _whole(text: str | None, where: str) -> int:
+def _whole(text: str | None, line: int) -> int:
     """A label written as 3 or as 3.0, which data frames do."""
     try:
         value = float(text or "")
@@ -196,7 +198,7 @@ def _whole(text: str | None, where: str) -> int:
             return int(value)
     except ValueError:
         pass
-    raise ValueError(f"{where}: label_noisy={text!r} is not a whole number")
+    raise ValueError(f"line {line}: label_noisy={text!r} is not a whole number")
 
 
 def _as_columns(file: Path, content: Any) -> dict[str, Any]:
