@@ -1,0 +1,250 @@
+"""One run in one flat record: what to train on, with what, for how long. Read from YAML, presets and options."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib import resources
+from pathlib import Path
+from typing import Any, get_args, get_type_hints
+
+from ncsam._errors import bad_value, need, unknown_name
+from ncsam._files import atomic_path
+from ncsam._version import __version__
+
+OPTIMIZERS = ("sgd", "sam", "bsam", "ncsam")
+BASES = ("sgd", "adamw")
+AUGMENTATIONS = ("auto", "none", "standard", "paper")
+SCHEDULES = ("cosine", "linear", "constant", "steps")
+LOGGERS = ("tensorboard", "wandb", "mlflow")
+
+#: What may differ when a run is continued: it changes where and how fast a run is computed, never its result.
+NEUTRAL = frozenset({"data_root", "download", "workers", "loggers", "checkpoint_every"})
+_ABOUT_THE_FILE = ("version", "command")  # written beside the options for the reader's sake, and ignored when read
+
+
+def _option(default: Any, about: str) -> Any:
+    """A field with the sentence that `--help` and the documentation show for it."""
+    if isinstance(default, (dict, list)):
+        return field(default_factory=lambda: type(default)(default), metadata={"help": about})
+    return field(default=default, metadata={"help": about})
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """Everything that decides a run. Defaults are the paper's protocol; `None` and "auto" are settled from the data.
+
+    `RunConfig.describe()` lists the options with a sentence each; `replace` gives a changed copy.
+    """
+
+    # data and labels
+    data: str = _option("digits", "name of a data set, or a folder, .csv, .tsv, .parquet or .npz of your own")
+    data_root: str | None = _option(None, "where a named data set lies")
+    data_options: dict[str, Any] = _option({}, "options of the data set's reader")
+    download: bool = _option(False, "fetch a named data set if it is not there")
+    noise: str | None = _option(None, "recipe that corrupts the training labels: symmetric, pairflip, instance, ...")
+    rate: float | None = _option(None, "noise rate of the recipe; without a recipe, the rate you believe in")
+    noise_seed: int | None = _option(0, "seed of the corruption; null follows `seed`")
+    noise_options: dict[str, Any] = _option({}, "further options of the recipe")
+    label_file: str | None = _option(None, "published file of noisy labels for the training split")
+    label_column: str | None = _option(None, "which column of the label file")
+    val_share: float = _option(0.1, "share of the training split held out, with its noisy labels, for validation")
+    # method and optimizer
+    method: str = _option("ce", "learning method")
+    method_options: dict[str, Any] = _option({}, "options of the method")
+    optimizer: str = _option("ncsam", "sgd (the base optimizer alone), sam, bsam or ncsam")
+    base: str = _option("sgd", "base optimizer: sgd or adamw")
+    lr: float = _option(0.05, "learning rate at the start")
+    momentum: float = _option(0.9, "momentum of sgd")
+    weight_decay: float = _option(1e-3, "weight decay of the base optimizer")
+    rho: float | str = _option(0.05, "radius of the perturbation")
+    kappa: float = _option(0.1, "largest strength of NCSAM's compensation")
+    flip_ratio: float | None = _option(None, "share of a batch NCSAM flips; null: the noise rate, at most .4")
+    warmup: float | None = _option(None, "share of epochs trained by the base optimizer; null: .25 for ncsam, else 0")
+    optimizer_options: dict[str, Any] = _option({}, "further options of the sharpness-aware optimizer")
+    schedule: str = _option("cosine", "learning rate over iterations: cosine (to 0), linear (to 0), constant, steps")
+    schedule_options: dict[str, Any] = _option({}, "of steps: milestones (shares of training) and gamma")
+    # network
+    model: str = _option("auto", "network by name; auto: mlp for small grey pictures and features, else resnet18")
+    model_options: dict[str, Any] = _option({}, "options of the network")
+    pretrained: bool | str = _option(False, "true for published weights, or their name, or a file")
+    # training
+    epochs: int = _option(60, "passes over the training split")
+    batch_size: int = _option(128, "samples per step, over all devices together")
+    augment: str = _option("auto", "none, standard (crop, mirror), paper (and Cutout); auto: standard for colour")
+    seed: int = _option(1, "seed of initialisation, order, augmentation and draws")
+    # machine
+    precision: str = _option("32-true", "Fabric's name: 32-true, bf16-mixed, 16-mixed, 64-true")
+    devices: int | str = _option(1, "how many devices per node, or auto")
+    accelerator: str = _option("auto", "Fabric's name: auto, cpu, cuda, mps")
+    strategy: str = _option("auto", "Fabric's name: auto, ddp, ddp_spawn, ...")
+    num_nodes: int = _option(1, "how many nodes")
+    compile: bool = _option(False, "compile the network with torch.compile")
+    workers: int = _option(0, "processes that decode picture files")
+    # watching
+    telemetry_every: int = _option(25, "measure the optimizer's telemetry every so many steps; 0 never")
+    evaluate_train_every: int = _option(1, "evaluate the training split every so many epochs (and after the last)")
+    loggers: list[str] = _option([], "besides console, JSONL and CSV: tensorboard, wandb, mlflow")
+    checkpoint_every: int | None = _option(None, "also write a checkpoint every so many steps; null: each epoch only")
+
+    def __post_init__(self) -> None:
+        for name, hint in _hints().items():
+            object.__setattr__(self, name, _coerced(name, getattr(self, name), hint))
+        for name, known in (("optimizer", OPTIMIZERS), ("base", BASES), ("augment", AUGMENTATIONS)):
+            _one_of(name, getattr(self, name), known)
+        _one_of("schedule", self.schedule, SCHEDULES)
+        for logger in self.loggers:
+            _one_of("logger", logger, LOGGERS)
+        for name in ("epochs", "batch_size", "num_nodes", "evaluate_train_every"):
+            _require(name, getattr(self, name), getattr(self, name) >= 1, "a whole number from 1")
+        for name in ("workers", "telemetry_every", "seed"):
+            _require(name, getattr(self, name), getattr(self, name) >= 0, "a whole number from 0")
+        _require("noise_seed", self.noise_seed, self.noise_seed is None or self.noise_seed >= 0, "from 0, or null")
+        every = self.checkpoint_every
+        _require("checkpoint_every", every, every is None or every >= 1, "a whole number of steps from 1, or null")
+        for name in ("lr", "momentum", "weight_decay", "kappa"):
+            value = getattr(self, name)
+            _require(name, value, math.isfinite(value) and value >= 0, "a finite number from 0")
+        if isinstance(self.rho, float):
+            _require("rho", self.rho, math.isfinite(self.rho) and self.rho >= 0, "a finite number from 0")
+        for name in ("rate", "flip_ratio", "warmup"):
+            value = getattr(self, name)
+            _require(name, value, value is None or 0 <= value <= 1, "a share in [0, 1], or null")
+        _require("val_share", self.val_share, 0 <= self.val_share < 1, "a share in [0, 1)")
+        if self.noise is not None and self.label_file is not None:
+            raise bad_value("label_file", self.label_file, f"only without a recipe, and noise={self.noise!r} is one")
+        if self.label_column is not None and self.label_file is None:
+            raise bad_value("label_column", self.label_column, "only with label_file")
+
+    # --- in and out
+
+    @classmethod
+    def from_dict(cls, options: Mapping[str, Any]) -> RunConfig:
+        """From plain values; a mistyped name is refused with the nearest known ones."""
+        return cls(**_known(options))
+
+    @classmethod
+    def from_yaml(cls, path: str | os.PathLike[str], **overrides: Any) -> RunConfig:
+        """From a file such as a run's `config.yaml`; `overrides` win."""
+        return cls.from_dict({**read_yaml(Path(path)), **overrides})
+
+    @classmethod
+    def from_preset(cls, name: str, **overrides: Any) -> RunConfig:
+        """From one of `preset_names()`; `overrides` win."""
+        return cls.from_dict({**read_preset(name), **overrides})
+
+    def replace(self, **changes: Any) -> RunConfig:
+        """A copy with some options changed."""
+        return dataclasses.replace(self, **_known(changes))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, in the order of the fields."""
+        return dataclasses.asdict(self)
+
+    def save(self, path: str | os.PathLike[str], command: str | None = None) -> None:
+        """Write YAML that `from_yaml` reads back, with the version and the command that made it."""
+        yaml = need("yaml", "train", "saving a configuration")
+        about = {"version": __version__, **({} if command is None else {"command": command})}
+        with atomic_path(path) as temporary:
+            text = yaml.safe_dump({**about, **self.to_dict()}, sort_keys=False, allow_unicode=True)
+            temporary.write_text(text, encoding="utf-8")
+
+    def differences(self, other: RunConfig) -> dict[str, tuple[Any, Any]]:
+        """Options that would change the result and differ: name to (here, there)."""
+        here, there = self.to_dict(), other.to_dict()
+        return {n: (here[n], there[n]) for n in here if n not in NEUTRAL and here[n] != there[n]}
+
+    @classmethod
+    def describe(cls) -> dict[str, str]:
+        """Each option's name and what it means."""
+        return {f.name: f.metadata["help"] for f in dataclasses.fields(cls)}
+
+    # --- what None means
+
+    @property
+    def warmup_epochs(self) -> int:
+        """Whole epochs of warm-up, rounded."""
+        share = self.warmup if self.warmup is not None else 0.25 if self.optimizer == "ncsam" else 0.0
+        return round(share * self.epochs)
+
+
+def preset_names() -> list[str]:
+    """The names of the presets, sorted."""
+    files = resources.files("ncsam.presets").iterdir()
+    return sorted(file.name.removesuffix(".yaml") for file in files if file.name.endswith(".yaml"))
+
+
+def preset_text(name: str) -> str:
+    """A preset as it stands in its file, with the comments that name its source and what is unknown."""
+    if name not in preset_names():
+        raise unknown_name("preset", name, preset_names())
+    return (resources.files("ncsam.presets") / f"{name}.yaml").read_text(encoding="utf-8")
+
+
+def read_preset(name: str) -> dict[str, Any]:
+    """The options of a preset."""
+    return _mapping(preset_text(name), f"preset {name}")
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """The options of a configuration file."""
+    if not path.is_file():
+        raise FileNotFoundError(f"config={str(path)!r}: there is no such file")
+    return _mapping(path.read_text(encoding="utf-8"), str(path))
+
+
+def _mapping(text: str, where: str) -> dict[str, Any]:
+    yaml = need("yaml", "train", "reading a configuration")
+    try:
+        content = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ValueError(f"{where} is not YAML: {' '.join(str(error).split())}") from error
+    if not isinstance(content, dict):
+        raise ValueError(f"{where} must hold `option: value` lines, not {type(content).__name__}")
+    return {name: value for name, value in content.items() if name not in _ABOUT_THE_FILE}
+
+
+def _known(options: Mapping[str, Any]) -> dict[str, Any]:
+    names = [f.name for f in dataclasses.fields(RunConfig)]
+    for name in options:
+        if name not in names:
+            raise unknown_name("option", name, names)
+    return dict(options)
+
+
+def _hints() -> dict[str, Any]:
+    return get_type_hints(RunConfig)
+
+
+def _coerced(name: str, value: Any, hint: Any) -> Any:
+    """The value in one of the field's types; whole numbers count as floats, and YAML's `1e-3` is one although text."""
+    kinds = tuple(getattr(kind, "__origin__", kind) for kind in (get_args(hint) if _is_union(hint) else (hint,)))
+    if isinstance(value, tuple) and list in kinds:
+        value = list(value)
+    if any(isinstance(value, kind) and not (isinstance(value, bool) and kind is not bool) for kind in kinds):
+        return value
+    if float in kinds and isinstance(value, (int, str)) and not isinstance(value, bool):
+        try:
+            return float(value)
+        except ValueError:
+            pass
+    words = {int: "a whole number", float: "a number", str: "text", bool: "true or false", dict: "a mapping"}
+    allowed = " or ".join("null" if k is type(None) else words.get(k, "a list") for k in kinds)
+    raise bad_value(name, value, allowed)
+
+
+def _is_union(hint: Any) -> bool:
+    return type(None) in get_args(hint) or (bool(get_args(hint)) and getattr(hint, "__origin__", None) is None)
+
+
+def _one_of(name: str, value: str, known: tuple[str, ...]) -> None:
+    if value not in known:
+        raise unknown_name(name, value, known)
+
+
+def _require(name: str, value: Any, fine: bool, allowed: str) -> None:
+    if not fine:
+        raise bad_value(name, value, allowed)
