@@ -38,10 +38,11 @@ def read_members(archive: Path, keep: Callable[[str], bool]) -> dict[str, bytes]
 
 
 def extract(archive: Path, folder: Path) -> Path:
-    """Unpack a .zip or .tar(.gz) so that its contents are `folder`'s; refuse members that would land elsewhere.
+    """Unpack a .zip or .tar(.gz) as `folder`; refuse members that would land elsewhere.
 
-    Links and devices are refused as well: no data set needs them. The work is done in a temporary folder beside
-    `folder`, which is renamed when everything is there.
+    An archive that holds one folder of that very name becomes it, without a level between. Links and devices are
+    refused as well: no data set needs them. The work is done in a temporary folder beside `folder`; the result is
+    renamed when everything is there.
     """
     if folder.exists():
         raise FileExistsError(f"{folder} is there already; remove it to unpack {archive} again")
@@ -55,7 +56,8 @@ def extract(archive: Path, folder: Path) -> Path:
                 with source, target.open("wb") as file:
                     shutil.copyfileobj(source, file, 1 << 20)
         temporary.chmod(0o755)  # mkdtemp is private; the final folder is an ordinary one
-        temporary.rename(folder)
+        within = list(temporary.iterdir())
+        (within[0] if [path.name for path in within] == [folder.name] else temporary).rename(folder)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     return folder

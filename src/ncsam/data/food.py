@@ -1,8 +1,10 @@
 """Food-101 (Bossard et al., 2014) and Food-101N (Lee et al., 2018), 101 dishes; Food-101N is tested on Food-101's test.
 
-Food-101: `images/<class>/<id>.jpg`; `meta/train.txt` and `meta/test.txt` of lines `<class>/<id>`. Food-101N:
-`images/<class>/<file>.jpg`; under a header each, `meta/classes.txt`, `meta/imagelist.tsv` of lines `<class>/<file>.jpg`,
-and `meta/verified_train.tsv` and `meta/verified_val.tsv`: such a line, and 1 where people found the class right, else 0.
+Food-101: `images/<class>/<id>.jpg`; `meta/train.txt` and `meta/test.txt` of lines `<class>/<id>`.
+
+Food-101N: `images/<class>/<file>.jpg`; under a header each, `meta/classes.txt`, `meta/imagelist.tsv` of lines
+`<class>/<file>.jpg`, and `meta/verified_train.tsv` and `meta/verified_val.tsv`: such a line, a tab, and 1 where people
+found the class right, else 0.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ _REMOTE = Remote(
     "http://data.vision.ee.ethz.ch/cvl/food-101.tar.gz",
     "d97d15e438b7f4498f96086a4f7e2fa42a32f2712e87d3295441b2b6314053a4",
 )
-_FOOD101_FOLDERS = ("food-101", "food101", "food101/food-101", "food101/food-101/food-101")
+_FOOD101_FOLDERS = ("food-101", "food101", "food101/food-101")
 _FOOD101N_FOLDERS = ("Food-101N_release", "food101n", "food101n/Food-101N_release", "Food-101N")
 
 
@@ -61,7 +63,7 @@ def _find_food101(root: Path, download: bool) -> Path | None:
     if there is None and not download:
         return None
     archive = fetch(_REMOTE, root / "food101") if there is None else there / _REMOTE.filename
-    return extract(archive, archive.with_name("food-101")) / "food-101"
+    return extract(archive, archive.with_name("food-101"))
 
 
 @register(

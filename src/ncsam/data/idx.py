@@ -7,6 +7,7 @@ big-endian 32-bit numbers, then the values, last dimension fastest (LeCun, Corte
 from __future__ import annotations
 
 import gzip
+import math
 from pathlib import Path
 
 import numpy as np
@@ -60,9 +61,9 @@ def read_idx(path: Path, dimensions: int) -> npt.NDArray[np.uint8]:
             f"not 0x{expected.hex()}"
         )
     start = 4 + 4 * dimensions
-    shape = tuple(np.frombuffer(content[4:start], dtype=">u4").astype(int).tolist())
-    wanted = start + int(np.prod(shape))
-    if len(shape) != dimensions or len(content) != wanted:
+    shape = tuple(int.from_bytes(content[at : at + 4], "big") for at in range(4, start, 4))
+    wanted = start + math.prod(shape)
+    if len(content) != wanted:
         raise ValueError(f"{path} is truncated or damaged: {len(content):,} bytes, but its header says {wanted:,}")
     return np.frombuffer(content, dtype=np.uint8, offset=start).reshape(shape)
 

@@ -75,8 +75,7 @@ def _unpacked(root: Path, download: bool) -> Path:
         archive = fetch(_REMOTE, root / "tiny_imagenet")
     else:
         raise not_found("tiny_imagenet", root, f"{_FOLDER}/{_ANNOTATIONS}")
-    # The archive holds the folder of its own name; keep exactly that one level.
-    return extract(archive, archive.with_suffix("")) / _FOLDER
+    return extract(archive, archive.with_name(_FOLDER))
 
 
 def _validation(folder: Path, wnids: list[str]) -> Split:
