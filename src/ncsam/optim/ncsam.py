@@ -68,6 +68,8 @@ class NCSAM(SAM):
         generator: source of the draws; one of its own, seeded by `torch.initial_seed()`, if not given.
     """
 
+    _flips_labels = True
+
     def __init__(
         self,
         base_optimizer: Optimizer,
@@ -166,10 +168,6 @@ class NCSAM(SAM):
         self._local_samples = 0
         self._all_flips: list[Flips] = []
         self._mislabelled: list[Tensor] = []
-
-    def _check_batch(self, logits: Tensor, targets: Tensor) -> None:
-        look = targets.device.type == "cpu" if isinstance(targets, Tensor) else True
-        validate.class_targets(targets, validate.class_logits(logits), look=look or self._steps == 0)
 
     def _collect(
         self,

@@ -48,6 +48,7 @@ class SharpnessAware(Optimizer):
     their backward: `backward` at w, then each of `perturbations()`, then `step()`.
     """
 
+    _flips_labels = False  # whether the step needs classes, whatever the criterion
     _open: bool  # gradients at w are being collected
     _ready: bool  # .grad holds the gradient to step on
     _loss_scale: float
@@ -358,10 +359,8 @@ class SharpnessAware(Optimizer):
 
     def _check_batch(self, logits: Tensor, targets: Tensor) -> None:
         """Clear errors for classification, before the loss gives an unclear one."""
-        if self.criterion is F.cross_entropy:
-            # reading an accelerator's targets would wait for it: there, only the first batch is read
-            look = targets.device.type == "cpu" or self._steps == 0
-            validate.class_targets(targets, validate.class_logits(logits), look=look)
+        if self.criterion is F.cross_entropy or self._flips_labels:
+            validate.class_targets(targets, validate.class_logits(logits), first=self._steps == 0)
 
     def _scaling(self, params: list[Tensor]) -> list[Tensor] | None:
         """ASAM's T = |w| + eta of each parameter; `None` without `adaptive`."""

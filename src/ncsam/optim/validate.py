@@ -71,8 +71,11 @@ def class_logits(logits: object) -> Tensor:
     return logits
 
 
-def class_targets(targets: object, logits: Tensor, *, look: bool) -> Tensor:
-    """Class indices (batch,) within range, or probabilities (batch, classes); `look` reads the values."""
+def class_targets(targets: object, logits: Tensor, *, first: bool) -> Tensor:
+    """Class indices (batch,) within range, or probabilities (batch, classes).
+
+    Reading an accelerator's targets would wait for it: there, only the values of the first batch are read.
+    """
     size, classes = logits.shape
     if not isinstance(targets, Tensor):
         raise TypeError(f"targets is {type(targets).__name__}: allowed is a tensor of class indices or probabilities")
@@ -86,7 +89,8 @@ def class_targets(targets: object, logits: Tensor, *, look: bool) -> Tensor:
         raise ValueError(
             f"targets of shape {tuple(targets.shape)}: class indices must have the batch's shape {(size,)}"
         )
-    if look and size and not 0 <= int(targets.min()) <= int(targets.max()) < classes:
+    look = size > 0 and (first or targets.device.type == "cpu")
+    if look and not 0 <= int(targets.min()) <= int(targets.max()) < classes:
         raise ValueError(f"targets hold {int(targets.min())} to {int(targets.max())}: allowed is 0 to {classes - 1}")
     return targets
 
