@@ -26,11 +26,13 @@ NEUTRAL = frozenset({"data_root", "download", "workers", "loggers", "checkpoint_
 _ABOUT_THE_FILE = ("version", "command")  # written beside the options for the reader's sake, and ignored when read
 
 
+def _about(sentence: str) -> dict[str, str]:
+    return {"help": sentence}
+
+
 def _option(default: Any, about: str) -> Any:
     """A field with the sentence that `--help` and the documentation show for it."""
-    if isinstance(default, (dict, list)):
-        return field(default_factory=lambda: type(default)(default), metadata={"help": about})
-    return field(default=default, metadata={"help": about})
+    return field(default=default, metadata=_about(about))
 
 
 @dataclass(frozen=True)
@@ -43,18 +45,18 @@ class RunConfig:
     # data and labels
     data: str = _option("digits", "name of a data set, or a folder, .csv, .tsv, .parquet or .npz of your own")
     data_root: str | None = _option(None, "where a named data set lies")
-    data_options: dict[str, Any] = _option({}, "options of the data set's reader")
+    data_options: dict[str, Any] = field(default_factory=dict, metadata=_about("options of the data set's reader"))
     download: bool = _option(False, "fetch a named data set if it is not there")
     noise: str | None = _option(None, "recipe that corrupts the training labels: symmetric, pairflip, instance, ...")
     rate: float | None = _option(None, "noise rate of the recipe; without a recipe, the rate you believe in")
     noise_seed: int | None = _option(0, "seed of the corruption; null follows `seed`")
-    noise_options: dict[str, Any] = _option({}, "further options of the recipe")
+    noise_options: dict[str, Any] = field(default_factory=dict, metadata=_about("further options of the recipe"))
     label_file: str | None = _option(None, "published file of noisy labels for the training split")
     label_column: str | None = _option(None, "which column of the label file")
     val_share: float = _option(0.1, "share of the training split held out, with its noisy labels, for validation")
     # method and optimizer
     method: str = _option("ce", "learning method")
-    method_options: dict[str, Any] = _option({}, "options of the method")
+    method_options: dict[str, Any] = field(default_factory=dict, metadata=_about("options of the method"))
     optimizer: str = _option("ncsam", "sgd (the base optimizer alone), sam, bsam or ncsam")
     base: str = _option("sgd", "base optimizer: sgd or adamw")
     lr: float = _option(0.05, "learning rate at the start")
@@ -64,12 +66,16 @@ class RunConfig:
     kappa: float = _option(0.1, "largest strength of NCSAM's compensation")
     flip_ratio: float | None = _option(None, "share of a batch NCSAM flips; null: the noise rate, at most .4")
     warmup: float | None = _option(None, "share of epochs trained by the base optimizer; null: .25 for ncsam, else 0")
-    optimizer_options: dict[str, Any] = _option({}, "further options of the sharpness-aware optimizer")
+    optimizer_options: dict[str, Any] = field(
+        default_factory=dict, metadata=_about("further options of the sharpness-aware optimizer")
+    )
     schedule: str = _option("cosine", "learning rate over iterations: cosine (to 0), linear (to 0), constant, steps")
-    schedule_options: dict[str, Any] = _option({}, "of steps: milestones (shares of training) and gamma")
+    schedule_options: dict[str, Any] = field(
+        default_factory=dict, metadata=_about("of steps: milestones (shares of training) and gamma")
+    )
     # network
     model: str = _option("auto", "network by name; auto: mlp for small grey pictures and features, else resnet18")
-    model_options: dict[str, Any] = _option({}, "options of the network")
+    model_options: dict[str, Any] = field(default_factory=dict, metadata=_about("options of the network"))
     pretrained: bool | str = _option(False, "true for published weights, or their name, or a file")
     # training
     epochs: int = _option(60, "passes over the training split")
@@ -87,7 +93,9 @@ class RunConfig:
     # watching
     telemetry_every: int = _option(25, "measure the optimizer's telemetry every so many steps; 0 never")
     evaluate_train_every: int = _option(1, "evaluate the training split every so many epochs (and after the last)")
-    loggers: list[str] = _option([], "besides console, JSONL and CSV: tensorboard, wandb, mlflow")
+    loggers: list[str] = field(
+        default_factory=list, metadata=_about("besides console, JSONL and CSV: tensorboard, wandb, mlflow")
+    )
     checkpoint_every: int | None = _option(None, "also write a checkpoint every so many steps; null: each epoch only")
 
     def __post_init__(self) -> None:

@@ -1,0 +1,126 @@
+"""The seam between methods and optimizers: a plan is made once, its loss may be evaluated any number of times.
+
+A sharpness-aware optimizer evaluates a step's loss two or three times at different weights. What the step trains on
+(which samples, which labels, how they are mixed) must be the same each time. So a method splits its work:
+`plan` decides, without gradients and with all its randomness; `loss` is a differentiable function of one network and
+its plan, and draws nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    from ncsam.data.loader import Batch
+
+
+class Samples(Protocol):
+    """Memory per training sample, keyed by its index; the engine keeps it through checkpoints and over ranks."""
+
+    def column(self, name: str, shape: Sequence[int] = (), dtype: torch.dtype = ..., fill: float = 0.0) -> Tensor:
+        """Make a column once; the tensor (samples, *shape)."""
+
+    def __getitem__(self, name: str) -> Tensor:
+        """A column as this rank sees it."""
+
+    def write(self, name: str, index: Tensor, values: Tensor) -> None:
+        """Set the rows `index`; other ranks see them from the next epoch on."""
+
+    def add(self, name: str, index: Tensor, values: Tensor | float) -> None:
+        """Add to the rows `index`; the ranks' additions are summed."""
+
+
+@dataclass
+class State:
+    """Where training stands, for a method's decisions. It holds observed labels only, never clean ones."""
+
+    num_classes: int
+    labels: Tensor
+    epochs: int
+    steps_per_epoch: int
+    samples: Samples
+    #: Epochs are counted from 1, steps from 0.
+    epoch: int = 1
+    step: int = 0
+    #: Fresh for every batch, a function of (seed, epoch, batch): all ranks draw the same numbers.
+    random: np.random.Generator = None  # type: ignore[assignment]
+    #: Class probabilities (samples, classes) of the un-augmented training split after the last epoch, for methods that
+    #: set `needs_predictions`.
+    probabilities: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What one network trains on in one step; methods add fields of their own by subclassing.
+
+    `targets` are class numbers, or probabilities (rows, classes). `index` says which sample each row is, or is `None`
+    where rows are mixtures of several.
+    """
+
+    inputs: Tensor
+    targets: Tensor
+    index: Tensor | None = None
+
+
+class Outcome(NamedTuple):
+    """A differentiable loss, with the logits and targets behind it, whose labels NCSAM may flip."""
+
+    loss: Tensor
+    logits: Tensor
+    targets: Tensor
+
+
+class Method:
+    """A learning method. Subclasses define `plan`, and whatever else differs from plain cross-entropy."""
+
+    #: How many networks it trains, each with an optimizer of its own.
+    networks: ClassVar[int] = 1
+    #: Views of each picture it wants from the loader; "train" is the run's own augmentation.
+    views: ClassVar[tuple[str, ...]] = ("train",)
+    #: Whether `State.probabilities` must be there at the start of every epoch but the first.
+    needs_predictions: ClassVar[bool] = False
+
+    def build(self, create: Callable[[], nn.Module]) -> list[nn.Module]:
+        """The networks to train; one that joins two (for one loss over both) counts as one."""
+        return [create() for _ in range(self.networks)]
+
+    def start(self, state: State) -> None:
+        """Before the first epoch: make columns in `state.samples`."""
+
+    def begin_epoch(self, networks: Sequence[nn.Module], state: State) -> None:
+        """Before each epoch: fit mixtures, estimate transitions, relabel."""
+
+    def plan(self, batch: Batch, networks: Sequence[nn.Module], state: State) -> tuple[Plan, ...]:
+        """Decide once, without gradients, what this batch trains on: one plan for each network."""
+        raise NotImplementedError  # each method's own
+
+    def loss(self, network: nn.Module, plan: Plan) -> Outcome:
+        """The loss of one network on its plan: the same value whenever it is called at the same weights."""
+        logits = network(plan.inputs)
+        return Outcome(self.criterion(logits, plan.targets), logits, plan.targets)
+
+    def criterion(self, logits: Tensor, targets: Tensor) -> Tensor:
+        """Mean loss over rows; also the one for flipped labels."""
+        return F.cross_entropy(logits, targets)
+
+    def after_step(self, networks: Sequence[nn.Module], state: State) -> None:
+        """After all networks have stepped: averages of weights, schedules."""
+
+    def predict(self, networks: Sequence[nn.Module], inputs: Tensor) -> Tensor:
+        """Logits for evaluation; of several networks, the mean."""
+        logits: Tensor = sum(network(inputs) for network in networks) / len(networks)  # type: ignore[assignment]
+        return logits
+
+    def state_dict(self) -> dict[str, Any]:
+        """What must survive a restart and is not in `State.samples`."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take back what `state_dict` gave."""

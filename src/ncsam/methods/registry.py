@@ -1,0 +1,37 @@
+"""Methods by name: one file and one `@register` line add one."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any, TypeVar
+
+from ncsam._errors import unknown_name
+from ncsam.methods.base import Method
+
+_METHODS: dict[str, type[Method]] = {}
+_Method = TypeVar("_Method", bound=type[Method])
+
+
+def register(method: _Method) -> _Method:
+    """Enter a class under its own name in small letters; a decorator."""
+    name = method.__name__.lower()
+    if name in _METHODS:
+        raise ValueError(f"a method named {name!r} is registered already")
+    _METHODS[name] = method
+    return method
+
+
+def names() -> list[str]:
+    """The names of all methods, sorted."""
+    return sorted(_METHODS)
+
+
+def create(name: str, **options: Any) -> Method:
+    """The method called `name`, with options of its own."""
+    if name not in _METHODS:
+        raise unknown_name("method", name, _METHODS)
+    known = [option for option in inspect.signature(_METHODS[name]).parameters if option not in ("args", "kwargs")]
+    for option in options:
+        if option not in known:
+            raise unknown_name(f"option of {name}", option, known or ["none"])
+    return _METHODS[name](**options)
