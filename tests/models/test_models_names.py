@@ -1,5 +1,7 @@
 """Networks by name: the registry, torchvision and timm where they are, and a user's own factory."""
 
+import runpy
+
 import pytest
 import torch
 from torch import nn
@@ -8,6 +10,7 @@ from ncsam import models
 from ncsam.models import registry
 
 NAMES = [
+    "cnn7",
     "cnn9",
     "cnn_coteaching_plus",
     "cnn_small",
@@ -26,6 +29,13 @@ NAMES = [
 
 def test_names_are_sorted_and_complete():
     assert models.names() == NAMES
+
+
+def test_the_table_has_a_row_for_each(capsys):
+    runpy.run_module("ncsam.models", run_name="__main__")
+    rows = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines()[1:])
+    assert sorted(rows) == NAMES
+    assert rows["resnet18"].split() == ["11,173,962", "11,220,132", "512"]
 
 
 def test_a_registered_function_is_found_by_its_name(monkeypatch):

@@ -124,7 +124,7 @@ def test_a_hostile_pickle_is_refused_and_does_not_run(tmp_path, writer):
     if writer == "torch":
         torch.save({"fc.weight": Hostile()}, path)
     else:
-        path.write_bytes(pickle.dumps({"fc.weight": Hostile()}))
+        path.write_bytes(pickle.dumps({"fc.weight": Hostile()}, protocol=2))
     with pytest.raises(ValueError, match=r"hostile\.pth' is not a file of weights \(tensors only\)"):
         models.create("cnn_small", 10, pretrained=path)
     assert not Hostile.ran

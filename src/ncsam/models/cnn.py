@@ -1,4 +1,4 @@
-"""Plain convolutional networks: the two of the Co-teaching line, and a small one for the CPU."""
+"""Plain convolutional networks: the three of the Co-teaching line, and a small one for the CPU."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ class CNN9(Backbone):
     """Nine 3x3 convolutions, each with BN and leaky ReLU (slope 0.01), in three groups; the last has no padding.
 
     32x32 pictures pass at 32, 16 and 8 pixels and leave at 2x2, which is averaged. PyTorch's default initialisation,
-    as in the source (bhanML/Co-teaching; the network of Co-teaching, JoCoR and others). One difference: the source's
-    dropout stays on at test time; here `eval()` turns it off.
+    as in the source (bhanML/Co-teaching). One difference: the source's dropout stays on at test time; here
+    `eval()` turns it off.
     """
 
     num_features = 128
@@ -35,6 +35,32 @@ class CNN9(Backbone):
     def features(self, x: Tensor) -> Tensor:
         check_size(x, 28, "cnn9")
         return F.adaptive_avg_pool2d(self.body(x), 1).flatten(1)
+
+
+class CNN7(Backbone):
+    """Six 3x3 convolutions (64-64, 128-128, 196-16), each with BN and ReLU, and a max-pool after every second.
+
+    The network of JoCoR's code for CIFAR and of Co-teaching+'s for CIFAR-100; PyTorch's default initialisation. At
+    32x32 the 16 maps are 4x4 when they are flattened; an adaptive pool brings other sizes there and changes nothing at
+    32.
+    """
+
+    num_features = 16 * 4 * 4
+
+    def __init__(self, num_classes: int, in_channels: int) -> None:
+        super().__init__()
+        layers: list[nn.Module] = []
+        for widths in ((64, 64), (128, 128), (196, 16)):
+            for width in widths:
+                layers += [nn.Conv2d(in_channels, width, 3, padding=1), nn.BatchNorm2d(width), nn.ReLU()]
+                in_channels = width
+            layers.append(nn.MaxPool2d(2))
+        self.body = nn.Sequential(*layers)
+        self.fc = nn.Linear(self.num_features, num_classes)
+
+    def features(self, x: Tensor) -> Tensor:
+        check_size(x, 8, "cnn7")
+        return F.adaptive_avg_pool2d(self.body(x), 4).flatten(1)
 
 
 class CNNCoteachingPlus(Backbone):
@@ -88,6 +114,12 @@ def cnn9(num_classes: int, in_channels: int = 3, *, dropout: float = 0.25) -> CN
     """The 9-layer CNN of Co-teaching."""
     check_probability("dropout", dropout)
     return CNN9(num_classes, in_channels, dropout)
+
+
+@register
+def cnn7(num_classes: int, in_channels: int = 3) -> CNN7:
+    """The 7-layer CNN of JoCoR, and of Co-teaching+ for CIFAR-100."""
+    return CNN7(num_classes, in_channels)
 
 
 @register
