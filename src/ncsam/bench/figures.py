@@ -1,0 +1,182 @@
+"""Curves over epochs: mean over seeds with a band of one standard deviation, as a PNG or as SVG that follows a page.
+
+The colours are those of Okabe and Ito, which colour-blind readers can tell apart; the line style says the same again.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ncsam._errors import need
+from ncsam._files import atomic_path
+from ncsam.bench.runs import Group
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One diagram: the metric it shows, its title, and what the vertical axis says."""
+
+    metric: str
+    title: str
+    axis: str
+
+
+CURVES = (
+    Panel("test_accuracy", "Test accuracy", "correct, %"),
+    Panel("memorised", "Wrong labels memorised", "of mislabelled training samples, %"),
+    Panel("train_accuracy_observed", "Training accuracy, observed labels", "agrees with given label, %"),
+    Panel("train_accuracy_clean", "Training accuracy, clean labels", "agrees with true label, %"),
+    Panel("val_accuracy", "Validation accuracy, noisy labels", "agrees with given label, %"),
+    Panel("train_loss", "Training loss", "mean loss"),
+    Panel("calibration_error", "Calibration error on the test set", "expected error, %"),
+    Panel("lr", "Learning rate", "learning rate"),
+)
+TELEMETRY = (
+    Panel("telemetry.grad_norm", "Gradient norm ‖g‖", "norm"),
+    Panel("telemetry.noise_grad_norm", "Norm of the noise gradient ‖g*‖", "norm"),
+    Panel("telemetry.cos_grad_noise", "Gradient against noise gradient", "cos(g, g*)"),
+    Panel("telemetry.compensation_ratio", "Compensation against radius", "s ‖g*‖ / rho"),
+    Panel("telemetry.cos_sam", "Perturbation against SAM's", "cos(eps, eps of SAM)"),
+    Panel("telemetry.projected", "Steps where the projection binds", "share of steps"),
+    Panel("telemetry.rho", "Radius of the perturbation", "rho"),
+    Panel("telemetry.perturbation_norm", "Length of the perturbation", "‖eps‖"),
+    Panel("telemetry.flipped_mislabelled", "Flipped samples truly mislabelled", "of flipped samples, %"),
+    Panel("telemetry.cos_clean", "Perturbation against the clean gradient", "cos(eps, g of clean part)"),
+    Panel("telemetry.cos_clean_sam", "The same for SAM's own perturbation", "cos(eps of SAM, g of clean part)"),
+)
+
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f7f7f")
+STYLES = ("-", "--", "-.", ":", (0, (6, 1.5, 1, 1.5, 1, 1.5)))
+INK, MUTED, GRID = "#1d2330", "#5b6475", "#dfe3ea"
+#: Which variable of the page's style sheet each colour of a themed SVG becomes.
+VARIABLES = {INK: "--ink", MUTED: "--muted", GRID: "--grid"} | {c: f"--series-{i}" for i, c in enumerate(COLOURS)}
+
+
+@dataclass(frozen=True)
+class Look:
+    """Colour and line style of a group, by their numbers in `COLOURS` and `STYLES`."""
+
+    colour: int
+    style: int
+
+
+def looks(groups: Sequence[Group]) -> list[Look]:
+    """Where both differ, the colour tells the optimizer and the style the method; else both tell the group."""
+    pairs = [(str(g.runs[0].config.get("optimizer")), str(g.runs[0].config.get("method"))) for g in groups]
+    colours, styles = (list(dict.fromkeys(names)) for names in zip(*pairs, strict=True)) if pairs else ([], [])
+    crossed = len(colours) > 1 and len(styles) > 1 and len(set(pairs)) == len(pairs)
+    numbers = [(colours.index(o), styles.index(m)) if crossed else (i, i) for i, (o, m) in enumerate(pairs)]
+    return [Look(colour % len(COLOURS), style % len(STYLES)) for colour, style in numbers]
+
+
+def draw(ax: Axes, groups: Sequence[Group], panel: Panel) -> bool:
+    """Draw the panel's curves of all groups; `False`, and nothing drawn, if no run recorded the metric."""
+    drawn = False
+    for group, look in zip(groups, looks(groups), strict=True):
+        points = group.curve(panel.metric)
+        if not points:
+            continue
+        drawn = True
+        epochs, means = [p.epoch for p in points], [p.mean for p in points]
+        colour = COLOURS[look.colour]
+        marker = "o" if len(points) == 1 else None
+        ax.plot(
+            epochs, means, color=colour, linestyle=STYLES[look.style], label=group.label, linewidth=1.8, marker=marker
+        )
+        band = [(p.epoch, p.mean - p.std, p.mean + p.std) for p in points if p.std is not None]
+        if band:
+            ax.fill_between(*zip(*band, strict=True), color=colour, alpha=0.16, linewidth=0)
+    if drawn:
+        _mark_warmup(ax, groups)
+        ax.set_title(panel.title, loc="left", fontsize=11, color=INK, fontweight="bold")
+        ax.set_xlabel("epoch", color=MUTED)
+        ax.set_ylabel(panel.axis, color=MUTED)
+        ax.xaxis.get_major_locator().set_params(integer=True)
+        ax.grid(True, color=GRID, linewidth=0.8)
+        ax.set_axisbelow(True)
+        ax.tick_params(colors=MUTED, labelsize=9, length=0)
+        for side in ax.spines.values():
+            side.set_visible(False)
+    return drawn
+
+
+def _mark_warmup(ax: Axes, groups: Sequence[Group]) -> None:
+    ends = sorted({end for group in groups for run in group.runs if (end := run.warmup_epochs)})
+    for number, end in enumerate(ends):
+        ax.axvline(end, color=MUTED, linewidth=1, linestyle=(0, (2, 2)))
+        if number == 0:
+            text = "end of warm-up" if len(ends) == 1 else "ends of warm-up"
+            place = {"xy": (end, 1), "xycoords": ("data", "axes fraction"), "textcoords": "offset points"}
+            low, high = ax.get_ylim()
+            ax.set_ylim(low, high + 0.08 * (high - low))  # room for the words above the curves
+            ax.annotate(text, xytext=(3, -2), **place, va="top", fontsize=8.5, color=MUTED)
+
+
+def new_figure(columns: int = 1, *, width: float = 4.7, height: float = 3.0) -> tuple[Figure, list[Axes]]:
+    """A figure with `columns` diagrams side by side, without a window."""
+    figure = need("matplotlib.figure", "plot", "drawing curves").Figure(figsize=(width * columns, height))
+    figure.set_layout_engine("constrained")
+    axes = figure.subplots(1, columns, squeeze=False)[0]
+    return figure, list(axes)
+
+
+def save_png(figure: Figure, path: str | os.PathLike[str]) -> Path:
+    """Write the figure at twice the screen's resolution, on white."""
+    with atomic_path(path) as temporary:
+        figure.savefig(temporary, format="png", dpi=160, facecolor="white")
+    return Path(path)
+
+
+def curves_png(groups: Sequence[Group], path: str | os.PathLike[str], title: str = "") -> Path:
+    """Test accuracy and memorisation side by side, or the training accuracy where the clean labels are not known."""
+    known = any(group.curve("memorised") for group in groups)
+    panels = CURVES[:2] if known else (CURVES[0], CURVES[2])
+    figure, axes = new_figure(len(panels), width=5.2, height=3.9)
+    for ax, panel in zip(axes, panels, strict=True):
+        draw(ax, groups, panel)
+    handles, labels = axes[0].get_legend_handles_labels()
+    if handles:
+        columns = min(4, len(handles))
+        figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False, handlelength=3)
+    if title:
+        figure.suptitle(title, fontsize=10, color=MUTED, x=0.01, ha="left")
+    return save_png(figure, path)
+
+
+def panel_svg(groups: Sequence[Group], panel: Panel, *, width: float = 4.7, height: float = 3.0) -> str | None:
+    """The panel as an SVG element for a page, its colours the page's variables; `None` if there is nothing to draw."""
+    figure, (ax,) = new_figure(width=width, height=height)
+    return themed_svg(figure, panel.title) if draw(ax, groups, panel) else None
+
+
+def themed_svg(figure: Figure, title: str) -> str:
+    """The figure as an SVG element with text as text, and with the colours of `VARIABLES` left to the page."""
+    matplotlib = need("matplotlib", "plot", "drawing curves")
+    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": title, "font.family": "sans-serif"}):
+        figure.patch.set_visible(False)
+        for ax in figure.axes:
+            ax.patch.set_visible(False)
+        buffer = io.StringIO()
+        none: dict[str, Any] = dict.fromkeys(("Date", "Creator", "Format", "Type"))
+        figure.savefig(buffer, format="svg", metadata=none)
+    svg = buffer.getvalue()
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r"<(metadata|style)\b.*?</\1>", "", svg, flags=re.DOTALL)  # its style would reach the whole page
+    svg = re.sub(r"font-family: [^;\"]*", "font-family: var(--sans)", svg)
+    svg = re.sub(r'<g id="[^"]*"', "<g", svg)  # alike in every figure; a page has each id once
+    svg = re.sub(r"\s*\n\s*", " ", svg)
+    for colour, variable in VARIABLES.items():
+        svg = re.sub(f'{colour}(?=[;"])', f"var({variable})", svg, flags=re.IGNORECASE)
+    opening, rest = svg.split(">", 1)
+    opening = re.sub(r' (width|height)="[^"]*"', "", opening)
+    return f'{opening} role="img" aria-label="{title}">{rest}'

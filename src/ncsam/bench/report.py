@@ -1,0 +1,190 @@
+"""A report on runs, made from their folders alone: `report.html` for eyes, Markdown for notes and pull requests."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from ncsam._errors import bad_value
+from ncsam._files import atomic_path
+from ncsam._version import __version__
+from ncsam.bench.pictures import Gallery, gallery
+from ncsam.bench.runs import METRICS, Group, Run, Spread, find_runs, group_runs, varying
+from ncsam.noise import NoisyLabels
+
+#: The columns of the summary: metric, and whether more of it is better (`None`: neither).
+COLUMNS: dict[str, bool | None] = {
+    "best": True,
+    "last": True,
+    "last5": True,
+    "last10": True,
+    "val_chosen": True,
+    "memorised": False,
+    "suspects_auroc": True,
+    "seconds": None,
+}
+_DIGITS = {"suspects_auroc": 3, "seconds": 1}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A number of the summary; `top` marks the best mean of its column, where there is more than one group."""
+
+    spread: Spread | None
+    digits: int
+    top: bool
+
+    @property
+    def text(self) -> str:
+        return "" if self.spread is None else self.spread.text(self.digits)
+
+
+@dataclass(frozen=True)
+class Report:
+    """Everything that a report shows, before it is HTML or Markdown."""
+
+    title: str
+    facts: dict[str, str]
+    groups: Sequence[Group]
+    columns: Sequence[str]
+    cells: Sequence[Sequence[Cell]]
+    noises: Sequence[tuple[Run, NoisyLabels]]
+    class_names: Sequence[str] | None
+    galleries: Sequence[Gallery]
+    config: dict[str, Any]
+    differing: Sequence[str]
+    notes: Sequence[str]
+    made: str
+
+    @property
+    def explained(self) -> list[str]:
+        """What each column of the summary means."""
+        return [METRICS[name] for name in self.columns]
+
+    @property
+    def commands(self) -> list[str]:
+        commands = [str(run.config["command"]) for g in self.groups for run in g.runs if run.config.get("command")]
+        return list(dict.fromkeys(commands))
+
+
+def gather(paths: Iterable[str | os.PathLike[str]], *, title: str | None = None, images: int = 24) -> Report:
+    """Read run folders (or folders of them), and the pictures of the `images` most suspicious samples of each group."""
+    if images < 0:
+        raise bad_value("images", images, "a number of pictures from 0")
+    runs = [run for run in find_runs(paths) if run.metrics]
+    if not runs:
+        raise bad_value("runs", [str(path) for path in paths], "none of them has finished an epoch yet")
+    groups = group_runs(runs)
+    configs = [run.config for run in runs]
+    cells = {name: _column(groups, name) for name in COLUMNS}
+    columns = [name for name, column in cells.items() if any(cell.spread for cell in column)]
+    galleries, class_names, notes = _galleries(groups, images)
+    differing = varying(configs)
+    return Report(
+        title=title or _title(configs),
+        facts=_facts(runs, groups),
+        groups=groups,
+        columns=columns,
+        cells=[[cells[name][row] for name in columns] for row in range(len(groups))],
+        noises=_noises(runs),
+        class_names=class_names,
+        galleries=galleries,
+        config={k: v for k, v in configs[0].items() if k not in differing and k not in ("command", "seed")},
+        differing=differing,
+        notes=[*_unfinished(runs), *notes],
+        made=f"ncsam {__version__}, {datetime.now():%Y-%m-%d %H:%M}",
+    )
+
+
+def write_report(
+    paths: Iterable[str | os.PathLike[str]],
+    out: str | os.PathLike[str],
+    *,
+    title: str | None = None,
+    images: int = 24,
+    markdown: bool = False,
+) -> list[Path]:
+    """Write the report to `out` (HTML), and with `markdown` also beside it as `.md` with its PNGs; the files written.
+
+    An `out` that ends in `.md` is Markdown alone.
+    """
+    from ncsam.bench.report_html import to_html
+    from ncsam.bench.report_markdown import write_markdown
+
+    out = Path(out)
+    report = gather(list(paths), title=title, images=images)
+    if out.suffix.lower() in (".md", ".markdown"):
+        return write_markdown(report, out)
+    with atomic_path(out) as temporary:
+        temporary.write_text(to_html(report), encoding="utf-8")
+    return [out, *(write_markdown(report, out.with_suffix(".md")) if markdown else [])]
+
+
+def _title(configs: Sequence[dict[str, Any]]) -> str:
+    data = list(dict.fromkeys(Path(str(c.get("data"))).stem if c.get("data") else "data" for c in configs))
+    noises = list(dict.fromkeys(noise_text(c) for c in configs))
+    return ", ".join([" and ".join(data), *([noises[0]] if len(noises) == 1 and noises[0] else [])])
+
+
+def noise_text(config: dict[str, Any]) -> str:
+    """`40 % symmetric noise`, the file's name, or nothing."""
+    if config.get("label_file"):
+        return f"labels of {Path(str(config['label_file'])).name}"
+    if config.get("noise") in (None, "none"):
+        return ""
+    rate = config.get("rate")
+    return f"{config['noise']} noise" if rate is None else f"{100 * float(rate):g} % {config['noise']} noise"
+
+
+def _facts(runs: Sequence[Run], groups: Sequence[Group]) -> dict[str, str]:
+    rates = Spread.of(run.summary.get("noise_rate") for run in runs)
+    seeds = sorted({run.seed for run in runs if run.seed is not None})
+    # The contract's rate is a share; a run may state percent, as it does for all other shares.
+    percent = None if rates is None else rates.mean * (100 if rates.mean <= 1 else 1)
+    return {
+        "runs": f"{len(runs)} in {len(groups)} group{'s' if len(groups) > 1 else ''}",
+        **({"seeds": ", ".join(map(str, seeds))} if seeds else {}),
+        **{
+            key.replace("_", " "): value
+            for key in ("model", "epochs", "batch_size")
+            if (value := ", ".join(dict.fromkeys(str(run.config.get(key)) for run in runs))) != "None"
+        },
+        **({"labels really wrong": f"{percent:.1f} %"} if percent is not None else {}),
+    }
+
+
+def _column(groups: Sequence[Group], name: str) -> list[Cell]:
+    spreads = [group.spread(name) for group in groups]
+    means = [s.mean for s in spreads if s is not None]
+    more_is_better = COLUMNS[name]
+    best = None if more_is_better is None or len(means) < 2 else (max if more_is_better else min)(means)
+    return [Cell(s, _DIGITS.get(name, 2), s is not None and s.mean == best) for s in spreads]
+
+
+def _noises(runs: Sequence[Run]) -> list[tuple[Run, NoisyLabels]]:
+    """One record per recipe: seeds give other draws of the same noise, and one of them shows it."""
+    found: dict[str, tuple[Run, NoisyLabels]] = {}
+    for run in runs:
+        if run.noise is not None:
+            found.setdefault(repr((run.config.get("data"), run.noise.recipe)), (run, run.noise))
+    return list(found.values())
+
+
+def _unfinished(runs: Sequence[Run]) -> list[str]:
+    return [
+        f"{run.folder.name} is not finished: {len(run.metrics)} of {run.epochs} epochs. It has curves but no summary."
+        for run in runs
+        if not run.finished
+    ]
+
+
+def _galleries(groups: Sequence[Group], images: int) -> tuple[list[Gallery], Sequence[str] | None, list[str]]:
+    galleries = [gallery(group.runs[0], group.label, images) for group in groups] if images else []
+    galleries = [found for found in galleries if found.suspects]
+    notes = list(dict.fromkeys(found.missing for found in galleries if found.missing))
+    classes = next((found.classes for found in galleries if found.classes), None)
+    return galleries, classes, notes

@@ -1,0 +1,262 @@
+"""`report.html`: one file, readable offline, on a screen or a telephone, by day and by night."""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Sequence
+from html import escape
+from typing import Any
+
+import numpy as np
+
+from ncsam.bench.figures import CURVES, STYLES, TELEMETRY, Panel, looks, new_figure, panel_svg
+from ncsam.bench.pictures import Gallery
+from ncsam.bench.report import Cell, Report
+from ncsam.bench.report_style import STYLE
+from ncsam.bench.runs import Group, Run
+from ncsam.noise import NoisyLabels
+
+#: Up to this many classes the transition matrix is a table with numbers; above, a picture.
+_READABLE = 20
+_DASHES = ("", "6 3", "7 3 1.5 3", "1.5 3", "8 2 2 2 2 2")
+assert len(_DASHES) == len(STYLES)
+
+
+def to_html(report: Report) -> str:
+    """The whole page."""
+    sections = [
+        _header(report),
+        *(f'<p class="note">{escape(note)}</p>' for note in report.notes),
+        _summary(report),
+        _figures(report.groups, "Curves", "curves", CURVES, _curve_words(report.groups), large=2),
+        _suspects(report),
+        _noise(report),
+        _figures(report.groups, "Inside the optimizer", "telemetry", TELEMETRY, _TELEMETRY_WORDS),
+        _configuration(report),
+        f"<footer>Made by {escape(report.made)} from the run folders alone. This page loads nothing.</footer>",
+    ]
+    body = "\n".join(section for section in sections if section)
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{escape(report.title)} | ncsam report</title>\n<style>{STYLE}</style>\n</head>\n"
+        f"<body>\n<main>\n{body}\n</main>\n</body>\n</html>\n"
+    )
+
+
+def _header(report: Report) -> str:
+    facts = "".join(
+        f"<li><span>{escape(name)}</span> <b>{escape(value)}</b></li>" for name, value in report.facts.items()
+    )
+    return f'<header>\n<h1>{escape(report.title)}</h1>\n<ul class="facts">{facts}</ul>\n</header>'
+
+
+def _summary(report: Report) -> str:
+    head = "".join(f'<th scope="col">{escape(name)}</th>' for name in ("", "seeds", *report.columns))
+    rows = []
+    for group, cells in zip(report.groups, report.cells, strict=True):
+        numbers = "".join(map(_cell, cells))
+        rows.append(f'<tr><th scope="row">{escape(group.label)}</th><td>{len(group.runs)}</td>{numbers}</tr>')
+    words = "".join(f"<li>{_explained(text)}</li>" for text in report.explained)
+    several = any(len(group.runs) > 1 for group in report.groups)
+    spread = " Mean ± sample standard deviation over seeds." if several else ""
+    mark = " A dot marks the best mean of a column." if len(report.groups) > 1 else ""
+    return (
+        '<section id="summary">\n<h2>Summary</h2>\n'
+        f'<p class="quiet">Test accuracies and shares in percent.{spread}{mark}</p>\n'
+        f'<div class="scroll"><table class="summary"><thead><tr>{head}</tr></thead>'
+        f'<tbody>{"".join(rows)}</tbody></table></div>\n<ul class="plain">{words}</ul>\n</section>'
+    )
+
+
+def _explained(text: str) -> str:
+    name, _, meaning = text.partition(": ")
+    return f"<code>{escape(name)}</code>: {escape(meaning)}"
+
+
+def _cell(cell: Cell) -> str:
+    if cell.spread is None:
+        return '<td class="std">not known</td>'
+    mean, _, std = cell.text.partition(" ± ")
+    spread = f'<span class="std">± {std}</span>' if std else ""
+    return f'<td><span class="{"top" if cell.top else "mean"}">{mean}</span>{spread}</td>'
+
+
+def _legend(groups: Sequence[Group]) -> str:
+    items = []
+    for group, look in zip(groups, looks(groups), strict=True):
+        line = f'stroke="var(--series-{look.colour})" stroke-dasharray="{_DASHES[look.style]}"'
+        swatch = f'<svg viewBox="0 0 34 10" aria-hidden="true"><path d="M0 5H34" {line} stroke-width="2.4"/></svg>'
+        items.append(f"<li>{swatch}{escape(group.label)}</li>")
+    return f'<ul class="legend">{"".join(items)}</ul>'
+
+
+def _curve_words(groups: Sequence[Group]) -> str:
+    several = any(len(group.runs) > 1 for group in groups)
+    band = " Lines are means over seeds, bands one standard deviation to each side." if several else ""
+    unknown = not any(group.curve("memorised") for group in groups)
+    memorised = " The clean labels are not known, so memorisation cannot be shown." if unknown else ""
+    return f"Against the epoch.{band}{memorised}"
+
+
+_TELEMETRY_WORDS = (
+    "Means over the measured steps of an epoch. g is the gradient of the mini-batch, g* that of the flipped samples, "
+    "eps the perturbation, rho its radius and s the strength of the compensation."
+)
+
+
+def _figures(
+    groups: Sequence[Group], title: str, name: str, panels: Sequence[Panel], words: str, *, large: int = 0
+) -> str:
+    """The panels that have something to show: the first `large` of them two to a row, the others three."""
+    drawn = [svg for panel in panels[:large] if (svg := panel_svg(groups, panel))]
+    small = [svg for panel in panels[large:] if (svg := panel_svg(groups, panel, width=3.9, height=2.7))]
+    if not drawn and not small:
+        return ""
+    return (
+        f'<section id="{name}">\n<h2>{title}</h2>\n<p class="quiet">{words}</p>\n{_legend(groups)}\n'
+        f"{_grid(drawn, 'figures')}{_grid(small, 'figures small')}</section>"
+    )
+
+
+def _grid(drawn: Sequence[str], kind: str) -> str:
+    figures = "".join(f'<figure class="card">{svg}</figure>\n' for svg in drawn)
+    return f'<div class="{kind}">\n{figures}</div>\n' if drawn else ""
+
+
+def _noise(report: Report) -> str:
+    if not report.noises:
+        return ""
+    parts = [
+        '<section id="noise">\n<h2>The label noise</h2>\n<p class="quiet">Each row is a clean class; its numbers are '
+        "the shares of it that carry each label.</p>"
+    ]
+    for run, record in report.noises:
+        recipe = ", ".join(
+            f"{key} {value}" for key, value in record.recipe.items() if key not in ("name", "transition")
+        )
+        words = f"{record.recipe.get('name')} ({recipe}): {int(record.mask.sum()):,} of {len(record):,} labels are "
+        words += f"wrong, {100 * record.rate:.2f} % (run {run.folder.name})"
+        matrix = _matrix(record, report.class_names) if record.num_classes <= _READABLE else _matrix_picture(record)
+        parts.append(f"<h3>{escape(words)}</h3>\n{matrix}")
+    return "\n".join([*parts, "</section>"])
+
+
+def _matrix(record: NoisyLabels, class_names: Sequence[str] | None) -> str:
+    size = record.num_classes
+    names = list(class_names) if class_names and len(class_names) == size else [str(c) for c in range(size)]
+    head = "".join(f'<th scope="col">{escape(name)}</th>' for name in names)
+    rows = []
+    for name, row in zip(names, record.transition, strict=True):
+        cells = "".join(_share(share) for share in row)
+        rows.append(f'<tr><th scope="row">{escape(name)}</th>{cells}</tr>')
+    corner = '<th class="corner">clean ↓ labelled →</th>'
+    body = f"<thead><tr>{corner}{head}</tr></thead><tbody>{''.join(rows)}</tbody>"
+    return f'<div class="scroll"><table class="matrix">{body}</table></div>'
+
+
+def _share(share: float) -> str:
+    if np.isnan(share):
+        return "<td>n/a</td>"
+    return f'<td style="--share:{share:.4f}"{" class=zero" if share < 0.005 else ""}>{share:.2f}</td>'
+
+
+def _matrix_picture(record: NoisyLabels) -> str:
+    figure, (ax,) = new_figure(width=6.4, height=5.4)
+    record.plot(ax)
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=130, facecolor="white")
+    uri = base64.b64encode(buffer.getvalue()).decode("ascii")
+    return f'<img style="max-width:100%;border-radius:10px" alt="transition matrix" src="data:image/png;base64,{uri}">'
+
+
+def _suspects(report: Report) -> str:
+    if not report.galleries:
+        return ""
+    parts = [
+        '<section id="suspects">\n<h2>The most suspicious labels</h2>\n<p class="quiet">Training samples whose label '
+        "the run doubts most: the <s>observed label</s>, then the <b>suggested one</b>. The whole list is in each "
+        "run's <code>suspects.csv</code>.</p>"
+    ]
+    for number, found in enumerate(report.galleries):
+        seed = "" if found.run.seed is None else f", seed {found.run.seed}"
+        wrong = found.really_wrong
+        share = "" if wrong is None else f": {wrong} of these {len(found.suspects)} are really mislabelled"
+        opened = " open" if number == 0 else ""
+        parts.append(
+            f"<details{opened}><summary>{escape(found.label)}{escape(seed)}{share}</summary>\n"
+            f'<div class="gallery">{"".join(_suspect(found, i) for i in range(len(found.suspects)))}</div></details>'
+        )
+    return "\n".join([*parts, "</section>"])
+
+
+def _suspect(found: Gallery, number: int) -> str:
+    suspect, uri = found.suspects[number], found.pictures[number]
+    observed, suggested = escape(found.name(suspect.observed)), escape(found.name(suspect.suggested))
+    image = ""
+    if uri is not None:
+        kind = ' class="tiny"' if found.tiny else ""
+        image = f'<img{kind} loading="lazy" alt="sample {suspect.index}" src="{uri}">'
+    truth = ""
+    if suspect.clean is not None:
+        right = suspect.clean == suspect.observed
+        truth = (
+            "<small>its label was right</small>"
+            if right
+            else f"<small>truly {escape(found.name(suspect.clean))}</small>"
+        )
+    hover = f' title="{escape(suspect.path)}"' if suspect.path else ""
+    return (
+        f"<figure{hover}>{image}<figcaption><s>{observed}</s> → <b>{suggested}</b>{truth}"
+        f"<small>sample {suspect.index}, {suspect.suspicion:.2f}</small></figcaption></figure>"
+    )
+
+
+def _configuration(report: Report) -> str:
+    rows = "".join(_setting(key, value) for key, value in report.config.items())
+    parts = ['<section id="configuration">\n<h2>Configuration</h2>']
+    if report.differing:
+        head = "".join(f'<th scope="col">{escape(key)}</th>' for key in ("", *report.differing))
+        body = "".join(_differing(group, report.differing) for group in report.groups)
+        parts.append(
+            '<p class="quiet">What differs between the groups:</p>\n<div class="scroll"><table class="config">'
+            f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+        )
+    parts.append(
+        f"<details{'' if report.differing else ' open'}><summary>What all runs share</summary>"
+        f'<div class="scroll"><table class="config"><tbody>{rows}</tbody></table></div></details>'
+    )
+    if report.commands:
+        commands = escape("\n".join(report.commands))
+        parts.append(f"<details open><summary>The commands</summary><pre>{commands}</pre></details>")
+    parts.append(f"<details><summary>The run folders</summary>{_folders(report.groups)}</details>")
+    return "\n".join([*parts, "</section>"])
+
+
+def _setting(key: str, value: Any) -> str:
+    return f'<tr><th scope="row">{escape(key)}</th><td>{escape(plain(value))}</td></tr>'
+
+
+def _differing(group: Group, keys: Sequence[str]) -> str:
+    config = group.runs[0].config
+    cells = "".join(f"<td>{escape(plain(config.get(key)))}</td>" for key in keys)
+    return f'<tr><th scope="row">{escape(group.label)}</th>{cells}</tr>'
+
+
+def _folders(groups: Sequence[Group]) -> str:
+    def line(run: Run) -> str:
+        return f"{run.folder}  ({len(run.metrics)} of {run.epochs} epochs)"
+
+    return f"<pre>{escape(chr(10).join(line(run) for group in groups for run in group.runs))}</pre>"
+
+
+def plain(value: Any) -> str:
+    """A configuration's value as a reader writes it: `null`, `a, b` for lists, `key: value` for mappings."""
+    if value is None:
+        return "null"
+    if isinstance(value, dict):
+        return ", ".join(f"{key}: {plain(v)}" for key, v in value.items()) or "none"
+    if isinstance(value, list):
+        return ", ".join(map(plain, value)) or "none"
+    return str(value)

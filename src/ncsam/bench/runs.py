@@ -1,0 +1,270 @@
+"""Run folders, read back: one `Run` each, and runs that differ in their seed alone gathered in a `Group`."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import os
+import statistics
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ncsam._errors import bad_value, need
+from ncsam.engine.config import NEUTRAL, RunConfig
+from ncsam.noise import NoisyLabels
+
+#: What each number of `summary.json` means; a table that shows one says this beside it.
+METRICS = {
+    "best": "best: highest test accuracy of any epoch, in percent (chosen on the test set, so optimistic)",
+    "last": "last: test accuracy after the last epoch, in percent",
+    "last5": "last5: mean test accuracy of the last 5 epochs, in percent",
+    "last10": "last10: mean test accuracy of the last 10 epochs, in percent",
+    "val_chosen": "val_chosen: test accuracy at the epoch with the highest accuracy on the noisy validation part",
+    "memorised": "memorised: percent of the mislabelled training samples predicted as their wrong label, last epoch",
+    "noise_rate": "noise_rate: realised share of wrong training labels",
+    "suspects_auroc": "suspects_auroc: area under the ROC curve of the suspicion score against the clean labels",
+    "seconds": "seconds: wall-clock time of training",
+}
+
+#: Fields in which runs of one group may differ: the seeds, the machine, and what is said about the file itself.
+_NOT_IDENTITY = NEUTRAL | {
+    "version",
+    "command",
+    "seed",
+    "noise_seed",
+    "devices",
+    "accelerator",
+    "strategy",
+    "num_nodes",
+}
+#: Fields that a label always shows when they differ, in this order; further ones only where labels would be alike.
+_ALWAYS_NAMED = ("data", "noise", "rate", "label_file", "model", "method", "optimizer")
+
+
+class Suspect(NamedTuple):
+    """One row of `suspects.csv`; class numbers, and `None` where the run did not know."""
+
+    index: int
+    observed: int
+    suggested: int
+    suspicion: float
+    clean: int | None
+    path: str | None
+
+
+class Spread(NamedTuple):
+    """Mean and sample standard deviation (n - 1 in the denominator; `None` for a single value)."""
+
+    mean: float
+    std: float | None
+    count: int
+
+    @classmethod
+    def of(cls, values: Iterable[float | None]) -> Spread | None:
+        """Of the values that are there; `None` if there is none."""
+        known = [float(v) for v in values if v is not None and math.isfinite(v)]
+        if not known:
+            return None
+        return cls(statistics.fmean(known), statistics.stdev(known) if len(known) > 1 else None, len(known))
+
+    def text(self, digits: int = 2) -> str:
+        spread = "" if self.std is None else f" ± {self.std:.{digits}f}"
+        return f"{self.mean:.{digits}f}{spread}"
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run folder. `metrics` holds a dictionary per epoch; `summary` is empty while the run is not finished."""
+
+    folder: Path
+    config: dict[str, Any]
+    metrics: list[dict[str, Any]]
+    summary: dict[str, Any]
+
+    @classmethod
+    def read(cls, folder: str | os.PathLike[str]) -> Run:
+        """Read `config.yaml`, `metrics.jsonl` and, if the run is finished, `summary.json`."""
+        folder = Path(folder)
+        yaml = need("yaml", "train", "reading a run folder")
+        if not (folder / "config.yaml").is_file():
+            there = "holds no config.yaml" if folder.is_dir() else "does not exist"
+            raise bad_value("run", str(folder), f"a run folder is what `ncsam train --out` wrote; this one {there}")
+        try:
+            config = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
+        except yaml.YAMLError as error:
+            raise ValueError(f"{folder / 'config.yaml'} is not readable YAML: {error}") from error
+        if not isinstance(config, dict):
+            raise ValueError(f"{folder / 'config.yaml'} holds {type(config).__name__}, not a configuration")
+        return cls(folder, config, _read_lines(folder / "metrics.jsonl"), _read_json(folder / "summary.json"))
+
+    @property
+    def finished(self) -> bool:
+        return bool(self.summary)
+
+    @property
+    def seed(self) -> int | None:
+        return self.config.get("seed")
+
+    @property
+    def epochs(self) -> int:
+        return int(self.config.get("epochs") or len(self.metrics))
+
+    @property
+    def warmup_epochs(self) -> int:
+        """Epochs of warm-up; 0 if there is none."""
+        known = {key: self.config[key] for key in ("optimizer", "warmup") if key in self.config}
+        return RunConfig.from_dict({**known, "epochs": self.epochs}).warmup_epochs
+
+    @cached_property
+    def noise(self) -> NoisyLabels | None:
+        """The label noise that the run made, if it made any."""
+        if not (self.folder / "noise.npz").is_file():
+            return None
+        return NoisyLabels.load(self.folder / "noise.npz")
+
+    def suspects(self, limit: int | None = None) -> list[Suspect]:
+        """The most suspicious training labels first; empty if the run has not written them."""
+        file = self.folder / "suspects.csv"
+        if not file.is_file():
+            return []
+        with file.open(encoding="utf-8", newline="") as stream:
+            return [_suspect(row, file) for row in islice(csv.DictReader(stream), limit)]
+
+    def curve(self, name: str) -> dict[int, float]:
+        """`{epoch: value}` of a metric, or of `telemetry.NAME`; epochs without the value are left out."""
+        room, _, rest = name.partition(".")
+        found: dict[int, float] = {}
+        for row in self.metrics:
+            value = (row.get(room) or {}).get(rest) if rest else row.get(room)
+            if value is not None and math.isfinite(value):
+                found[int(row["epoch"])] = float(value)
+        return found
+
+
+class Point(NamedTuple):
+    """An epoch of a curve: mean over seeds, and the standard deviation where there are several."""
+
+    epoch: int
+    mean: float
+    std: float | None
+
+
+@dataclass(frozen=True)
+class Group:
+    """Runs that differ in their seed alone, under a label that tells the groups of one report apart."""
+
+    label: str
+    runs: Sequence[Run]
+
+    def spread(self, metric: str) -> Spread | None:
+        return Spread.of(run.summary.get(metric) for run in self.runs)
+
+    def curve(self, name: str) -> list[Point]:
+        """Mean and standard deviation over the runs, at the epochs that every run with the curve has reached."""
+        curves = [curve for curve in (run.curve(name) for run in self.runs) if curve]
+        if not curves:
+            return []
+        epochs = sorted(set.intersection(*(set(curve) for curve in curves)))
+        spreads = [Spread.of(curve[epoch] for curve in curves) for epoch in epochs]
+        return [Point(e, s.mean, s.std) for e, s in zip(epochs, spreads, strict=True) if s is not None]
+
+
+def find_runs(paths: Iterable[str | os.PathLike[str]]) -> list[Run]:
+    """The run folders among `paths`, and those one level below a folder of runs (that of `ncsam compare`)."""
+    runs = []
+    for path in map(Path, paths):
+        below = sorted(child.parent for child in path.glob("*/config.yaml")) if path.is_dir() else []
+        runs += [Run.read(path)] if (path / "config.yaml").is_file() or not below else _in_order(path, below)
+    return list({run.folder.resolve(): run for run in runs}.values())
+
+
+def _in_order(folder: Path, below: Sequence[Path]) -> list[Run]:
+    """The runs of a comparison in the order of its rows; else as they are named."""
+    file = folder / "comparison.json"
+    rows = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else []
+    places = {(row.get("method"), row.get("optimizer")): place for place, row in enumerate(rows)}
+    runs = [Run.read(path) for path in below]
+    return sorted(runs, key=lambda run: places.get((run.config.get("method"), run.config.get("optimizer")), len(rows)))
+
+
+def group_runs(runs: Iterable[Run]) -> list[Group]:
+    """Runs by configuration, in the order in which each was first seen; the seed and the machine do not count."""
+    by_identity: dict[str, list[Run]] = {}
+    for run in runs:
+        identity = {key: value for key, value in run.config.items() if key not in _NOT_IDENTITY}
+        by_identity.setdefault(json.dumps(identity, sort_keys=True, default=str), []).append(run)
+    members = list(by_identity.values())
+    labels = _labels([group[0].config for group in members])
+    return [Group(label, group) for label, group in zip(labels, members, strict=True)]
+
+
+def varying(configs: Sequence[dict[str, Any]]) -> list[str]:
+    """The fields, seeds and machine aside, in which the configurations differ."""
+    fields = dict.fromkeys(key for config in configs for key in config if key not in _NOT_IDENTITY)
+    return [key for key in fields if len({repr(config.get(key)) for config in configs}) > 1]
+
+
+def _labels(configs: Sequence[dict[str, Any]]) -> list[str]:
+    differing = varying(configs)
+    named = [key for key in _ALWAYS_NAMED if key in differing] or ["method", "optimizer"]
+    for extra in (key for key in differing if key not in _ALWAYS_NAMED):
+        distinct = len({_label(config, named) for config in configs})
+        if distinct == len(configs):
+            break
+        if len({_label(config, [*named, extra]) for config in configs}) > distinct:
+            named.append(extra)
+    return [_label(config, named) for config in configs]
+
+
+def _label(config: dict[str, Any], keys: Sequence[str]) -> str:
+    say: Callable[[str], str] = lambda key: (  # noqa: E731
+        str(config.get(key)) if key in _ALWAYS_NAMED and key != "rate" else f"{key} {config.get(key)}"
+    )
+    return ", ".join(say(key) for key in keys if config.get(key) is not None)
+
+
+def _suspect(row: dict[str, str], file: Path) -> Suspect:
+    try:
+        clean = row.get("clean")
+        return Suspect(
+            index=int(row["index"]),
+            observed=int(row["observed"]),
+            suggested=int(row["suggested"]),
+            suspicion=float(row["suspicion"]),
+            clean=int(clean) if clean else None,
+            path=row.get("path") or None,
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{file} is not a table of suspects: {error!r} in the row {row}") from error
+
+
+def _read_json(file: Path) -> dict[str, Any]:
+    if not file.is_file():
+        return {}
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{file} is not readable JSON: {error}") from error
+    if not isinstance(content, dict):
+        raise ValueError(f"{file} holds a {type(content).__name__}, not a summary")
+    return content
+
+
+def _read_lines(file: Path) -> list[dict[str, Any]]:
+    """A dictionary per line. A last line that is cut off belongs to a run that was stopped, or is being written."""
+    if not file.is_file():
+        return []
+    lines = [line for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
+    rows = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            rows.append(json.loads(line))
+        except ValueError as error:
+            if number < len(lines):
+                raise ValueError(f"{file}, line {number}, is not readable JSON: {error}") from error
+    return rows
