@@ -119,6 +119,14 @@ def by_class(labels: Labels, rows: npt.NDArray[np.intp] | None = None) -> Iterat
             yield int(chosen[part[0]]), part if rows is None else rows[part]
 
 
+def replaced(labels: Labels, rows: npt.NDArray[np.intp], values: Labels) -> Labels:
+    """A frozen copy of the labels with `values` at `rows`."""
+    changed: Labels = labels.copy()
+    changed[rows] = values
+    changed.setflags(write=False)
+    return changed
+
+
 def draw_rows(probabilities: Floats, uniforms: Floats) -> Labels:
     """One class per row of probabilities, by inversion: the first class whose cumulated share exceeds the uniform."""
     cumulated = probabilities.cumsum(axis=1)

@@ -15,6 +15,7 @@ from ncsam.noise._inputs import (
     check_matrix,
     check_rate,
     draw_rows,
+    replaced,
     resolve_num_classes,
     stream,
 )
@@ -48,17 +49,16 @@ def from_model(
     outside = check_matrix(probabilities, "probabilities", (len(clean), size))
     outside[np.arange(len(clean)), clean] = -1.0 if pick == "hardest" else 0.0
     rate = check_rate(rate)
-    noisy = clean.copy()
     chance: Floats | None = None
     if pick == "hardest":
         order = np.argsort(-outside.max(axis=1), kind="stable")
         chosen = order[: share(rate, len(clean))]
-        noisy[chosen] = outside[chosen].argmax(axis=1)
+        noisy = replaced(clean, chosen, outside[chosen].argmax(axis=1))
     elif pick == "sampled":
         chance = _scaled_to_mean(outside.sum(axis=1), rate)
         rng = stream(seed, "from_model")
         chosen = np.flatnonzero(rng.random(len(clean)) < chance)
-        noisy[chosen] = draw_rows(outside[chosen], rng.random(len(chosen)))
+        noisy = replaced(clean, chosen, draw_rows(outside[chosen], rng.random(len(chosen))))
     else:
         raise unknown_name("pick", pick, get_args(Pick))
     return NoisyLabels(clean, noisy, size, {"name": "from_model", "rate": rate, "pick": pick}, seed, chance)

@@ -21,6 +21,7 @@ from ncsam.noise._inputs import (
     check_seed,
     draw_by_class,
     draw_rows,
+    replaced,
     stream,
 )
 from ncsam.noise.class_conditional import other_class
@@ -148,8 +149,7 @@ def beta_instance(
             raise bad_value(f"transition[{stuck[0]}]", "no other class", "a corrupted label differs from the true one")
         noisy = draw_by_class(matrix, clean, flipped, rng.random(len(clean)))
     else:
-        noisy = clean.copy()
-        noisy[flipped] = other_class(clean[flipped], size, rng)
+        noisy = replaced(clean, flipped, other_class(clean[flipped], size, rng))
         recipe |= {"mechanism": "uniform"}
     return NoisyLabels(clean, noisy, size, recipe, seed, chance)
 
