@@ -21,7 +21,8 @@ def whole(path: Path) -> Iterator[None]:
     try:
         yield
     except (tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise ValueError(f"{path} is truncated or damaged ({error}); delete it and fetch it again") from error
+        reason = str(error).split("\n")[0]
+        raise ValueError(f"{path} is truncated or damaged ({reason}); delete it and fetch it again") from error
 
 
 def read_members(archive: Path, keep: Callable[[str], bool]) -> dict[str, bytes]:
@@ -50,7 +51,7 @@ def extract(archive: Path, folder: Path) -> Path:
     temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
     try:
         with whole(archive):
-            for name, source in _zip_files(archive) if zipfile.is_zipfile(archive) else _tar_files(archive):
+            for name, source in _zip_files(archive) if _is_zip(archive) else _tar_files(archive):
                 target = temporary / _inside(name, archive)
                 target.parent.mkdir(parents=True, exist_ok=True)
                 with source, target.open("wb") as file:
@@ -61,6 +62,11 @@ def extract(archive: Path, folder: Path) -> Path:
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     return folder
+
+
+def _is_zip(archive: Path) -> bool:
+    with archive.open("rb") as file:
+        return file.read(2) == b"PK"  # zipfile.is_zipfile looks at the end, which a cut archive has lost
 
 
 def _inside(name: str, archive: Path) -> PurePosixPath:

@@ -84,8 +84,17 @@ def from_arrays(
     )
 
 
-def from_npz(path: str | Path, **options: Any) -> DataSet:
-    """A data set from an `.npz` file; `options` are those of `from_arrays`, and win over what the file holds.
+def from_npz(
+    path: str | Path,
+    *,
+    classes: Sequence[str] | None = None,
+    channels_first: bool = False,
+    mean: Sequence[float] | None = None,
+    std: Sequence[float] | None = None,
+    name: str | None = None,
+    allow_empty: bool = False,
+) -> DataSet:
+    """A data set from an `.npz` file; the options are those of `from_arrays`.
 
     `NPZ_NAMES` lists the array names: `x` or `images`, `y` or `labels`, and where there are such `y_clean`, `x_test`,
     `y_test`, `x_val`, `y_val`, `classes`.
@@ -95,18 +104,27 @@ def from_npz(path: str | Path, **options: Any) -> DataSet:
         with np.load(path, allow_pickle=False) as file:
             where = {}
             for argument, known in NPZ_NAMES.items():
-                where[argument] = next((name for name in known if name in file.files), None)
+                where[argument] = next((array for array in known if array in file.files), None)
             for argument in ("x", "y"):
                 if where[argument] is None:
                     raise ValueError(
                         f"{path} has no array named {' or '.join(NPZ_NAMES[argument][:2])}; it holds {file.files}"
                     )
-            found: dict[str, Any] = {argument: file[name] for argument, name in where.items() if name is not None}
+            found: dict[str, Any] = {argument: file[array] for argument, array in where.items() if array is not None}
     except (zipfile.BadZipFile, EOFError) as error:
         raise ValueError(f"{path} is truncated or damaged ({error})") from error
-    if "classes" in found:
-        found["classes"] = [str(name) for name in found["classes"].tolist()]
-    return from_arrays(**{"name": path.stem, **found, **options})
+    stored = found.pop("classes", None)
+    if classes is None and stored is not None:
+        classes = [str(label) for label in stored.tolist()]
+    return from_arrays(
+        **found,
+        classes=classes,
+        channels_first=channels_first,
+        mean=mean,
+        std=std,
+        name=name or path.stem,
+        allow_empty=allow_empty,
+    )
 
 
 def _images(x: npt.ArrayLike | None, name: str, channels_first: bool) -> npt.NDArray[Any]:
@@ -132,12 +150,15 @@ def statistics(images: npt.NDArray[Any]) -> tuple[tuple[float, ...], tuple[float
     number for features of another shape. A constant channel or column gets a standard deviation of 1.
     """
     if images.dtype == np.uint8:
-        # From the counts of the 256 values: exact, and no float copy of the pictures is made.
-        flat = images.reshape(-1, images.shape[-1])
-        counts = np.stack([np.bincount(flat[:, c], minlength=256) for c in range(flat.shape[1])]).astype(np.float64)
-        values = np.arange(256) / 255
-        mean = counts @ values / len(flat)
-        variance = (counts * (values - mean[:, None]) ** 2).sum(axis=1) / len(flat)
+        # From the counts of the 256 values, some pictures at a time: exact, and no float copy of them is made.
+        channels = images.shape[-1]
+        counts = np.zeros((channels, 256), dtype=np.int64)
+        for start in range(0, len(images), 1000):
+            for c in range(channels):
+                counts[c] += np.bincount(images[start : start + 1000, ..., c].reshape(-1), minlength=256)
+        values, total = np.arange(256) / 255, max(1, int(counts[0].sum()))
+        mean = counts @ values / total
+        variance = (counts * (values - mean[:, None]) ** 2).sum(axis=1) / total
     else:
         features = images if images.ndim == 2 else images.reshape(-1, 1)
         mean = features.mean(axis=0, dtype=np.float64)

@@ -1,0 +1,400 @@
+"""People's own data: folders, tables, arrays, torch data sets, and the labels in them."""
+
+from __future__ import annotations
+
+import csv
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+from torch.utils.data import Dataset, TensorDataset
+
+from ncsam import data
+from ncsam.data.arrays import statistics
+from ncsam.data.labels import encode_labels, stratified
+
+RNG = np.random.default_rng(5)
+
+
+def picture(path: Path, level: int = 50, size: tuple[int, int] = (6, 4)) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.new("RGB", size, (level, level, level)).save(path)
+
+
+# --- folders --------------------------------------------------------------------------------------------------------
+
+
+def test_folder_of_classes(tmp_path: Path) -> None:
+    for name in (
+        "dog/b.png",
+        "dog/a.JPG",
+        "cat/deep/z.png",
+        "cat/y.png",
+        "cat/notes.txt",
+        ".hidden/x.png",
+        "dog/.t.png",
+    ):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("") if name.endswith("txt") else picture(path)
+    read = data.load(tmp_path)
+    assert read.classes == ("cat", "dog")
+    assert [path.relative_to(tmp_path).as_posix() for path in read.train.images] == [
+        "cat/deep/z.png",
+        "cat/y.png",
+        "dog/a.JPG",
+        "dog/b.png",
+    ]
+    assert read.train.labels.tolist() == [0, 0, 1, 1]
+    assert read.test is None
+    assert read.size == (224, 224)
+    assert read.name == tmp_path.name
+
+
+@pytest.mark.parametrize(
+    ("others", "val", "test"), [(("val",), None, 1), (("test",), None, 1), (("val", "test"), 1, 1)]
+)
+def test_folder_with_splits(tmp_path: Path, others: tuple[str, ...], val: int | None, test: int | None) -> None:
+    picture(tmp_path / "train" / "a" / "1.png", 10)
+    picture(tmp_path / "train" / "b" / "2.png", 20)
+    for name in others:
+        picture(tmp_path / name / "b" / f"{name}.png", 30)
+    read = data.load(str(tmp_path), in_memory=True)
+    assert read.train.images[:, 0, 0, 0].tolist() == [10, 20]
+    assert read.size == (4, 6)
+    assert (None if read.val is None else len(read.val)) == val
+    assert len(read.test) == test
+    assert read.test.labels.tolist() == [1]
+    assert ("val/ serves as the test split" in read.notes) == (others == ("val",))
+
+
+def test_folder_errors(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="has no sub-folders; expected one for each class"):
+        data.load(tmp_path)
+    picture(tmp_path / "train" / "a" / "1.png")
+    (tmp_path / "train" / "empty").mkdir()
+    with pytest.raises(ValueError, match=r"1 of 2 classes have no training sample: 1 \('empty'\)"):
+        data.load(tmp_path)
+    assert data.load(tmp_path, allow_empty=True).num_classes == 2
+    picture(tmp_path / "test" / "new" / "1.png")
+    with pytest.raises(ValueError, match="class folders that the training split lacks: new"):
+        data.load(tmp_path, allow_empty=True)
+    picture(tmp_path / "train" / "a" / "2.png", size=(9, 9))
+    with pytest.raises(ValueError, match=r"2.png is of shape \(9, 9, 3\), .*1.png of \(4, 6, 3\)"):
+        data.load(tmp_path / "train", allow_empty=True, in_memory=True)
+
+
+# --- tables ---------------------------------------------------------------------------------------------------------
+
+ROWS = [("x/1.png", "dog", "cat"), ("x/2.png", "cat", "cat"), ("3.png", "dog", "dog"), ("4.png", "cat", "dog")]
+
+
+@pytest.fixture
+def images(tmp_path: Path) -> Path:
+    for name, _, _ in ROWS:
+        picture(tmp_path / name)
+    return tmp_path
+
+
+def table(path: Path, header: list[str], rows: list[tuple[object, ...]], delimiter: str = ",") -> Path:
+    if path.suffix == ".parquet":
+        import pyarrow
+        import pyarrow.parquet
+
+        columns = {name: list(column) for name, column in zip(header, zip(*rows, strict=True), strict=True)}
+        pyarrow.parquet.write_table(pyarrow.table(columns), path)
+    else:
+        with path.open("w", newline="") as file:
+            csv.writer(file, delimiter=delimiter).writerows([header, *rows])
+    return path
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".parquet"])
+@pytest.mark.parametrize("header", [["path", "label", "clean_label"], ["Filename", "Noisy_Label", "true_label"]])
+def test_table(images: Path, suffix: str, header: list[str]) -> None:
+    read = data.load(table(images / f"mine{suffix}", header, ROWS, "\t" if suffix == ".tsv" else ","))
+    assert [path.relative_to(images).as_posix() for path in read.train.images] == [row[0] for row in ROWS]
+    assert read.classes == ("cat", "dog")
+    assert read.train.labels.tolist() == [1, 0, 1, 0]
+    assert read.train.clean.tolist() == [0, 0, 1, 1]
+    assert read.name == "mine"
+    assert "50.00% of the labels wrong" in data.describe(read)
+
+
+def test_table_with_splits_own_names_and_class_order(images: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    elsewhere = tmp_path_factory.mktemp("tables")
+    rows = [(str(images / "x/1.png"), "dog", "train"), ("x/2.png", "cat", "Training"), ("3.png", "cat", "valid")]
+    path = table(elsewhere / "t.csv", ["where", "what", "part"], rows)
+    options = {"path_column": "where", "label_column": "what", "split_column": "part", "images": images}
+    read = data.load(path, classes=["dog", "cat"], **options)
+    assert read.train.labels.tolist() == [0, 1]
+    assert read.test.labels.tolist() == [1]
+    assert [p.name for p in read.train.images] == ["1.png", "2.png"]
+    assert read.val is None
+    assert read.train.clean is None
+
+
+def test_table_of_class_numbers(images: Path) -> None:
+    rows = [(row[0], number) for row, number in zip(ROWS, (2, 0, 1, 2), strict=True)]
+    for suffix in (".csv", ".parquet"):
+        read = data.load(table(images / f"n{suffix}", ["path", "label"], rows))
+        assert read.train.labels.tolist() == [2, 0, 1, 2]
+        assert read.classes == ("0", "1", "2")
+    assert data.load(images / "n.csv", classes=["a", "b", "c"]).classes == ("a", "b", "c")
+
+
+@pytest.mark.parametrize(
+    ("header", "rows", "options", "message"),
+    [
+        (["path", "weight"], [("3.png", "1")], {}, r"has no column 'label' \(nor noisy_label.*it has path, weight"),
+        (
+            ["path", "label"],
+            [("3.png", "a")],
+            {"label_column": "what"},
+            "label_column='what' is not allowed: .*path, label",
+        ),
+        (["path", "label"], [], {}, "has no rows"),
+        (["path", "label"], [("3.png",)], {}, "line 2: 1 fields, but the header has 2"),
+        (["path", "label"], [("3.png", " ")], {}, r"sample 0 has no label \(1 such"),
+        (["path", "label"], [("3.png", "a"), ("4.png", "b")], {"classes": ["a"]}, "not among classes: 'b'"),
+        (["path", "label"], [("3.png", "1"), ("4.png", "2")], {}, r"1 of 3 classes have no training sample: 0 \('0'\)"),
+        (["path", "label"], [("3.png", "0"), ("4.png", "5")], {"classes": ["a", "b"]}, "label 5 of sample 1 is out of"),
+        (["path", "label"], [("3.png", "0"), ("4.png", "-1")], {}, "label -1 of sample 1 is out of range"),
+        (["path", "label", "split"], [("3.png", "a", "later")], {}, "row 0 has split 'later'; allowed are train"),
+        (["path", "label", "split"], [("3.png", "a", "test")], {}, "no row belongs to the split 'train'"),
+    ],
+)
+def test_table_errors(
+    images: Path, header: list[str], rows: list[tuple[object, ...]], options: dict[str, object], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        data.load(table(images / "t.csv", header, rows), **options)
+
+
+def test_table_missing_files(images: Path) -> None:
+    rows = [(f"{i}.png", "a") for i in range(3, 20)]
+    path = table(images / "t.csv", ["path", "label"], rows)
+    with pytest.raises(FileNotFoundError, match=r"t.csv: 15 of 17 files are not there: .*5.png.*\.\.\. \(15 in all\)"):
+        data.load(path)
+    parquet = table(images / "t.parquet", ["path", "label"], [("3.png", "a"), (None, "b")])
+    with pytest.raises(ValueError, match="row 1 has no path"):
+        data.load(parquet)
+    parquet.write_bytes(parquet.read_bytes()[:-9])
+    with pytest.raises(ValueError, match="is not a readable Parquet file"):
+        data.load(parquet)
+
+
+# --- arrays and npz -------------------------------------------------------------------------------------------------
+
+PICTURES = RNG.integers(0, 256, (6, 5, 7, 3), dtype=np.uint8)
+
+
+def test_arrays() -> None:
+    read = data.from_arrays(
+        PICTURES, [0, 1, 2, 0, 1, 2], y_clean=[0, 1, 1, 0, 1, 2], x_test=PICTURES[:2], y_test=[2, 1]
+    )
+    assert np.array_equal(read.train.images, PICTURES)
+    assert read.train.clean.tolist() == [0, 1, 1, 0, 1, 2]
+    assert read.test.labels.tolist() == [2, 1]
+    assert read.size == (5, 7)
+    scaled = PICTURES.astype(np.float64) / 255
+    assert read.mean == pytest.approx(scaled.mean(axis=(0, 1, 2)))
+    assert read.std == pytest.approx(scaled.std(axis=(0, 1, 2)))
+    first = data.from_arrays(PICTURES.transpose(0, 3, 1, 2), [0] * 6, channels_first=True)
+    assert np.array_equal(first.train.images, PICTURES)
+    assert data.from_arrays(PICTURES[..., 0], [0] * 6).train.images.shape == (6, 5, 7, 1)
+
+
+def test_features() -> None:
+    x = RNG.normal(size=(8, 3))
+    x[:, 2] = 4.0
+    read = data.from_arrays(x, ["b", "a"] * 4)
+    assert read.train.images.dtype == np.float32
+    assert read.classes == ("a", "b")
+    assert read.train.labels.tolist() == [1, 0] * 4
+    assert read.size is None
+    assert read.mean == pytest.approx(x.mean(axis=0), rel=1e-6)
+    assert read.std == pytest.approx([*x.std(axis=0)[:2], 1.0], rel=1e-6)
+    assert len(statistics(x.astype(np.float32).reshape(2, 2, 6))[0]) == 1
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: data.from_arrays(PICTURES.astype(int), [0] * 6), "x.dtype='int64' is not allowed: uint8 for pictures"),
+        (
+            lambda: data.from_arrays(PICTURES.transpose(0, 3, 1, 2), [0] * 6),
+            r"channels_first=True is for \(N, C, H, W\)",
+        ),
+        (lambda: data.from_arrays(PICTURES, [0] * 5), "6 images for 5 labels"),
+        (lambda: data.from_arrays(PICTURES, [0] * 6, y_clean=[0]), "1 clean labels for 6 labels"),
+        (lambda: data.from_arrays(PICTURES, [0] * 6, x_test=PICTURES), "x_test and y_test go together"),
+        (
+            lambda: data.from_arrays(PICTURES, [0, 1, 2, 3, 4, 9], classes="abcde"),
+            "label 9 of sample 5 is out of range",
+        ),
+        (lambda: data.from_arrays(PICTURES, [0.5] * 6), "label 0.5 of sample 0 is not a whole number"),
+        (lambda: data.from_arrays(PICTURES, [np.nan] * 6), "label nan of sample 0 is not a whole number"),
+        (lambda: data.from_arrays(PICTURES, [[0]] * 6), r"labels of shape \(6, 1\)"),
+        (lambda: data.from_arrays(np.full((2, 2), np.inf), [0, 1]), "x holds values that are not finite"),
+        (lambda: data.from_arrays(PICTURES, [0, 0, 2, 2, 2, 2]), r"classes have no training sample: 1 \('1'\)"),
+        (lambda: data.from_arrays(PICTURES[:0], []), "the training split is empty"),
+    ],
+)
+def test_array_errors(call: object, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        call()  # type: ignore[operator]
+
+
+def test_npz(tmp_path: Path) -> None:
+    path = tmp_path / "mine.npz"
+    extra = {"y_clean": np.array([1, 1, 0, 0, 1, 1]), "x_val": PICTURES[:1], "y_val": np.array([1])}
+    np.savez(path, images=PICTURES, labels=np.array([0, 1] * 3), classes=np.array(["no", "yes"]), **extra)
+    read = data.load(path)
+    assert np.array_equal(read.train.images, PICTURES)
+    assert read.train.labels.tolist() == [0, 1] * 3
+    assert read.train.clean.tolist() == [1, 1, 0, 0, 1, 1]
+    assert read.val.labels.tolist() == [1]
+    assert read.classes == ("no", "yes")
+    assert read.name == "mine"
+    assert data.load(path, name="other", mean=[0, 0, 0]).mean == (0, 0, 0)
+    with pytest.raises(ValueError, match=r"unknown option of .* 'nam'. Did you mean 'name'"):
+        data.load(path, nam="x")
+    np.savez(path, pictures=PICTURES)
+    with pytest.raises(ValueError, match=r"has no array named x or images; it holds \['pictures'\]"):
+        data.load(path)
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) // 2])
+    with pytest.raises(ValueError, match="truncated or damaged"):
+        data.load(path)
+
+
+def test_npz_does_not_unpickle(tmp_path: Path) -> None:
+    path = tmp_path / "objects.npz"
+    np.savez(path, x=PICTURES, y=np.array([{"a": 1}] * 6, dtype=object))
+    with pytest.raises(ValueError, match="allow_pickle=False"):
+        data.load(path)
+
+
+# --- torch data sets ------------------------------------------------------------------------------------------------
+
+
+class Counting(Dataset):
+    """Items that count how often they are decoded."""
+
+    def __init__(self, make: object, labels: list[int], targets: bool) -> None:
+        self.make, self.items, self.decoded = make, labels, 0
+        if targets:
+            self.targets = torch.tensor(labels)
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __getitem__(self, index: int) -> tuple[object, int]:
+        self.decoded += 1
+        return self.make(index), self.items[index]  # type: ignore[operator]
+
+
+MAKERS = {
+    "PIL": lambda i: Image.fromarray(PICTURES[i]),
+    "array": lambda i: PICTURES[i],
+    "uint8 tensor": lambda i: torch.from_numpy(PICTURES[i]).permute(2, 0, 1),
+    "ToTensor": lambda i: torch.from_numpy(PICTURES[i]).permute(2, 0, 1) / 255,
+}
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+@pytest.mark.parametrize("targets", [True, False])
+def test_dataset_decodes_only_when_asked(kind: str, targets: bool) -> None:
+    source = Counting(MAKERS[kind], [0, 1, 2, 0, 1, 2], targets)
+    read = data.from_dataset(source, clean=[0] * 6)
+    if targets:
+        assert source.decoded <= 2  # the first, to learn what the items are
+    assert read.train.labels.tolist() == [0, 1, 2, 0, 1, 2]
+    assert read.train.clean.tolist() == [0] * 6
+    assert read.size == (5, 7)
+    for i in range(6):
+        assert np.array_equal(read.train.images[i], PICTURES[i])
+    part = read.train.take(np.array([4, 2]))
+    assert np.array_equal(part.images[0], PICTURES[4])
+    assert part.labels.tolist() == [1, 2]
+    assert np.array_equal(part.images[1:][0], PICTURES[2])
+    assert np.array_equal(data.into_memory(part).images, PICTURES[[4, 2]])
+    assert "decoded on demand" in data.describe(read)
+    if kind != "array":
+        return
+    again = pickle.loads(pickle.dumps(read.train.images.take(np.array([3])).order))
+    assert again.tolist() == [3]
+
+
+def test_dataset_with_data_or_samples(tmp_path: Path) -> None:
+    class InMemory(Counting):
+        data = PICTURES
+        classes = ("zero", "one", "two")
+
+    source = InMemory(None, [0, 1, 2, 0, 1, 2], True)
+    read = data.from_dataset(source, test=source)
+    assert source.decoded == 0
+    assert np.array_equal(read.train.images, PICTURES)
+    assert read.classes == ("zero", "one", "two")
+    assert read.test.labels.tolist() == [0, 1, 2, 0, 1, 2]
+    assert read.mean == pytest.approx((PICTURES / 255).mean(axis=(0, 1, 2)))
+
+    class Folder(Counting):
+        samples = tuple((str(tmp_path / f"{i}.png"), i % 2) for i in range(4))
+
+    read = data.from_dataset(Folder(None, [0, 1, 0, 1], True))
+    assert read.train.images[3] == tmp_path / "3.png"
+    assert read.size == (224, 224)
+
+
+def test_dataset_of_vectors_and_errors() -> None:
+    x = torch.arange(12.0).reshape(4, 3)
+    read = data.from_dataset(TensorDataset(x, torch.tensor([0, 1, 1, 0])))
+    assert np.array_equal(read.train.images, x.numpy())
+    assert read.train.labels.tolist() == [0, 1, 1, 0]
+    normalised = Counting(lambda i: torch.from_numpy(PICTURES[i]).permute(2, 0, 1) / 255 - 0.5, [0] * 6, True)
+    with pytest.raises(ValueError, match=r"floats must be in \[0, 1\]"):
+        data.from_dataset(normalised)
+    with pytest.raises(ValueError, match="it has no items"):
+        data.from_dataset(TensorDataset(x[:0], x[:0, 0]))
+
+
+# --- labels ---------------------------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.sampled_from(["ant", "bee", "cow 1", "10", "9"]), min_size=1).filter(lambda v: set(v) - {"10", "9"}))
+def test_encoding_can_be_undone(names: list[str]) -> None:
+    (numbers,), classes = encode_labels([names], where="here")
+    assert [classes[i] for i in numbers] == names
+    assert list(classes) == sorted(set(names))
+
+
+@given(st.lists(st.integers(0, 4), min_size=1, max_size=80), st.floats(0.05, 0.95), st.integers(0, 9))
+def test_stratified_counts(values: list[int], fraction: float, seed: int) -> None:
+    labels = np.array(values)
+    kept, held = stratified(labels, fraction, seed)
+    assert sorted([*kept, *held]) == list(range(len(labels)))
+    assert list(held) == sorted(held)
+    for c in set(values):
+        assert np.sum(labels[held] == c) == round(fraction * values.count(c))
+
+
+def test_hold_out() -> None:
+    whole = data.load("digits")
+    read = data.hold_out(whole, 0.1, seed=3)
+    expected = sum(round(0.1 * count) for count in np.bincount(whole.train.labels).tolist())
+    assert (len(read.train), len(read.val), len(read.test)) == (1438 - expected, expected, 359)
+    both = np.concatenate([read.train.images, read.val.images]).reshape(1438, -1)
+    assert sorted(map(bytes, both)) == sorted(map(bytes, whole.train.images.reshape(1438, -1)))
+    with pytest.raises(ValueError, match="digits has a split 'test' already"):
+        data.hold_out(whole, 0.1, into="test")
+    with pytest.raises(ValueError, match="fraction=1 is not allowed"):
+        data.hold_out(whole, 1)
+    with pytest.raises(ValueError, match="into='train' is not allowed: 'val' or 'test'"):
+        data.hold_out(whole, 0.1, into="train")
