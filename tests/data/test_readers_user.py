@@ -398,3 +398,31 @@ def test_hold_out() -> None:
         data.hold_out(whole, 1)
     with pytest.raises(ValueError, match="into='train' is not allowed: 'val' or 'test'"):
         data.hold_out(whole, 0.1, into="train")
+
+
+@pytest.mark.parametrize(
+    ("columns", "classes", "numbers", "names"),
+    [
+        (
+            [[1, 0, 1]],
+            ["1", "0"],
+            [[1, 0, 1]],
+            ("1", "0"),
+        ),  # numbers are class numbers
+        ([["1", "0"]], ["1", "0"], [[0, 1]], ("1", "0")),  # text that names classes is names
+        ([["1", "0"]], None, [[1, 0]], ("0", "1")),
+        ([["b", "a", "10"], ["10", "10", "10"]], None, [[2, 1, 0], [0, 0, 0]], ("10", "a", "b")),
+        ([[True, False]], None, [[1, 0]], ("0", "1")),
+        ([np.array([2.0, 0.0]), ["one", "two"]], ["zero", "one", "two"], [[2, 0], [1, 2]], ("zero", "one", "two")),
+        ([[0, 1], None], ["a", "b", "c"], [[0, 1], None], ("a", "b", "c")),
+    ],
+)
+def test_numbers_and_names(columns: list, classes: list | None, numbers: list, names: tuple[str, ...]) -> None:
+    found, called = encode_labels(columns, classes, where="here")
+    assert [None if column is None else column.tolist() for column in found] == numbers
+    assert called == names
+
+
+def test_clean_labels_must_be_classes() -> None:
+    with pytest.raises(ValueError, match=r"arrays, split 'train': clean label -1 of sample 1 is out of range"):
+        data.from_arrays(PICTURES[:2], [0, 1], y_clean=[0, -1])

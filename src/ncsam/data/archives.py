@@ -58,7 +58,11 @@ def extract(archive: Path, folder: Path) -> Path:
                     shutil.copyfileobj(source, file, 1 << 20)
         temporary.chmod(0o755)  # mkdtemp is private; the final folder is an ordinary one
         within = list(temporary.iterdir())
-        (within[0] if [path.name for path in within] == [folder.name] else temporary).rename(folder)
+        try:
+            (within[0] if [path.name for path in within] == [folder.name] else temporary).rename(folder)
+        except OSError:
+            if not folder.is_dir():  # else another process was faster, and the folder is there
+                raise
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     return folder

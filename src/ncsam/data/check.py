@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from ncsam.data.types import UNKNOWN, DataSet, Split
+from ncsam.data.types import UNKNOWN, DataSet, Labels, Split
 
 T = TypeVar("T")
 
@@ -36,7 +36,10 @@ def check(
                 f"{where}: {len(split):,} samples found, {expected[name]:,} expected. A file is missing or incomplete; "
                 "partial=True accepts a part of the data set"
             )
-        _check_range(split, dataset.num_classes, where)
+        _check_range(split.labels, 0, dataset.num_classes, f"{where}: label")
+        if split.clean is not None:
+            lowest = UNKNOWN if name in dataset.extra else 0
+            _check_range(split.clean, lowest, dataset.num_classes, f"{where}: clean label")
     if len(dataset.train) == 0:
         raise ValueError(f"{dataset.name}: the training split is empty")
     counts = np.bincount(dataset.train.labels, minlength=dataset.num_classes)
@@ -62,14 +65,10 @@ def _check_lengths(split: Split, where: str) -> None:
             raise ValueError(f"{where}: images of type {kind}; expected uint8 pictures or float32 features")
 
 
-def _check_range(split: Split, num_classes: int, where: str) -> None:
-    lowest = {"label": 0, "clean label": UNKNOWN}
-    for kind, labels in (("label", split.labels), ("clean label", split.clean)):
-        if labels is None:
-            continue
-        wrong = np.flatnonzero((labels < lowest[kind]) | (labels >= num_classes))
-        if len(wrong):
-            raise ValueError(
-                f"{where}: {kind} {labels[wrong[0]]} of sample {wrong[0]:,} is out of range; the {num_classes} classes "
-                f"are 0 to {num_classes - 1} ({len(wrong):,} such labels)"
-            )
+def _check_range(labels: Labels, lowest: int, num_classes: int, what: str) -> None:
+    wrong = np.flatnonzero((labels < lowest) | (labels >= num_classes))
+    if len(wrong):
+        raise ValueError(
+            f"{what} {labels[wrong[0]]} of sample {wrong[0]:,} is out of range; the {num_classes} classes are 0 to "
+            f"{num_classes - 1} ({len(wrong):,} such labels)"
+        )

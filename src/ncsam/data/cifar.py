@@ -18,7 +18,7 @@ from ncsam._errors import bad_value
 from ncsam._files import load_pickled_arrays
 from ncsam.data.archives import read_members
 from ncsam.data.check import check
-from ncsam.data.download import Remote, fetch, find
+from ncsam.data.download import Remote, archive_at, find, present
 from ncsam.data.registry import not_found, register
 from ncsam.data.types import DataSet, Labels, Split
 
@@ -109,28 +109,16 @@ def _open(
     for version in versions:
         folder = find(root, version.train[0], (version.folder, name, f"{name}/{version.folder}"))
         if folder is not None and (folder / version.train[0]).is_file():
-            return version, folder, lambda file, folder=folder: _bytes_of(folder / file)
-    for version in versions:
-        archive = version.remote.filename
-        path = root if root.name == archive and root.is_file() else None
-        if path is None and (folder := find(root, archive, (name,))) is not None:
-            path = folder / archive
-        if path is not None:
-            return version, path, _from_archive(path, version)
+            return version, folder, lambda file, folder=folder: present(folder / file).read_bytes()
+    for fetching in (False, True)[: 1 + download]:  # look for every version before fetching the first
+        for version in versions:
+            path = archive_at(root, name, version.remote, download=fetching)
+            if path is not None:
+                return version, path, _from_archive(path, version)
     if root.is_file():
         known = " or ".join(version.remote.filename for version in versions)
         raise bad_value("root", str(root), f"a folder, or the archive {known}")
-    if not download:
-        wanted = f"{versions[0].folder}/ or {versions[0].remote.filename} (nor the binary version)"
-        raise not_found(name, root, wanted)
-    path = fetch(versions[0].remote, root / name)
-    return versions[0], path, _from_archive(path, versions[0])
-
-
-def _bytes_of(path: Path) -> bytes:
-    if not path.is_file():
-        raise FileNotFoundError(f"{path} is not there; the data set is incomplete")
-    return path.read_bytes()
+    raise not_found(name, root, f"{versions[0].folder}/ or {versions[0].remote.filename} (nor the binary version)")
 
 
 def _from_archive(path: Path, version: _Version) -> Callable[[str], bytes]:

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from ncsam.data.check import check
-from ncsam.data.download import find
+from ncsam.data.download import find, present
 from ncsam.data.files import listed_files
 from ncsam.data.registry import not_found, register
 from ncsam.data.types import DataSet, Labels, Split
@@ -73,9 +73,7 @@ def clothing1m(root: Path, *, download: bool = False, partial: bool = False) -> 
 
 
 def _read(path: Path) -> list[str]:
-    if not path.is_file():
-        raise FileNotFoundError(f"{path} is not there; the data set is incomplete")
-    return [line for line in path.read_text().splitlines() if line.strip()]
+    return [line for line in present(path).read_text().splitlines() if line.strip()]
 
 
 def _keys(path: Path) -> list[str]:

@@ -63,6 +63,23 @@ def verify(path: Path, remote: Remote) -> None:
             )
 
 
+def archive_at(root: Path, name: str, remote: Remote, *, download: bool) -> Path | None:
+    """The archive itself if `root` is it, or where it lies in `root` or `root/name`; else, if asked, downloaded."""
+    if root.is_file():
+        return root if root.name == remote.filename else None
+    folder = find(root, remote.filename, (name,))
+    if folder is not None:
+        return folder / remote.filename
+    return fetch(remote, root / name) if download else None
+
+
+def present(path: Path) -> Path:
+    """`path` if it is a file, else one sentence: a data set that was found lacks a part."""
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} is not there; the data set is incomplete")
+    return path
+
+
 def find(root: Path, marker: str, folders: Iterable[str]) -> Path | None:
     """The first of `root` and the given folders below it in which the file or folder `marker` lies."""
     for folder in (root, *(root / name for name in folders)):

@@ -49,14 +49,14 @@ def from_folder(
     classes = tuple(subfolders(train_folder))
     if not classes:
         raise ValueError(f"{train_folder} has no sub-folders; expected one for each class, with images in them")
-    train = _split(train_folder, classes)
+    train = class_folders(train_folder, classes)
     val = test = None
     if train_name is not None:
         if test_name is None and val_name is not None:
             test_name, val_name = val_name, None
             notes = (f"{test_name}/ serves as the test split",)
-        test = None if test_name is None else _split(path / test_name, classes)
-        val = None if val_name is None else _split(path / val_name, classes)
+        test = None if test_name is None else class_folders(path / test_name, classes)
+        val = None if val_name is None else class_folders(path / val_name, classes)
     dataset = DataSet(
         name=path.resolve().name,
         classes=classes,
@@ -86,7 +86,8 @@ def decoded(dataset: DataSet) -> DataSet:
     )
 
 
-def _split(folder: Path, classes: tuple[str, ...]) -> Split:
+def class_folders(folder: Path, classes: Sequence[str]) -> Split:
+    """The images of `folder/<class>/...`, class by class."""
     unknown = [name for name in subfolders(folder) if name not in classes]
     if unknown:
         raise ValueError(f"{folder} has class folders that the training split lacks: {', '.join(unknown)}")

@@ -16,7 +16,7 @@ import numpy as np
 
 from ncsam.data.archives import extract
 from ncsam.data.check import check
-from ncsam.data.download import Remote, fetch, find
+from ncsam.data.download import Remote, archive_at, find, present
 from ncsam.data.files import IMAGENET_MEAN, IMAGENET_STD, listed_files
 from ncsam.data.registry import not_found, register
 from ncsam.data.types import UNKNOWN, DataSet, Labels, Split
@@ -31,9 +31,7 @@ _FOOD101N_FOLDERS = ("Food-101N_release", "food101n", "food101n/Food-101N_releas
 
 
 def _lines(path: Path, header: bool = False) -> list[str]:
-    if not path.is_file():
-        raise FileNotFoundError(f"{path} is not there; the data set is incomplete")
-    lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
+    lines = [line.strip() for line in present(path).read_text(encoding="utf-8").splitlines()]
     return [line for line in lines[1 if header else 0 :] if line]
 
 
@@ -59,11 +57,8 @@ def _find_food101(root: Path, download: bool) -> Path | None:
     folder = find(root, "meta/test.txt", _FOOD101_FOLDERS)
     if folder is not None:
         return folder
-    there = find(root, _REMOTE.filename, ("food101",))
-    if there is None and not download:
-        return None
-    archive = fetch(_REMOTE, root / "food101") if there is None else there / _REMOTE.filename
-    return extract(archive, archive.with_name("food-101"))
+    archive = archive_at(root, "food101", _REMOTE, download=download)
+    return None if archive is None else extract(archive, archive.with_name("food-101"))
 
 
 @register(
@@ -76,7 +71,7 @@ def food101(root: Path, *, download: bool = False, partial: bool = False) -> Dat
     """Food-101 as paths, in the order of its lists.
 
     Args:
-        root: The folder `food-101`, or the one above it or above its .tar.gz, which is unpacked there.
+        root: The folder `food-101` or the one above it; or its .tar.gz or the folder of that: it is unpacked there.
         partial: Accept other counts than 75,750 and 25,250.
     """
     folder = _find_food101(root, download)

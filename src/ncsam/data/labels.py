@@ -19,29 +19,29 @@ def encode_labels(
 ) -> tuple[list[Labels | None], tuple[str, ...]]:
     """Turn columns of labels (observed, clean, test ...) into class numbers under one list of classes.
 
-    Labels that are whole numbers, or text of such, are class numbers already; any other text is a class name, and the
-    classes are the names found, sorted, unless `classes` gives them in an order of its own. Text labels that are all in
-    `classes` are always taken as names.
+    Whole numbers are class numbers. Text is class names: the classes are the names found, sorted, unless `classes`
+    gives them in an order of its own. Text that is nothing but whole numbers, and no names of `classes`, is class
+    numbers.
     """
-    tokens = [None if column is None else _tokens(column, where) for column in columns]
-    distinct = sorted({token for column in tokens if column is not None for token in np.unique(column).tolist()})
-    if classes is not None and set(distinct) <= set(classes):
-        names = tuple(classes)
-        number = {name: i for i, name in enumerate(names)}
-    elif all(_is_whole(token) for token in distinct):
-        top = max((int(token) for token in distinct), default=-1)
+    values = [None if column is None else _values(column, where) for column in columns]
+    text = [column for column in values if column is not None and column.dtype.kind == "U"]
+    found = sorted({name for column in text for name in np.unique(column).tolist()})
+    if all(name.removeprefix("-").isdecimal() for name in found) and not (classes and set(found) <= set(classes)):
+        values = [None if column is None else column.astype(np.int64) for column in values]
+        top = max((int(column.max(initial=-1)) for column in values if column is not None), default=-1)
         names = tuple(classes) if classes is not None else tuple(str(i) for i in range(top + 1))
-        number = {token: int(token) for token in distinct}
-    elif classes is not None:
-        unknown = [token for token in distinct if token not in set(classes)]
-        raise ValueError(f"{where}: labels that are not among classes: {first_few(map(repr, unknown), len(unknown))}")
     else:
-        names = tuple(distinct)
-        number = {name: i for i, name in enumerate(names)}
-    return [None if column is None else _numbers(column, number) for column in tokens], names
+        names = tuple(classes) if classes is not None else tuple(found)
+        unknown = [name for name in found if name not in set(names)]
+        if unknown:
+            listed = first_few(map(repr, unknown), len(unknown))
+            raise ValueError(f"{where}: labels that are not among classes: {listed}")
+    number = {name: i for i, name in enumerate(names)}
+    return [None if column is None else _numbers(column, number) for column in values], names
 
 
-def _tokens(column: Iterable[Any], where: str) -> npt.NDArray[np.str_]:
+def _values(column: Iterable[Any], where: str) -> npt.NDArray[Any]:
+    """A column as an array of int64 or of text."""
     values = np.asarray(column if isinstance(column, np.ndarray) else list(column))
     if values.ndim != 1:
         raise ValueError(f"{where}: labels of shape {values.shape}; expected one label per sample")
@@ -49,26 +49,20 @@ def _tokens(column: Iterable[Any], where: str) -> npt.NDArray[np.str_]:
         broken = np.flatnonzero(values != np.round(values))  # NaN is broken too: it differs from itself
         if len(broken):
             raise ValueError(f"{where}: label {values[broken[0]]} of sample {broken[0]:,} is not a whole number")
-        values = values.astype(np.int64)
-    if values.dtype.kind == "b":
-        values = values.astype(np.int64)
-    if values.dtype.kind not in "iuU":
-        values = np.array([str(value) for value in values.tolist()], dtype=np.str_)
-    if values.dtype.kind == "U":
-        values = np.char.strip(values)
-        missing = np.flatnonzero(values == "")
-        if len(missing):
-            raise ValueError(f"{where}: sample {missing[0]:,} has no label ({len(missing):,} such samples)")
-    return values.astype(np.str_)
+    if values.dtype.kind in "fbiu":
+        return values.astype(np.int64)
+    text = np.char.strip(np.array([str(value) for value in values.tolist()], dtype=np.str_))
+    missing = np.flatnonzero(text == "")
+    if len(missing):
+        raise ValueError(f"{where}: sample {missing[0]:,} has no label ({len(missing):,} such samples)")
+    return text
 
 
-def _is_whole(token: str) -> bool:
-    return token.removeprefix("-").isdecimal()
-
-
-def _numbers(column: npt.NDArray[np.str_], number: dict[str, int]) -> Labels:
+def _numbers(column: npt.NDArray[Any], number: dict[str, int]) -> Labels:
+    if column.dtype.kind != "U":
+        return column
     found, inverse = np.unique(column, return_inverse=True)
-    return np.array([number[token] for token in found.tolist()], dtype=np.int64)[inverse.reshape(-1)]
+    return np.array([number[name] for name in found.tolist()], dtype=np.int64)[inverse.reshape(-1)]
 
 
 def stratified(labels: Labels, fraction: float, seed: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:

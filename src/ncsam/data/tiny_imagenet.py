@@ -11,11 +11,11 @@ import numpy as np
 
 from ncsam.data.archives import extract
 from ncsam.data.check import check
-from ncsam.data.download import Remote, fetch, find
-from ncsam.data.files import image_files, listed_files, subfolders
-from ncsam.data.folder import decoded
+from ncsam.data.download import Remote, archive_at, find
+from ncsam.data.files import listed_files, subfolders
+from ncsam.data.folder import class_folders, decoded
 from ncsam.data.registry import not_found, register
-from ncsam.data.types import DataSet, PathList, Split
+from ncsam.data.types import DataSet, Split
 
 _FOLDER = "tiny-imagenet-200"
 # Not stated by the source; many independent projects pin this digest for the file of 248,100,043 bytes.
@@ -36,24 +36,22 @@ def tiny_imagenet(root: Path, *, download: bool = False, partial: bool = False, 
     """Tiny-ImageNet-200 as paths, in sorted order; class numbers are those of the sorted wnids.
 
     Args:
-        root: The folder `tiny-imagenet-200`, or the one above it, or above its zip file, which is unpacked there.
+        root: The folder `tiny-imagenet-200` or the one above it; or its zip file or the folder of that: it is
+            unpacked there.
         partial: Accept other counts than 100,000 and 10,000.
         in_memory: Decode all pictures now (1.4 GB).
     """
     folder = find(root, _ANNOTATIONS, (_FOLDER, "tiny_imagenet", f"tiny_imagenet/{_FOLDER}"))
     if folder is None:
-        folder = _unpacked(root, download)
+        archive = archive_at(root, "tiny_imagenet", _REMOTE, download=download)
+        if archive is None:
+            raise not_found("tiny_imagenet", root, f"{_FOLDER}/{_ANNOTATIONS}")
+        folder = extract(archive, archive.with_name(_FOLDER))
     wnids = subfolders(folder / "train")
-    names, labels = [], []
-    for number, wnid in enumerate(wnids):
-        files = image_files(folder / "train" / wnid)
-        names += [f"{wnid}/{file}" for file in files]
-        labels += [number] * len(files)
-    train = Split(PathList(folder / "train", names), np.array(labels, dtype=np.int64))
     dataset = DataSet(
         name="tiny_imagenet",
         classes=_class_names(folder, wnids),
-        train=train,
+        train=class_folders(folder / "train", wnids),
         test=_validation(folder, wnids),
         mean=(0.4802, 0.4481, 0.3975),
         std=(0.2770, 0.2691, 0.2821),
@@ -63,19 +61,6 @@ def tiny_imagenet(root: Path, *, download: bool = False, partial: bool = False, 
     )
     check(dataset, expected={"train": 100_000, "test": 10_000}, partial=partial)
     return decoded(dataset) if in_memory else dataset
-
-
-def _unpacked(root: Path, download: bool) -> Path:
-    there = find(root, _REMOTE.filename, ("tiny_imagenet",))
-    if root.is_file() and root.name == _REMOTE.filename:
-        archive = root
-    elif there is not None:
-        archive = there / _REMOTE.filename
-    elif download:
-        archive = fetch(_REMOTE, root / "tiny_imagenet")
-    else:
-        raise not_found("tiny_imagenet", root, f"{_FOLDER}/{_ANNOTATIONS}")
-    return extract(archive, archive.with_name(_FOLDER))
 
 
 def _validation(folder: Path, wnids: list[str]) -> Split:
