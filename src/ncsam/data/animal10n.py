@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from ncsam.data.arrays import channels_last
 from ncsam.data.check import check
 from ncsam.data.download import find
 from ncsam.data.files import image_files
@@ -97,9 +98,8 @@ def _binary(paths: list[Path], folder: Path) -> tuple[Split, str]:
                 f"{path} is truncated or damaged: {len(content):,} bytes are not records of {_RECORD.itemsize:,}"
             )
         parts.append(np.frombuffer(content, dtype=_RECORD))
-    records = np.concatenate(parts)
-    labels, order = _numbers(np.ascontiguousarray(records["label"]), folder)
-    return Split(np.ascontiguousarray(records["pixels"].transpose(0, 2, 3, 1)), labels), order
+    labels, order = _numbers(np.concatenate([records["label"] for records in parts]), folder)
+    return Split(channels_last([records["pixels"] for records in parts]), labels), order
 
 
 def _numbers(four_bytes: npt.NDArray[np.uint8], folder: Path) -> tuple[Labels, str]:

@@ -136,13 +136,25 @@ def _images(x: npt.ArrayLike | None, name: str, channels_first: bool) -> npt.NDA
     if images.dtype != np.uint8:
         raise bad_value(f"{name}.dtype", str(images.dtype), "uint8 for pictures, a float type for features")
     if images.ndim == 4 and channels_first:
-        images = images.transpose(0, 2, 3, 1)
+        images = channels_last([images])
     if images.ndim == 3:
         images = images[..., None]
     if images.ndim != 4 or images.shape[3] not in (1, 3):
         hint = "; channels_first=True is for (N, C, H, W)" if images.ndim == 4 and images.shape[1] in (1, 3) else ""
         raise bad_value(f"{name}.shape", images.shape, f"(N, H, W) or (N, H, W, C) with 1 or 3 channels{hint}")
     return np.ascontiguousarray(images)
+
+
+def channels_last(parts: Sequence[npt.NDArray[np.uint8]]) -> npt.NDArray[np.uint8]:
+    """Parts of shape (n, C, H, W) as one array (N, H, W, C): plane by plane, much faster than by a transposition."""
+    channels, height, width = parts[0].shape[1:]
+    images = np.empty((sum(map(len, parts)), height, width, channels), dtype=np.uint8)
+    start = 0
+    for part in parts:
+        for c in range(channels):
+            images[start : start + len(part), :, :, c] = part[:, c]
+        start += len(part)
+    return images
 
 
 def statistics(images: npt.NDArray[Any]) -> tuple[tuple[float, ...], tuple[float, ...]]:

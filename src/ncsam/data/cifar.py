@@ -17,6 +17,7 @@ import numpy.typing as npt
 from ncsam._errors import bad_value
 from ncsam._files import load_pickled_arrays
 from ncsam.data.archives import read_members
+from ncsam.data.arrays import channels_last
 from ncsam.data.check import check
 from ncsam.data.download import Remote, archive_at, find, present
 from ncsam.data.registry import not_found, register
@@ -159,8 +160,7 @@ def _from_records(content: bytes, name: str, label_bytes: int, label_at: int) ->
 
 
 def _split(parts: list[tuple[Pictures, Labels]]) -> Split:
-    flat = np.concatenate([pictures for pictures, _ in parts])
-    images = np.ascontiguousarray(flat.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1))
+    images = channels_last([pictures.reshape(-1, 3, 32, 32) for pictures, _ in parts])
     return Split(images, np.concatenate([labels for _, labels in parts]))
 
 
