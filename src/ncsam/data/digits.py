@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -44,7 +45,7 @@ def digits(
     else:
         x = np.rint(levels * (255 / 16)).astype(np.uint8)
     train, test = stratified(labels, test_fraction, seed)
-    return from_arrays(
+    dataset = from_arrays(
         x[train],
         labels[train],
         x_test=x[test],
@@ -52,3 +53,4 @@ def digits(
         classes=[str(name) for name in bunch.target_names],
         name="digits",
     )
+    return replace(dataset, source="scikit-learn")
