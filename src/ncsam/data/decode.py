@@ -1,0 +1,179 @@
+"""Picture files, decoded and cropped to one size, by worker processes if asked.
+
+The workers draw nothing: each request carries the random numbers of its crops, so the number of workers cannot change
+a picture. A file that cannot be decoded comes back as a sentence that names it, and the loader raises that.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from .._errors import need
+from .sampling import Draws
+from .views import View
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+Pixels = npt.NDArray[np.uint8]
+Stored = Sequence[Path] | Sequence[Pixels]
+
+
+@dataclass(frozen=True)
+class Request:
+    """One sample to decode, with the four numbers that place the crop of each view."""
+
+    index: int
+    crops: Draws
+
+
+class PictureFiles(Dataset[Any]):
+    """Decode a file, or ask for an array made on demand, and cut one uint8 picture per view out of it.
+
+    For `"centre"` and `"window"` crops the shorter side is first brought to `resize`. `colours` is 3 for RGB and 1 for
+    grey. A photograph's own note of which way is up (EXIF) is followed.
+    """
+
+    def __init__(
+        self, images: Stored, views: tuple[View, ...], size: tuple[int, int], resize: int, colours: int
+    ) -> None:
+        need("PIL.Image", "data", "decoding picture files")
+        self.images = images
+        self.views = views
+        self.size = size
+        self.resize = resize
+        self.mode = "L" if colours == 1 else "RGB"
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __getitem__(self, request: Request) -> Tensor | str:
+        name = f"sample {request.index}"
+        try:
+            stored = self.images[request.index]
+            if isinstance(stored, np.ndarray):
+                picture = _from_array(stored).convert(self.mode)
+            else:
+                name = f"{stored} ({name})"
+                picture = self._decode(stored, request.crops)
+            return torch.from_numpy(self._cropped(picture, request.crops))
+        except FileNotFoundError:
+            return f"{name} is not there"
+        except Exception as error:  # Pillow's decoders raise OSError, SyntaxError, ValueError, struct.error and more
+            return f"{name} cannot be decoded as a picture: {error}"
+
+    def _decode(self, path: Path, crops: Draws) -> Image.Image:
+        from PIL import Image, ImageOps
+
+        with Image.open(path) as file:
+            upright: Image.Image = file
+            if file.getexif().get(0x0112, 1) == 1:
+                share = self._share_needed((file.height, file.width), crops)
+                # JPEG files can be decoded at 1/2, 1/4 or 1/8 of their size, which is faster; others ignore this.
+                file.draft(self.mode, (math.ceil(file.width * share), math.ceil(file.height * share)))
+            else:
+                upright = ImageOps.exif_transpose(file)
+            return _eight_bit(upright).convert(self.mode)
+
+    def _cropped(self, picture: Image.Image, crops: Draws) -> Pixels:
+        canvas: Pixels | None = None
+        cropped = []
+        for view, draws in zip(self.views, crops, strict=True):
+            if view.crop == "resized":
+                cropped.append(self._resized(picture, view, draws))
+            else:
+                canvas = self._canvas(picture) if canvas is None else canvas
+                cropped.append(self._window(canvas, view, draws))
+        stacked = np.stack(cropped)
+        stacked = stacked[:, None] if stacked.ndim == 3 else stacked.transpose(0, 3, 1, 2)
+        return np.ascontiguousarray(stacked)
+
+    def _share_needed(self, shape: tuple[int, int], crops: Draws) -> float:
+        """The smallest scale of the file, at most 1, that no view has to enlarge."""
+        shares = [0.0]
+        for view, draws in zip(self.views, crops, strict=True):
+            if view.crop == "resized":
+                _, _, height, width = view.boxes(draws[None], shape)[0]
+                shares.append(max(self.size[0] / height, self.size[1] / width))
+            else:
+                shares.append(self.resize / min(shape))
+        return min(1.0, max(shares))
+
+    def _canvas(self, picture: Image.Image) -> Pixels:
+        from PIL import Image
+
+        scale = self.resize / min(picture.size)
+        width, height = (max(self.resize, round(side * scale)) for side in picture.size)
+        return np.asarray(picture.resize((width, height), Image.Resampling.BILINEAR))
+
+    def _window(self, canvas: Pixels, view: View, draws: Draws) -> Pixels:
+        shape = (canvas.shape[0], canvas.shape[1])
+        if view.crop == "centre":
+            top, left = ((have - want) // 2 for have, want in zip(shape, self.size, strict=True))
+        else:
+            rows, columns = view.pad_by((self.resize, self.resize), self.size)
+            edges = ((rows, rows), (columns, columns), (0, 0))[: canvas.ndim]
+            canvas = np.pad(canvas, edges, mode="reflect" if view.padding_mode == "reflect" else "constant")
+            tops, lefts = view.corners(draws[None], shape, self.size)
+            top, left = int(tops[0]), int(lefts[0])
+        return canvas[top : top + self.size[0], left : left + self.size[1]]
+
+    def _resized(self, picture: Image.Image, view: View, draws: Draws) -> Pixels:
+        from PIL import Image
+
+        top, left, height, width = view.boxes(draws[None], (picture.height, picture.width))[0]
+        box = (left, top, min(left + width, picture.width), min(top + height, picture.height))
+        return np.asarray(picture.resize(self.size[::-1], Image.Resampling.BILINEAR, box=box))
+
+
+def _from_array(pixels: Pixels) -> Image.Image:
+    from PIL import Image
+
+    return Image.fromarray(pixels[..., 0] if pixels.ndim == 3 and pixels.shape[2] == 1 else pixels)
+
+
+def _eight_bit(picture: Image.Image) -> Image.Image:
+    """Sixteen-bit grey scaled down; Pillow alone would cut everything above 255 to white."""
+    from PIL import Image
+
+    if not picture.mode.startswith("I"):
+        return picture
+    return Image.fromarray((np.asarray(picture).clip(0, 65535) >> 8).astype(np.uint8))
+
+
+def decoded_batches(
+    files: PictureFiles, requests: Iterable[list[Request]], workers: int, pin_memory: bool
+) -> Iterator[Tensor]:
+    """Decode each list of requests to (B, views, C, H, W) uint8, in order."""
+    batches = DataLoader(
+        files,
+        batch_sampler=requests,
+        num_workers=workers,
+        collate_fn=_stack,
+        pin_memory=pin_memory,
+        generator=torch.Generator(),  # else the DataLoader takes its base seed from the global generator
+    )
+    for batch in batches:
+        if isinstance(batch, str):
+            raise ValueError(batch)
+        yield batch
+
+
+def _stack(samples: list[Tensor | str]) -> Tensor | str:
+    """One tensor, or the first complaint."""
+    pictures = []
+    for sample in samples:
+        if isinstance(sample, str):
+            return sample
+        pictures.append(sample)
+    return torch.stack(pictures)

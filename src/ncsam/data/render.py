@@ -1,0 +1,201 @@
+"""From stored samples to the tensors a network sees: one class for each way samples are stored.
+
+Each has `check`, which settles and verifies the options once, and `render`, which turns work items into views, lazily
+and in order.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from .._errors import bad_value
+from .decode import PictureFiles, Request, Stored, decoded_batches
+from .sampling import Draws, Indices
+from .types import Images
+from .views import CROP, View
+
+# Small batches are rendered several at a time: a call costs as much as some dozens of 32 x 32 pictures do.
+_BLOCK_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class Work:
+    """One batch to render: the samples, and a row of uniform numbers per sample for each view."""
+
+    index: Indices
+    draws: tuple[Draws, ...]
+
+
+@dataclass(frozen=True)
+class Look:
+    """How samples are to look; the options of `Loader` under the same names."""
+
+    views: tuple[View, ...]
+    mean: tuple[float, ...] | None
+    std: tuple[float, ...] | None
+    size: tuple[int, int] | None
+    resize: int | None
+    dtype: torch.dtype
+    channels_last: bool
+    workers: int
+
+    def normaliser(self, unit: float, shape: tuple[int, ...], device: torch.device) -> tuple[Tensor, Tensor]:
+        """Scale and shift with `x * scale + shift = (x / unit - mean) / std`."""
+        std = np.asarray(self.std or (1.0,), dtype=np.float64)
+        shift = -np.asarray(self.mean or (0.0,), dtype=np.float64) / std
+        scale, shift = np.broadcast_arrays(1 / (unit * std), shift)
+        return tuple(  # type: ignore[return-value]
+            torch.from_numpy(values.astype(np.float32)).reshape(shape).to(device) for values in (scale, shift)
+        )
+
+    def delivered(self, result: Tensor) -> Tensor:
+        """In the type and memory order that were asked for."""
+        if self.channels_last and result.ndim == 4:
+            return result.to(self.dtype, memory_format=torch.channels_last)
+        return result.to(self.dtype)
+
+
+class Store(Protocol):
+    """Stored samples."""
+
+    def check(self, look: Look) -> Look: ...
+
+    def render(self, works: Iterable[Work], look: Look) -> Iterator[tuple[Tensor, ...]]: ...
+
+
+def open_store(images: Images, device: torch.device) -> Store:
+    """Whatever `Split.images` holds, ready to be rendered."""
+    if not isinstance(images, np.ndarray):
+        return Files(images, device)
+    if images.dtype == np.uint8 and images.ndim in (3, 4):
+        return Pictures(images, device)
+    if np.issubdtype(images.dtype, np.floating) and images.ndim >= 2:
+        return Features(images, device)
+    raise bad_value(
+        "split.images",
+        f"{images.dtype} array of shape {images.shape}",
+        "uint8 (N, H, W, C) pictures, float (N, ...) features, or a list of paths",
+    )
+
+
+class Pictures:
+    """uint8 pictures of one size, kept as one NCHW tensor on the device and augmented there."""
+
+    def __init__(self, images: npt.NDArray[Any], device: torch.device) -> None:
+        channels_at_end = images if images.ndim == 4 else images[..., None]
+        self.pixels = torch.from_numpy(np.ascontiguousarray(channels_at_end.transpose(0, 3, 1, 2))).to(device)
+
+    def check(self, look: Look) -> Look:
+        _, channels, height, width = self.pixels.shape
+        _check_lengths(look, channels, "channels")
+        size = look.size or (height, width)
+        fits = size[0] <= height and size[1] <= width
+        if not fits and any(view.crop != "resized" for view in look.views):
+            raise bad_value("size", size, f"at most {(height, width)}, the pictures' own")
+        for view in look.views:
+            view.pad_by((height, width), size)
+        return replace(look, size=size)
+
+    def render(self, works: Iterable[Work], look: Look) -> Iterator[tuple[Tensor, ...]]:
+        assert look.size is not None
+        scale, shift = look.normaliser(255, (-1, 1, 1), self.pixels.device)
+        for block in _blocks(works, max(1, _BLOCK_BYTES // self.pixels[0].numel())):
+            index = torch.from_numpy(np.concatenate([work.index for work in block])).to(self.pixels.device)
+            pictures = self.pixels.index_select(0, index)
+            views = []
+            for number, view in enumerate(look.views):
+                draws = np.concatenate([work.draws[number] for work in block])
+                cropped = view.cropped(pictures, draws, look.size)
+                views.append(look.delivered(view.finished(cropped, draws, scale, shift)))
+            sizes = [len(work.index) for work in block]
+            yield from zip(*(torch.split(rendered, sizes) for rendered in views), strict=True)
+
+
+def _blocks(works: Iterable[Work], pictures: int) -> Iterator[list[Work]]:
+    """Join batches until they hold at least so many pictures."""
+    block: list[Work] = []
+    for work in works:
+        block.append(work)
+        if sum(len(member.index) for member in block) >= pictures:
+            yield block
+            block = []
+    if block:
+        yield block
+
+
+class Features:
+    """Float features, normalised along the last axis and otherwise left alone: all views are alike."""
+
+    def __init__(self, images: npt.NDArray[Any], device: torch.device) -> None:
+        self.values = torch.from_numpy(np.ascontiguousarray(images, dtype=np.float32)).to(device)
+
+    def check(self, look: Look) -> Look:
+        _check_lengths(look, self.values.shape[-1], "features along the last axis")
+        return look
+
+    def render(self, works: Iterable[Work], look: Look) -> Iterator[tuple[Tensor, ...]]:
+        scale, shift = look.normaliser(1, (-1,), self.values.device)
+        for work in works:
+            index = torch.from_numpy(work.index).to(self.values.device)
+            values = self.values.index_select(0, index).mul_(scale).add_(shift)
+            yield tuple(look.delivered(values.clone()) for _ in look.views)
+
+
+class Files:
+    """Picture files, or arrays made on demand: workers decode and crop, the device does the rest by whole batches."""
+
+    def __init__(self, images: Stored, device: torch.device) -> None:
+        self.images = images
+        self.device = device
+
+    def check(self, look: Look) -> Look:
+        _check_lengths(look, len(look.mean or look.std or (0, 0, 0)), "channels")
+        if look.size is None:
+            raise bad_value("size", None, "picture files have many sizes: give the (height, width) to crop them to")
+        longer = max(look.size)
+        if look.resize is not None and look.resize < longer:
+            raise bad_value("resize", look.resize, f"at least {longer}, the longer side of size={look.size}")
+        resize = look.resize or longer
+        for view in look.views:
+            view.pad_by((resize, resize), look.size)
+        return replace(look, resize=resize)
+
+    def render(self, works: Iterable[Work], look: Look) -> Iterator[tuple[Tensor, ...]]:
+        assert look.size is not None
+        assert look.resize is not None
+        colours = len(look.mean or look.std or (0, 0, 0))
+        files = PictureFiles(self.images, look.views, look.size, look.resize, colours)
+        scale, shift = look.normaliser(255, (-1, 1, 1), self.device)
+        under_way: deque[Work] = deque()  # the workers are asked for later batches before this one is finished
+
+        def requests() -> Iterator[list[Request]]:
+            for work in works:
+                under_way.append(work)
+                crops = np.stack([draws[:, CROP] for draws in work.draws], axis=1)
+                yield [Request(int(index), rows) for index, rows in zip(work.index, crops, strict=True)]
+
+        pin = self.device.type == "cuda"
+        for decoded in decoded_batches(files, requests(), look.workers, pin):
+            pictures = decoded.to(self.device, non_blocking=pin)
+            views = []
+            for number, (view, draws) in enumerate(zip(look.views, under_way.popleft().draws, strict=True)):
+                mirrored = view.mirrored(pictures[:, number], draws)
+                views.append(look.delivered(view.finished(mirrored, draws, scale, shift)))
+            yield tuple(views)
+
+
+def _check_lengths(look: Look, channels: int, what: str) -> None:
+    """Mean and std are one number for all channels, or one for each."""
+    for name, values in (("mean", look.mean), ("std", look.std)):
+        if values is not None and len(values) not in (1, channels):
+            raise bad_value(name, values, f"one number, or one for each of the {channels} {what}")
+    if look.std is not None and not all(value > 0 for value in look.std):
+        raise bad_value("std", look.std, "numbers above 0")

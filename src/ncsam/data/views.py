@@ -1,0 +1,194 @@
+"""Views: named recipes that turn a stored picture into what the network sees, given uniform random numbers.
+
+A `View` holds no state. The loader draws one row of uniform numbers per picture and view; the recipe turns them into
+windows, mirrorings, operations and rectangles. The same row gives the same picture, on any device.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+from torch import Tensor
+
+from .._errors import bad_value, unknown_name
+from .augment import Padding, Real, Whole, centre_crop, crop_windows, cutout, normalise, resize_boxes
+from .sampling import Draws
+from .strong import OPERATIONS, randaugment
+
+Crop = Literal["centre", "window", "resized"]
+
+# Columns of a row of uniform numbers. The operations of a strong view follow, two numbers each.
+CROP = slice(0, 4)
+_FLIP = 4
+_CUTOUT = slice(5, 8)
+_OPERATIONS = 8
+
+
+@dataclass(frozen=True)
+class View:
+    """A recipe: crop, mirror, random operations, normalise, Cutout, in this order. The default changes nothing.
+
+    Lengths are pixels if they are whole numbers and shares of the picture's side if they are fractions, so that one
+    recipe serves 32 and 224 pixels alike.
+
+    - `crop`: `"centre"`; `"window"`, a random window of the network's size, after padding; or `"resized"`, a random
+      part of the picture with an area in `scale` and an aspect ratio in `ratio`, resampled.
+    - `padding` on every side before a window is cut: by default 1/8 of the side where the picture is no larger than
+      the window (4 for 32), none where it is. `padding_mode`: `"zeros"` (black) or `"reflect"`.
+    - `flip`: probability of mirroring left and right.
+    - `operations`: how many operations of RandAugment, drawn from `choices`, each with `magnitude` (0 to 30).
+    - `cutout`: side of a square set to zero after normalising, with probability `cutout_probability`.
+    """
+
+    crop: Crop = "centre"
+    padding: int | float | None = None
+    padding_mode: Padding = "zeros"
+    scale: tuple[float, float] = (0.08, 1.0)
+    ratio: tuple[float, float] = (3 / 4, 4 / 3)
+    flip: float = 0.0
+    operations: int = 0
+    magnitude: float = 10.0
+    choices: tuple[str, ...] = OPERATIONS
+    cutout: int | float = 0
+    cutout_probability: float = 1.0
+
+    def __post_init__(self) -> None:
+        for field, value, known in (
+            ("crop", self.crop, get_args(Crop)),
+            ("padding_mode", self.padding_mode, get_args(Padding)),
+        ):
+            if value not in known:
+                raise unknown_name(field, value, known)
+        for name in ("flip", "cutout_probability"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise bad_value(name, getattr(self, name), "a probability lies in [0, 1]")
+        for name in ("padding", "cutout"):
+            length = getattr(self, name)
+            if length is not None and not (length >= 0 if isinstance(length, int) else 0 <= length < 1):
+                raise bad_value(name, length, "a whole number of pixels from 0, or a share of the side in [0, 1)")
+        if not 0 < self.scale[0] <= self.scale[1] <= 1:
+            raise bad_value("scale", self.scale, "two shares of the area, 0 < smallest <= largest <= 1")
+        if not 0 < self.ratio[0] <= self.ratio[1]:
+            raise bad_value("ratio", self.ratio, "two width/height ratios, 0 < smallest <= largest")
+        if self.operations < 0:
+            raise bad_value("operations", self.operations, "a number of operations from 0")
+        if not 0 <= self.magnitude <= 30:
+            raise bad_value("magnitude", self.magnitude, "a magnitude lies in [0, 30]")
+        if not self.choices:
+            raise bad_value("choices", self.choices, f"at least one of {', '.join(OPERATIONS)}")
+        for choice in self.choices:
+            if choice not in OPERATIONS:
+                raise unknown_name("operation", choice, OPERATIONS)
+
+    @property
+    def draws(self) -> int:
+        """How many uniform numbers one picture needs."""
+        return _OPERATIONS + 2 * self.operations
+
+    def pad_by(self, canvas: tuple[int, int], size: tuple[int, int]) -> tuple[int, int]:
+        """Rows and columns of padding for a picture of size `canvas` and windows of `size`."""
+        if self.crop != "window":
+            return 0, 0
+        if self.padding is None:
+            padding = (0, 0) if canvas[0] > size[0] or canvas[1] > size[1] else lengths(1 / 8, size)
+        else:
+            padding = lengths(self.padding, size)
+        if self.padding_mode == "reflect" and (padding[0] >= canvas[0] or padding[1] >= canvas[1]):
+            raise bad_value("padding", self.padding, f"a reflection is shorter than the picture, here {canvas}")
+        return padding
+
+    def corners(self, draws: Draws, canvas: tuple[int, int], size: tuple[int, int]) -> tuple[Whole, Whole]:
+        """Top and left of each window in the padded picture, uniform over all places where it fits."""
+        padding = self.pad_by(canvas, size)
+        room = [have + 2 * by - want + 1 for have, by, want in zip(canvas, padding, size, strict=True)]
+        return whole(draws[:, 0], room[0]), whole(draws[:, 1], room[1])
+
+    def boxes(self, draws: Draws, canvas: tuple[int, int]) -> Real:
+        """A box (top, left, height, width) per row: area uniform in `scale`, log of the ratio uniform, place uniform.
+
+        A side that would be longer than the picture is cut to the picture's (others draw again in that case).
+        """
+        u = draws.astype(np.float64)
+        area = (self.scale[0] + (self.scale[1] - self.scale[0]) * u[:, 0]) * canvas[0] * canvas[1]
+        low, high = map(math.log, self.ratio)
+        ratio = np.exp(low + (high - low) * u[:, 1])
+        sides = np.stack((np.sqrt(area / ratio), np.sqrt(area * ratio)), axis=1)
+        sides = np.minimum(sides, canvas)
+        corner = u[:, 2:4] * (np.array(canvas) - sides)
+        return np.concatenate((corner, sides), axis=1)
+
+    def cropped(self, pictures: Tensor, draws: Draws, size: tuple[int, int]) -> Tensor:
+        """Crop and mirror stored uint8 pictures."""
+        canvas = (pictures.shape[2], pictures.shape[3])
+        if self.crop == "resized":
+            return resize_boxes(pictures, self.boxes(draws[:, CROP], canvas), self._flips(draws), size)
+        if self.crop == "centre":
+            return self.mirrored(centre_crop(pictures, size), draws)
+        padding = self.pad_by(canvas, size)
+        top, left = self.corners(draws, canvas, size)
+        return crop_windows(pictures, top, left, self._flips(draws), size, padding=padding, mode=self.padding_mode)
+
+    def mirrored(self, pictures: Tensor, draws: Draws) -> Tensor:
+        """Mirror pictures that are cropped already."""
+        if not self.flip:
+            return pictures
+        zero = np.zeros(len(draws), dtype=np.int64)
+        size = (pictures.shape[2], pictures.shape[3])
+        return crop_windows(pictures, zero, zero, self._flips(draws), size)
+
+    def finished(self, pictures: Tensor, draws: Draws, scale: Tensor, shift: Tensor) -> Tensor:
+        """Random operations, normalising and Cutout; float32."""
+        if self.operations:
+            steps = draws[:, _OPERATIONS:].reshape(len(draws), self.operations, 2)
+            pictures = randaugment(pictures, steps, self.magnitude, self.choices)
+        result = normalise(pictures, scale, shift)
+        height, width = result.shape[2:]
+        side = lengths(self.cutout, (height, width))
+        if self.cutout_probability and side[0] and side[1]:
+            chance, row, column = draws[:, _CUTOUT].T
+            on = chance < self.cutout_probability
+            cutout(result, whole(row, height), whole(column, width), side, on)
+        return result
+
+    def _flips(self, draws: Draws) -> npt.NDArray[np.bool_]:
+        flips: npt.NDArray[np.bool_] = draws[:, _FLIP] < self.flip
+        return flips
+
+
+def lengths(length: int | float, size: tuple[int, int]) -> tuple[int, int]:
+    """A length along both sides: pixels as they are, a share of the side rounded to pixels."""
+    if isinstance(length, int):
+        return length, length
+    return round(length * size[0]), round(length * size[1])
+
+
+def whole(uniform: npt.NDArray[np.float32], count: int) -> Whole:
+    """Whole numbers 0 to count - 1 from uniform ones in [0, 1)."""
+    return (uniform.astype(np.float64) * count).astype(np.int64)
+
+
+#: Views by name. `weak` is the common crop and mirroring; `weak_cutout` adds Cutout of half the side to half of the
+#: pictures; `strong` adds two random operations and Cutout; `resized` is the usual one for large photographs.
+VIEWS: dict[str, View] = {
+    "plain": View(),
+    "weak": View(crop="window", flip=0.5),
+    "weak_cutout": View(crop="window", flip=0.5, cutout=1 / 2, cutout_probability=0.5),
+    "strong": View(crop="window", flip=0.5, operations=2, cutout=1 / 2),
+    "resized": View(crop="resized", flip=0.5),
+}
+
+
+def resolve_views(views: str | View | Sequence[str | View]) -> tuple[View, ...]:
+    """Views from names, recipes, or a mixture; a single one may stand alone."""
+    several = [views] if isinstance(views, str | View) else list(views)
+    if not several:
+        raise bad_value("views", views, f"at least one view: a View, or one of {', '.join(VIEWS)}")
+    for view in several:
+        if not isinstance(view, View) and view not in VIEWS:
+            raise unknown_name("view", view, VIEWS)
+    return tuple(view if isinstance(view, View) else VIEWS[view] for view in several)
