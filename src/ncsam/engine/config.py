@@ -52,7 +52,7 @@ class RunConfig:
     noise_seed: int | None = _option(0, "seed of the corruption; null follows `seed`")
     noise_options: dict[str, Any] = field(default_factory=dict, metadata=_about("further options of the recipe"))
     label_file: str | None = _option(None, "published file of noisy labels for the training split")
-    label_column: str | None = _option(None, "which column of the label file")
+    label_column: str | None = _option(None, "column of the label file, or array of the .npz, to take")
     val_share: float = _option(0.1, "share of the training split held out, with its noisy labels, for validation")
     # method and optimizer
     method: str = _option("ce", "learning method")
@@ -67,11 +67,11 @@ class RunConfig:
     flip_ratio: float | None = _option(None, "share of a batch NCSAM flips; null: the noise rate, at most .4")
     warmup: float | None = _option(None, "share of epochs trained by the base optimizer; null: .25 for ncsam, else 0")
     optimizer_options: dict[str, Any] = field(
-        default_factory=dict, metadata=_about("further options of the sharpness-aware optimizer")
+        default_factory=dict, metadata=_about("further options of sam, bsam or ncsam")
     )
     schedule: str = _option("cosine", "learning rate over iterations: cosine (to 0), linear (to 0), constant, steps")
     schedule_options: dict[str, Any] = field(
-        default_factory=dict, metadata=_about("of steps: milestones (shares of training) and gamma")
+        default_factory=dict, metadata=_about("of steps: milestones (shares), gamma")
     )
     # network
     model: str = _option("auto", "network by name; auto: mlp for small grey pictures and features, else resnet18")
@@ -93,9 +93,7 @@ class RunConfig:
     # watching
     telemetry_every: int = _option(25, "measure the optimizer's telemetry every so many steps; 0 never")
     evaluate_train_every: int = _option(1, "evaluate the training split every so many epochs (and after the last)")
-    loggers: list[str] = field(
-        default_factory=list, metadata=_about("besides console, JSONL and CSV: tensorboard, wandb, mlflow")
-    )
+    loggers: list[str] = field(default_factory=list, metadata=_about("also log to tensorboard, wandb or mlflow"))
     checkpoint_every: int | None = _option(None, "also write a checkpoint every so many steps; null: each epoch only")
 
     def __post_init__(self) -> None:
@@ -124,8 +122,8 @@ class RunConfig:
         _require("val_share", self.val_share, 0 <= self.val_share < 1, "a share in [0, 1)")
         if self.noise is not None and self.label_file is not None:
             raise bad_value("label_file", self.label_file, f"only without a recipe, and noise={self.noise!r} is one")
-        if self.label_column is not None and self.label_file is None:
-            raise bad_value("label_column", self.label_column, "only with label_file")
+        if self.label_column is not None and self.label_file is None and not self.data.endswith(".npz"):
+            raise bad_value("label_column", self.label_column, "only with label_file, or with data in an .npz file")
 
     # --- in and out
 
@@ -160,10 +158,19 @@ class RunConfig:
             text = yaml.safe_dump({**about, **self.to_dict()}, sort_keys=False, allow_unicode=True)
             temporary.write_text(text, encoding="utf-8")
 
-    def differences(self, other: RunConfig) -> dict[str, tuple[Any, Any]]:
-        """Options that would change the result and differ: name to (here, there)."""
-        here, there = self.to_dict(), other.to_dict()
-        return {n: (here[n], there[n]) for n in here if n not in NEUTRAL and here[n] != there[n]}
+    def conflicts(self, saved: RunConfig) -> dict[str, tuple[Any, Any]]:
+        """Options that would change the result of a run that was saved: name to (saved, wanted).
+
+        What is left to the data here agrees with whatever it was settled to there.
+        """
+        wanted, there = self.to_dict(), saved.to_dict()
+        for name in ("model", "augment"):
+            if wanted[name] == "auto":
+                wanted[name] = there[name]
+        if self.flip_ratio is None:
+            wanted["flip_ratio"] = there["flip_ratio"]
+        wanted["model_options"] = {**there["model_options"], **wanted["model_options"]}
+        return {n: (there[n], wanted[n]) for n in wanted if n not in NEUTRAL and wanted[n] != there[n]}
 
     @classmethod
     def describe(cls) -> dict[str, str]:

@@ -2,11 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
+from pathlib import Path
 from typing import Any
 
+from lightning_fabric import Fabric
+
+from ncsam._errors import bad_value
+from ncsam._files import atomic_path
 from ncsam.data.types import DataSet
+from ncsam.engine.checkpoint import writing
 from ncsam.engine.config import RunConfig
+from ncsam.engine.errors import RunError
+from ncsam.engine.lock import locked
+from ncsam.engine.loop import Trainer
+from ncsam.engine.metrics import summarise
+from ncsam.engine.optimizers import LARGEST_FLIP_RATIO
+from ncsam.engine.suspects import write_suspects
+from ncsam.engine.task import Task, load_task, settled
 
 
 def train(
@@ -17,5 +32,127 @@ def train(
     console: bool = True,
     command: str | None = None,
 ) -> dict[str, Any]:
-    """Train as `config` says, write the run folder `out`, and return its summary."""
-    raise NotImplementedError
+    """Train as `config` says, write the run folder `out`, and return its summary.
+
+    A folder with an unfinished run of the same configuration is continued from its checkpoint, and ends with the same
+    bits as if it had never stopped; a finished one is not trained again. `dataset` is used in place of `config.data`.
+    `command` is noted in `config.yaml`.
+
+    Raises `RunError` for what stands in the way of this run (folder in use, changed labels, full disk, divergence) and
+    `Interrupted` after Ctrl-C; both leave a folder that can be continued.
+    """
+    fabric = _fabric(config)
+    if config.batch_size % fabric.world_size:
+        raise bad_value("batch_size", config.batch_size, f"a multiple of the {fabric.world_size} devices that share it")
+    main: Any = _train
+    result: dict[str, Any] = fabric.launch(main, config, Path(out), dataset, console, command)
+    return result
+
+
+def read_summary(folder: str | os.PathLike[str], config: RunConfig) -> dict[str, Any] | None:
+    """The summary of a finished run; `None` if it is not finished. `RunError` if it was of another configuration."""
+    folder = Path(folder)
+    if (folder / "config.yaml").is_file():
+        saved = RunConfig.from_yaml(folder / "config.yaml")
+        changed = config.conflicts(saved)
+        if changed:
+            listed = "; ".join(f"{name} was {was!r}, now {now!r}" for name, (was, now) in changed.items())
+            raise RunError(f"{folder} holds a run of another configuration ({listed}): choose another folder")
+    path = folder / "summary.json"
+    if not path.is_file():
+        return None
+    summary: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return summary
+
+
+def _fabric(config: RunConfig) -> Fabric:
+    devices, nodes = config.devices, config.num_nodes
+    if "TORCHELASTIC_RUN_ID" in os.environ:  # torchrun has decided
+        devices = int(os.environ["LOCAL_WORLD_SIZE"])
+        nodes = int(os.environ["WORLD_SIZE"]) // devices
+    try:
+        return Fabric(
+            accelerator=config.accelerator,
+            strategy=config.strategy,
+            devices=devices,
+            num_nodes=nodes,
+            precision=config.precision,  # type: ignore[arg-type]
+        )
+    except (ValueError, RuntimeError) as error:  # Fabric's own words on what does not go together
+        chosen = f"accelerator={config.accelerator}, devices={devices}, strategy={config.strategy}"
+        raise ValueError(f"{chosen}, precision={config.precision} is not allowed: {error}") from error
+
+
+def _train(
+    fabric: Fabric, config: RunConfig, folder: Path, dataset: DataSet | None, console: bool, command: str | None
+) -> dict[str, Any]:
+    with contextlib.ExitStack() as stack:
+        _first_rank_first(fabric, lambda: stack.enter_context(locked(folder)))
+        summary = read_summary(folder, config)
+        if summary is not None:
+            if console and fabric.is_global_zero:
+                print(f"{folder} is finished; its summary is returned", flush=True)
+            return summary
+        with fabric.rank_zero_first(local=True):  # one process fetches, the others find it there
+            task = load_task(config, dataset)
+        config = _with_flip_ratio(settled(config, task))
+        trainer = Trainer(fabric, config, task, folder, console)
+        continued = trainer.resume()
+        fabric.barrier()
+        if fabric.is_global_zero and not continued:
+            _begin_folder(folder, config, task, command)
+        where = f"epoch {trainer.epoch}, batch {trainer.batch}" if continued else "the beginning"
+        trainer.console.say(f"{folder}: {config.method} with {config.optimizer}, from {where}")
+        trainer.fit()
+        return _finish(fabric, trainer)
+
+
+def _first_rank_first(fabric: Fabric, action: Any) -> None:
+    """Do something on the first rank; if it fails there, fail everywhere with the same words."""
+    problem: str | None = None
+    if fabric.is_global_zero:
+        try:
+            action()
+        except RunError as error:
+            problem = str(error)
+    problem = fabric.broadcast(problem)
+    if problem is not None:
+        raise RunError(problem)
+
+
+def _with_flip_ratio(config: RunConfig) -> RunConfig:
+    """The noise rate, at most .4, where it is said; else it is estimated after warm-up."""
+    if config.optimizer != "ncsam" or config.flip_ratio is not None or config.rate is None:
+        return config
+    return config.replace(flip_ratio=min(config.rate, LARGEST_FLIP_RATIO))
+
+
+def _begin_folder(folder: Path, config: RunConfig, task: Task, command: str | None) -> None:
+    with writing(folder):
+        config.save(folder / "config.yaml", command)
+        if task.record is not None:
+            task.record.save(folder / "noise")
+
+
+def _finish(fabric: Fabric, trainer: Trainer) -> dict[str, Any]:
+    summary: dict[str, Any] = {}
+    if fabric.is_global_zero:
+        task, config, folder = trainer.task, trainer.config, trainer.folder
+        found = write_suspects(folder / "suspects.csv", trainer.dynamics, task.dataset.train, task.val)
+        summary = {
+            **summarise(trainer.history),
+            "noise_rate": task.noise_rate,
+            "suspects_auroc": found,
+            "seconds": trainer.seconds,
+            "epochs": config.epochs,
+            "method": config.method,
+            "optimizer": config.optimizer,
+            "seed": config.seed,
+            "data": config.data,
+            "model": config.model,
+            "flip_ratio": trainer.flip_ratio if config.optimizer == "ncsam" else None,
+        }
+        path = folder / "summary.json"  # last of all: it is what marks a run as finished
+        with writing(path), atomic_path(path) as temporary:
+            temporary.write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
+    return fabric.broadcast(summary)

@@ -20,6 +20,8 @@ from torch import Tensor, nn
 if TYPE_CHECKING:
     from ncsam.data.loader import Batch
 
+_METHOD_STREAM = 2**16  # apart from the streams of the loader's order and views
+
 
 class Samples(Protocol):
     """Memory per training sample, keyed by its index; the engine keeps it through checkpoints and over ranks."""
@@ -46,14 +48,17 @@ class State:
     epochs: int
     steps_per_epoch: int
     samples: Samples
-    #: Epochs are counted from 1, steps from 0.
+    seed: int = 0
+    #: Epochs are counted from 1, batches within an epoch from 0.
     epoch: int = 1
-    step: int = 0
-    #: Fresh for every batch, a function of (seed, epoch, batch): all ranks draw the same numbers.
-    random: np.random.Generator = None  # type: ignore[assignment]
+    batch: int = 0
     #: Class probabilities (samples, classes) of the un-augmented training split after the last epoch, for methods that
     #: set `needs_predictions`.
     probabilities: Tensor | None = None
+
+    def random(self) -> np.random.Generator:
+        """Random numbers that depend on (seed, epoch, batch) alone: the same after a restart, and on all ranks."""
+        return np.random.default_rng((self.seed, self.epoch, self.batch, _METHOD_STREAM))
 
 
 @dataclass(frozen=True)
@@ -115,7 +120,7 @@ class Method:
 
     def predict(self, networks: Sequence[nn.Module], inputs: Tensor) -> Tensor:
         """Logits for evaluation; of several networks, the mean."""
-        logits: Tensor = sum(network(inputs) for network in networks) / len(networks)  # type: ignore[assignment]
+        logits: Tensor = sum(network(inputs) for network in networks) / len(networks)
         return logits
 
     def state_dict(self) -> dict[str, Any]:

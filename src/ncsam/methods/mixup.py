@@ -36,8 +36,9 @@ class Mixup(Method):
         self.alpha = alpha
 
     def plan(self, batch: Batch, networks: Sequence[nn.Module], state: State) -> tuple[Plan, ...]:
-        share = float(state.random.beta(self.alpha, self.alpha))
-        partner = torch.from_numpy(state.random.permutation(len(batch))).to(batch.labels.device)
+        random = state.random()
+        share = float(random.beta(self.alpha, self.alpha))
+        partner = torch.from_numpy(random.permutation(len(batch))).to(batch.labels.device)
         inputs = torch.lerp(batch.views[0][partner], batch.views[0], share)
         onehot = F.one_hot(batch.labels, state.num_classes).to(inputs.dtype)
         return (Plan(inputs, torch.lerp(onehot[partner], onehot, share)),)

@@ -1,0 +1,144 @@
+"""Predictions on a whole split, un-augmented, each sample once, over all ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from lightning_fabric import Fabric
+from torch import Tensor, nn
+
+from ncsam.data.loader import Loader
+from ncsam.engine.config import RunConfig
+from ncsam.engine.metrics import accuracy, calibration_error, memorised
+from ncsam.engine.task import Task
+from ncsam.methods import Method
+
+Floats = npt.NDArray[np.float32]
+_ACCURACIES = (
+    "test_accuracy",
+    "train_accuracy_observed",
+    "train_accuracy_clean",
+    "memorised",
+    "val_accuracy",
+    "calibration_error",
+)
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """One entry per sample of the split; meaningless for samples that the loader left out.
+
+    `predicted` is the class with the largest logit and `confidence` its probability. Of the observed label y, `loss`
+    is -log p_y and `margin` is p_y minus the largest other probability, in [-1, 1].
+    """
+
+    predicted: npt.NDArray[np.int64]
+    confidence: Floats
+    loss: Floats
+    margin: Floats
+    probabilities: Floats | None
+
+
+@torch.no_grad()
+def predict(
+    fabric: Fabric,
+    method: Method,
+    networks: Sequence[nn.Module],
+    loader: Loader,
+    *,
+    keep_probabilities: bool = False,
+) -> Predictions:
+    """Evaluate the networks, in evaluation mode, on every sample of a loader made by `Loader.evaluation`."""
+    for network in networks:
+        network.eval()
+    samples = len(loader.split)
+    columns: list[Tensor] | None = None
+    for batch in loader.iterate(0):
+        logits = method.predict(networks, batch.views[0]).float()
+        values = _values(logits, batch.labels)
+        if keep_probabilities:
+            values.append(logits.softmax(dim=1))
+        if columns is None:
+            columns = [v.new_zeros((samples, *v.shape[1:])) for v in values]
+        for column, value in zip(columns, values, strict=True):
+            column[batch.index] = value
+    for network in networks:
+        network.train()
+    assert columns is not None
+    if fabric.world_size > 1:  # every sample was seen by exactly one rank; the others hold zeros
+        for column in columns:
+            dist.all_reduce(column)
+    predicted, confidence, loss, margin, *rest = (column.cpu().numpy() for column in columns)
+    return Predictions(predicted, confidence, loss, margin, rest[0] if rest else None)
+
+
+def _values(logits: Tensor, labels: Tensor) -> list[Tensor]:
+    log_p = F.log_softmax(logits, dim=1)
+    observed = labels.unsqueeze(1)
+    own = log_p.gather(1, observed).squeeze(1)
+    top, classes = log_p.topk(2, dim=1)
+    other = torch.where(classes[:, 0] == labels, top[:, 1], top[:, 0])
+    return [classes[:, 0], top[:, 0].exp(), -own, own.exp() - other.exp()]
+
+
+class Evaluator:
+    """The measurements after an epoch: on the test split, the noisy validation samples and the training split."""
+
+    def __init__(self, fabric: Fabric, method: Method, task: Task, config: RunConfig, train: Loader) -> None:
+        self.fabric = fabric
+        self.method = method
+        self.task = task
+        self.config = config
+        # one pass over the whole training split serves the samples trained on and those held out
+        self.train = train.with_options(subset=None).evaluation()
+        self.val = self.test = None
+        if task.dataset.val is not None:
+            self.val = train.with_options(split=task.dataset.val, subset=None).evaluation()
+        elif task.val is not None:
+            self.val = train.with_options(subset=task.val).evaluation()
+        if task.dataset.test is not None:
+            self.test = train.with_options(split=task.dataset.test, subset=None).evaluation()
+
+    def predict(self, networks: Sequence[nn.Module], loader: Loader, keep_probabilities: bool = False) -> Predictions:
+        return predict(self.fabric, self.method, networks, loader, keep_probabilities=keep_probabilities)
+
+    def training_split_is_due(self, epoch: int) -> bool:
+        due = epoch % self.config.evaluate_train_every == 0 or epoch == self.config.epochs
+        return due or self.method.needs_predictions
+
+    def measure(
+        self, networks: Sequence[nn.Module], epoch: int, keep_probabilities: bool
+    ) -> tuple[dict[str, Any], Predictions | None]:
+        """The accuracies of a record, and the predictions on the training split where they were due."""
+        record: dict[str, Any] = dict.fromkeys(_ACCURACIES)
+        if self.test is not None:
+            on_test = self.predict(networks, self.test)
+            right = on_test.predicted == self.test.split.labels
+            record["test_accuracy"] = 100.0 * float(right.mean())
+            record["calibration_error"] = calibration_error(on_test.confidence, right)
+        on_train = None
+        if self.training_split_is_due(epoch):
+            on_train = self.predict(networks, self.train, keep_probabilities)
+            record |= self._on_training_split(on_train)
+        if self.val is not None:
+            reused = on_train is not None and self.task.dataset.val is None
+            on_val = on_train if reused and on_train is not None else self.predict(networks, self.val)
+            which = slice(None) if self.task.val is None else self.task.val
+            record["val_accuracy"] = accuracy(on_val.predicted[which], self.val.split.labels[which])
+        return record, on_train
+
+    def _on_training_split(self, predictions: Predictions) -> dict[str, Any]:
+        split, index = self.task.dataset.train, self.task.train
+        predicted, observed = predictions.predicted[index], split.labels[index]
+        found: dict[str, Any] = {"train_accuracy_observed": accuracy(predicted, observed)}
+        if split.clean is not None:
+            found["train_accuracy_clean"] = accuracy(predicted, split.clean[index])
+            found["memorised"] = memorised(predicted, observed, split.clean[index])
+        return found

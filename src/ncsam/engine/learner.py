@@ -1,0 +1,92 @@
+"""A network with its optimizer, and one step of the two on a plan."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from lightning_fabric import Fabric
+from torch import Tensor, nn
+
+from ncsam.engine.config import RunConfig
+from ncsam.engine.optimizers import build_optimizer
+from ncsam.methods import Method, Plan
+from ncsam.optim.rng import RandomState
+from ncsam.optim.sharpness_aware import SharpnessAware
+
+
+class Learner:
+    """One of a method's networks, set up by Fabric for its device, ranks and precision."""
+
+    def __init__(
+        self, fabric: Fabric, network: nn.Module, method: Method, config: RunConfig, steps_per_epoch: int
+    ) -> None:
+        self.fabric = fabric
+        self.method = method
+        self.bare = network
+        compiled: Any = torch.compile(network) if config.compile else network
+        self.network: nn.Module = fabric.setup_module(compiled)
+        # Fabric's wrapper copies the optimizer's class but keeps attributes of its own: phases and settings go to the
+        # optimizer itself, and only the final step through the wrapper, which knows about loss scaling
+        self.optimizer = build_optimizer(config, self.network, method, steps_per_epoch)
+        self._stepper: Any = fabric.setup_optimizers(self.optimizer)
+        self._scaler = getattr(fabric.strategy.precision, "scaler", None)
+
+    @property
+    def sharpness_aware(self) -> SharpnessAware | None:
+        return self.optimizer if isinstance(self.optimizer, SharpnessAware) else None
+
+    def step(self, plan: Plan, clean_targets: Tensor | None) -> Tensor:
+        """One optimizer step; the loss at the weights before it. `clean_targets` serve telemetry alone."""
+        self.optimizer.zero_grad()
+        if self.sharpness_aware is None:
+            loss = self.method.loss(self.network, plan).loss
+            self.fabric.backward(loss)
+        else:
+            loss = self._passes(self.sharpness_aware, plan, clean_targets)
+        self._stepper.step()
+        return loss.detach()
+
+    def _passes(self, optimizer: SharpnessAware, plan: Plan, clean_targets: Tensor | None) -> Tensor:
+        same = RandomState([plan.inputs.device]) if optimizer.same_dropout else None
+        # "local": each rank perturbs by its own batch, so the gradients of this pass are not averaged
+        local = optimizer.perturbation == "local" and self.fabric.world_size > 1 and optimizer._perturbs
+        with self.fabric.no_backward_sync(self.network, enabled=local):  # type: ignore[arg-type]
+            outcome = self.method.loss(self.network, plan)
+            optimizer.backward(
+                outcome.loss,
+                outcome.logits,
+                outcome.targets,
+                backward=self.fabric.backward,
+                loss_scale=None if self._scaler is None else self._scaler.get_scale(),
+                clean_targets=clean_targets,
+            )
+        loss = outcome.loss.detach()
+        del outcome  # nothing of the first graph may outlive it
+        for perturbed in optimizer.perturbations():
+            with perturbed:
+                if same is not None:
+                    same.restore()
+                self.fabric.backward(self.method.loss(self.network, plan).loss)
+        return loss
+
+    def set_lr(self, factor: float) -> None:
+        for group in self.optimizer.param_groups:
+            group["lr"] = group["initial_lr"] * factor
+
+    @property
+    def lr(self) -> float:
+        return float(self.optimizer.param_groups[0]["lr"])
+
+    def is_finite(self) -> bool:
+        """Whether all weights and statistics are finite."""
+        tensors = [*self.bare.parameters(), *self.bare.buffers()]
+        norms = torch._foreach_norm([t.detach() for t in tensors if t.is_floating_point() and t.numel()])
+        return bool(torch.stack(norms).isfinite().all()) if norms else True
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"network": self.bare.state_dict(), "optimizer": self.optimizer.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.bare.load_state_dict(state["network"])
+        self.optimizer.load_state_dict(state["optimizer"])

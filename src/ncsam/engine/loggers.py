@@ -1,0 +1,146 @@
+"""Where an epoch's metrics go: JSONL and CSV always; TensorBoard, Weights & Biases and MLflow when asked for."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any, Protocol
+
+from ncsam._errors import need
+from ncsam._files import atomic_path
+from ncsam.engine.checkpoint import writing
+from ncsam.engine.metrics import TELEMETRY
+
+Record = Mapping[str, Any]
+
+FIELDS = (
+    "epoch",
+    "train_loss",
+    "test_accuracy",
+    "train_accuracy_observed",
+    "train_accuracy_clean",
+    "memorised",
+    "val_accuracy",
+    "calibration_error",
+    "lr",
+    "seconds",
+    "train_seconds",
+    "images_per_second",
+)
+COLUMNS = (*FIELDS, *(f"telemetry.{name}" for name in TELEMETRY))
+
+
+class Logger(Protocol):
+    def log(self, record: Record) -> None:
+        """Take an epoch's record."""
+
+    def close(self) -> None:
+        """No more will come."""
+
+
+class MetricsFiles:
+    """`metrics.jsonl` and `metrics.csv`: a line per epoch, flushed as it comes.
+
+    They begin with the history of the checkpoint, so that a run that was killed and continued ends with the same
+    lines as one that was not.
+    """
+
+    def __init__(self, folder: Path, history: Sequence[Record]) -> None:
+        self._open: list[tuple[Path, IO[str], Any]] = []
+        header = ",".join(COLUMNS) + "\n"
+        for name, first, line in (("metrics.jsonl", "", _json_line), ("metrics.csv", header, _csv_line)):
+            path = folder / name
+            with writing(path), atomic_path(path) as temporary:
+                temporary.write_text(first + "".join(map(line, history)), encoding="utf-8")
+            self._open.append((path, path.open("a", encoding="utf-8"), line))
+
+    def log(self, record: Record) -> None:
+        for path, file, line in self._open:
+            with writing(path):
+                file.write(line(record))
+                file.flush()
+
+    def close(self) -> None:
+        for _, file, _ in self._open:
+            file.close()
+
+
+def flat(record: Record) -> dict[str, float]:
+    """The numbers of a record, telemetry as `telemetry.NAME`, without those that are not known."""
+    values = {name: record[name] for name in FIELDS}
+    values |= {f"telemetry.{name}": value for name, value in record["telemetry"].items()}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _json_line(record: Record) -> str:
+    return json.dumps(record) + "\n"
+
+
+def _csv_line(record: Record) -> str:
+    text = io.StringIO()
+    csv.DictWriter(text, COLUMNS, lineterminator="\n").writerow(flat(record))
+    return text.getvalue()
+
+
+class TensorBoard:
+    def __init__(self, folder: Path, config: Mapping[str, Any], epochs_done: int) -> None:
+        module = need("torch.utils.tensorboard", "tensorboard", "loggers: [tensorboard]")
+        # what a killed run logged beyond its checkpoint is logged again
+        self._writer = module.SummaryWriter(str(folder / "tensorboard"), purge_step=epochs_done + 1)
+
+    def log(self, record: Record) -> None:
+        for name, value in flat(record).items():
+            self._writer.add_scalar(name.replace(".", "/"), value, record["epoch"])
+        self._writer.flush()
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+class WeightsAndBiases:
+    def __init__(self, folder: Path, config: Mapping[str, Any], epochs_done: int) -> None:
+        wandb = need("wandb", "wandb", "loggers: [wandb]")
+        self._run = wandb.init(
+            project="ncsam", name=folder.name, dir=str(folder), config=dict(config), resume="allow", id=_name(folder)
+        )
+
+    def log(self, record: Record) -> None:
+        self._run.log(flat(record), step=record["epoch"])
+
+    def close(self) -> None:
+        self._run.finish()
+
+
+class MLflow:
+    def __init__(self, folder: Path, config: Mapping[str, Any], epochs_done: int) -> None:
+        self._mlflow = need("mlflow", "mlflow", "loggers: [mlflow]")
+        self._mlflow.set_experiment("ncsam")
+        self._mlflow.start_run(run_name=_name(folder))
+        if epochs_done == 0:
+            self._mlflow.log_params({name: str(value) for name, value in config.items()})
+
+    def log(self, record: Record) -> None:
+        self._mlflow.log_metrics(flat(record), step=record["epoch"])
+
+    def close(self) -> None:
+        self._mlflow.end_run()
+
+
+_BY_NAME: dict[str, Any] = {"tensorboard": TensorBoard, "wandb": WeightsAndBiases, "mlflow": MLflow}
+
+
+def open_loggers(
+    names: Sequence[str], folder: Path, config: Mapping[str, Any], history: Sequence[Record]
+) -> list[Logger]:
+    """The metrics files, and the loggers asked for by name."""
+    asked = [_BY_NAME[name](folder, config, len(history)) for name in names]
+    return [MetricsFiles(folder, history), *asked]
+
+
+def _name(folder: Path) -> str:
+    """A name that tells runs in different places apart."""
+    absolute = folder.absolute()
+    return f"{absolute.parent.name}-{absolute.name}"

@@ -1,0 +1,352 @@
+"""The training loop: epochs of steps, measurements after each, and a checkpoint of everything."""
+
+from __future__ import annotations
+
+import math
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from lightning_fabric import Fabric
+from torch import Tensor, nn
+
+from ncsam import models
+from ncsam._version import __version__
+from ncsam.engine.checkpoint import load_checkpoint, random_state, restore_random_state, save_checkpoint
+from ncsam.engine.config import RunConfig
+from ncsam.engine.errors import Interrupted, RunError
+from ncsam.engine.evaluate import Evaluator
+from ncsam.engine.interrupt import Interrupt
+from ncsam.engine.learner import Learner
+from ncsam.engine.loggers import Logger, open_loggers
+from ncsam.engine.metrics import Averages
+from ncsam.engine.optimizers import LARGEST_FLIP_RATIO, learning_rate
+from ncsam.engine.progress import Console
+from ncsam.engine.samples import SampleTable
+from ncsam.engine.suspects import Dynamics
+from ncsam.engine.task import Task, view_names
+from ncsam.methods import Plan, State
+from ncsam.methods import create as create_method
+from ncsam.noise import estimate_noise
+from ncsam.optim import NCSAM
+
+_LOOK_EVERY = 50  # steps between looks at the loss on an accelerator, which would have to wait for it
+
+
+class Trainer:
+    """One run in one process (of one or more): its networks, its place in training, its history."""
+
+    def __init__(self, fabric: Fabric, config: RunConfig, task: Task, folder: Path, console: bool) -> None:
+        self.fabric = fabric
+        self.config = config
+        self.task = task
+        self.folder = folder
+        self.method = create_method(config.method, **config.method_options)
+        self.loader = task.loader(
+            task.dataset.train,
+            config,
+            config.batch_size // fabric.world_size,
+            views=view_names(config, self.method.views),
+            subset=task.train,
+            device=fabric.device,
+            rank=fabric.global_rank,
+            world_size=fabric.world_size,
+        )
+        self.steps_per_epoch = len(self.loader)
+        self.factor = learning_rate(config)
+        seed_all(config.seed)
+        self.learners = [
+            Learner(fabric, network, self.method, config, self.steps_per_epoch)
+            for network in self.method.build(self._create_network)
+        ]
+        self.networks: list[nn.Module] = [learner.network for learner in self.learners]
+        seed_all(config.seed + fabric.global_rank)  # ranks draw different dropout masks
+        split = task.dataset.train
+        self.samples = SampleTable(len(split), fabric.device)
+        self.dynamics = Dynamics(self.samples, task.dataset.num_classes)
+        self.clean = None if split.clean is None else torch.from_numpy(split.clean.copy()).to(fabric.device)
+        self.state = State(
+            num_classes=task.dataset.num_classes,
+            labels=torch.from_numpy(split.labels.copy()).to(fabric.device),
+            epochs=config.epochs,
+            steps_per_epoch=self.steps_per_epoch,
+            samples=self.samples,
+            seed=config.seed,
+        )
+        self.method.start(self.state)
+        self.evaluator = Evaluator(fabric, self.method, task, config, self.loader)
+        self.console = Console(console and fabric.is_global_zero, config.epochs, self.steps_per_epoch)
+        self.epoch = 0  # epochs that are finished
+        self.batch = 0  # batches of the next one that are done
+        self.history: list[dict[str, Any]] = []
+        self.flip_ratio = config.flip_ratio
+        self.seconds = 0.0
+        self._start_sums()
+
+    def _create_network(self) -> nn.Module:
+        config, dataset = self.config, self.task.dataset
+        return models.create(
+            config.model,
+            dataset.num_classes,
+            self.task.channels if dataset.size is not None else 1,
+            pretrained=config.pretrained,
+            **config.model_options,
+        )
+
+    # --- training
+
+    def fit(self) -> None:
+        """Train from where the checkpoint stands to the end."""
+        loggers = self._open_loggers()
+        try:
+            with Interrupt() as interrupt:
+                while self.epoch < self.config.epochs:
+                    self._epoch(interrupt, loggers)
+        finally:
+            self.console.close()
+            for logger in loggers:
+                logger.close()
+
+    def _open_loggers(self) -> list[Logger]:
+        if not self.fabric.is_global_zero:
+            return []
+        return open_loggers(self.config.loggers, self.folder, self.config.to_dict(), self.history)
+
+    def _epoch(self, interrupt: Interrupt, loggers: list[Logger]) -> None:
+        began = time.perf_counter()
+        epoch = self.epoch + 1
+        self._begin_epoch(epoch)
+        for number, batch in enumerate(self.loader.iterate(epoch, self.batch), self.batch):
+            self._step(epoch, number, batch)
+            self.batch = number + 1
+            self.console.step(epoch, self.batch)
+            every = self.config.checkpoint_every
+            if every and self._steps_done % every == 0 and self.batch < self.steps_per_epoch:
+                self._pause(began)
+                began = time.perf_counter()
+                self.save()
+            if interrupt.requested:
+                self._pause(began)
+                self._stop()
+        train_seconds = self.train_seconds + time.perf_counter() - began
+        record = self._measured(epoch, train_seconds)
+        total = self.train_seconds + time.perf_counter() - began
+        record |= {"seconds": total, "train_seconds": train_seconds}
+        record["images_per_second"] = len(self.task.train) / train_seconds
+        record["telemetry"] = self.averages.means()
+        self.history.append(record)
+        self.seconds += total
+        self.epoch, self.batch = epoch, 0
+        self._start_sums()
+        for logger in loggers:
+            logger.log(record)
+        self.console.epoch(record)
+        self.save()
+        if interrupt.requested and self.epoch < self.config.epochs:
+            self._stop()
+
+    def _begin_epoch(self, epoch: int) -> None:
+        self.state.epoch = epoch
+        if self.batch == 0:
+            if self.method.needs_predictions and epoch > 1:
+                found = self.evaluator.predict(self.networks, self.evaluator.train, keep_probabilities=True)
+                assert found.probabilities is not None
+                self.state.probabilities = torch.from_numpy(found.probabilities).to(self.fabric.device)
+            self.method.begin_epoch(self.networks, self.state)
+            if epoch == self.config.warmup_epochs + 1:
+                self._settle_flip_ratio()
+        for learner in self.learners:
+            if (optimizer := learner.sharpness_aware) is not None:
+                optimizer.progress = epoch / self.config.epochs  # t = e / T, the paper's
+                if isinstance(optimizer, NCSAM) and self.flip_ratio is not None:
+                    optimizer.flip_ratio = self.flip_ratio
+        for network in self.networks:
+            network.train()
+
+    def _step(self, epoch: int, number: int, batch: Any) -> None:
+        factor = self.factor(self._steps_done / (self.config.epochs * self.steps_per_epoch))
+        self.state.batch = number
+        with torch.no_grad():
+            plans = self.method.plan(batch, self.networks, self.state)
+        for learner, plan in zip(self.learners, plans, strict=True):
+            learner.set_lr(factor)
+            known = self.clean is not None and plan.index is not None
+            loss = learner.step(plan, self.clean[plan.index] if known and self.clean is not None else None)
+            self.loss_sum += loss.to(self.loss_sum) * len(batch) / len(plans)
+            self._note(learner, plan)
+        self.method.after_step(self.networks, self.state)
+        self.seen += len(batch)
+        if self.loss_sum.device.type == "cpu" or number % _LOOK_EVERY == 0:
+            self._check_loss(epoch, number)
+
+    def _note(self, learner: Learner, plan: Plan) -> None:
+        """Telemetry of a measured step, and who was flipped in any."""
+        optimizer = learner.sharpness_aware
+        if optimizer is None:
+            return
+        every = self.config.telemetry_every
+        if every and (optimizer.steps - 1) % every == 0 and optimizer.last_step is not None:
+            self.averages.add(optimizer.last_step.as_dict())
+        if isinstance(optimizer, NCSAM) and plan.index is not None and (flips := optimizer.last_flips) is not None:
+            self.samples.add("times_flipped", plan.index[flips.index.to(plan.index.device)], 1)
+
+    def _settle_flip_ratio(self) -> None:
+        """Where neither flip_ratio nor the rate is given: what the warmed-up network makes of samples held out."""
+        if self.config.optimizer != "ncsam" or self.flip_ratio is not None:
+            return
+        self.flip_ratio = LARGEST_FLIP_RATIO
+        if self.config.warmup_epochs == 0:
+            return
+        loader = self.evaluator.val or self.evaluator.train
+        found = self.evaluator.predict(self.networks, loader, keep_probabilities=True)
+        which = self.task.val if self.task.val is not None else slice(None)
+        assert found.probabilities is not None
+        rate = estimate_noise(loader.split.labels[which], found.probabilities[which]).rate
+        self.flip_ratio = min(float(rate), LARGEST_FLIP_RATIO)
+        self.console.say(f"noise rate estimated after warm-up: {100 * rate:.1f} %; flip_ratio {self.flip_ratio:.3f}")
+
+    # --- after an epoch
+
+    def _measured(self, epoch: int, train_seconds: float) -> dict[str, Any]:
+        self._check_loss(epoch, self.steps_per_epoch - 1)
+        sums = torch.stack((self.loss_sum, self.loss_sum.new_tensor(float(self.seen))))
+        if self.fabric.world_size > 1:
+            dist.all_reduce(sums)
+        self.samples.synchronise()
+        accuracies, on_train = self.evaluator.measure(self.networks, epoch, self.dynamics.keeps_probabilities)
+        if on_train is not None:
+            self.dynamics.update(on_train, self.task.dataset.train.labels, epoch)
+        return {"epoch": epoch, "train_loss": float(sums[0] / sums[1]), **accuracies, "lr": self.learners[0].lr}
+
+    def _check_loss(self, epoch: int, number: int) -> None:
+        if not math.isfinite(float(self.loss_sum)):
+            raise RunError(
+                f"the loss is not finite ({float(self.loss_sum)}) at epoch {epoch}, batch {number + 1}: training "
+                f"diverged. Try a smaller lr (now {self.config.lr}). {self._last_good()}"
+            )
+
+    def _last_good(self) -> str:
+        here = self.folder / "checkpoints"
+        return f"The last good checkpoint is intact in {here}" if here.is_dir() else "There is no checkpoint yet"
+
+    # --- the place in training
+
+    @property
+    def _steps_done(self) -> int:
+        return self.epoch * self.steps_per_epoch + self.batch
+
+    def _start_sums(self) -> None:
+        self.loss_sum: Tensor = torch.zeros((), dtype=torch.float64, device=_summing_device(self.fabric.device))
+        self.seen = 0
+        self.averages = Averages()
+        self.train_seconds = 0.0
+
+    def _pause(self, began: float) -> None:
+        self.train_seconds += time.perf_counter() - began
+
+    def _stop(self) -> None:
+        if self.fabric.world_size == 1:  # ranks are interrupted at different steps: their last common one is on disk
+            self.save()
+        raise Interrupted(
+            f"interrupted in epoch {min(self.epoch + 1, self.config.epochs)} of {self.config.epochs}; "
+            "the same command goes on from here"
+        )
+
+    def save(self) -> None:
+        """Write the checkpoint. Every rank must call it."""
+        if not all(learner.is_finite() for learner in self.learners):
+            raise RunError(
+                f"the weights are not finite after epoch {self.epoch}, batch {self.batch}: training diverged. "
+                f"Try a smaller lr (now {self.config.lr}). {self._last_good()}"
+            )
+        self.samples.synchronise()
+        own = {
+            "random": random_state(),
+            "loss_sum": self.loss_sum.cpu(),
+            "seen": self.seen,
+            "averages": self.averages.state_dict(),
+            "train_seconds": self.train_seconds,
+        }
+        ranks: list[Any] = [own]
+        if self.fabric.world_size > 1:
+            ranks = [None] * self.fabric.world_size
+            dist.all_gather_object(ranks, own)
+        if not self.fabric.is_global_zero:
+            return
+        dataset = self.task.dataset
+        about = {
+            "version": __version__,
+            "epoch": self.epoch,
+            "batch": self.batch,
+            "labels_sha256": self.task.labels_sha256,
+            "data": {
+                "name": dataset.name,
+                "classes": list(dataset.classes),
+                "mean": list(dataset.mean),
+                "std": list(dataset.std),
+                "size": None if dataset.size is None else list(dataset.size),
+                "channels": self.task.channels,
+            },
+        }
+        state = {
+            **about,
+            "config": self.config.to_dict(),
+            "learners": [learner.state_dict() for learner in self.learners],
+            "method": self.method.state_dict(),
+            "samples": self.samples.state_dict(),
+            "precision": self.fabric.strategy.precision.state_dict(),
+            "ranks": ranks,
+            "history": self.history,
+            "flip_ratio": self.flip_ratio,
+            "seconds": self.seconds,
+        }
+        save_checkpoint(self.folder / "checkpoints", state, about)
+
+    def resume(self) -> bool:
+        """Go to where the checkpoint stands, if there is one."""
+        state = load_checkpoint(self.folder / "checkpoints")
+        if state is None:
+            return False
+        then, now = state["labels_sha256"], self.task.labels_sha256
+        if then != now:
+            raise RunError(
+                f"the training labels have changed since {self.folder} was begun (SHA-256 {then[:12]} then, {now[:12]} "
+                "now): put the old ones back, or choose another folder"
+            )
+        if len(state["ranks"]) != self.fabric.world_size:
+            raise RunError(
+                f"{self.folder} was begun with {len(state['ranks'])} processes and cannot go on with "
+                f"{self.fabric.world_size}"
+            )
+        for learner, saved in zip(self.learners, state["learners"], strict=True):
+            learner.load_state_dict(saved)
+        self.method.load_state_dict(state["method"])
+        self.samples.load_state_dict(state["samples"])
+        self.fabric.strategy.precision.load_state_dict(state["precision"])
+        self.epoch, self.batch = state["epoch"], state["batch"]
+        self.history, self.seconds = state["history"], state["seconds"]
+        self.flip_ratio = state["flip_ratio"]
+        own = state["ranks"][self.fabric.global_rank]
+        self.loss_sum.copy_(own["loss_sum"])
+        self.seen, self.train_seconds = own["seen"], own["train_seconds"]
+        self.averages.load_state_dict(own["averages"])
+        restore_random_state(own["random"])
+        return True
+
+
+def seed_all(seed: int) -> None:
+    """Seed the global generators of torch, numpy and Python."""
+    import random
+
+    import numpy as np
+
+    torch.manual_seed(seed)
+    np.random.seed(seed % 2**32)  # noqa: NPY002 - code we call may use it
+    random.seed(seed)
+
+
+def _summing_device(device: torch.device) -> torch.device:
+    """MPS has no double precision; sums are kept on the CPU there."""
+    return torch.device("cpu") if device.type == "mps" else device

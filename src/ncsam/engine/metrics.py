@@ -1,0 +1,113 @@
+"""What is measured after an epoch, and the summary of a run. Accuracies and shares are percentages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ncsam.data.types import UNKNOWN, Labels
+
+#: What the optimizer reports of a step, averaged over the steps of an epoch in which it was measured.
+TELEMETRY = (
+    "rho",
+    "strength",
+    "grad_norm",
+    "noise_grad_norm",
+    "cos_grad_noise",
+    "compensation_ratio",
+    "cos_sam",
+    "perturbation_norm",
+    "projected",
+    "flipped",
+    "flipped_mislabelled",
+    "cos_clean",
+    "cos_clean_sam",
+)
+_SHARES = ("projected", "flipped_mislabelled")
+#: Fields that depend on the machine and differ between two otherwise equal runs.
+TIME_FIELDS = ("seconds", "train_seconds", "images_per_second")
+
+
+def accuracy(predicted: Labels, labels: Labels) -> float | None:
+    """Share of samples predicted as labelled, in percent; of those whose label is known."""
+    known = labels != UNKNOWN
+    return 100.0 * float(np.mean(predicted[known] == labels[known])) if known.any() else None
+
+
+def memorised(predicted: Labels, observed: Labels, clean: Labels) -> float | None:
+    """Share of the mislabelled samples that are predicted as their wrong label, in percent; `None` without any."""
+    wrong = observed != clean
+    return 100.0 * float(np.mean(predicted[wrong] == observed[wrong])) if wrong.any() else None
+
+
+def calibration_error(confidence: npt.NDArray[np.floating[Any]], right: npt.NDArray[np.bool_], bins: int = 15) -> float:
+    """Expected calibration error (Guo et al., 2017) in percent: sum over bins of |B|/N |accuracy(B) - confidence(B)|.
+
+    The bins divide (0, 1] into equal widths, closed above.
+    """
+    which = np.clip(np.ceil(confidence.astype(np.float64) * bins).astype(np.int64) - 1, 0, bins - 1)
+    gaps = np.bincount(which, weights=right.astype(np.float64) - confidence.astype(np.float64), minlength=bins)
+    return 100.0 * float(np.abs(gaps).sum()) / len(confidence)
+
+
+class Averages:
+    """Running means over an epoch of what the optimizer reports, kept as sums and counts."""
+
+    def __init__(self) -> None:
+        self.sums: dict[str, float] = {}
+        self.counts: dict[str, int] = {}
+
+    def add(self, report: Mapping[str, Any]) -> None:
+        for name in TELEMETRY:
+            if name in report:
+                self.sums[name] = self.sums.get(name, 0.0) + float(report[name])
+                self.counts[name] = self.counts.get(name, 0) + 1
+
+    def means(self) -> dict[str, float]:
+        scale = dict.fromkeys(_SHARES, 100.0)
+        return {n: scale.get(n, 1.0) * self.sums[n] / self.counts[n] for n in TELEMETRY if n in self.sums}
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"sums": dict(self.sums), "counts": dict(self.counts)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.sums, self.counts = dict(state["sums"]), dict(state["counts"])
+
+
+def summarise(history: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Best, last, means of the last 5 and 10 epochs, and the epoch chosen on noisy validation.
+
+    All are test accuracies. Where there is no test split they are taken on the noisy validation split, and
+    `metric_names` says so. `val_chosen` is the accuracy at the epoch with the best validation accuracy, the first of
+    several.
+    """
+    on_test = any(record["test_accuracy"] is not None for record in history)
+    measured = "test_accuracy" if on_test else "val_accuracy"
+    where = "test accuracy" if on_test else "accuracy on the noisy validation labels (there is no test split)"
+    values = [record[measured] for record in history if record[measured] is not None]
+    validation = [record["val_accuracy"] for record in history]
+    chosen = None
+    if values and all(value is not None for value in validation):
+        chosen = values[int(np.argmax(validation))]
+    memory = [record["memorised"] for record in history if record["memorised"] is not None]
+    return {
+        "best": max(values, default=None),
+        "last": values[-1] if values else None,
+        "last5": float(np.mean(values[-5:])) if values else None,
+        "last10": float(np.mean(values[-10:])) if values else None,
+        "val_chosen": chosen,
+        "memorised": memory[-1] if memory else None,
+        "metric_names": {
+            "best": f"largest {where} of any epoch, percent; chosen on the same samples, so it flatters",
+            "last": f"{where} after the last epoch, percent",
+            "last5": f"mean {where} of the last 5 epochs, percent",
+            "last10": f"mean {where} of the last 10 epochs, percent",
+            "val_chosen": f"{where} at the epoch with the best noisy validation accuracy, percent",
+            "memorised": "mislabelled training samples predicted as their wrong label after the last epoch, percent",
+            "noise_rate": "realised share of wrong labels among the samples trained on, as a fraction",
+            "suspects_auroc": "area under the ROC curve of the suspicion score against truly wrong labels",
+        },
+    }

@@ -1,0 +1,143 @@
+"""Which labels are probably wrong: how each sample fared over the epochs, and a table with the worst first."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from ncsam._files import atomic_path
+from ncsam.data.types import PathList, Split
+from ncsam.engine.checkpoint import writing
+from ncsam.engine.evaluate import Predictions
+from ncsam.engine.samples import SampleTable
+
+Floats = npt.NDArray[np.float64]
+_MOST_NUMBERS = 20_000_000  # of samples times classes; beyond, the last prediction suggests the label
+
+COLUMNS = (
+    "index",
+    "observed",
+    "suggested",
+    "suspicion",
+    "loss",
+    "margin",
+    "times_flipped",
+    "times_forgotten",
+    "first_learned",
+    "held_out",
+)
+
+
+class Dynamics:
+    """Statistics of every sample of the training split over the epochs, in the run's sample table."""
+
+    def __init__(self, table: SampleTable, num_classes: int) -> None:
+        self.table = table
+        self.keeps_probabilities = table.samples * num_classes <= _MOST_NUMBERS
+        table.column("evaluations", dtype=torch.int64)
+        table.column("margin_sum", dtype=torch.float64)
+        table.column("loss_sum", dtype=torch.float64)
+        table.column("was_right", dtype=torch.bool)
+        table.column("last_predicted", dtype=torch.int64)
+        table.column("times_forgotten", dtype=torch.int64)
+        table.column("first_learned", dtype=torch.int64)  # epoch; 0 for never
+        table.column("times_flipped", dtype=torch.int64)
+        if self.keeps_probabilities:
+            table.column("probability_sum", (num_classes,))
+
+    def update(self, predictions: Predictions, labels: npt.NDArray[np.int64], epoch: int) -> None:
+        """Take the predictions after an epoch; the same on all ranks."""
+        table = self.table
+
+        def here(values: npt.NDArray[Any]) -> torch.Tensor:
+            return torch.from_numpy(values).to(table.device)
+
+        right = here(predictions.predicted == labels)
+        table["times_forgotten"].add_(table["was_right"] & ~right)
+        table["first_learned"][right & (table["first_learned"] == 0)] = epoch
+        table["was_right"].copy_(right)
+        table["last_predicted"].copy_(here(predictions.predicted))
+        table["evaluations"].add_(1)
+        table["margin_sum"].add_(here(predictions.margin))
+        table["loss_sum"].add_(here(predictions.loss))
+        if predictions.probabilities is not None:
+            table["probability_sum"].add_(here(predictions.probabilities))
+
+    def numbers(self, name: str) -> npt.NDArray[Any]:
+        values: npt.NDArray[Any] = self.table[name].cpu().numpy()
+        return values
+
+    def mean(self, name: str) -> Floats:
+        """Mean over the evaluations of a summed column."""
+        means: Floats = self.numbers(f"{name}_sum") / np.maximum(1, self.numbers("evaluations"))
+        return means
+
+    def suspicion(self) -> Floats:
+        """(1 - mean margin) / 2, in [0, 1]: how far, over the whole of training, another class led the label."""
+        return (1.0 - self.mean("margin")) / 2.0
+
+    def suggested(self) -> npt.NDArray[np.int64]:
+        """The class with the largest mean probability over training; it may be the observed one."""
+        if self.keeps_probabilities:
+            classes: npt.NDArray[np.int64] = self.numbers("probability_sum").argmax(axis=1)
+            return classes
+        return self.numbers("last_predicted")
+
+
+def auroc(scores: npt.NDArray[Any], positive: npt.NDArray[np.bool_]) -> float | None:
+    """Probability that a positive outscores a negative, ties counting half; `None` if there is none of either."""
+    count, rest = int(positive.sum()), int((~positive).sum())
+    if count == 0 or rest == 0:
+        return None
+    _, inverse, sizes = np.unique(scores, return_inverse=True, return_counts=True)
+    ranks = np.cumsum(sizes) - (sizes - 1) / 2  # mean rank, from 1, of each distinct value
+    return float((ranks[inverse][positive].sum() - count * (count + 1) / 2) / (count * rest))
+
+
+def write_suspects(
+    path: Path, dynamics: Dynamics, split: Split, held_out: npt.NDArray[np.int64] | None
+) -> float | None:
+    """Write the table, best suspicion first; the AUROC of the suspicion where clean labels are known."""
+    suspicion = dynamics.suspicion()
+    held = np.zeros(len(split), dtype=bool)
+    if held_out is not None:
+        held[held_out] = True
+    columns: dict[str, Any] = {
+        "index": np.arange(len(split)),
+        "observed": split.labels,
+        "suggested": dynamics.suggested(),
+        "suspicion": suspicion,
+        "loss": dynamics.mean("loss"),
+        "margin": dynamics.mean("margin"),
+        "times_flipped": dynamics.numbers("times_flipped"),
+        "times_forgotten": dynamics.numbers("times_forgotten"),
+        "first_learned": dynamics.numbers("first_learned"),
+        "held_out": held.astype(np.int64),
+    }
+    names = [*COLUMNS]
+    if isinstance(split.images, PathList):
+        names.append("path")
+    if split.clean is not None:
+        names.append("clean")
+        columns["clean"] = split.clean
+    order = np.lexsort((columns["index"], -suspicion))
+    with writing(path), atomic_path(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(names)
+        for i in order:
+            writer.writerow([_cell(name, i, columns, split) for name in names])
+    return None if split.clean is None else auroc(suspicion, split.labels != split.clean)
+
+
+def _cell(name: str, i: int, columns: dict[str, Any], split: Split) -> object:
+    if name == "path":
+        return split.images[i]
+    value = columns[name][i]
+    if name == "first_learned":
+        return int(value) or ""
+    return f"{value:.6g}" if isinstance(value, np.floating) else int(value)
