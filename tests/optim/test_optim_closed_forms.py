@@ -91,7 +91,7 @@ def test_ncsam_by_hand_outside_of_the_ball():
     optimizer = NCSAM(torch.optim.SGD(model.parameters(), lr=0.5), rho, s, 1.0, schedule="constant", telemetry_every=1)
     optimizer.progress = 1.0
     optimizer.step(lambda: model(x), y)
-    # v = rho (-1, 1)/sqrt 2 + s (a, -a): along (1, -1), length s a sqrt 2 - rho = .934 > rho, so eps = rho (1, -1)/sqrt 2
+    # v = rho (-1, 1)/sqrt 2 + s (a, -a) lies along (1, -1), is s a sqrt 2 - rho long, and is cut back to rho
     assert s * a * math.sqrt(2) - rho > rho
     eps = rho / math.sqrt(2)
     b = 1 / (1 + math.exp(-(1 + 2 * eps)))

@@ -41,7 +41,7 @@ def test_loss_scale_does_not_change_the_step(cls, scale):
 @pytest.mark.parametrize("cls", ALL)
 @pytest.mark.parametrize("at", ["first pass", "second pass"])
 def test_overflow_skips_the_step(cls, at):
-    """Pitfall 12: inf in either pass: nothing moves, nothing stays perturbed, the scale backs off, the next step works."""
+    """Pitfall 12: inf in either pass: nothing stays moved, the scale backs off, the next step works."""
     model = network(dtype=torch.float32)
     x, y = batch(dtype=torch.float32)
     before = parameters(model)
@@ -129,12 +129,11 @@ def test_outer_autocast_around_two_phases_is_refused():
     model = network(dtype=torch.float32)
     x, y = batch(dtype=torch.float32)
     optimizer = SAM(sgd(model), model=model)
-    with torch.autocast("cpu", torch.bfloat16), pytest.raises(RuntimeError, match="hide the perturbation"):
+    with torch.autocast("cpu", torch.bfloat16):
         optimizer.backward(F.cross_entropy(model(x), y))
-        for perturbed in optimizer.perturbations():
-            with perturbed:
-                pytest.fail("entered")
-    assert all(torch.isfinite(p).all() for p in model.parameters())
+        perturbed = next(optimizer.perturbations())
+        with pytest.raises(RuntimeError, match="hide the perturbation"):
+            perturbed.__enter__()
 
 
 def test_outer_autocast_without_cache_is_right():

@@ -172,7 +172,7 @@ NORMS = {
 @pytest.mark.parametrize("cls", ALL)
 @pytest.mark.parametrize("name", NORMS)
 def test_statistics_as_after_one_clean_pass(cls, name):
-    """Pitfall 19: running statistics, batch counts and any other buffer are written once, at w, in every kind of layer."""
+    """Pitfall 19: statistics, batch counts and any other buffer are written once, at w, in every kind of layer."""
     torch.manual_seed(0)
     model = NORMS[name]()
     once = twin(model)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal
 
@@ -257,9 +256,6 @@ class NCSAM(SAM):
         add_scaled_(noise, gradients, self.rho / norm if norm > 0 else 0.0)
         length = global_norm(noise)  # ||v||; from here on `noise` is v
         if not self._may_perturb(norm, length):
-            if self._loss_scale != 1.0 and not math.isfinite(length):
-                for p, v in zip(params, noise, strict=True):
-                    p.grad = v  # where g* alone overflowed: the scaler must see it, to skip the step and back off
             return
         shrink = min(1.0, self.rho / length) if self.projection else 1.0
         report.phase = "ncsam"

@@ -22,7 +22,7 @@ from ncsam.optim.modules import SavedBuffers, data_parallel, modules_behind
 from ncsam.optim.rng import RandomState
 from ncsam.optim.side_gradient import SideGradient, gradients_aside
 from ncsam.optim.telemetry import StepReport
-from ncsam.optim.tensors import cosine
+from ncsam.optim.tensors import cosine, scale_
 from ncsam.optim.weights import SavedWeights
 
 Criterion: TypeAlias = Callable[[Tensor, Tensor], Tensor]
@@ -52,6 +52,7 @@ class SharpnessAware(Optimizer):
     _open: bool  # gradients at w are being collected
     _ready: bool  # .grad holds the gradient to step on
     _loss_scale: float
+    _scaled: bool  # by a GradScaler
     _side_gradients: dict[str, SideGradient]
 
     def __init__(
@@ -176,6 +177,7 @@ class SharpnessAware(Optimizer):
         if not self._open:
             self._begin()
             self._open = True
+        self._scaled = scaler is not None and scaler.is_enabled()
         self._loss_scale = loss_scale if loss_scale is not None else 1.0 if scaler is None else scaler.get_scale()
 
         def run(value: Tensor, retain_graph: bool = False) -> None:
@@ -324,6 +326,7 @@ class SharpnessAware(Optimizer):
         self._open = False
         self._ready = False
         self._loss_scale = 1.0
+        self._scaled = False
         self._side_gradients = {}
 
     def _params(self) -> list[Tensor]:
@@ -373,6 +376,8 @@ class SharpnessAware(Optimizer):
         if all_agree(usable, self._params()[0].device, group):
             return True
         self.unperturbed_steps += 1
+        if self._scaled and not all(map(math.isfinite, norms)):
+            scale_(self._gradients()[1], math.inf)  # the scaler must see the overflow, to skip the step and back off
         if group is not None:  # these gradients were meant for the perturbation alone, and are not averaged yet
             average_over_ranks(self._gradients()[1], group)
         return False
