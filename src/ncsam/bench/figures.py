@@ -47,7 +47,7 @@ TELEMETRY = (
     Panel("telemetry.cos_grad_noise", "Gradient against noise gradient", "cos(g, g*)"),
     Panel("telemetry.compensation_ratio", "Compensation against radius", "s ‖g*‖ / rho"),
     Panel("telemetry.cos_sam", "Perturbation against SAM's", "cos(eps, eps of SAM)"),
-    Panel("telemetry.projected", "Steps where the projection binds", "share of steps"),
+    Panel("telemetry.projected", "Steps where the projection binds", "of measured steps, %"),
     Panel("telemetry.rho", "Radius of the perturbation", "rho"),
     Panel("telemetry.perturbation_norm", "Length of the perturbation", "‖eps‖"),
     Panel("telemetry.flipped_mislabelled", "Flipped samples truly mislabelled", "of flipped samples, %"),

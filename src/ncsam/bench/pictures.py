@@ -14,7 +14,7 @@ import numpy as np
 
 from ncsam._errors import need
 from ncsam.bench.runs import Run, Suspect
-from ncsam.data import DataSet, load
+from ncsam.data import UNKNOWN, DataSet, load
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -46,8 +46,14 @@ class Gallery:
         return sum(suspect.clean != suspect.observed for suspect in self.suspects)
 
     def name(self, label: int) -> str:
-        """A class by its name, or by its number where names are not known."""
-        return self.classes[label] if self.classes and 0 <= label < len(self.classes) else str(label)
+        return class_name(self.classes, label)
+
+
+def class_name(classes: Sequence[str] | None, label: int) -> str:
+    """A class by its name, or by its number where names are not known; a clean label may be known to differ only."""
+    if label == UNKNOWN:
+        return "another class"
+    return classes[label] if classes and 0 <= label < len(classes) else str(label)
 
 
 def gallery(run: Run, label: str, count: int) -> Gallery:

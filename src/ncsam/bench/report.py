@@ -13,7 +13,7 @@ from ncsam._errors import bad_value
 from ncsam._files import atomic_path
 from ncsam._version import __version__
 from ncsam.bench.pictures import Gallery, gallery
-from ncsam.bench.runs import METRICS, Group, Run, Spread, find_runs, group_runs, varying
+from ncsam.bench.runs import Group, Run, Spread, find_runs, group_runs, varying
 from ncsam.noise import NoisyLabels
 
 #: The columns of the summary: metric, and whether more of it is better (`None`: neither).
@@ -27,7 +27,7 @@ COLUMNS: dict[str, bool | None] = {
     "suspects_auroc": True,
     "seconds": None,
 }
-_DIGITS = {"suspects_auroc": 3, "seconds": 1}
+DIGITS = {"suspects_auroc": 3, "seconds": 1}
 
 
 @dataclass(frozen=True)
@@ -62,8 +62,12 @@ class Report:
 
     @property
     def explained(self) -> list[str]:
-        """What each column of the summary means."""
-        return [METRICS[name] for name in self.columns]
+        """What each column of the summary means, in the words of the runs themselves."""
+        meant: dict[str, str] = {}
+        for group in self.groups:
+            for run in group.runs:
+                meant = {**run.metric_names, **meant}
+        return [f"{name}: {meant[name]}" for name in self.columns if name in meant]
 
     @property
     def commands(self) -> list[str]:
@@ -143,8 +147,6 @@ def noise_text(config: dict[str, Any]) -> str:
 def _facts(runs: Sequence[Run], groups: Sequence[Group]) -> dict[str, str]:
     rates = Spread.of(run.summary.get("noise_rate") for run in runs)
     seeds = sorted({run.seed for run in runs if run.seed is not None})
-    # The contract's rate is a share; a run may state percent, as it does for all other shares.
-    percent = None if rates is None else rates.mean * (100 if rates.mean <= 1 else 1)
     return {
         "runs": f"{len(runs)} in {len(groups)} group{'s' if len(groups) > 1 else ''}",
         **({"seeds": ", ".join(map(str, seeds))} if seeds else {}),
@@ -153,7 +155,7 @@ def _facts(runs: Sequence[Run], groups: Sequence[Group]) -> dict[str, str]:
             for key in ("model", "epochs", "batch_size")
             if (value := ", ".join(dict.fromkeys(str(run.config.get(key)) for run in runs))) != "None"
         },
-        **({"labels really wrong": f"{percent:.1f} %"} if percent is not None else {}),
+        **({"labels really wrong": f"{100 * rates.mean:.1f} %"} if rates is not None else {}),
     }
 
 
@@ -162,7 +164,7 @@ def _column(groups: Sequence[Group], name: str) -> list[Cell]:
     means = [s.mean for s in spreads if s is not None]
     more_is_better = COLUMNS[name]
     best = None if more_is_better is None or len(means) < 2 else (max if more_is_better else min)(means)
-    return [Cell(s, _DIGITS.get(name, 2), s is not None and s.mean == best) for s in spreads]
+    return [Cell(s, DIGITS.get(name, 2), s is not None and s.mean == best) for s in spreads]
 
 
 def _noises(runs: Sequence[Run]) -> list[tuple[Run, NoisyLabels]]:

@@ -18,19 +18,6 @@ from ncsam._errors import bad_value, need
 from ncsam.engine.config import NEUTRAL, RunConfig
 from ncsam.noise import NoisyLabels
 
-#: What each number of `summary.json` means; a table that shows one says this beside it.
-METRICS = {
-    "best": "best: highest test accuracy of any epoch, in percent (chosen on the test set, so optimistic)",
-    "last": "last: test accuracy after the last epoch, in percent",
-    "last5": "last5: mean test accuracy of the last 5 epochs, in percent",
-    "last10": "last10: mean test accuracy of the last 10 epochs, in percent",
-    "val_chosen": "val_chosen: test accuracy at the epoch with the highest accuracy on the noisy validation part",
-    "memorised": "memorised: percent of the mislabelled training samples predicted as their wrong label, last epoch",
-    "noise_rate": "noise_rate: realised share of wrong training labels",
-    "suspects_auroc": "suspects_auroc: area under the ROC curve of the suspicion score against the clean labels",
-    "seconds": "seconds: wall-clock time of training",
-}
-
 #: Fields in which runs of one group may differ: the seeds, the machine, and what is said about the file itself.
 _NOT_IDENTITY = NEUTRAL | {
     "version",
@@ -103,6 +90,11 @@ class Run:
         return cls(folder, config, _read_lines(folder / "metrics.jsonl"), _read_json(folder / "summary.json"))
 
     @property
+    def metric_names(self) -> dict[str, str]:
+        """What each number of the summary means, in the run's own words."""
+        return {"seconds": "wall-clock time of training", **(self.summary.get("metric_names") or {})}
+
+    @property
     def finished(self) -> bool:
         return bool(self.summary)
 
@@ -127,13 +119,25 @@ class Run:
             return None
         return NoisyLabels.load(self.folder / "noise.npz")
 
-    def suspects(self, limit: int | None = None) -> list[Suspect]:
-        """The most suspicious training labels first; empty if the run has not written them."""
+    def suspect_rows(self, limit: int | None = None) -> list[dict[str, Any]]:
+        """The first rows of `suspects.csv`, the most suspicious labels first; empty if the run has not written it."""
         file = self.folder / "suspects.csv"
         if not file.is_file():
             return []
         with file.open(encoding="utf-8", newline="") as stream:
-            return [_suspect(row, file) for row in islice(csv.DictReader(stream), limit)]
+            return [
+                {key: _typed(key, text) for key, text in row.items()} for row in islice(csv.DictReader(stream), limit)
+            ]
+
+    def suspects(self, limit: int | None = None) -> list[Suspect]:
+        """The same as records of what every run knows of a suspect."""
+        try:
+            return [
+                Suspect(*(row[key] for key in Suspect._fields[:4]), row.get("clean"), row.get("path"))
+                for row in self.suspect_rows(limit)
+            ]
+        except KeyError as error:
+            raise ValueError(f"{self.folder / 'suspects.csv'} has no column {error}") from error
 
     def curve(self, name: str) -> dict[int, float]:
         """`{epoch: value}` of a metric, or of `telemetry.NAME`; epochs without the value are left out."""
@@ -228,19 +232,11 @@ def _label(config: dict[str, Any], keys: Sequence[str]) -> str:
     return ", ".join(say(key) for key in keys if config.get(key) is not None)
 
 
-def _suspect(row: dict[str, str], file: Path) -> Suspect:
-    try:
-        clean = row.get("clean")
-        return Suspect(
-            index=int(row["index"]),
-            observed=int(row["observed"]),
-            suggested=int(row["suggested"]),
-            suspicion=float(row["suspicion"]),
-            clean=int(clean) if clean else None,
-            path=row.get("path") or None,
-        )
-    except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"{file} is not a table of suspects: {error!r} in the row {row}") from error
+def _typed(key: str, text: str | None) -> Any:
+    """A cell of `suspects.csv`: a whole number, a number, the text of a path, or nothing."""
+    if not text or key == "path":
+        return text or None
+    return int(text) if text.lstrip("-").isdecimal() else float(text)
 
 
 def _read_json(file: Path) -> dict[str, Any]:

@@ -1,0 +1,90 @@
+"""`ncsam data`: list, check and describe data sets."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from ncsam import data as room
+from ncsam.cli.complete import known
+from ncsam.cli.failures import FAILED, Failure
+from ncsam.cli.options import Pair
+from ncsam.cli.output import show_table
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+
+def source_options(command: _Command) -> _Command:
+    """`DATA` and how to read it, as `ncsam.data.load` takes them."""
+    command = click.option(
+        "--data-options", type=Pair(), multiple=True, help="options of the reader, such as size=[64,64]"
+    )(command)
+    command = click.option("--download", is_flag=True, help="fetch a named data set if it is not there")(command)
+    command = click.option("--data-root", metavar="DIR", help="where a named data set lies")(command)
+    return click.argument("data", metavar="DATA", shell_complete=known("data"))(command)
+
+
+def as_fields(source: dict[str, Any]) -> dict[str, Any]:
+    """The values of `source_options` as fields of `RunConfig`."""
+    return {**source, "data_options": dict(source["data_options"])}
+
+
+def load(source: dict[str, Any]) -> room.DataSet:
+    """The data set that the values of `source_options` name."""
+    return room.load(source["data"], source["data_root"], download=source["download"], **dict(source["data_options"]))
+
+
+@click.group(
+    epilog="\b\nExamples:\n  ncsam data list\n  ncsam data describe digits\n  ncsam data check photos/",
+)
+def data() -> None:
+    """List the data sets that ncsam knows, check one before training, describe one."""
+
+
+@data.command("list", epilog="\b\nExamples:\n  ncsam data list\n  ncsam data list --json")
+@click.option("--json", "as_json", is_flag=True, help="as JSON")
+def list_command(as_json: bool) -> None:
+    """List the data sets known by name. Your own folder, table or .npz file goes wherever a name goes."""
+    entries = [room.entry(name) for name in room.names()]
+    if as_json:
+        fields = ("name", "about", "obtain", "licence")
+        click.echo(json.dumps([{field: getattr(e, field) for field in fields} for e in entries], indent=2))
+        return
+    show_table(["name", "what it holds", "licence"], [[e.name, e.about, e.licence] for e in entries], left=3)
+
+
+@data.command(epilog="\b\nExamples:\n  ncsam data describe digits\n  ncsam data describe photos/ --classes 30")
+@source_options
+@click.option("--classes", default=10, show_default=True, help="how many classes to count")
+def describe(classes: int, **source: Any) -> None:
+    """Describe DATA: its splits, classes and counts, and the noise in its labels where the clean ones are known."""
+    dataset = load(source)
+    click.echo(room.describe(dataset, classes))
+    if source["data"] in room.names():
+        entry = room.entry(source["data"])
+        click.echo(f"  about: {entry.about}\n  obtain: {entry.obtain}\n  licence: {entry.licence}")
+
+
+@data.command(epilog="\b\nExamples:\n  ncsam data check photos/\n  ncsam data check table.csv --workers 4")
+@source_options
+@click.option("--workers", default=2, show_default=True, help="threads that decode pictures")
+def check(workers: int, **source: Any) -> None:
+    """Check DATA before training: labels in range, no empty class, and every picture file decodes.
+
+    Exits with 1 if a picture is damaged, and names every such file.
+    """
+    dataset = load(source)
+    bad = []
+    for name, split in dataset.splits.items():
+        _, found = room.check_images(split, workers=workers, skip=True)
+        bad += [f"{name}: {each}" for each in found]
+        click.echo(f"{name}: {len(split):,} samples, {len(found):,} damaged")
+    for line in bad:
+        click.echo(line)
+    if bad:
+        raise Failure(f"{len(bad):,} pictures of {Path(dataset.name).name} cannot be read", FAILED)
+    click.echo(f"{dataset.name} is sound: {dataset.num_classes} classes, every one with training samples")

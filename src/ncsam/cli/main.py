@@ -1,0 +1,74 @@
+"""`ncsam`: the commands by name. Each is imported when it is used."""
+
+from __future__ import annotations
+
+import errno
+import os
+from typing import Any
+
+import click
+
+from ncsam._version import __version__
+from ncsam.cli.failures import as_failure
+from ncsam.cli.lazy import Entry, LazyGroup
+
+COMMANDS = {
+    "train": Entry("ncsam.cli.train:train", "Train a network on data whose labels may be wrong."),
+    "compare": Entry("ncsam.cli.compare:compare", "Train all combinations of methods, optimizers and seeds."),
+    "report": Entry("ncsam.cli.report:report", "Write report.html: curves, suspects, noise, configuration."),
+    "suspects": Entry("ncsam.cli.suspects:suspects", "List the training labels that a run doubts most."),
+    "predict": Entry("ncsam.cli.predict:predict", "Classify pictures with a trained run."),
+    "export": Entry("ncsam.cli.export:export", "Write a trained network as TorchScript, ONNX or safetensors."),
+    "noise": Entry("ncsam.cli.noise:noise", "Make, inspect and plot files of noisy labels."),
+    "data": Entry("ncsam.cli.data:data", "List, check and describe data sets."),
+    "presets": Entry("ncsam.cli.presets:presets", "List the paper's settings, or show one."),
+    "version": Entry("ncsam.cli.version:version", "Print the versions of ncsam and of what it runs on."),
+}
+
+EPILOG = """\b
+Examples:
+  ncsam train digits --noise symmetric --rate 0.4 --out runs/first
+  ncsam compare digits --noise symmetric --rate 0.4 --optimizers sgd,sam,ncsam --seeds 3 --out runs/digits
+  ncsam suspects runs/first --top 20
+  ncsam report runs/digits
+
+\b
+Completion in your shell (bash; zsh and fish likewise):
+  eval "$(_NCSAM_COMPLETE=bash_source ncsam)"
+"""
+
+
+class Ncsam(LazyGroup):
+    """The root: remembers the command line, and turns exceptions into a sentence and an exit code."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ctx.meta["ncsam.command"] = ["ncsam", *args]
+        if os.environ.get("NO_COLOR"):
+            ctx.color = False
+        return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except (click.ClickException, click.exceptions.Exit, click.Abort):
+            raise
+        except OSError as error:
+            if error.errno == errno.EPIPE:  # `| head` has seen enough; click ends quietly
+                raise
+            raise as_failure(error) from error
+        except (Exception, KeyboardInterrupt) as error:
+            raise as_failure(error) from error
+
+
+@click.group(
+    cls=Ncsam,
+    entries=COMMANDS,
+    epilog=EPILOG,
+    context_settings={
+        "help_option_names": ["-h", "--help"],
+        "max_content_width": 110,
+    },
+)
+@click.version_option(__version__, prog_name="ncsam")
+def main() -> None:
+    """Train networks when the labels are wrong, find the wrong labels, and compare methods fairly."""

@@ -1,0 +1,115 @@
+"""`ncsam noise`: make, inspect and plot files of noisy labels."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+from ncsam import data as room_of_data
+from ncsam import noise as room
+from ncsam.cli.complete import known
+from ncsam.cli.data import as_fields, source_options
+from ncsam.cli.options import Pair
+from ncsam.engine.config import RunConfig
+from ncsam.engine.task import load_task
+
+
+@click.group(
+    epilog="\b\nExamples:\n  ncsam noise make digits --noise symmetric --rate 0.4 --out labels.npz\n"
+    "  ncsam noise inspect labels.npz\n  ncsam noise plot labels.npz --out labels.png",
+)
+def noise() -> None:
+    """Make noisy labels for a data set, look at a file of them, draw its transition matrix."""
+
+
+@noise.command(
+    epilog="\b\nExamples:\n  ncsam noise make digits --noise symmetric --rate 0.4 --seed 1 --out labels.npz\n"
+    "  ncsam noise make cifar10 --noise asymmetric --rate 0.4 --noise-options class_map=cifar10 --out asym.npz\n"
+    "  ncsam noise make cifar10 --noise instance --rate 0.4 --out idn.npz",
+)
+@source_options
+@click.option("--noise", "name", required=True, shell_complete=known("noise"), help="recipe: symmetric, pairflip, ...")
+@click.option("--rate", type=float, help="noise rate of the recipe")
+@click.option("--seed", default=0, show_default=True, help="seed of the draws")
+@click.option("--noise-options", type=Pair(), multiple=True, help="further options of the recipe")
+@click.option("--out", required=True, type=click.Path(dir_okay=False, path_type=Path), help="NAME.npz (and NAME.json)")
+def make(
+    name: str, rate: float | None, seed: int, noise_options: tuple[tuple[str, Any], ...], out: Path, **source: Any
+) -> None:
+    """Corrupt the training labels of DATA and save clean and noisy ones side by side.
+
+    The realised rate is printed: recipes that may draw the true class again make fewer labels wrong than they say.
+    """
+    config = RunConfig(noise=name, rate=rate, noise_seed=seed, noise_options=dict(noise_options), **as_fields(source))
+    record = load_task(config).record
+    assert record is not None
+    path = record.save(out)
+    click.echo(f"{record}\nsaved       {path} and {path.with_suffix('.json').name}")
+
+
+@noise.command(
+    epilog="\b\nExamples:\n  ncsam noise inspect labels.npz\n  ncsam noise inspect labels.npz --json\n"
+    "  ncsam noise inspect CIFAR-10_human.pt --column worst\n  ncsam noise inspect 0.5_sym.json --data cifar10",
+)
+@click.argument("file", type=click.Path(exists=True, path_type=Path))
+@click.option("--column", help="which column of a published file that holds several")
+@click.option("--data", metavar="DATA", help="the data set whose labels are the clean ones, where FILE has none")
+@click.option("--data-root", metavar="DIR", help="where a named data set lies")
+@click.option("--json", "as_json", is_flag=True, help="as JSON, with the transition matrix")
+def inspect(file: Path, column: str | None, data: str | None, data_root: str | None, as_json: bool) -> None:
+    """Describe FILE: the recipe, how many labels are wrong, which confusions are the most frequent.
+
+    FILE is what `ncsam noise make` saved, or a published label file (.pt, .npy, .json, .csv).
+    """
+    record = read(file, column, data, data_root)
+    if not as_json:
+        click.echo(str(record))
+        return
+    matrix = [[None if np.isnan(share) else share for share in row] for row in record.transition.tolist()]
+    about = {
+        "recipe": record.recipe,
+        "seed": record.seed,
+        "samples": len(record),
+        "num_classes": record.num_classes,
+        "wrong": int(record.mask.sum()),
+        "rate": record.rate,
+        "transition": matrix,
+        "sha256": record.sha256,
+    }
+    click.echo(json.dumps(about, indent=2))
+
+
+@noise.command(epilog="\b\nExample:\n  ncsam noise plot labels.npz --out labels.png --classes cat,dog,horse")
+@click.argument("file", type=click.Path(exists=True, path_type=Path))
+@click.option("--column", help="which column of a published file that holds several")
+@click.option("--data", metavar="DATA", help="the data set whose labels are the clean ones, and its class names")
+@click.option("--data-root", metavar="DIR", help="where a named data set lies")
+@click.option("--classes", metavar="NAME,...", help="class names in order")
+@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="the picture [FILE's name, .png]")
+def plot(
+    file: Path, column: str | None, data: str | None, data_root: str | None, classes: str | None, out: Path | None
+) -> None:
+    """Draw the transition matrix of FILE as a PNG: clean classes down, noisy labels across."""
+    from ncsam.bench.figures import new_figure, save_png
+
+    record = read(file, column, data, data_root)
+    names = classes.split(",") if classes else None
+    if names is None and data is not None:
+        names = list(room_of_data.load(data, data_root).classes)
+    figure, (ax,) = new_figure(width=6.4, height=5.6)
+    record.plot(ax, names)
+    click.echo(str(save_png(figure, out or file.with_suffix(".png"))))
+
+
+def read(file: Path, column: str | None, data: str | None, data_root: str | None) -> room.NoisyLabels:
+    """A saved record, or a published file, with the clean labels of a data set where one is named."""
+    if data is not None:
+        task = load_task(RunConfig(data=data, data_root=data_root, label_file=str(file), label_column=column))
+        assert task.record is not None
+        return task.record
+    saved = file.suffix == ".npz" or (file.suffix == ".json" and file.with_suffix(".npz").is_file())
+    return room.NoisyLabels.load(file) if saved else room.from_file(file, label=column)

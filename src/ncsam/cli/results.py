@@ -1,0 +1,46 @@
+"""Results on the screen: the summary of a run, the table of a comparison, each number with its meaning."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import click
+
+from ncsam.bench.report import COLUMNS, DIGITS
+from ncsam.bench.runs import Run, Spread
+from ncsam.cli.output import show_table
+
+
+def show_summary(run: Run) -> None:
+    """The summary of a run."""
+    known = [(name, run.summary[name]) for name in COLUMNS if run.summary.get(name) is not None]
+    rows = [[name, f"{value:.{DIGITS.get(name, 2)}f}", run.metric_names.get(name, "")] for name, value in known]
+    show_table(["metric", "value", "meaning"], rows, left=3)
+
+
+def show_comparison(rows: Sequence[Mapping[str, Any]], meanings: Mapping[str, str]) -> None:
+    """Mean ± standard deviation over seeds of every metric that was measured, a line for each combination."""
+    columns = [name for name in COLUMNS if any(_spread(row, name) for row in rows)]
+    lines = [[row["method"], row["optimizer"], _seeds(row["seeds"]), *(_text(row, c) for c in columns)] for row in rows]
+    show_table(["method", "optimizer", "seeds", *columns], lines, left=2)
+    click.echo("mean ± standard deviation over seeds")
+    for name in columns:
+        if name in meanings:
+            click.echo(f"{name}: {meanings[name]}")
+
+
+def _seeds(seeds: Any) -> str:
+    return str(len(seeds)) if isinstance(seeds, Sequence) else str(seeds)
+
+
+def _spread(row: Mapping[str, Any], name: str) -> Spread | None:
+    cell = row.get(name)
+    if not isinstance(cell, Mapping) or cell.get("mean") is None:
+        return None
+    return Spread(cell["mean"], cell.get("std"), 0)
+
+
+def _text(row: Mapping[str, Any], name: str) -> str:
+    spread = _spread(row, name)
+    return "not known" if spread is None else spread.text(DIGITS.get(name, 2))

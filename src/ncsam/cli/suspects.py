@@ -1,0 +1,77 @@
+"""`ncsam suspects`."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ncsam.bench.pictures import class_name, dataset_of
+from ncsam.bench.runs import Run
+from ncsam.cli.failures import MISTAKE, Failure
+from ncsam.cli.output import show_table
+
+EPILOG = """\b
+Examples:
+  ncsam suspects runs/first --top 50
+  ncsam suspects runs/first --top 0 --csv > doubtful.csv
+  ncsam suspects runs/first --top 100 --json
+"""
+
+
+@click.command(epilog=EPILOG)
+@click.argument("run", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option("--top", type=click.IntRange(min=0), default=20, show_default=True, help="how many; 0 for all")
+@click.option("--json", "as_json", is_flag=True, help="as JSON, with all that is known of each")
+@click.option("--csv", "as_csv", is_flag=True, help="as CSV, likewise")
+def suspects(run: Path, top: int, as_json: bool, as_csv: bool) -> None:
+    """List the training samples of RUN whose label is the most doubtful, with the label it suggests instead.
+
+    Classes are named where the data set can be read again, else numbered.
+    """
+    if as_json and as_csv:
+        raise click.UsageError("--json and --csv exclude each other.")
+    found = Run.read(run)
+    rows = found.suspect_rows(top or None)
+    if not rows:
+        raise Failure(f"{run} has no suspects.csv yet; a run writes it when it ends", MISTAKE)
+    rows = _named(found, rows)
+    if as_json:
+        click.echo(json.dumps(rows, indent=2))
+    elif as_csv:
+        writer = csv.DictWriter(click.get_text_stream("stdout"), rows[0], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+    else:
+        _show(found, rows)
+
+
+def _named(run: Run, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows with class names beside the class numbers, where names are known."""
+    try:
+        classes = dataset_of(run).classes
+    except (OSError, ValueError, ImportError):
+        return rows
+    labels = [key for key in ("observed", "suggested", "clean") if key in rows[0]]
+    return [{**row, **{f"{key}_name": class_name(classes, row[key]) for key in labels}} for row in rows]
+
+
+def _show(run: Run, rows: list[dict[str, Any]]) -> None:
+    labels = [key for key in ("observed", "suggested", "clean") if key in rows[0]]
+    head = [*labels, *(["path"] if "path" in rows[0] else []), "index", "suspicion"]
+    lines = [
+        [
+            *(str(row.get(f"{key}_name", row[key])) for key in labels),
+            *([str(row["path"])] if "path" in row else []),
+            str(row["index"]),
+            f"{row['suspicion']:.3f}",
+        ]
+        for row in rows
+    ]
+    show_table(head, lines, left=len(head) - 2)
+    auroc = run.summary.get("suspects_auroc")
+    if auroc is not None:
+        click.echo(f"AUROC of the suspicion against the clean labels: {auroc:.3f}")

@@ -1,0 +1,60 @@
+"""`ncsam train`."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ncsam.bench.runs import Run
+from ncsam.cli.options import ConfigCommand, config_options, default_out, echo_config, resolve
+from ncsam.cli.results import show_summary
+from ncsam.engine import train as run_training
+
+EPILOG = """\b
+Examples:
+  ncsam train digits --noise symmetric --rate 0.4 --out runs/first
+  ncsam train photos/ --optimizer ncsam --model resnet18 --epochs 60 --out runs/photos
+  ncsam train table.csv --method mixup --optimizer sam --rho 0.1
+  ncsam train cifar10 --preset cifar10_symmetric --rate 0.4 --data-root data --download
+  ncsam train --config runs/first/config.yaml --seed 2 --out runs/second
+
+A run that was stopped goes on where it stopped: give the same command again.
+"""
+
+
+@click.command(cls=ConfigCommand, epilog=EPILOG)
+@config_options()
+@click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="run folder [runs/DATA-...-sSEED]")
+@click.option("--dry-run", is_flag=True, help="print the resolved configuration and what would be done")
+@click.option("--quiet", is_flag=True, help="no progress, only the result")
+@click.pass_context
+def train(ctx: click.Context, out: Path | None, dry_run: bool, quiet: bool, **_: Any) -> None:
+    """Train a network on DATA, whose labels may be wrong.
+
+    DATA is a known name (`ncsam data list`), a folder with one sub-folder of pictures per class, a table of paths and
+    labels (.csv, .tsv, .parquet), or an .npz file of arrays. The run folder gets the configuration, metrics per epoch,
+    a summary, the most suspicious labels, and checkpoints.
+    """
+    config = resolve(ctx)
+    folder = out or default_out(config)
+    if dry_run:
+        echo_config(config)
+        click.echo(f"# {outlook(folder)}")
+        return
+    run_training(config, folder, console=not quiet, command=shlex.join(ctx.meta["ncsam.command"]))
+    run = Run.read(folder)
+    show_summary(run)
+    click.echo(f"run folder: {folder}\nnext: ncsam suspects {folder}; ncsam report {folder}")
+
+
+def outlook(folder: Path) -> str:
+    """What training would do with a folder, in a sentence."""
+    if not (folder / "config.yaml").is_file():
+        return f"{folder}: a new run would start"
+    run = Run.read(folder)
+    if run.finished:
+        return f"{folder}: finished; nothing would be done"
+    return f"{folder}: would go on after {len(run.metrics)} of {run.epochs} epochs"
