@@ -65,7 +65,7 @@ def gallery(run: Run, label: str, count: int) -> Gallery:
         dataset = dataset_of(run)
     except (OSError, ValueError, ImportError) as error:
         missing = f"The pictures are left out: the data set could not be read again ({error})"
-        return Gallery(label, run, suspects, [None] * len(suspects), False, None, missing)
+        return Gallery(label, run, suspects, [None] * len(suspects), False, run.classes, missing)
     pictures = [picture(dataset, suspect) for suspect in suspects]
     shown = [p for p in pictures if p is not None]
     missing = None if shown else f"The samples of {dataset.name} are not pictures, so none are shown."

@@ -112,6 +112,11 @@ class Run:
         known = {key: self.config[key] for key in ("optimizer", "warmup") if key in self.config}
         return RunConfig.from_dict({**known, "epochs": self.epochs}).warmup_epochs
 
+    @property
+    def classes(self) -> list[str] | None:
+        """The class names, as the checkpoint's notes hold them."""
+        return (_read_json(self.folder / "checkpoints" / "last.json").get("data") or {}).get("classes")
+
     @cached_property
     def noise(self) -> NoisyLabels | None:
         """The label noise that the run made, if it made any."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from ncsam.bench.pictures import class_name, dataset_of
+from ncsam.bench.pictures import class_name
 from ncsam.bench.runs import Run
 from ncsam.cli.failures import MISTAKE, Failure
 from ncsam.cli.output import show_table
@@ -28,10 +28,7 @@ Examples:
 @click.option("--json", "as_json", is_flag=True, help="as JSON, with all that is known of each")
 @click.option("--csv", "as_csv", is_flag=True, help="as CSV, likewise")
 def suspects(run: Path, top: int, as_json: bool, as_csv: bool) -> None:
-    """List the training samples of RUN whose label is the most doubtful, with the label it suggests instead.
-
-    Classes are named where the data set can be read again, else numbered.
-    """
+    """List the training samples of RUN whose label is the most doubtful, with the label it suggests instead."""
     if as_json and as_csv:
         raise click.UsageError("--json and --csv exclude each other.")
     found = Run.read(run)
@@ -51,11 +48,8 @@ def suspects(run: Path, top: int, as_json: bool, as_csv: bool) -> None:
 
 def _named(run: Run, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The rows with class names beside the class numbers, where names are known."""
-    try:
-        classes = dataset_of(run).classes
-    except (OSError, ValueError, ImportError):
-        return rows
-    labels = [key for key in ("observed", "suggested", "clean") if key in rows[0]]
+    classes = run.classes
+    labels = [key for key in ("observed", "suggested", "clean") if key in rows[0]] if classes else []
     return [{**row, **{f"{key}_name": class_name(classes, row[key]) for key in labels}} for row in rows]
 
 

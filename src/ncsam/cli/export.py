@@ -1,0 +1,102 @@
+"""`ncsam export`."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import click
+import torch
+
+from ncsam._errors import need
+from ncsam._files import atomic_path
+from ncsam._version import __version__
+from ncsam.cli.trained import Trained, load_trained
+
+EPILOG = """\b
+Examples:
+  ncsam export runs/first --format torchscript
+  ncsam export runs/first --format onnx --out model.onnx
+  ncsam export runs/first --format safetensors --out weights.safetensors
+"""
+
+
+class Format(NamedTuple):
+    suffix: str
+    write: Callable[[Trained, Path], None]
+
+
+def to_torchscript(trained: Trained, path: Path) -> None:
+    """A traced network that needs PyTorch alone: `torch.jit.load(path)(inputs)` gives logits."""
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore", DeprecationWarning)  # tracing is asked for by name
+        warnings.simplefilter("ignore", torch.jit.TracerWarning)  # shapes that are checked while tracing stay fixed
+        torch.jit.save(torch.jit.trace(trained.network, trained.example()), str(path))
+
+
+def to_onnx(trained: Trained, path: Path) -> None:
+    """An ONNX graph with inputs `inputs` (any batch size) and outputs `logits`."""
+    for module in ("onnx", "onnxscript"):
+        need(module, "onnx", "exporting to ONNX")
+    batch = torch.export.Dim("batch")
+    torch.onnx.export(
+        trained.network,
+        (trained.example(),),
+        str(path),
+        dynamo=True,
+        external_data=False,
+        input_names=["inputs"],
+        output_names=["logits"],
+        dynamic_shapes=({0: batch},),
+        verbose=False,
+    )
+
+
+def to_safetensors(trained: Trained, path: Path) -> None:
+    """The weights by name; of a method with several networks, under `0.`, `1.` and so on. What they mean is inside."""
+    save_file = need("safetensors.torch", "train", "exporting to safetensors").save_file
+    networks = trained.network.networks
+    states = [network.state_dict() for network in networks]
+    prefixes = [""] if len(states) == 1 else [f"{number}." for number in range(len(states))]
+    tensors = {
+        prefix + name: value.contiguous().clone()
+        for prefix, state in zip(prefixes, states, strict=True)
+        for name, value in state.items()
+    }
+    save_file(tensors, path, metadata={"ncsam": json.dumps(described(trained))})
+
+
+FORMATS = {
+    "torchscript": Format(".pt", to_torchscript),
+    "onnx": Format(".onnx", to_onnx),
+    "safetensors": Format(".safetensors", to_safetensors),
+}
+
+
+@click.command(epilog=EPILOG)
+@click.argument("run", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option("--format", "kind", type=click.Choice(list(FORMATS)), default="torchscript", show_default=True)
+@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="file to write [RUN/model with a suffix]")
+def export(run: Path, kind: str, out: Path | None) -> None:
+    """Write the network of RUN for use elsewhere: inputs in, logits out.
+
+    Beside it goes a .json with the class names and how inputs are prepared: pictures scaled to [0, 1], then
+    (x - mean) / std for each channel, shape (batch, channels, height, width).
+    """
+    path = out or run / f"model{FORMATS[kind].suffix}"
+    trained = load_trained(run)
+    words = path.with_suffix(".json")
+    with atomic_path(path) as new, atomic_path(words) as new_words:
+        FORMATS[kind].write(trained, new)
+        new_words.write_text(json.dumps(described(trained), indent=2) + "\n", encoding="utf-8")
+    click.echo(f"{path}\n{words}")
+
+
+def described(trained: Trained) -> dict[str, object]:
+    """What one must know to use the weights."""
+    config = trained.config
+    about = {"model": config.model, "model_options": config.model_options, "method": config.method}
+    return {"ncsam": __version__, **about, **trained.about}

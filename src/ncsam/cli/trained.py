@@ -1,0 +1,96 @@
+"""A finished (or stopped) run as a network that answers: its weights, its classes, and how it wants its inputs.
+
+The checkpoint alone is needed; the data set may be gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ncsam import models
+from ncsam._errors import bad_value
+from ncsam.bench.runs import Run
+from ncsam.data.types import DataSet, Images, Split
+from ncsam.engine.checkpoint import load_checkpoint
+from ncsam.engine.config import RunConfig
+from ncsam.engine.task import Task
+from ncsam.methods import Method
+from ncsam.methods import create as create_method
+
+
+class Answer(nn.Module):
+    """The networks of a method as one: inputs in, logits out."""
+
+    def __init__(self, method: Method, networks: Sequence[nn.Module]) -> None:
+        super().__init__()
+        self.method = method
+        self.networks = nn.ModuleList(networks)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.method.predict(list(self.networks), inputs)
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A network in evaluation mode, with what one must know to use it (`about`: classes, mean, std, size, channels)."""
+
+    network: Answer
+    config: RunConfig
+    about: dict[str, Any]
+
+    @property
+    def classes(self) -> list[str]:
+        return list(self.about["classes"])
+
+    def example(self, count: int = 2) -> Tensor:
+        """Inputs of the right shape, as an exporter wants to see them."""
+        size = self.about["size"]
+        shape = [self.about["channels"]] if size is None else [self.about["channels"], *size]
+        return torch.randn(count, *shape, generator=torch.Generator().manual_seed(0))
+
+    @torch.no_grad()
+    def probabilities(self, images: Images, *, batch_size: int = 256, workers: int = 0) -> Iterator[Tensor]:
+        """Class probabilities (batch, classes) of pictures, prepared as in the run's own evaluation."""
+        nobody = np.zeros(len(images), dtype=np.int64)
+        split = Split(images, nobody)
+        size = self.about["size"]
+        dataset = DataSet(
+            name=self.about["name"],
+            classes=tuple(self.classes),
+            train=split,
+            test=None,
+            mean=tuple(self.about["mean"]),
+            std=tuple(self.about["std"]),
+            size=None if size is None else (size[0], size[1]),
+        )
+        config = self.config.replace(workers=workers)
+        loader = Task(dataset, nobody, None, None).loader(split, config, batch_size).evaluation(batch_size)
+        for batch in loader.iterate(0):
+            yield self.network(batch.views[0]).softmax(dim=1)
+
+
+def load_trained(folder: Path) -> Trained:
+    """The network of a run folder, from its last checkpoint."""
+    Run.read(folder)  # says what a run folder is, if this is none
+    state = load_checkpoint(folder / "checkpoints")
+    if state is None:
+        raise bad_value("run", str(folder), "a run with a checkpoint; this one has none yet")
+    config, about = RunConfig.from_dict(state["config"]), state["data"]
+    method = create_method(config.method, **config.method_options)
+    channels = about["channels"] if about["size"] is not None else 1
+
+    def create() -> nn.Module:
+        return models.create(config.model, len(about["classes"]), channels, **config.model_options)
+
+    networks = method.build(create)
+    for network, learner in zip(networks, state["learners"], strict=True):
+        network.load_state_dict(learner["network"])
+    method.load_state_dict(state["method"])
+    return Trained(Answer(method, networks).float().eval(), config, about)
