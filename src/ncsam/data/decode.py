@@ -18,9 +18,9 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from .._errors import need
-from .sampling import Draws
-from .views import View
+from ncsam._errors import need
+from ncsam.data.sampling import Draws
+from ncsam.data.views import View
 
 if TYPE_CHECKING:
     from PIL import Image

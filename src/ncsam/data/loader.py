@@ -16,11 +16,11 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from .._errors import bad_value
-from .render import Look, Store, Work, open_store
-from .sampling import Indices, Layout, epoch_order, uniforms
-from .types import Split
-from .views import View, resolve_views
+from ncsam._errors import bad_value
+from ncsam.data.render import Look, Store, Work, open_store
+from ncsam.data.sampling import Indices, Layout, epoch_order, uniforms
+from ncsam.data.types import Split
+from ncsam.data.views import View, resolve_views
 
 
 @dataclass(frozen=True)

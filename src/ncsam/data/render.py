@@ -16,11 +16,11 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from .._errors import bad_value
-from .decode import PictureFiles, Request, Stored, decoded_batches
-from .sampling import Draws, Indices
-from .types import Images
-from .views import CROP, View
+from ncsam._errors import bad_value
+from ncsam.data.decode import PictureFiles, Request, Stored, decoded_batches
+from ncsam.data.sampling import Draws, Indices
+from ncsam.data.types import Images
+from ncsam.data.views import CROP, View
 
 # Small batches are rendered several at a time: a call costs as much as some dozens of 32 x 32 pictures do.
 _BLOCK_BYTES = 1 << 20

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from .._errors import bad_value
+from ncsam._errors import bad_value
 
 Indices = npt.NDArray[np.int64]
 #: Uniform numbers in [0, 1), a row per sample.
@@ -84,7 +84,9 @@ class Layout:
 
     def __len__(self) -> int:
         whole, rest = divmod(self.samples, self.world_size * self.batch_size)
-        return whole + (rest > 0 and not self.drop_last)
+        count = whole + (rest > 0 and not self.drop_last)
+        # No rank may come away empty; with batches of one, some then hold two.
+        return min(count, self.samples // self.world_size) if self.exact else count
 
     def part(self, batch: int) -> Part:
         """This rank's part of global batch number `batch`."""

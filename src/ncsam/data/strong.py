@@ -18,8 +18,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .augment import Real, Whole
-from .sampling import Draws
+from ncsam.data.augment import Real, Whole
+from ncsam.data.sampling import Draws
 
 _GEOMETRY = ("rotate", "shear_x", "shear_y", "translate_x", "translate_y")
 

@@ -15,10 +15,10 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
-from .._errors import bad_value, unknown_name
-from .augment import Padding, Real, Whole, centre_crop, crop_windows, cutout, normalise, resize_boxes
-from .sampling import Draws
-from .strong import OPERATIONS, randaugment
+from ncsam._errors import bad_value, unknown_name
+from ncsam.data.augment import Padding, Real, Whole, centre_crop, crop_windows, cutout, normalise, resize_boxes
+from ncsam.data.sampling import Draws
+from ncsam.data.strong import OPERATIONS, randaugment
 
 Crop = Literal["centre", "window", "resized"]
 
