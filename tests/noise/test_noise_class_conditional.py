@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ncsam import noise
+from ncsam.noise._inputs import draw_by_class, draw_rows
 from ncsam.noise.class_conditional import share
 from ncsam.noise.class_maps import CIFAR100_SUPERCLASS, resolve_map
 
@@ -37,6 +38,8 @@ def test_uniform_touches_exactly_and_realises_less(rate):
     touched = round(rate * N)
     assert abs(record.mask.sum() - 0.9 * touched) < 4 * np.sqrt(touched * 0.9 * 0.1)
     assert abs(record.rate - rate * 0.9) < 0.005  # 20, 50, 90 % are 18, 45, 81 %
+    off = record.transition[~np.eye(10, dtype=bool)]
+    assert np.abs(off - rate / 10).max() < 5 * sigma(rate / 10, N / 10)
 
 
 def test_uniform_touches_floor_of_rate_times_n_seen_from_outside():
@@ -154,6 +157,15 @@ def test_transition_scaled_to_a_rate_keeps_the_confusions_in_proportion():
     assert abs(record.transition[2, 1] - factor * 0.3) < 5 * sigma(0.36, 60_000)
     with pytest.raises(ValueError, match=r"rate=0\.9.*0\.625 at most"):
         noise.from_transition(labels, 0.9, transition=matrix)
+
+
+@pytest.mark.parametrize("uniform", [0.0, np.nextafter(1, 0)])
+def test_a_class_of_probability_zero_is_never_drawn(uniform):
+    probabilities = np.array([[0.0, 0.3, 0.7, 0.0]])
+    expected = 1 if uniform == 0 else 2
+    assert draw_rows(probabilities, np.array([uniform])).tolist() == [expected]
+    matrix = np.repeat(probabilities, 4, axis=0)
+    assert draw_by_class(matrix, np.array([3, 0]), None, np.full(2, uniform)).tolist() == [expected] * 2
 
 
 ALL = {
