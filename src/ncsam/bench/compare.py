@@ -1,12 +1,32 @@
-"""All combinations of methods, optimizers and seeds, each in a run folder of its own."""
+"""All combinations of methods, optimizers and seeds, each in a run folder of its own.
+
+A spec is a name with options: `NAME[:OPTION=VALUE]...`, such as `sam:rho=0.1:warmup=0.25`, `ncsam:kappa=0` or
+`mixup:alpha=8`. An option is one of the run's (`rho`, `lr`, `warmup`, `base`, ...) or else one of the method's or
+optimizer's own (`alpha`; `sign`, `compensation`, ...). Values are read as YAML: numbers, true, false, null, words.
+"""
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import os
-from collections.abc import Callable, Sequence
-from typing import Any
+import re
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
 
-from ncsam.engine import RunConfig
+import numpy as np
+
+from ncsam._errors import bad_value, need
+from ncsam._files import atomic_path
+from ncsam.bench.workers import Job, Result, available_cores, run_all
+from ncsam.engine import RunConfig, RunError
+from ncsam.engine.folder import read_summary
+
+#: What a row averages over seeds.
+METRICS = ("best", "last", "last5", "last10", "val_chosen", "memorised", "suspects_auroc", "seconds")
 
 
 def compare(
@@ -19,5 +39,144 @@ def compare(
     workers: int | None = None,
     say: Callable[[str], None] = print,
 ) -> list[dict[str, Any]]:
-    """Run what is not finished yet, write `comparison.json`, and return its rows."""
-    raise NotImplementedError
+    """Run what is not finished yet, write `comparison.json`, and return its rows.
+
+    Args:
+        config: what all runs share; each spec changes its copy.
+        methods, optimizers: specs, as above.
+        seeds: how many, counted from `config.seed`, or which.
+        workers: how many runs at a time, each in a process with an equal share of the cores; by default two where
+            there are two cores or more.
+        say: takes a line for each run that ends.
+
+    A row holds `method`, `optimizer`, `seeds` (those that finished), for each of `METRICS` the `mean` and the sample
+    standard deviation `std` over them, `runs` (their folders) and `failed` (seed and error of the others).
+    """
+    folder = Path(out)
+    runs = list(_combinations(config, methods, optimizers, seeds))
+    cores = available_cores()
+    workers = min(2, cores) if workers is None else workers
+    if workers < 1:
+        raise bad_value("workers", workers, "a number of runs at a time from 1")
+    summaries: dict[str, dict[str, Any]] = {}
+    errors: dict[str, str] = {}
+    waiting = []
+    for run in runs:
+        try:
+            finished = read_summary(folder / run.name, run.config)
+        except RunError as error:
+            errors[run.name] = str(error)
+            continue
+        if finished is None:
+            waiting.append(Job(run.name, run.config, folder / run.name))
+        else:
+            summaries[run.name] = finished
+    say(f"{len(runs)} runs, {len(summaries)} of them finished; {min(workers, max(1, len(waiting)))} at a time")
+    began = time.monotonic()
+
+    def ended(result: Result) -> None:
+        if result.summary is None:
+            errors[result.name] = result.error or "unknown"
+        else:
+            summaries[result.name] = result.summary
+        done = len(summaries) + len(errors)
+        say(f"[{done}/{len(runs)}] {result.name}: {_outcome(result)}  ({time.monotonic() - began:.0f} s)")
+        _write(folder, _rows(runs, summaries, errors))
+
+    run_all(waiting, workers, max(1, cores // workers), ended)
+    rows = _rows(runs, summaries, errors)
+    _write(folder, rows)
+    return rows
+
+
+@dataclass(frozen=True)
+class _Run:
+    name: str
+    method: str
+    optimizer: str
+    config: RunConfig
+
+
+def _combinations(
+    config: RunConfig, methods: Sequence[str], optimizers: Sequence[str], seeds: int | Sequence[int]
+) -> Iterator[_Run]:
+    if isinstance(seeds, int):
+        if seeds < 1:
+            raise bad_value("seeds", seeds, "how many, from 1, or a list of seeds")
+        seeds = range(config.seed, config.seed + seeds)
+    for argument, specs in (("methods", methods), ("optimizers", optimizers), ("seeds", seeds)):
+        if isinstance(specs, str) or not len(specs) or len(set(specs)) != len(specs):
+            raise bad_value(argument, specs, "a list of at least one, none of them twice")
+    for method in methods:
+        for optimizer in optimizers:
+            changed = with_spec(with_spec(config, "method", method), "optimizer", optimizer)
+            for seed in seeds:
+                yield _Run(folder_name(method, optimizer, seed), method, optimizer, changed.replace(seed=seed))
+
+
+def with_spec(config: RunConfig, kind: Literal["method", "optimizer"], spec: str) -> RunConfig:
+    """The configuration under a spec such as `sam:rho=0.1`."""
+    yaml = need("yaml", "train", "reading a spec")
+    name, *settings = spec.split(":")
+    known = {f.name for f in dataclasses.fields(RunConfig)}
+    changes: dict[str, Any] = {kind: name}
+    own: dict[str, Any] = {}
+    for setting in settings:
+        option, equals, value = setting.partition("=")
+        if not equals or not option:
+            raise bad_value(kind, spec, "NAME, or NAME:OPTION=VALUE with further options after further colons")
+        (changes if option in known else own)[option] = yaml.safe_load(value)
+    if own:
+        changes[f"{kind}_options"] = {**getattr(config, f"{kind}_options"), **own}
+    return config.replace(**changes)
+
+
+def folder_name(method: str, optimizer: str, seed: int) -> str:
+    """`METHOD-OPTIMIZER-sSEED`, with what a file system may not like replaced."""
+    return re.sub(r"[^\w.=+-]", "_", f"{method}-{optimizer}-s{seed}")
+
+
+def _rows(runs: list[_Run], summaries: dict[str, dict[str, Any]], errors: dict[str, str]) -> list[dict[str, Any]]:
+    groups: dict[tuple[str, str], list[_Run]] = {}
+    for run in runs:
+        groups.setdefault((run.method, run.optimizer), []).append(run)
+    return [_row(group, summaries, errors) for group in groups.values()]
+
+
+def _row(group: list[_Run], summaries: dict[str, dict[str, Any]], errors: dict[str, str]) -> dict[str, Any]:
+    finished = [run for run in group if run.name in summaries]
+    first = group[0]
+    row: dict[str, Any] = {
+        "method": first.method,
+        "optimizer": first.optimizer,
+        "seeds": [run.config.seed for run in finished],
+        "data": first.config.data,
+        "noise": first.config.noise,
+        "rate": first.config.rate,
+        "epochs": first.config.epochs,
+        "model": summaries[finished[0].name]["model"] if finished else first.config.model,
+    }
+    for metric in METRICS:
+        row[metric] = _mean_and_deviation([summaries[run.name].get(metric) for run in finished])
+    row["runs"] = [run.name for run in group]
+    row["failed"] = [{"seed": run.config.seed, "error": errors[run.name]} for run in group if run.name in errors]
+    return row
+
+
+def _mean_and_deviation(values: list[float | None]) -> dict[str, float | None]:
+    known = [value for value in values if value is not None]
+    if not known or len(known) < len(values):
+        return {"mean": None, "std": None}
+    return {"mean": float(np.mean(known)), "std": float(np.std(known, ddof=1)) if len(known) > 1 else None}
+
+
+def _outcome(result: Result) -> str:
+    if result.summary is None:
+        return f"failed: {result.error}"
+    last = result.summary["last5"]
+    return "finished" if last is None else f"last5 {last:.2f} %"
+
+
+def _write(folder: Path, rows: list[dict[str, Any]]) -> None:
+    with atomic_path(folder / "comparison.json") as temporary:
+        temporary.write_text(json.dumps(rows, indent=2) + "\n", encoding="utf-8")

@@ -79,7 +79,7 @@ class RunConfig:
     pretrained: bool | str = _option(False, "true for published weights, or their name, or a file")
     # training
     epochs: int = _option(60, "passes over the training split")
-    batch_size: int = _option(128, "samples per step, over all devices together")
+    batch_size: int | None = _option(None, "samples per step, over all devices; null: 128, or 32 below 5,000 samples")
     augment: str = _option("auto", "none, standard (crop, mirror), paper (and Cutout); auto: standard for colour")
     seed: int = _option(1, "seed of initialisation, order, augmentation and draws")
     # machine
@@ -104,13 +104,14 @@ class RunConfig:
         _one_of("schedule", self.schedule, SCHEDULES)
         for logger in self.loggers:
             _one_of("logger", logger, LOGGERS)
-        for name in ("epochs", "batch_size", "num_nodes", "evaluate_train_every"):
+        for name in ("epochs", "num_nodes", "evaluate_train_every"):
             _require(name, getattr(self, name), getattr(self, name) >= 1, "a whole number from 1")
         for name in ("workers", "telemetry_every", "seed"):
             _require(name, getattr(self, name), getattr(self, name) >= 0, "a whole number from 0")
         _require("noise_seed", self.noise_seed, self.noise_seed is None or self.noise_seed >= 0, "from 0, or null")
-        every = self.checkpoint_every
-        _require("checkpoint_every", every, every is None or every >= 1, "a whole number of steps from 1, or null")
+        for name in ("batch_size", "checkpoint_every"):
+            value = getattr(self, name)
+            _require(name, value, value is None or value >= 1, "a whole number from 1, or null")
         for name in ("lr", "momentum", "weight_decay", "kappa"):
             value = getattr(self, name)
             _require(name, value, math.isfinite(value) and value >= 0, "a finite number from 0")
@@ -164,11 +165,9 @@ class RunConfig:
         What is left to the data here agrees with whatever it was settled to there.
         """
         wanted, there = self.to_dict(), saved.to_dict()
-        for name in ("model", "augment"):
-            if wanted[name] == "auto":
+        for name, unsettled in (("model", "auto"), ("augment", "auto"), ("batch_size", None), ("flip_ratio", None)):
+            if wanted[name] == unsettled:
                 wanted[name] = there[name]
-        if self.flip_ratio is None:
-            wanted["flip_ratio"] = there["flip_ratio"]
         wanted["model_options"] = {**there["model_options"], **wanted["model_options"]}
         return {n: (there[n], wanted[n]) for n in wanted if n not in NEUTRAL and wanted[n] != there[n]}
 

@@ -13,6 +13,7 @@ from lightning_fabric import Fabric
 from torch import Tensor, nn
 
 from ncsam import models
+from ncsam._errors import bad_value
 from ncsam._version import __version__
 from ncsam.engine.checkpoint import load_checkpoint, random_state, restore_random_state, save_checkpoint
 from ncsam.engine.config import RunConfig
@@ -44,6 +45,11 @@ class Trainer:
         self.task = task
         self.folder = folder
         self.method = create_method(config.method, **config.method_options)
+        assert config.batch_size is not None, "a settled configuration"
+        if config.batch_size % fabric.world_size:
+            raise bad_value(
+                "batch_size", config.batch_size, f"a multiple of the {fabric.world_size} devices sharing it"
+            )
         self.loader = task.loader(
             task.dataset.train,
             config,
@@ -186,7 +192,7 @@ class Trainer:
         optimizer = learner.sharpness_aware
         if optimizer is None:
             return
-        every = self.config.telemetry_every
+        every = optimizer.telemetry_every
         if every and (optimizer.steps - 1) % every == 0 and optimizer.last_step is not None:
             self.averages.add(optimizer.last_step.as_dict())
         if isinstance(optimizer, NCSAM) and plan.index is not None and (flips := optimizer.last_flips) is not None:

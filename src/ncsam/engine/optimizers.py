@@ -41,7 +41,8 @@ def build_optimizer(config: RunConfig, network: nn.Module, method: Method, steps
     kind = _SHARPNESS_AWARE[config.optimizer]
     known = [name for name in inspect.signature(kind.__init__).parameters if name not in _OURS | _OWN_OPTIONS]
     _refuse_unknown(config.optimizer_options, known, config.optimizer)
-    options: dict[str, Any] = {"rho": config.rho, "telemetry_every": config.telemetry_every}
+    # a short epoch is measured once all the same
+    options: dict[str, Any] = {"rho": config.rho, "telemetry_every": min(config.telemetry_every, steps_per_epoch)}
     if kind is NCSAM:
         ratio = LARGEST_FLIP_RATIO if config.flip_ratio is None else config.flip_ratio
         options |= {"kappa": config.kappa, "flip_ratio": ratio}

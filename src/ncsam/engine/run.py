@@ -10,16 +10,15 @@ from typing import Any
 
 from lightning_fabric import Fabric
 
-from ncsam._errors import bad_value
 from ncsam._files import atomic_path
 from ncsam.data.types import DataSet
 from ncsam.engine.checkpoint import writing
 from ncsam.engine.config import RunConfig
 from ncsam.engine.errors import RunError
+from ncsam.engine.folder import read_summary
 from ncsam.engine.lock import locked
 from ncsam.engine.loop import Trainer
 from ncsam.engine.metrics import summarise
-from ncsam.engine.optimizers import LARGEST_FLIP_RATIO
 from ncsam.engine.suspects import write_suspects
 from ncsam.engine.task import Task, load_task, settled
 
@@ -42,27 +41,9 @@ def train(
     `Interrupted` after Ctrl-C; both leave a folder that can be continued.
     """
     fabric = _fabric(config)
-    if config.batch_size % fabric.world_size:
-        raise bad_value("batch_size", config.batch_size, f"a multiple of the {fabric.world_size} devices that share it")
     main: Any = _train
     result: dict[str, Any] = fabric.launch(main, config, Path(out), dataset, console, command)
     return result
-
-
-def read_summary(folder: str | os.PathLike[str], config: RunConfig) -> dict[str, Any] | None:
-    """The summary of a finished run; `None` if it is not finished. `RunError` if it was of another configuration."""
-    folder = Path(folder)
-    if (folder / "config.yaml").is_file():
-        saved = RunConfig.from_yaml(folder / "config.yaml")
-        changed = config.conflicts(saved)
-        if changed:
-            listed = "; ".join(f"{name} was {was!r}, now {now!r}" for name, (was, now) in changed.items())
-            raise RunError(f"{folder} holds a run of another configuration ({listed}): choose another folder")
-    path = folder / "summary.json"
-    if not path.is_file():
-        return None
-    summary: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return summary
 
 
 def _fabric(config: RunConfig) -> Fabric:
@@ -95,7 +76,7 @@ def _train(
             return summary
         with fabric.rank_zero_first(local=True):  # one process fetches, the others find it there
             task = load_task(config, dataset)
-        config = _with_flip_ratio(settled(config, task))
+        config = settled(config, task)
         trainer = Trainer(fabric, config, task, folder, console)
         continued = trainer.resume()
         fabric.barrier()
@@ -118,13 +99,6 @@ def _first_rank_first(fabric: Fabric, action: Any) -> None:
     problem = fabric.broadcast(problem)
     if problem is not None:
         raise RunError(problem)
-
-
-def _with_flip_ratio(config: RunConfig) -> RunConfig:
-    """The noise rate, at most .4, where it is said; else it is estimated after warm-up."""
-    if config.optimizer != "ncsam" or config.flip_ratio is not None or config.rate is None:
-        return config
-    return config.replace(flip_ratio=min(config.rate, LARGEST_FLIP_RATIO))
 
 
 def _begin_folder(folder: Path, config: RunConfig, task: Task, command: str | None) -> None:

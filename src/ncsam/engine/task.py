@@ -19,11 +19,13 @@ from ncsam.data.labels import stratified
 from ncsam.data.loader import Loader
 from ncsam.data.types import DataSet, Labels, Split
 from ncsam.engine.config import RunConfig
+from ncsam.engine.optimizers import LARGEST_FLIP_RATIO
 from ncsam.noise import NoisyLabels
 
 Indices = npt.NDArray[np.int64]
 
 _VIEWS = {"none": "plain", "standard": "weak", "paper": "weak_cutout"}
+_SMALL = 5000  # training samples
 _PHOTOGRAPH = 128  # pixels; from here on a shorter side of 8/7 is cropped (256 to 224), as is usual for photographs
 
 
@@ -90,7 +92,10 @@ def load_task(config: RunConfig, dataset: DataSet | None = None) -> Task:
 
 
 def settled(config: RunConfig, task: Task) -> RunConfig:
-    """The configuration with every "auto" replaced by what it means for this data."""
+    """The configuration with every "auto" replaced by what it means for this data.
+
+    `flip_ratio` is the noise rate, at most .4, where that is said; else it is estimated after warm-up.
+    """
     size, channels = task.dataset.size, task.channels
     images = task.dataset.train.images
     numbers = int(np.prod(images.shape[1:])) if isinstance(images, np.ndarray) else None
@@ -105,7 +110,14 @@ def settled(config: RunConfig, task: Task) -> RunConfig:
     augment = config.augment
     if augment == "auto":
         augment = "standard" if size is not None and channels == 3 and max(size) >= 24 else "none"
-    return config.replace(model=model, model_options=options, augment=augment)
+    # a small data set makes too few steps of 128 in the usual number of epochs to fit anything, right or wrong
+    batch_size = config.batch_size or (128 if len(task.train) >= _SMALL else 32)
+    flip_ratio = config.flip_ratio
+    if config.optimizer == "ncsam" and flip_ratio is None and config.rate is not None:
+        flip_ratio = min(config.rate, LARGEST_FLIP_RATIO)
+    return config.replace(
+        model=model, model_options=options, augment=augment, batch_size=batch_size, flip_ratio=flip_ratio
+    )
 
 
 def view_names(config: RunConfig, wanted: tuple[str, ...]) -> list[str]:
