@@ -142,13 +142,10 @@ def _read_torch(file: Path) -> dict[str, Any]:
     """A dict of tensors, or of numpy arrays, which CIFAR-N's files hold; any other object is refused."""
     import torch
 
-    try:
-        from numpy._core.multiarray import _reconstruct
-    except ImportError:  # numpy 1
-        from numpy.core.multiarray import _reconstruct  # type: ignore[no-redef]
+    rebuild = np.zeros(0).__reduce__()[0]  # numpy's private way to make an array anew
     # An old file says numpy.core where numpy 2 says numpy._core; each part is allowed under both names.
     parts: list[Any] = [np.ndarray, np.dtype, type(np.dtype(np.int64)), type(np.dtype(np.int32))]
-    parts += [(_reconstruct, f"numpy.{core}.multiarray._reconstruct") for core in ("core", "_core")]
+    parts += [(rebuild, f"numpy.{core}.multiarray._reconstruct") for core in ("core", "_core")]
     try:
         with torch.serialization.safe_globals(parts):
             content = torch.load(file, map_location="cpu", weights_only=True)
