@@ -139,7 +139,7 @@ def _agreed_clean(file: Path, inside: Labels | None, given: Labels | None, count
 
 
 def _read_torch(file: Path) -> dict[str, Any]:
-    """A dict of tensors, or of numpy arrays, which CIFAR-N's files hold; any other object is refused."""
+    """A dict of tensors or of numpy arrays; any other object is refused."""
     import torch
 
     rebuild = np.zeros(0).__reduce__()[0]  # numpy's private way to make an array anew
