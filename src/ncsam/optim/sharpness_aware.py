@@ -24,11 +24,10 @@ from ncsam.optim.side_gradient import SideGradient, gradients_aside
 from ncsam.optim.telemetry import StepReport
 from ncsam.optim.tensors import cosine, scale_
 from ncsam.optim.weights import SavedWeights
+from ncsam.optim.wrapper import OptimizerWrapper
 
 Criterion: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 Backward: TypeAlias = Callable[..., Any]
-
-_OWN_STATE = "sharpness_aware"  # the wrapper's entry in a state_dict, beside the base optimizer's own
 
 
 @dataclass
@@ -40,12 +39,11 @@ class Move:
     scale: float
 
 
-class SharpnessAware(Optimizer):
+class SharpnessAware(OptimizerWrapper):
     """Base of the sharpness-aware optimizers; use `SAM`, `NCSAM` or `BSAM`.
 
-    It shares the base optimizer's `param_groups` and `state`: schedulers, `add_param_group`, checkpoints and gradient
-    clipping work through either. A step is whole (`step(forward, targets)`), or in two phases for loops that own
-    their backward: `backward` at w, then each of `perturbations()`, then `step()`.
+    A step is whole (`step(forward, targets)`), or in two phases for loops that own their backward: `backward` at w,
+    then each of `perturbations()`, then `step()`.
     """
 
     _flips_labels = False  # whether the step needs classes, whatever the criterion
@@ -71,12 +69,7 @@ class SharpnessAware(Optimizer):
         process_group: dist.ProcessGroup | None,
         telemetry_every: int,
     ) -> None:
-        if not isinstance(base_optimizer, Optimizer) or isinstance(base_optimizer, SharpnessAware):
-            raise TypeError(
-                f"base_optimizer={base_optimizer!r} is not allowed: it must be an instance of a plain torch optimizer, "
-                "such as torch.optim.SGD(model.parameters(), lr=0.05)"
-            )
-        self.base_optimizer = base_optimizer
+        super().__init__(base_optimizer)
         self.rho = validate.non_negative("rho", rho)
         self.criterion = criterion
         self.total_steps = None if total_steps is None else validate.count("total_steps", total_steps)
@@ -96,10 +89,6 @@ class SharpnessAware(Optimizer):
         self._modules: tuple[nn.Module, ...] | None = self._model
         self._weights = SavedWeights()
         self._begin()
-        if not self._params():
-            raise ValueError("base_optimizer has no parameters: a sharpness-aware step needs at least one")
-        validate.full_precision(self._params())
-        super().__setstate__({})  # hooks and the profiled `step`, without groups and state of our own
 
     # --- one whole step
 
@@ -238,53 +227,6 @@ class SharpnessAware(Optimizer):
         """Whether the coming step is one of warm-up."""
         return self._steps < self.warmup_steps
 
-    # --- the base optimizer's own, shared
-
-    @property
-    def param_groups(self) -> list[dict[str, Any]]:  # type: ignore[override]
-        return self.base_optimizer.param_groups
-
-    @property
-    def state(self) -> Any:  # type: ignore[override]
-        return self.base_optimizer.state
-
-    @property
-    def defaults(self) -> dict[str, Any]:  # type: ignore[override]
-        return self.base_optimizer.defaults
-
-    def add_param_group(self, param_group: dict[str, Any]) -> None:
-        self.base_optimizer.add_param_group(param_group)
-        try:
-            validate.full_precision(self._params())
-        except ValueError:
-            self.base_optimizer.param_groups.pop()
-            raise
-
-    def state_dict(self) -> dict[str, Any]:
-        """The base optimizer's state_dict with one entry more: the wrapper's counters and random state."""
-        return {**self.base_optimizer.state_dict(), _OWN_STATE: self._own_state()}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Load what `state_dict` gave, or a state_dict of the bare base optimizer."""
-        state = dict(state_dict)
-        own = state.pop(_OWN_STATE, None)
-        self.base_optimizer.load_state_dict(state)
-        if own is not None:
-            self._load_own_state(own)
-        self._begin()
-
-    def __getstate__(self) -> dict[str, Any]:
-        # `step` may be a scheduler's patch of this instance; scratch and half-done steps do not travel
-        dropped = {"step", "_weights", "_side_gradients", "last_step"}
-        state = {name: value for name, value in self.__dict__.items() if name not in dropped}
-        return {**state, "_modules": self._model}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
-        self._weights = SavedWeights()
-        self.last_step = None
-        self._begin()
-
     def __repr__(self) -> str:
         return f"{type(self).__name__}(rho={self.rho}, base_optimizer={self.base_optimizer!r})"
 
@@ -313,6 +255,21 @@ class SharpnessAware(Optimizer):
         if wanted is not None:
             self._add_side_gradient("clean", *wanted, run)
 
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        super().load_state_dict(state_dict)
+        self._begin()
+
+    def __getstate__(self) -> dict[str, Any]:
+        scratch = {"_weights", "_side_gradients", "last_step"}  # scratch and half-done steps do not travel
+        state = {name: value for name, value in super().__getstate__().items() if name not in scratch}
+        return {**state, "_modules": self._model}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._weights = SavedWeights()
+        self.last_step = None
+        self._begin()
+
     def _own_state(self) -> dict[str, Any]:
         return {"steps": self._steps, "progress": self._progress, "unperturbed_steps": self.unperturbed_steps}
 
@@ -328,9 +285,6 @@ class SharpnessAware(Optimizer):
         self._loss_scale = 1.0
         self._scaled = False
         self._side_gradients = {}
-
-    def _params(self) -> list[Tensor]:
-        return [p for group in self.param_groups for p in group["params"] if p.requires_grad]
 
     def _foreign_params(self) -> list[Tensor]:
         """Parameters that the network has and this optimizer does not own."""
