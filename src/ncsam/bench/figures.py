@@ -93,15 +93,15 @@ def draw(ax: Axes, groups: Sequence[Group], panel: Panel) -> bool:
         ax.plot(
             epochs, means, color=colour, linestyle=STYLES[look.style], label=group.label, linewidth=1.8, marker=marker
         )
-        band = [(p.epoch, p.mean - p.std, p.mean + p.std) for p in points if p.std is not None]
-        if band:
-            ax.fill_between(*zip(*band, strict=True), color=colour, alpha=0.16, linewidth=0)
+        band = [p for p in points if p.std is not None]
+        low, high = ([p.mean + sign * (p.std or 0.0) for p in band] for sign in (-1, 1))
+        ax.fill_between([p.epoch for p in band], low, high, color=colour, alpha=0.16, linewidth=0)
     if drawn:
         _mark_warmup(ax, groups)
         ax.set_title(panel.title, loc="left", fontsize=11, color=INK, fontweight="bold")
         ax.set_xlabel("epoch", color=MUTED)
         ax.set_ylabel(panel.axis, color=MUTED)
-        ax.xaxis.get_major_locator().set_params(integer=True)
+        ax.locator_params(axis="x", integer=True)
         ax.grid(True, color=GRID, linewidth=0.8)
         ax.set_axisbelow(True)
         ax.tick_params(colors=MUTED, labelsize=9, length=0)
@@ -116,18 +116,18 @@ def _mark_warmup(ax: Axes, groups: Sequence[Group]) -> None:
         ax.axvline(end, color=MUTED, linewidth=1, linestyle=(0, (2, 2)))
         if number == 0:
             text = "end of warm-up" if len(ends) == 1 else "ends of warm-up"
-            place = {"xy": (end, 1), "xycoords": ("data", "axes fraction"), "textcoords": "offset points"}
             low, high = ax.get_ylim()
             ax.set_ylim(low, high + 0.08 * (high - low))  # room for the words above the curves
-            ax.annotate(text, xytext=(3, -2), **place, va="top", fontsize=8.5, color=MUTED)
+            at = ax.get_xaxis_transform()
+            ax.annotate(text, (end, 1), xycoords=at, xytext=(3, -2), textcoords="offset points", va="top").set(
+                fontsize=8.5, color=MUTED
+            )
 
 
-def new_figure(columns: int = 1, *, width: float = 4.7, height: float = 3.0) -> tuple[Figure, list[Axes]]:
+def new_figure(columns: int = 1, *, width: float, height: float) -> tuple[Figure, list[Axes]]:
     """A figure with `columns` diagrams side by side, without a window."""
     figure = need("matplotlib.figure", "plot", "drawing curves").Figure(figsize=(width * columns, height))
-    figure.set_layout_engine("constrained")
-    axes = figure.subplots(1, columns, squeeze=False)[0]
-    return figure, list(axes)
+    return figure, list(figure.subplots(1, columns, squeeze=False)[0])
 
 
 def save_png(figure: Figure, path: str | os.PathLike[str]) -> Path:
@@ -142,6 +142,7 @@ def curves_png(groups: Sequence[Group], path: str | os.PathLike[str], title: str
     known = any(group.curve("memorised") for group in groups)
     panels = CURVES[:2] if known else (CURVES[0], CURVES[2])
     figure, axes = new_figure(len(panels), width=5.2, height=3.9)
+    figure.set_layout_engine("constrained")
     for ax, panel in zip(axes, panels, strict=True):
         draw(ax, groups, panel)
     handles, labels = axes[0].get_legend_handles_labels()
@@ -156,6 +157,8 @@ def curves_png(groups: Sequence[Group], path: str | os.PathLike[str], title: str
 def panel_svg(groups: Sequence[Group], panel: Panel, *, width: float = 4.7, height: float = 3.0) -> str | None:
     """The panel as an SVG element for a page, its colours the page's variables; `None` if there is nothing to draw."""
     figure, (ax,) = new_figure(width=width, height=height)
+    # margins in inches, alike in all panels: they stand in line, and nothing has to be measured
+    figure.subplots_adjust(left=0.62 / width, right=1 - 0.08 / width, bottom=0.48 / height, top=1 - 0.3 / height)
     return themed_svg(figure, panel.title) if draw(ax, groups, panel) else None
 
 

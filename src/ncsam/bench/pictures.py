@@ -68,10 +68,10 @@ def gallery(run: Run, label: str, count: int) -> Gallery:
         return Gallery(label, run, suspects, [None] * len(suspects), False, run.classes, missing)
     pictures = [picture(dataset, suspect) for suspect in suspects]
     shown = [p for p in pictures if p is not None]
-    missing = None if shown else f"The samples of {dataset.name} are not pictures, so none are shown."
+    nothing = None if shown else f"The samples of {dataset.name} are not pictures, so none are shown."
     tiny = bool(shown) and max(max(p.size) for p in shown) <= TINY
     uris = [None if p is None else data_uri(p) for p in pictures]
-    return Gallery(label, run, suspects, uris, tiny, dataset.classes, missing)
+    return Gallery(label, run, suspects, uris, tiny, dataset.classes, nothing)
 
 
 def dataset_of(run: Run) -> DataSet:

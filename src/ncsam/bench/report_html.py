@@ -164,6 +164,7 @@ def _share(share: float) -> str:
 
 def _matrix_picture(record: NoisyLabels) -> str:
     figure, (ax,) = new_figure(width=6.4, height=5.4)
+    figure.set_layout_engine("constrained")
     record.plot(ax)
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=130, facecolor="white")

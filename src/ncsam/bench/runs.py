@@ -33,7 +33,8 @@ _NOT_IDENTITY = NEUTRAL | {
 _ALWAYS_NAMED = ("data", "noise", "rate", "label_file", "model", "method", "optimizer")
 
 
-class Suspect(NamedTuple):
+@dataclass(frozen=True)
+class Suspect:
     """One row of `suspects.csv`; class numbers, and `None` where the run did not know."""
 
     index: int
@@ -44,12 +45,12 @@ class Suspect(NamedTuple):
     path: str | None
 
 
-class Spread(NamedTuple):
+@dataclass(frozen=True)
+class Spread:
     """Mean and sample standard deviation (n - 1 in the denominator; `None` for a single value)."""
 
     mean: float
     std: float | None
-    count: int
 
     @classmethod
     def of(cls, values: Iterable[float | None]) -> Spread | None:
@@ -57,7 +58,7 @@ class Spread(NamedTuple):
         known = [float(v) for v in values if v is not None and math.isfinite(v)]
         if not known:
             return None
-        return cls(statistics.fmean(known), statistics.stdev(known) if len(known) > 1 else None, len(known))
+        return cls(statistics.fmean(known), statistics.stdev(known) if len(known) > 1 else None)
 
     def text(self, digits: int = 2) -> str:
         spread = "" if self.std is None else f" ± {self.std:.{digits}f}"
@@ -109,8 +110,8 @@ class Run:
     @property
     def warmup_epochs(self) -> int:
         """Epochs of warm-up; 0 if there is none."""
-        known = {key: self.config[key] for key in ("optimizer", "warmup") if key in self.config}
-        return RunConfig.from_dict({**known, "epochs": self.epochs}).warmup_epochs
+        fields = {key: self.config[key] for key in ["optimizer", "warmup"] if key in self.config}
+        return RunConfig(**fields, epochs=self.epochs).warmup_epochs
 
     @property
     def classes(self) -> list[str] | None:
@@ -136,10 +137,11 @@ class Run:
 
     def suspects(self, limit: int | None = None) -> list[Suspect]:
         """The same as records of what every run knows of a suspect."""
+        rows = self.suspect_rows(limit)
         try:
             return [
-                Suspect(*(row[key] for key in Suspect._fields[:4]), row.get("clean"), row.get("path"))
-                for row in self.suspect_rows(limit)
+                Suspect(r["index"], r["observed"], r["suggested"], r["suspicion"], r.get("clean"), r.get("path"))
+                for r in rows
             ]
         except KeyError as error:
             raise ValueError(f"{self.folder / 'suspects.csv'} has no column {error}") from error
@@ -196,9 +198,8 @@ def _in_order(folder: Path, below: Sequence[Path]) -> list[Run]:
     """The runs of a comparison in the order of its rows; else as they are named."""
     file = folder / "comparison.json"
     rows = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else []
-    places = {(row.get("method"), row.get("optimizer")): place for place, row in enumerate(rows)}
-    runs = [Run.read(path) for path in below]
-    return sorted(runs, key=lambda run: places.get((run.config.get("method"), run.config.get("optimizer")), len(rows)))
+    places = {name: place for place, name in enumerate(name for row in rows for name in row.get("runs", ()))}
+    return [Run.read(path) for path in sorted(below, key=lambda path: places.get(path.name, len(places)))]
 
 
 def group_runs(runs: Iterable[Run]) -> list[Group]:

@@ -2,42 +2,33 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
 import click
 
-from ncsam.bench import compare as run_comparison
+from ncsam.bench.compare import compare as run_comparison
+from ncsam.bench.compare import folder_name, with_spec
 from ncsam.bench.figures import curves_png
 from ncsam.bench.report import noise_text, write_report
 from ncsam.bench.runs import find_runs, group_runs
 from ncsam.cli.complete import known
-from ncsam.cli.options import ConfigCommand, Listed, config_options, default_out, echo_config, resolve
+from ncsam.cli.failures import FAILED, Failure
+from ncsam.cli.kinds import Listed, Seeds
+from ncsam.cli.options import ConfigCommand, config_options, default_out, echo_config, resolve
 from ncsam.cli.results import show_comparison
 from ncsam.cli.train import outlook
 
 EPILOG = """\b
 Examples:
   ncsam compare digits --noise symmetric --rate 0.4 --optimizers sgd,sam,ncsam --seeds 3 --out runs/digits
+  ncsam compare digits --noise symmetric --rate 0.4 --optimizers sam:rho=0.1,sam:rho=0.2,ncsam:kappa=0
   ncsam compare photos/ --methods ce,mixup --optimizers sgd,ncsam --seeds 1,2,3 --jobs 2
   ncsam compare digits --preset cifar10_symmetric --dry-run
 
 Combinations that are finished are not run again; those that were stopped go on.
 """
-
-
-class Seeds(click.ParamType):
-    """A count, meaning seeds 1 to that, or the seeds themselves with commas between them."""
-
-    name = "COUNT|SEED,..."
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | list[int]:
-        if not isinstance(value, str):
-            return int(value)
-        try:
-            return [int(part) for part in value.split(",")] if "," in value else int(value)
-        except ValueError:
-            return self.fail(f"{value!r} is not a count, nor seeds such as 1,2,3", param, ctx)
 
 
 @click.command(cls=ConfigCommand, epilog=EPILOG)
@@ -59,6 +50,7 @@ class Seeds(click.ParamType):
 @click.pass_context
 def compare(
     ctx: click.Context,
+    /,
     methods: list[str],
     optimizers: list[str],
     seeds: int | list[int],
@@ -69,23 +61,32 @@ def compare(
 ) -> None:
     """Train all combinations of methods, optimizers and seeds on DATA, and compare them.
 
+    A method or optimizer may carry options of its own, with colons: sam:rho=0.1:warmup=0.25, mixup:alpha=8.
+
     Ends in a table of means and standard deviations, a picture of the curves, a report, and comparison.json.
     """
     config = resolve(ctx)
     folder = out or default_out(config, comparison=True)
     if dry_run:
         echo_config(config)
-        listed = seeds if isinstance(seeds, list) else list(range(1, seeds + 1))
-        for name in (f"{m}-{o}-s{s}" for m in methods for o in optimizers for s in listed):
-            click.echo(f"# {outlook(folder / name)}")
+        listed = range(config.seed, config.seed + seeds) if isinstance(seeds, int) else seeds
+        for method, optimizer in itertools.product(methods, optimizers):
+            with_spec(with_spec(config, "method", method), "optimizer", optimizer)  # a mistake in it is said now
+            for seed in listed:
+                click.echo(f"# {outlook(folder / folder_name(method, optimizer, seed))}")
         return
     rows = run_comparison(
         config, folder, methods=methods, optimizers=optimizers, seeds=seeds, workers=jobs, say=click.echo
     )
-    runs = find_runs([folder])
-    meanings = {name: text for run in runs for name, text in run.metric_names.items()}
-    show_comparison(rows, meanings)
-    title = ", ".join(filter(None, [str(config.data), noise_text(config.to_dict())]))
-    picture = curves_png(group_runs(runs), folder / "curves.png", title)
-    report = write_report([folder], folder / "report.html")[0]
-    click.echo(f"picture: {picture}\nreport: {report}\nnumbers: {folder / 'comparison.json'}")
+    runs = [run for run in find_runs(folder / name for row in rows for name in row["runs"]) if run.metrics]
+    if runs:
+        show_comparison(rows, {name: text for run in runs for name, text in run.metric_names.items()})
+        title = ", ".join(filter(None, [config.data, noise_text(config.to_dict())]))
+        click.echo(f"picture: {curves_png(group_runs(runs), folder / 'curves.png', title)}")
+        page = write_report([run.folder for run in runs], folder / "report.html")[0]
+        click.echo(f"report: {page}\nnumbers: {folder / 'comparison.json'}")
+    failed = [
+        f"{row['method']}, {row['optimizer']}, seed {f['seed']}: {f['error']}" for row in rows for f in row["failed"]
+    ]
+    if failed:
+        raise Failure("\n  ".join([f"{len(failed)} runs failed", *failed]), FAILED)

@@ -12,7 +12,7 @@ import click
 from ncsam import data as room
 from ncsam.cli.complete import known
 from ncsam.cli.failures import FAILED, Failure
-from ncsam.cli.options import Pair
+from ncsam.cli.kinds import Pair
 from ncsam.cli.output import show_table
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])

@@ -33,8 +33,10 @@ def to_torchscript(trained: Trained, path: Path) -> None:
     """A traced network that needs PyTorch alone: `torch.jit.load(path)(inputs)` gives logits."""
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore", DeprecationWarning)  # tracing is asked for by name
-        warnings.simplefilter("ignore", torch.jit.TracerWarning)  # shapes that are checked while tracing stay fixed
-        torch.jit.save(torch.jit.trace(trained.network, trained.example()), str(path))
+        warnings.simplefilter(
+            "ignore", torch.jit._trace.TracerWarning
+        )  # shapes that are checked while tracing stay fixed
+        torch.jit.save(torch.jit.trace(trained.network, trained.example()), str(path))  # type: ignore[no-untyped-call]
 
 
 def to_onnx(trained: Trained, path: Path) -> None:

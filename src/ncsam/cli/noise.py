@@ -13,7 +13,7 @@ from ncsam import data as room_of_data
 from ncsam import noise as room
 from ncsam.cli.complete import known
 from ncsam.cli.data import as_fields, source_options
-from ncsam.cli.options import Pair
+from ncsam.cli.kinds import Pair
 from ncsam.engine.config import RunConfig
 from ncsam.engine.task import load_task
 
@@ -101,6 +101,7 @@ def plot(
     if names is None and data is not None:
         names = list(room_of_data.load(data, data_root).classes)
     figure, (ax,) = new_figure(width=6.4, height=5.6)
+    figure.set_layout_engine("constrained")
     record.plot(ax, names)
     click.echo(str(save_png(figure, out or file.with_suffix(".png"))))
 

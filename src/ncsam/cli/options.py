@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import click
-import yaml
 
+from ncsam._errors import need
 from ncsam.cli.complete import known
+from ncsam.cli.kinds import Listed, Pair, Scalar
 from ncsam.engine.config import RunConfig, read_preset, read_yaml
 
 #: The first field of each section of `--help`; those that follow it belong to the same one.
@@ -23,62 +24,7 @@ SECTIONS = {
     "precision": "Machine",
     "telemetry_every": "Watching",
 }
-_WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text", type(None): "null"}
-_METAVARS = {int: "INT", float: "NUMBER", bool: "BOOL", str: "TEXT"}
 _Command = TypeVar("_Command", bound=Callable[..., Any])
-
-
-class Scalar(click.ParamType):
-    """Text as one of the types that a field allows, whole numbers before fractions before words."""
-
-    name = "value"
-
-    def __init__(self, kinds: tuple[type, ...]) -> None:
-        self.kinds = kinds
-
-    def get_metavar(self, param: click.Parameter, *_: Any) -> str:
-        return "|".join(_METAVARS[kind] for kind in (int, float, str, bool) if kind in self.kinds)
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if not isinstance(value, str):
-            return value
-        if type(None) in self.kinds and value.lower() in ("null", "none"):
-            return None
-        if bool in self.kinds and value.lower() in ("true", "false"):
-            return value.lower() == "true"
-        for kind in (int, float, str):
-            if kind in self.kinds:
-                try:
-                    return kind(value)
-                except ValueError:
-                    continue
-        return self.fail(f"{value!r} is not {' or '.join(_WORDS[kind] for kind in self.kinds)}", param, ctx)
-
-
-class Pair(click.ParamType):
-    """`KEY=VALUE`, the value read as YAML: numbers, words, true, null, [1, 2]."""
-
-    name = "KEY=VALUE"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, Any]:
-        if isinstance(value, tuple):
-            return value
-        key, equals, text = value.partition("=")
-        if not key or not equals:
-            self.fail(f"{value!r} is not KEY=VALUE", param, ctx)
-        try:
-            return key, yaml.safe_load(text)
-        except yaml.YAMLError:
-            return key, text
-
-
-class Listed(click.ParamType):
-    """Names with commas between them."""
-
-    name = "NAME,..."
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> list[str]:
-        return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else list(value)
 
 
 class ConfigCommand(click.Command):
@@ -148,7 +94,7 @@ def _option(field: dataclasses.Field[Any]) -> Callable[[_Command], _Command]:
     hint = get_type_hints(RunConfig)[field.name]
     kinds = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
     about = field.metadata["help"]
-    default = field.default_factory() if field.default is dataclasses.MISSING else field.default  # type: ignore[misc]
+    default = None if field.default is dataclasses.MISSING else field.default
     if kinds == (bool,):
         return click.option(f"{flag}/--no-{flag[2:]}", field.name, cls=ConfigOption, default=default, help=about)
     settings: dict[str, Any] = {"cls": ConfigOption, "help": about, "shell_complete": known(field.name)}
@@ -188,4 +134,5 @@ def echo_config(config: RunConfig) -> None:
         if not config.download:
             raise
         click.echo(f"# {config.data} is not here yet and would be downloaded")
+    yaml = need("yaml", "train", "printing a configuration")
     click.echo(yaml.safe_dump(config.to_dict(), sort_keys=False, allow_unicode=True), nl=False)

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import csv
+import io
+import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import click
 
 from ncsam._errors import need
+
+
+def is_narrow() -> bool:
+    """Whether output goes to a terminal that has no room for a wide table."""
+    return sys.stdout.isatty() and shutil.get_terminal_size().columns < 130
 
 
 def show_table(head: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 1) -> None:
@@ -19,15 +28,21 @@ def show_table(head: Sequence[str], rows: Sequence[Sequence[str]], *, left: int 
 
     terminal = sys.stdout.isatty()
     console = Console(file=sys.stdout, width=None if terminal else 1000, highlight=False, emoji=False, markup=False)
-    table = Table(
-        box=box.SIMPLE_HEAD if terminal else None,
-        pad_edge=False,
-        header_style="bold",
-    )
+    table = Table(box=box.SIMPLE_HEAD if terminal else None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
     for number, name in enumerate(head):
-        table.add_column(name, justify="left" if number < left else "right", no_wrap=number >= left)
+        justify: Any = "left" if number < left else "right"
+        table.add_column(name, justify=justify, min_width=len(name), overflow="fold")
     for row in rows:
         table.add_row(*row)
     with console.capture() as captured:
         console.print(table)
     click.echo("\n".join(line.rstrip() for line in captured.get().splitlines()))
+
+
+def as_csv(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Rows with the same keys as CSV, the keys first."""
+    buffer = io.StringIO()
+    writer = csv.DictWriter(buffer, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return buffer.getvalue()

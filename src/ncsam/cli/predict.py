@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,6 +12,7 @@ import numpy as np
 
 from ncsam._errors import bad_value
 from ncsam._files import atomic_path
+from ncsam.cli.output import as_csv
 from ncsam.cli.trained import load_trained
 from ncsam.data.arrays import NPZ_NAMES
 from ncsam.data.files import IMAGE_SUFFIXES, image_files
@@ -55,7 +54,7 @@ def predict(
                 suffix = "" if rank == 1 else str(rank)
                 row |= {f"label{suffix}": trained.classes[number], f"probability{suffix}": round(chance, 6)}
             rows.append(row)
-    text = json.dumps(rows, indent=2) + "\n" if as_json or (out and out.suffix == ".json") else _csv(rows)
+    text = json.dumps(rows, indent=2) + "\n" if as_json or (out and out.suffix == ".json") else as_csv(rows)
     if out is None:
         click.echo(text, nl=False)
         return
@@ -88,11 +87,3 @@ def _arrays(path: Path) -> tuple[list[str], Images]:
     if images.dtype == np.uint8 and images.ndim == 3:
         images = images[..., None]
     return [f"{path}[{number}]" for number in range(len(images))], images
-
-
-def _csv(rows: Sequence[dict[str, Any]]) -> str:
-    buffer = io.StringIO()
-    writer = csv.DictWriter(buffer, rows[0], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return buffer.getvalue()

@@ -9,7 +9,7 @@ import click
 
 from ncsam.bench.report import COLUMNS, DIGITS
 from ncsam.bench.runs import Run, Spread
-from ncsam.cli.output import show_table
+from ncsam.cli.output import is_narrow, show_table
 
 
 def show_summary(run: Run) -> None:
@@ -22,9 +22,11 @@ def show_summary(run: Run) -> None:
 def show_comparison(rows: Sequence[Mapping[str, Any]], meanings: Mapping[str, str]) -> None:
     """Mean ± standard deviation over seeds of every metric that was measured, a line for each combination."""
     columns = [name for name in COLUMNS if any(_spread(row, name) for row in rows)]
+    if is_narrow():
+        columns = [name for name in columns if name not in ("last10", "suspects_auroc", "seconds")]
     lines = [[row["method"], row["optimizer"], _seeds(row["seeds"]), *(_text(row, c) for c in columns)] for row in rows]
     show_table(["method", "optimizer", "seeds", *columns], lines, left=2)
-    click.echo("mean ± standard deviation over seeds")
+    click.echo("mean ±standard deviation over seeds" + ("; further columns in a wider window" if is_narrow() else ""))
     for name in columns:
         if name in meanings:
             click.echo(f"{name}: {meanings[name]}")
@@ -38,9 +40,9 @@ def _spread(row: Mapping[str, Any], name: str) -> Spread | None:
     cell = row.get(name)
     if not isinstance(cell, Mapping) or cell.get("mean") is None:
         return None
-    return Spread(cell["mean"], cell.get("std"), 0)
+    return Spread(cell["mean"], cell.get("std"))
 
 
 def _text(row: Mapping[str, Any], name: str) -> str:
     spread = _spread(row, name)
-    return "not known" if spread is None else spread.text(DIGITS.get(name, 2))
+    return "not known" if spread is None else spread.text(DIGITS.get(name, 2)).replace("± ", "±")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ import click
 from ncsam.bench.pictures import class_name
 from ncsam.bench.runs import Run
 from ncsam.cli.failures import MISTAKE, Failure
-from ncsam.cli.output import show_table
+from ncsam.cli.output import as_csv, show_table
 
 EPILOG = """\b
 Examples:
@@ -26,10 +25,10 @@ Examples:
 @click.argument("run", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.option("--top", type=click.IntRange(min=0), default=20, show_default=True, help="how many; 0 for all")
 @click.option("--json", "as_json", is_flag=True, help="as JSON, with all that is known of each")
-@click.option("--csv", "as_csv", is_flag=True, help="as CSV, likewise")
-def suspects(run: Path, top: int, as_json: bool, as_csv: bool) -> None:
+@click.option("--csv", "to_csv", is_flag=True, help="as CSV, likewise")
+def suspects(run: Path, top: int, as_json: bool, to_csv: bool) -> None:
     """List the training samples of RUN whose label is the most doubtful, with the label it suggests instead."""
-    if as_json and as_csv:
+    if as_json and to_csv:
         raise click.UsageError("--json and --csv exclude each other.")
     found = Run.read(run)
     rows = found.suspect_rows(top or None)
@@ -38,10 +37,8 @@ def suspects(run: Path, top: int, as_json: bool, as_csv: bool) -> None:
     rows = _named(found, rows)
     if as_json:
         click.echo(json.dumps(rows, indent=2))
-    elif as_csv:
-        writer = csv.DictWriter(click.get_text_stream("stdout"), rows[0], lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
+    elif to_csv:
+        click.echo(as_csv(rows), nl=False)
     else:
         _show(found, rows)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from lightning_fabric.utilities import rank_zero_only
 
 from ncsam.bench.runs import Run
 from ncsam.cli.options import ConfigCommand, config_options, default_out, echo_config, resolve
@@ -31,7 +32,7 @@ A run that was stopped goes on where it stopped: give the same command again.
 @click.option("--dry-run", is_flag=True, help="print the resolved configuration and what would be done")
 @click.option("--quiet", is_flag=True, help="no progress, only the result")
 @click.pass_context
-def train(ctx: click.Context, out: Path | None, dry_run: bool, quiet: bool, **_: Any) -> None:
+def train(ctx: click.Context, /, out: Path | None, dry_run: bool, quiet: bool, **_: Any) -> None:
     """Train a network on DATA, whose labels may be wrong.
 
     DATA is a known name (`ncsam data list`), a folder with one sub-folder of pictures per class, a table of paths and
@@ -45,8 +46,9 @@ def train(ctx: click.Context, out: Path | None, dry_run: bool, quiet: bool, **_:
         click.echo(f"# {outlook(folder)}")
         return
     run_training(config, folder, console=not quiet, command=shlex.join(ctx.meta["ncsam.command"]))
-    run = Run.read(folder)
-    show_summary(run)
+    if getattr(rank_zero_only, "rank", 0):  # of several processes, one speaks
+        return
+    show_summary(Run.read(folder))
     click.echo(f"run folder: {folder}\nnext: ncsam suspects {folder}; ncsam report {folder}")
 
 

@@ -1,0 +1,85 @@
+"""Kinds of values on the command line: a field's own types, KEY=VALUE, lists with commas, seeds."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ncsam._errors import need
+
+if TYPE_CHECKING:
+    _ParamType = click.ParamType[Any]  # generic for the type checker, and in newer versions of click only
+else:
+    _ParamType = click.ParamType
+
+_WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text", type(None): "null"}
+_METAVARS = {int: "INT", float: "NUMBER", bool: "BOOL", str: "TEXT"}
+
+
+class Scalar(_ParamType):
+    """Text as one of the types that a field allows, whole numbers before fractions before words."""
+
+    name = "value"
+
+    def __init__(self, kinds: tuple[type, ...]) -> None:
+        self.kinds = kinds
+
+    def get_metavar(self, param: click.Parameter, *_: Any) -> str:
+        return "|".join(_METAVARS[kind] for kind in (int, float, str, bool) if kind in self.kinds)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not isinstance(value, str):
+            return value
+        if type(None) in self.kinds and value.lower() in ("null", "none"):
+            return None
+        if bool in self.kinds and value.lower() in ("true", "false"):
+            return value.lower() == "true"
+        for kind in (int, float, str):
+            if kind in self.kinds:
+                try:
+                    return kind(value)
+                except ValueError:
+                    continue
+        return self.fail(f"{value!r} is not {' or '.join(_WORDS[kind] for kind in self.kinds)}", param, ctx)
+
+
+class Pair(_ParamType):
+    """`KEY=VALUE`, the value read as YAML: numbers, words, true, null, [1, 2]."""
+
+    name = "KEY=VALUE"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, Any]:
+        if isinstance(value, tuple):
+            return value
+        key, equals, text = value.partition("=")
+        if not key or not equals:
+            self.fail(f"{value!r} is not KEY=VALUE", param, ctx)
+        yaml = need("yaml", "train", "reading an option")
+        try:
+            return key, yaml.safe_load(text)
+        except yaml.YAMLError:
+            return key, text
+
+
+class Listed(_ParamType):
+    """Names with commas between them."""
+
+    name = "NAME,..."
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> list[str]:
+        return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else list(value)
+
+
+class Seeds(_ParamType):
+    """A count, meaning seeds 1 to that, or the seeds themselves with commas between them."""
+
+    name = "COUNT|SEED,..."
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | list[int]:
+        if not isinstance(value, str):
+            return int(value)
+        try:
+            return [int(part) for part in value.split(",")] if "," in value else int(value)
+        except ValueError:
+            return self.fail(f"{value!r} is not a count, nor seeds such as 1,2,3", param, ctx)
