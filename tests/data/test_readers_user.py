@@ -17,6 +17,7 @@ from torch.utils.data import Dataset, TensorDataset
 from ncsam import data
 from ncsam.data.arrays import statistics
 from ncsam.data.labels import encode_labels, stratified
+from ncsam.data.torch_dataset import as_picture
 
 RNG = np.random.default_rng(5)
 
@@ -351,6 +352,11 @@ def test_dataset_with_data_or_samples(tmp_path: Path) -> None:
     read = data.from_dataset(Folder(None, [0, 1, 0, 1], True))
     assert read.train.images[3] == tmp_path / "3.png"
     assert read.size == (224, 224)
+
+
+def test_floats_are_rounded_to_the_nearest_level() -> None:
+    picture = as_picture(torch.tensor([[[0.0, 0.4 / 255, 0.6 / 255, 254.7 / 255, 1.0]]]))
+    assert picture[0, :, 0].tolist() == [0, 0, 1, 255, 255]
 
 
 def test_dataset_of_vectors_and_errors() -> None:

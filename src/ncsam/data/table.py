@@ -123,7 +123,7 @@ def _column(columns: dict[str, list[Any]], kind: str, name: str | None, path: Pa
             raise bad_value(argument, name, f"{path} has the columns {', '.join(columns)}")
         column = columns[name]
     else:
-        lower = {column.lower(): column for column in reversed(columns)}
+        lower = {column.lower(): column for column in columns}
         known = next((lower[alias] for alias in COLUMN_NAMES[kind] if alias in lower), None)
         if known is None and kind in ("path", "label"):
             raise ValueError(
