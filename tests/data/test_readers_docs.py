@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 PAGE = Path(__file__).parents[2] / "docs" / "data.md"
+OURS = PAGE.read_text(encoding="utf-8").split("## Loading and augmentation")[0]
 
 
 def test_examples_of_the_page(
@@ -17,8 +18,7 @@ def test_examples_of_the_page(
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(registry, "_entries", dict(registry._entries))
-    ours = PAGE.read_text(encoding="utf-8").split("## Loading and augmentation")[0]
-    blocks = re.findall(r"```(\w+)\n(.*?)```", ours, flags=re.DOTALL)
+    blocks = re.findall(r"```(\w+)\n(.*?)```", OURS, flags=re.DOTALL)
     namespace: dict[str, object] = {}
     printed = 0
     for kind, content in blocks:
@@ -34,5 +34,5 @@ def test_examples_of_the_page(
 def test_the_page_lists_every_data_set() -> None:
     from ncsam import data
 
-    rows = re.findall(r"^\| `(\w+)` \|", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    rows = re.findall(r"^\| `(\w+)` \|", OURS, flags=re.MULTILINE)
     assert sorted(rows) == data.names()
