@@ -1,7 +1,8 @@
 """Data sets as they lie on disk, and your own: `load(name or path)` gives a `DataSet`.
 
 Every reader keeps the observed labels and, where they are known, the clean ones apart; only the observed ones reach
-training. `names()` lists the data sets that `load` knows, `describe` prints one on a screen.
+training. `names()` lists the data sets that `load` knows, `describe` prints one on a screen. `Loader` makes batches of
+a split: augmented views, observed labels, and the samples' indices.
 """
 
 # Importing a reader's module registers it.
@@ -21,21 +22,26 @@ from ncsam.data.describe import describe
 from ncsam.data.files import BadImage, check_images, into_memory
 from ncsam.data.folder import from_folder
 from ncsam.data.labels import hold_out
+from ncsam.data.loader import Batch, Loader
 from ncsam.data.registry import Entry, entry, load, names, register
 from ncsam.data.table import from_table
 from ncsam.data.torch_dataset import from_dataset
 from ncsam.data.types import UNKNOWN, DataSet, Images, Labels, LazyImages, PathList, Split
+from ncsam.data.views import View
 
 __all__ = [
     "UNKNOWN",
     "BadImage",
+    "Batch",
     "DataSet",
     "Entry",
     "Images",
     "Labels",
     "LazyImages",
+    "Loader",
     "PathList",
     "Split",
+    "View",
     "check",
     "check_images",
     "describe",
