@@ -1,0 +1,48 @@
+"""The paper's theory as code that can be run on a network of one's own: bound, alignment, sharpness."""
+
+from ncsam.theory.alignment import Alignment, alignments, mean_alignment
+from ncsam.theory.batches import WithClean, label_sets
+from ncsam.theory.bound import (
+    NoisyLabelBound,
+    amplification_factor,
+    clean_samples_needed,
+    noisy_label_bound,
+    sam_bound,
+)
+from ncsam.theory.curvature import Eigenvalues, hessian_eigenvalues, hessian_trace
+from ncsam.theory.estimate import Estimate
+from ncsam.theory.landscape import Landscape, filter_normalised, loss_line, loss_plane
+from ncsam.theory.neighbourhood import NeighbourhoodMaximum, clipped, improbability, neighbourhood_maximum, zero_one
+from ncsam.theory.sharpness import Sharpness, average_sharpness, m_sharpness, sharpness_by_labels
+from ncsam.theory.surface import LossSurface
+
+__all__ = [
+    "Alignment",
+    "Eigenvalues",
+    "Estimate",
+    "Landscape",
+    "LossSurface",
+    "NeighbourhoodMaximum",
+    "NoisyLabelBound",
+    "Sharpness",
+    "WithClean",
+    "alignments",
+    "amplification_factor",
+    "average_sharpness",
+    "clean_samples_needed",
+    "clipped",
+    "filter_normalised",
+    "hessian_eigenvalues",
+    "hessian_trace",
+    "improbability",
+    "label_sets",
+    "loss_line",
+    "loss_plane",
+    "m_sharpness",
+    "mean_alignment",
+    "neighbourhood_maximum",
+    "noisy_label_bound",
+    "sam_bound",
+    "sharpness_by_labels",
+    "zero_one",
+]

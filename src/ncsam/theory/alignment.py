@@ -1,0 +1,195 @@
+"""Where the perturbation points: SAM's and NCSAM's against the gradient of the rightly labelled samples."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ncsam._errors import bad_value
+from ncsam.optim import validate
+from ncsam.optim.flipping import Flips, Selection, Target, flip_count, flipped_labels, select
+from ncsam.optim.modules import SavedBuffers
+from ncsam.optim.tensors import cosine, global_norm
+from ncsam.theory.batches import Data, with_clean
+from ncsam.theory.surface import Criterion, Vector, trainable
+
+_NAN = float("nan")
+
+
+@dataclass(frozen=True)
+class Alignment:
+    r"""The gradients of one batch (or their mean over several) in lengths and angles; nan where there is none.
+
+    g_B is the batch's gradient, g_clean that of its rightly labelled samples, g_noise that of the mislabelled ones,
+    g* the estimate that NCSAM makes of g_noise by flipping labels [eq:sam_perturbation, eq:dw].
+
+    Both perturbations lie in the plane of g_B and g*, and the projection changes a length only. So the ratio
+    q = s ||g*|| / rho says it all: eps_NCSAM points along u + q u*, u and u* of length 1, and for any x
+
+    .. math:: \cos(\epsilon, x) = \frac{\cos(g_B, x) + q \cos(g^*, x)}{\sqrt{1 + q^2 + 2 q \cos(g_B, g^*)}}.
+
+    `at(q)` evaluates it for other strengths.
+    """
+
+    #: lambda_B, the share of the batch that is mislabelled.
+    noise_share: float
+    grad_norm: float
+    clean_norm: float
+    noise_norm: float
+    estimate_norm: float
+    #: cos(g_clean, g_noise): the paper expects it below 0.
+    cos_clean_noise: float
+    #: cos(g*, g_noise): how good an estimate of the direction g* is.
+    cos_estimate_noise: float
+    #: cos(g*, g_clean).
+    cos_estimate_clean: float
+    #: cos(g_B, g*).
+    cos_grad_estimate: float
+    #: cos(eps_SAM, g_clean).
+    cos_clean_sam: float
+    #: cos(eps_NCSAM, g_clean): the paper's claim is that it is the larger of the two.
+    cos_clean: float
+    #: cos(eps_SAM, eps_NCSAM).
+    cos_sam: float
+    #: q = s ||g*|| / rho.
+    compensation_ratio: float
+    #: The share of flipped samples that are truly mislabelled.
+    flipped_mislabelled: float
+
+    @property
+    def gain(self) -> float:
+        """How much more NCSAM's perturbation points along the clean gradient than SAM's does."""
+        return self.cos_clean - self.cos_clean_sam
+
+    @property
+    def slope(self) -> float:
+        """d cos(eps, g_clean) / dq at q = 0: above 0, a little compensation turns eps towards the clean gradient."""
+        return self.cos_estimate_clean - self.cos_clean_sam * self.cos_grad_estimate
+
+    @property
+    def reversal(self) -> float:
+        """The q from which on eps points against SAM's, -1 / cos(g_B, g*); inf if that cosine is not negative."""
+        return -1.0 / self.cos_grad_estimate if self.cos_grad_estimate < 0 else math.inf
+
+    def at(self, ratio: float, sign: int = 1) -> tuple[float, float]:
+        """(cos(eps, g_clean), cos(eps_SAM, eps)) at another ratio q; `sign` -1 subtracts the compensation."""
+        return (
+            _turned(self.cos_clean_sam, self.cos_estimate_clean, self.cos_grad_estimate, sign * ratio),
+            _turned(1.0, self.cos_grad_estimate, self.cos_grad_estimate, sign * ratio),
+        )
+
+
+def alignments(
+    model: nn.Module,
+    data: Data,
+    *,
+    rho: float = 0.05,
+    strength: float = 0.1,
+    flip_ratio: float = 0.4,
+    criterion: Criterion = F.cross_entropy,
+    sign: Literal[1, -1] = 1,
+    compensation: Literal["absolute", "relative"] = "absolute",
+    noise_mean: Literal["flipped", "batch"] = "flipped",
+    selection: Selection = "gap",
+    flip_target: Target = "not_observed",
+    generator: torch.Generator | None = None,
+) -> list[Alignment]:
+    """One `Alignment` for each batch (inputs, observed labels, clean labels) of `data`; `mean_alignment` joins them.
+
+    `rho`, `strength` s(t) and the rest are NCSAM's, and so are the numbers: those that its telemetry reports for the
+    same batch and draws. All gradients come from one graph, in the mode the network is in: with `model.train()`
+    BatchNorm sees the batch, as in training. Weights, buffers and `.grad` are left as they were.
+    """
+    if not (math.isfinite(rho) and rho > 0):
+        raise bad_value("rho", rho, "a finite number above 0")
+    validate.non_negative("strength", strength)
+    validate.ratio("flip_ratio", flip_ratio)
+    for name, value, allowed in (
+        ("compensation", compensation, ("absolute", "relative")),
+        ("noise_mean", noise_mean, ("flipped", "batch")),
+        ("selection", selection, ("gap", "uniform", "lowest_gap")),
+        ("flip_target", flip_target, ("not_observed", "second")),
+    ):
+        validate.choice(name, value, allowed)
+    generator = generator or torch.Generator().manual_seed(0)
+    found = []
+    for inputs, observed, clean in with_clean(data, trainable(model)[0].device):
+        buffers = SavedBuffers([model])
+        try:
+            with torch.enable_grad():
+                logits = model(inputs)
+                seen = logits.detach()
+                flips = select(seen, flip_count(flip_ratio, len(seen)), selection, generator)
+                flipped = Flips(flips, flipped_labels(seen[flips], observed[flips], flip_target))
+                measured = _measured(model, logits, observed, clean, flipped, criterion)
+        finally:
+            buffers.restore()
+        length = measured.estimate_norm * (len(flips) / len(seen) if noise_mean == "batch" else 1.0)
+        ratio = strength if compensation == "relative" else strength * length / rho
+        ratio = ratio if length > 0 else 0.0  # nothing flipped: NCSAM is SAM
+        cos_clean, cos_sam = measured.at(ratio, sign)
+        found.append(replace(measured, cos_clean=cos_clean, cos_sam=cos_sam, compensation_ratio=ratio))
+    if not found:
+        raise bad_value("data", "0 batches", "at least one")
+    return found
+
+
+def _measured(
+    model: nn.Module, logits: Tensor, observed: Tensor, clean: Tensor, flips: Flips, criterion: Criterion
+) -> Alignment:
+    """All but what depends on rho and the strength; that is SAM's for now."""
+    params = trainable(model)
+
+    def gradient(which: Tensor, labels: Tensor) -> Vector:
+        """Of the mean loss of some samples; 0 if there are none."""
+        if not len(labels):
+            return [torch.zeros_like(p) for p in params]
+        loss = criterion(logits[which], labels)
+        return list(torch.autograd.grad(loss, params, retain_graph=True, materialize_grads=True))
+
+    right = observed == clean
+    mixed = gradient(torch.ones_like(right), observed)
+    g_clean, g_noise = gradient(right, observed[right]), gradient(~right, observed[~right])
+    estimate = gradient(flips.index, flips.labels)
+    cos_clean_sam = cosine(mixed, g_clean)
+    return Alignment(
+        noise_share=1.0 - float(right.float().mean()),
+        grad_norm=global_norm(mixed),
+        clean_norm=global_norm(g_clean),
+        noise_norm=global_norm(g_noise),
+        estimate_norm=global_norm(estimate),
+        cos_clean_noise=cosine(g_clean, g_noise),
+        cos_estimate_noise=cosine(estimate, g_noise),
+        cos_estimate_clean=cosine(estimate, g_clean),
+        cos_grad_estimate=cosine(mixed, estimate),
+        cos_clean_sam=cos_clean_sam,
+        cos_clean=cos_clean_sam,
+        cos_sam=1.0,
+        compensation_ratio=0.0,
+        flipped_mislabelled=float((~right)[flips.index].float().mean()) if len(flips.index) else _NAN,
+    )
+
+
+def mean_alignment(alignments: Sequence[Alignment]) -> Alignment:
+    """Field by field the mean over the batches where it is a number."""
+    rows = [asdict(each) for each in alignments]
+    means = {}
+    for field in fields(Alignment):
+        known = [row[field.name] for row in rows if math.isfinite(row[field.name])]
+        means[field.name] = statistics.fmean(known) if known else _NAN
+    return Alignment(**means)
+
+
+def _turned(along_grad: float, along_estimate: float, between: float, ratio: float) -> float:
+    """cos(u + q u*, x) from cos(u, x), cos(u*, x), cos(u, u*) and q; nan if u + q u* vanishes."""
+    if ratio == 0:
+        return along_grad
+    length = 1.0 + ratio * ratio + 2.0 * ratio * between
+    return (along_grad + ratio * along_estimate) / math.sqrt(length) if length > 0 else _NAN

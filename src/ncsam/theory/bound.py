@@ -1,0 +1,163 @@
+"""The generalisation bound of sharpness-aware training under label noise, term by term."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from ncsam._errors import bad_value
+
+Number: TypeAlias = "float | npt.NDArray[np.float64]"
+_ROUNDING = 1e-9  # n (1 - alpha) of 100 and .99 is 1 but for rounding
+
+
+@dataclass(frozen=True)
+class NoisyLabelBound:
+    """The right-hand side of Theorem 1 in its three terms; numbers, or arrays where an argument was one.
+
+    - `empirical`: max L_M / (1 - alpha), `amplification` times the loss that training sees;
+    - `gaussian_tail`: 1 / ((1 - alpha) sqrt(n_s)), for Gaussian steps that leave the ball;
+    - `complexity`: sqrt(X / (n_s - 1)), for weights that were chosen by the data;
+    - `total`: their sum. The loss is never above 1, so a total of 1 or more says nothing (`vacuous`).
+
+    `sigma` is the Gaussian width that the proof uses, `clean_samples` is n_s = n (1 - alpha).
+    """
+
+    empirical: Number
+    gaussian_tail: Number
+    complexity: Number
+    total: Number
+    sigma: Number
+    clean_samples: Number
+    amplification: Number
+
+    @property
+    def vacuous(self) -> bool | npt.NDArray[np.bool_]:
+        """Whether the total is no better than the trivial bound of 1."""
+        found = np.asarray(self.total) >= 1.0
+        return bool(found) if found.ndim == 0 else found
+
+
+def noisy_label_bound(
+    neighbourhood_loss: npt.ArrayLike,
+    n: npt.ArrayLike,
+    alpha: npt.ArrayLike,
+    num_parameters: npt.ArrayLike,
+    weight_norm: npt.ArrayLike,
+    rho: npt.ArrayLike,
+    delta: npt.ArrayLike = 0.05,
+) -> NoisyLabelBound:
+    r"""Theorem 1 [eq:noisy_sam_bound_alpha]: what the clean risk L_D(w) is at most, with probability 1 - delta.
+
+    .. math::
+        L_D(w) \le \frac{1}{1-\alpha} \max_{\|\epsilon\| \le \rho} L_M(w + \epsilon)
+            + \frac{1}{(1-\alpha)\sqrt{n_s}} + \sqrt{\frac{X}{n_s - 1}}, \qquad n_s = n(1-\alpha),
+
+        X = \tfrac14 K \log\Bigl(1 + \tfrac{\|w\|^2}{\rho^2}\bigl(1 + \sqrt{\log n_s / K}\bigr)^2\Bigr) + \tfrac14
+            + \log\tfrac{n_s}{\delta} + 2 \log(6 n_s + 3K), \qquad
+        \sigma = \frac{\rho}{\sqrt K + \sqrt{\log n_s}}.
+
+    It holds if 0 <= L <= 1, if the n_s samples with right labels are drawn from the clean distribution, if the prior
+    does not depend on them, and if L_D(w) <= E L_D(w + eps) for eps ~ N(0, sigma^2 I) (the paper's Assumption). The
+    probability is over the clean samples, the mislabelled ones held fixed. By the Corollary it is also over the joint
+    draw, if the theorem holds for every mislabelled subset with fixed n_s and n_n; where n_s itself is random, read it
+    conditional on n_s, or pay a union bound over its values.
+
+    With alpha = 0 it is SAM's own bound, `sam_bound`. It grows with alpha, and is infinite at n_s = 1.
+
+    Args:
+        neighbourhood_loss: max over the rho-ball of L_M, the mean loss on all training samples with their observed
+            labels, in [0, 1]. `neighbourhood_maximum` estimates it from below; then the total is an estimate too.
+        n: training samples, right and wrong; alpha: the realised share of wrong labels, in [0, 1).
+        num_parameters: K. weight_norm: ||w||. rho: the radius, above 0. delta: in (0, 1).
+
+    All arguments may be arrays, which are broadcast.
+    """
+    given = locals()
+    loss, n_, alpha_, K, w, rho_, delta_ = np.broadcast_arrays(*(_real(name, value) for name, value in given.items()))
+    _check("neighbourhood_loss", loss, (loss >= 0) & (loss <= 1), "in [0, 1], as the theorem needs of its loss")
+    _check("alpha", alpha_, (alpha_ >= 0) & (alpha_ < 1), "a share of wrong labels in [0, 1)")
+    _check("num_parameters", K, (K >= 1) & np.isfinite(K), "finite and at least 1")
+    _check("weight_norm", w, (w >= 0) & np.isfinite(w), "finite and not negative")
+    _check("rho", rho_, (rho_ > 0) & np.isfinite(rho_), "finite and above 0")
+    _check("delta", delta_, (delta_ > 0) & (delta_ < 1), "a probability in (0, 1)")
+    _check("n", n_, (n_ >= 1) & np.isfinite(n_), "finite, with n (1 - alpha) at least 1")
+    clean = n_ * (1.0 - alpha_)
+    _check("alpha", alpha_, clean >= 1.0 - _ROUNDING, "small enough to leave n (1 - alpha) >= 1 right labels")
+    clean = np.maximum(clean, 1.0)
+
+    amplification = 1.0 / (1.0 - alpha_)
+    empirical = amplification * loss
+    tail = amplification / np.sqrt(clean)
+    squared = _complexity(clean, K, w, rho_, delta_)
+    with np.errstate(divide="ignore"):
+        complexity = np.sqrt(squared / (clean - 1.0))
+    sigma = rho_ / (np.sqrt(K) + np.sqrt(np.log(clean)))
+    parts = (empirical, tail, complexity, empirical + tail + complexity, sigma, clean, amplification)
+    return NoisyLabelBound(*map(_number, parts))
+
+
+def sam_bound(
+    neighbourhood_loss: npt.ArrayLike,
+    n: npt.ArrayLike,
+    num_parameters: npt.ArrayLike,
+    weight_norm: npt.ArrayLike,
+    rho: npt.ArrayLike,
+    delta: npt.ArrayLike = 0.05,
+) -> NoisyLabelBound:
+    """SAM's bound for right labels (Foret et al., 2021, Appendix A.1): `noisy_label_bound` at alpha = 0."""
+    return noisy_label_bound(neighbourhood_loss, n, 0.0, num_parameters, weight_norm, rho, delta)
+
+
+def amplification_factor(alpha: npt.ArrayLike) -> Number:
+    """1 / (1 - alpha) [eq:noise_amplification_factor]: what a share alpha of wrong labels multiplies the loss by."""
+    share = _real("alpha", alpha)
+    _check("alpha", share, (share >= 0) & (share < 1), "a share of wrong labels in [0, 1)")
+    return _number(1.0 / (1.0 - share))
+
+
+def clean_samples_needed(
+    num_parameters: float, weight_norm: float, rho: float, delta: float = 0.05, complexity: float = 1.0
+) -> float:
+    """How many right labels bring the complexity term down to `complexity`; it falls steadily as they grow."""
+    if not complexity > 0:
+        raise bad_value("complexity", complexity, "above 0")
+
+    def term(n: float) -> float:
+        return float(sam_bound(0.0, n, num_parameters, weight_norm, rho, delta).complexity)
+
+    high = 2.0
+    while term(high) > complexity:
+        high *= 2.0
+    low = high / 2.0
+    for _ in range(60):  # halves the bracket to the last bits of a double
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if term(middle) > complexity else (low, middle)
+    return high
+
+
+def _complexity(clean: Any, K: Any, w: Any, rho: Any, delta: Any) -> Any:
+    """X. log(1 + r^2) is taken from log r, so that neither a huge nor a tiny ratio ||w|| / rho loses anything."""
+    with np.errstate(divide="ignore"):  # log 0 = -inf is right for w = 0
+        log_ratio = np.log(w) - np.log(rho) + np.log1p(np.sqrt(np.log(clean) / K))
+    divergence = 0.25 * K * np.logaddexp(0.0, 2.0 * log_ratio)
+    return divergence + 0.25 + np.log(clean) - np.log(delta) + 2.0 * np.log(6.0 * clean + 3.0 * K)
+
+
+def _real(name: str, value: npt.ArrayLike) -> npt.NDArray[np.float64]:
+    try:
+        return np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise bad_value(name, value, "a number, or an array of numbers") from None
+
+
+def _check(name: str, values: npt.NDArray[np.float64], fine: npt.NDArray[np.bool_], allowed: str) -> None:
+    if not np.all(fine):
+        raise bad_value(name, float(values[~np.asarray(fine)].flat[0]), allowed)
+
+
+def _number(values: npt.NDArray[np.float64]) -> Number:
+    return float(values) if values.ndim == 0 else values

@@ -1,0 +1,134 @@
+"""The loss along a line or over a plane through the weights, on the observed and on the clean labels, with plots."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ncsam._errors import bad_value, need
+from ncsam._files import atomic_path
+from ncsam.optim.tensors import add_scaled_
+from ncsam.theory.batches import Data
+from ncsam.theory.surface import Criterion, LossSurface, Vector, trainable
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Landscape:
+    """Losses by set of labels ("observed" and, where known, "clean"): one value per step `at` along each direction.
+
+    Of a line the arrays have shape (steps,), of a plane (steps, steps): first direction down, second across.
+    """
+
+    at: Floats
+    losses: dict[str, Floats]
+
+    def plot(self, path: str | os.PathLike[str], title: str = "") -> Path:
+        """Draw it as a PNG: lines in one diagram, or contours of a plane side by side."""
+        figure = need("matplotlib.figure", "plot", "drawing a landscape").Figure(layout="constrained")
+        plane = next(iter(self.losses.values())).ndim == 2
+        columns = len(self.losses) if plane else 1
+        figure.set_size_inches(4.4 * columns, 3.6)
+        axes = figure.subplots(1, columns, squeeze=False)[0]
+        for number, (name, values) in enumerate(self.losses.items()):
+            axis = axes[number if plane else 0]
+            if plane:
+                drawn = axis.contourf(self.at, self.at, values, levels=20)
+                figure.colorbar(drawn, ax=axis)
+                axis.set(title=f"{name} labels", xlabel="second direction", ylabel="first direction")
+                axis.plot(0, 0, "+", color="white")
+            else:
+                axis.plot(self.at, values, "-" if number == 0 else "--", label=f"{name} labels")
+                axis.set(xlabel="step along the direction", ylabel="mean loss")
+                axis.legend(frameon=False)
+        if title:
+            figure.suptitle(title)
+        with atomic_path(path) as temporary:
+            figure.savefig(temporary, format="png", dpi=130)
+        return Path(path)
+
+
+def filter_normalised(model: nn.Module, seed: int = 0) -> Vector:
+    """A random direction whose every filter is as long as the network's own (Li et al., 2018).
+
+    A filter is a row along the first axis of a weight with two axes or more. Biases and the weights of normalisation
+    layers (one axis or none) do not move.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    return [_filters(p.detach(), generator) for p in trainable(model)]
+
+
+def loss_line(
+    model: nn.Module,
+    data: Data,
+    direction: Sequence[Tensor] | None = None,
+    at: npt.ArrayLike | None = None,
+    *,
+    criterion: Criterion = F.cross_entropy,
+    seed: int = 0,
+) -> Landscape:
+    """L(w + a d) for each a of `at` (21 from -1 to 1), d filter-normalised if not given.
+
+    Batches (inputs, labels, clean labels) give both sets of labels from the same passes.
+    """
+    surface = LossSurface(model, data, criterion)
+    along = filter_normalised(model, seed) if direction is None else _checked(direction, surface)
+    return _measured(surface, (along,), at)
+
+
+def loss_plane(
+    model: nn.Module,
+    data: Data,
+    directions: tuple[Sequence[Tensor], Sequence[Tensor]] | None = None,
+    at: npt.ArrayLike | None = None,
+    *,
+    criterion: Criterion = F.cross_entropy,
+    seed: int = 0,
+) -> Landscape:
+    """L(w + a d + b e) on the grid `at` x `at` (21 from -1 to 1), d and e filter-normalised if not given."""
+    surface = LossSurface(model, data, criterion)
+    if directions is None:
+        directions = (filter_normalised(model, 2 * seed), filter_normalised(model, 2 * seed + 1))
+    return _measured(surface, tuple(_checked(direction, surface) for direction in directions), at)
+
+
+def _measured(surface: LossSurface, directions: tuple[Vector, ...], at: npt.ArrayLike | None) -> Landscape:
+    steps = np.linspace(-1.0, 1.0, 21) if at is None else np.asarray(at, dtype=np.float64)
+    if steps.ndim != 1 or len(steps) == 0:
+        raise bad_value("at", at, "a list of at least one step")
+    shape = (len(steps),) * len(directions)
+    losses: dict[str, Floats] = {}
+    for place in np.ndindex(*shape):
+        sum_of: Any = surface.zeros()
+        for index, direction in zip(place, directions, strict=True):
+            add_scaled_(sum_of, direction, float(steps[index]))
+        with surface.moved(sum_of):
+            for name, value in surface.value_by_labels().items():
+                losses.setdefault(name, np.empty(shape))[place] = value
+    return Landscape(steps, losses)
+
+
+def _filters(weight: Tensor, generator: torch.Generator) -> Tensor:
+    if weight.ndim < 2:
+        return torch.zeros_like(weight)
+    drawn = torch.randn(weight.shape, generator=generator, dtype=weight.dtype).to(weight.device).flatten(1)
+    own = weight.flatten(1).norm(dim=1, keepdim=True)
+    normalised: Tensor = drawn * (own / drawn.norm(dim=1, keepdim=True))
+    return normalised.view_as(weight)
+
+
+def _checked(direction: Sequence[Tensor], surface: LossSurface) -> Vector:
+    shapes = [tuple(part.shape) for part in direction]
+    if shapes != [tuple(p.shape) for p in surface.params]:
+        raise bad_value("direction", shapes, "one tensor for each trainable parameter, of its shape")
+    return list(direction)

@@ -1,0 +1,131 @@
+"""The largest loss in the neighbourhood of the weights: what SAM bounds, estimated from below."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ncsam._errors import bad_value, unknown_name
+from ncsam.optim.tensors import add_scaled_, global_norm, scale_
+from ncsam.theory.batches import Data
+from ncsam.theory.surface import Criterion, LossSurface, Vector
+
+
+def zero_one(logits: Tensor, labels: Tensor) -> Tensor:
+    """The share of samples whose largest logit is not their label's."""
+    return (logits.argmax(dim=1) != labels).to(logits.dtype).mean()
+
+
+def clipped(cap: float | None = None) -> Criterion:
+    """Cross-entropy cut at `cap` and scaled to [0, 1]: min(loss / cap, 1), averaged.
+
+    By default the cap is log C, the loss of a uniform guess among C classes: being no better than guessing costs 1.
+    """
+    if cap is not None and not (math.isfinite(cap) and cap > 0):
+        raise bad_value("cap", cap, "a finite number above 0")
+
+    def loss(logits: Tensor, labels: Tensor) -> Tensor:
+        limit = math.log(logits.shape[1]) if cap is None else cap
+        return (F.cross_entropy(logits, labels, reduction="none") / limit).clamp(max=1.0).mean()
+
+    return loss
+
+
+def improbability(logits: Tensor, labels: Tensor) -> Tensor:
+    """1 - p_y, averaged: the smooth loss in [0, 1] that stands in for `zero_one`, which has no gradient."""
+    return 1.0 - logits.softmax(dim=1).gather(1, labels.unsqueeze(1)).mean()
+
+
+#: The losses in [0, 1] that the theorem allows, by name, each with the smooth one that its ascent follows.
+BOUNDED: dict[str, tuple[Criterion, Criterion]] = {
+    "zero_one": (zero_one, improbability),
+    "clipped": (clipped(), clipped()),
+}
+
+
+@dataclass(frozen=True)
+class NeighbourhoodMaximum:
+    """The largest loss that was found within the ball: the true maximum is at least `value`, and may be larger.
+
+    `centre` is the loss at w itself, `length` that of the best perturbation, `restarts` the best value of each ascent.
+    """
+
+    value: float
+    centre: float
+    length: float
+    restarts: tuple[float, ...]
+    evaluations: int
+    perturbation: Vector = field(repr=False)
+
+
+def neighbourhood_maximum(
+    model: nn.Module,
+    data: Data,
+    rho: float,
+    *,
+    loss: str | Criterion = "zero_one",
+    ascent: Criterion | None = None,
+    steps: int = 20,
+    restarts: int = 4,
+    step_size: float | None = None,
+    seed: int = 0,
+) -> NeighbourhoodMaximum:
+    r"""A lower estimate of max over ||eps|| <= rho of L_M(w + eps), by projected gradient ascent over all of `data`.
+
+    .. math:: \epsilon \leftarrow \mathrm{Proj}_{\|\epsilon\| \le \rho}(\epsilon + \eta\, g / \|g\|), \quad
+        g = \nabla L_{ascent}(w + \epsilon)
+
+    `loss` is "zero_one", "clipped" (see `clipped`), or a criterion of yours. It is evaluated at every point that is
+    visited, and the largest value is kept. The ascents follow in turn its smooth stand-in (`improbability` for
+    "zero_one", the loss itself else) and cross-entropy, whose first step is SAM's; or `ascent` alone, if given. The
+    first of each starts at w, further ones at random points of the sphere. Cross-entropy alone will not do: it climbs
+    by making a few samples very wrong, which a bounded loss hardly notices.
+
+    Each point costs one forward and one backward over the data: (steps + 1) * restarts of them. `step_size` eta is
+    2.5 rho / steps by default, enough to cross the ball. Draws are made on the CPU from `seed`.
+    """
+    if not (math.isfinite(rho) and rho >= 0):
+        raise bad_value("rho", rho, "a finite number, 0 or larger")
+    for name, count in (("steps", steps), ("restarts", restarts)):
+        if count < 1:
+            raise bad_value(name, count, "a whole number from 1")
+    if isinstance(loss, str) and loss not in BOUNDED:
+        raise unknown_name("loss", loss, BOUNDED)
+    bounded, smooth = BOUNDED[loss] if isinstance(loss, str) else (loss, loss)
+    eta = 2.5 * rho / steps if step_size is None else step_size
+    followed = (smooth, F.cross_entropy) if ascent is None else (ascent,)
+    surfaces = [LossSurface(model, data, criterion) for criterion in followed]
+    generator = torch.Generator().manual_seed(seed)
+    centre = surfaces[0].value(bounded)[0]
+    best, best_at, found, evaluations = centre, surfaces[0].zeros(), [], 1
+    for restart in range(restarts if rho > 0 else 0):
+        surface = surfaces[restart % len(surfaces)]
+        eps = surface.zeros() if restart < len(surfaces) else surface.random_direction(generator)
+        scale_(eps, rho)
+        _project(eps, rho)
+        top = -math.inf
+        for step in range(steps + 1):
+            with surface.moved(eps):
+                gradient, (_, value) = surface.gradient(bounded)
+            evaluations += 1
+            top = max(top, value)
+            if value > best:
+                best, best_at = value, [e.clone() for e in eps]
+            norm = global_norm(gradient)
+            if step == steps or not (math.isfinite(norm) and norm > 0):
+                break
+            add_scaled_(eps, gradient, eta / norm)
+            _project(eps, rho)
+        found.append(top)
+    return NeighbourhoodMaximum(best, centre, global_norm(best_at), tuple(found), evaluations, best_at)
+
+
+def _project(eps: Vector, rho: float) -> None:
+    """Back into the ball, and not a rounding error beyond it."""
+    norm = global_norm(eps)
+    if norm > rho:
+        scale_(eps, rho / norm * (1.0 - 1e-6))

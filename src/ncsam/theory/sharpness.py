@@ -1,0 +1,116 @@
+"""How steeply the loss rises around the weights: worst case per m samples, and on average over directions."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from ncsam._errors import bad_value
+from ncsam.theory.batches import Data, batches, label_sets
+from ncsam.theory.curvature import hessian_eigenvalues, hessian_trace
+from ncsam.theory.estimate import Estimate
+from ncsam.theory.neighbourhood import neighbourhood_maximum
+from ncsam.theory.surface import Criterion, LossSurface, trainable
+
+
+def m_sharpness(
+    model: nn.Module,
+    data: Data,
+    rho: float,
+    m: int | None = None,
+    *,
+    criterion: Criterion = F.cross_entropy,
+    steps: int = 1,
+) -> float:
+    r"""Mean over groups G of m samples of the largest rise of their loss within the ball (Foret et al., 2021).
+
+    .. math:: \frac1n \sum_G |G| \Bigl(\max_{\|\epsilon\| \le \rho} L_G(w + \epsilon) - L_G(w)\Bigr)
+
+    The maximum is SAM's own one step, or projected ascent of several `steps`: a lower estimate, never below 0. Groups
+    are taken in the order of the data; the last of a batch may be smaller. Without `m` each batch is a group.
+    """
+    if m is not None and m < 1:
+        raise bad_value("m", m, "a whole number from 1, or None")
+    total, samples = 0.0, 0
+    for x, y, *_ in batches(data, trainable(model)[0].device):
+        for start in range(0, len(x), m or len(x)):
+            group = (x[start : start + (m or len(x))], y[start : start + (m or len(x))])
+            found = neighbourhood_maximum(
+                model,
+                group,
+                rho,
+                loss=criterion,
+                ascent=criterion,
+                steps=steps,
+                restarts=1,
+                step_size=rho if steps == 1 else None,
+            )
+            total += (found.value - found.centre) * len(group[1])
+            samples += len(group[1])
+    if not samples:
+        raise bad_value("data", "0 samples", "at least one")
+    return total / samples
+
+
+def average_sharpness(
+    model: nn.Module,
+    data: Data,
+    rho: float,
+    *,
+    criterion: Criterion = F.cross_entropy,
+    draws: int = 10,
+    seed: int = 0,
+) -> Estimate:
+    """E L(w + rho u) - L(w), u uniform on the unit sphere; about rho^2 tr(H) / (2 K) where the loss is smooth."""
+    if not (math.isfinite(rho) and rho >= 0):
+        raise bad_value("rho", rho, "a finite number, 0 or larger")
+    surface = LossSurface(model, data, criterion)
+    generator = torch.Generator().manual_seed(seed)
+    centre = surface.value()[0]
+    rises = []
+    for _ in range(draws):
+        with surface.moved(surface.random_direction(generator), rho):
+            rises.append(surface.value()[0] - centre)
+    return Estimate.of(rises)
+
+
+class Sharpness(NamedTuple):
+    """The measures of this room on one set of labels."""
+
+    loss: float
+    m_sharpness: float
+    average: Estimate
+    top_eigenvalue: float
+    trace: Estimate
+
+
+def sharpness_by_labels(
+    model: nn.Module,
+    data: Data,
+    rho: float,
+    m: int | None = None,
+    *,
+    criterion: Criterion = F.cross_entropy,
+    draws: int = 10,
+    seed: int = 0,
+) -> dict[str, Sharpness]:
+    """All measures on the observed and on the clean labels, and on the rightly and the wrongly labelled samples.
+
+    The sets are those of `label_sets`: a network that fits its wrong labels is sharp on `wrong` and on `clean`, and may
+    look flat on `observed`.
+    """
+    found = {}
+    for name, part in label_sets(data).items():
+        shared: dict[str, Any] = {"criterion": criterion, "seed": seed}
+        found[name] = Sharpness(
+            LossSurface(model, part, criterion).value()[0],
+            m_sharpness(model, part, rho, m, criterion=criterion),
+            average_sharpness(model, part, rho, draws=draws, **shared),
+            hessian_eigenvalues(model, part, **shared).values[0],
+            hessian_trace(model, part, draws=draws, **shared),
+        )
+    return found
