@@ -217,6 +217,7 @@ class Trainer:
 
     def _measured(self, epoch: int, train_seconds: float) -> dict[str, Any]:
         self._check_loss(epoch, self.steps_per_epoch - 1)
+        self._check_weights()
         sums = torch.stack((self.loss_sum, self.loss_sum.new_tensor(float(self.seen))))
         if self.fabric.world_size > 1:
             dist.all_reduce(sums)
@@ -231,6 +232,13 @@ class Trainer:
             raise RunError(
                 f"the loss is not finite ({float(self.loss_sum)}) at epoch {epoch}, batch {number + 1}: training "
                 f"diverged. Try a smaller lr (now {self.config.lr}). {self._last_good()}"
+            )
+
+    def _check_weights(self) -> None:
+        if not all(learner.is_finite() for learner in self.learners):
+            raise RunError(
+                f"the weights are not finite after {self.batch} batches of epoch {self.epoch + 1}: training diverged. "
+                f"Try a smaller lr (now {self.config.lr}). {self._last_good()}"
             )
 
     def _last_good(self) -> str:
@@ -262,11 +270,7 @@ class Trainer:
 
     def save(self) -> None:
         """Write the checkpoint. Every rank must call it."""
-        if not all(learner.is_finite() for learner in self.learners):
-            raise RunError(
-                f"the weights are not finite after epoch {self.epoch}, batch {self.batch}: training diverged. "
-                f"Try a smaller lr (now {self.config.lr}). {self._last_good()}"
-            )
+        self._check_weights()
         self.samples.synchronise()
         own = {
             "random": random_state(),
