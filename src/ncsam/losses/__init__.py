@@ -1,0 +1,54 @@
+"""Losses for noisy labels, for anyone's loop: functions of (logits, targets), and the same as modules.
+
+Targets are class numbers or probabilities. `reduction` is "mean", "sum" or "none" (a value per sample).
+"""
+
+from ncsam.losses.classic import CE, MAE, LabelSmoothing, cross_entropy, mae
+from ncsam.losses.correction import Backward, Forward, backward_corrected, estimate_transition, forward_corrected
+from ncsam.losses.dmi import DMI, dmi
+from ncsam.losses.early_learning import ELR, elr, elr_regulariser
+from ncsam.losses.generalized import GCE, TruncatedGCE, gce, truncated_gce
+from ncsam.losses.jensen_shannon import GJS, JS, gjs, js
+from ncsam.losses.peer import Peer, confidence_regularised, peer
+from ncsam.losses.stochastic import SLN, noisy_targets, sln
+from ncsam.losses.symmetric import APL, NCE, RCE, Symmetric, apl, nce, rce, symmetric
+
+__all__ = [
+    "APL",
+    "CE",
+    "DMI",
+    "ELR",
+    "GCE",
+    "GJS",
+    "JS",
+    "MAE",
+    "NCE",
+    "RCE",
+    "SLN",
+    "Backward",
+    "Forward",
+    "LabelSmoothing",
+    "Peer",
+    "Symmetric",
+    "TruncatedGCE",
+    "apl",
+    "backward_corrected",
+    "confidence_regularised",
+    "cross_entropy",
+    "dmi",
+    "elr",
+    "elr_regulariser",
+    "estimate_transition",
+    "forward_corrected",
+    "gce",
+    "gjs",
+    "js",
+    "mae",
+    "nce",
+    "noisy_targets",
+    "peer",
+    "rce",
+    "sln",
+    "symmetric",
+    "truncated_gce",
+]

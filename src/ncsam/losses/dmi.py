@@ -1,0 +1,41 @@
+"""L_DMI, by the determinant of the joint distribution of labels and predictions (Xu et al., 2019, arXiv 1909.03388)."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ncsam.losses.reduction import Loss, non_negative
+
+
+def dmi(logits: Tensor, targets: Tensor, *, eps: float = 0.0) -> Tensor:
+    r"""-log |det U|, U = Y^T P / |B|: labels Y (one-hot or probabilities) against predictions P over the batch.
+
+    Label noise that depends on the class alone multiplies U by the transition matrix T, so it changes the loss by the
+    constant -log |det T| and not its minimiser. It is one number for a batch, which must be much larger than the
+    number of classes.
+
+    A class that no label of the batch names makes U singular. Its row is left out, and |det U| becomes the volume
+    sqrt(det U U^T) that the other rows span, which for a square U is the same number. `eps` adds eps^2 to the diagonal
+    of U U^T, which bounds the gradient where predictions hardly differ. Computed in double precision.
+    """
+    non_negative(eps=eps)
+    label = targets if targets.is_floating_point() else F.one_hot(targets, logits.shape[1])
+    # where double precision is missing (MPS) single must do
+    kind = torch.float32 if logits.device.type == "mps" else torch.float64
+    joint = label.to(kind).T @ logits.to(kind).softmax(dim=1) / len(logits)
+    joint = joint[label.sum(dim=0) > 0]
+    if eps == 0 and len(joint) == logits.shape[1]:
+        log_volume: Tensor = torch.linalg.slogdet(joint).logabsdet
+    else:
+        gram = joint @ joint.T + eps**2 * torch.eye(len(joint), dtype=kind, device=joint.device)
+        log_volume = 0.5 * torch.linalg.slogdet(gram).logabsdet
+    return -log_volume.to(logits.dtype)
+
+
+class DMI(Loss):
+    """`dmi`."""
+
+    def __init__(self, eps: float = 0.0) -> None:
+        super().__init__(dmi, eps=eps)

@@ -1,0 +1,59 @@
+"""Jensen-Shannon losses, of one view and of several (Englesson and Azizpour, 2021, arXiv 2105.04522)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ncsam._errors import bad_value
+from ncsam.losses.reduction import Loss, Reduction, reduced
+
+
+def gjs(views: Sequence[Tensor], targets: Tensor, *, pi: float = 0.3, reduction: Reduction = "mean") -> Tensor:
+    r"""Z times the weighted Jensen-Shannon divergence between the label and the predictions on several views.
+
+    .. math::
+        L = Z \Big(\pi\, KL(y \| m) + \frac{1 - \pi}{M} \sum_k KL(p^{(k)} \| m)\Big), \quad
+        m = \pi y + \frac{1 - \pi}{M} \sum_k p^{(k)}, \quad Z = \frac{-1}{(1 - \pi) \log(1 - \pi)}.
+
+    `views` are the logits of the M views. Targets are class numbers or probabilities y. With one view it is `js`:
+    cross-entropy as pi goes to 0, the mean absolute error as it goes to 1. With several it also asks the views to
+    agree.
+    """
+    if not 0 < pi < 1:
+        raise bad_value("pi", pi, "the label's weight, in (0, 1)")
+    if not len(views):
+        raise bad_value("views", "0 tensors", "the logits of at least one view")
+    log_p = F.log_softmax(torch.stack(tuple(views)), dim=2)
+    label = targets if targets.is_floating_point() else F.one_hot(targets, log_p.shape[2])
+    label = label.to(log_p.dtype)
+    share = (1 - pi) / len(views)
+    # in logarithms: a probability that underflows must not become log 0
+    log_m = torch.logsumexp(torch.cat(((math.log(pi) + label.log()).unsqueeze(0), math.log(share) + log_p)), dim=0)
+    of_label = (torch.special.xlogy(label, label) - label * log_m).sum(dim=1)
+    of_views = (log_p.exp() * (log_p - log_m)).sum(dim=2).sum(dim=0)
+    scale = -1 / ((1 - pi) * math.log1p(-pi))
+    return reduced(scale * (pi * of_label + share * of_views), reduction)
+
+
+def js(logits: Tensor, targets: Tensor, *, pi: float = 0.3, reduction: Reduction = "mean") -> Tensor:
+    """`gjs` of one view."""
+    return gjs((logits,), targets, pi=pi, reduction=reduction)
+
+
+class GJS(Loss):
+    """`gjs`."""
+
+    def __init__(self, pi: float = 0.3, reduction: Reduction = "mean") -> None:
+        super().__init__(gjs, pi=pi, reduction=reduction)
+
+
+class JS(Loss):
+    """`js`."""
+
+    def __init__(self, pi: float = 0.3, reduction: Reduction = "mean") -> None:
+        super().__init__(js, pi=pi, reduction=reduction)

@@ -1,0 +1,94 @@
+"""Symmetric cross-entropy and the active-passive losses."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from ncsam._errors import bad_value, unknown_name
+from ncsam.losses.classic import cross_entropy, mae
+from ncsam.losses.reduction import Loss, Reduction, non_negative, of_target, reduced
+
+#: log 0 in the reverse cross-entropy, as the authors' code has it.
+LOG_ZERO = math.log(1e-4)
+Passive = Literal["mae", "rce"]
+
+
+def rce(logits: Tensor, targets: Tensor, *, log_zero: float = LOG_ZERO, reduction: Reduction = "mean") -> Tensor:
+    r"""Reverse cross-entropy: -sum_c p_c log e_y[c] = -A (1 - p_y), where A stands for log 0."""
+    if not log_zero < 0:
+        raise bad_value("log_zero", log_zero, "a negative number")
+    return -log_zero * mae(logits, targets, reduction=reduction)
+
+
+def nce(logits: Tensor, targets: Tensor, *, reduction: Reduction = "mean") -> Tensor:
+    r"""Normalised cross-entropy: log p_y / sum_c log p_c, in (0, 1) and 1 in all when summed over the labels."""
+    log_p = F.log_softmax(logits, dim=1)
+    return reduced(of_target(log_p / log_p.sum(dim=1, keepdim=True), targets), reduction)
+
+
+def symmetric(
+    logits: Tensor,
+    targets: Tensor,
+    *,
+    alpha: float = 0.1,
+    beta: float = 1.0,
+    log_zero: float = LOG_ZERO,
+    reduction: Reduction = "mean",
+) -> Tensor:
+    """SL = alpha CE + beta RCE (Wang et al., 2019, arXiv 1908.06112)."""
+    non_negative(alpha=alpha, beta=beta)
+    reverse = rce(logits, targets, log_zero=log_zero, reduction=reduction)
+    return alpha * cross_entropy(logits, targets, reduction=reduction) + beta * reverse
+
+
+def apl(
+    logits: Tensor,
+    targets: Tensor,
+    *,
+    alpha: float = 1.0,
+    beta: float = 1.0,
+    passive: Passive = "rce",
+    reduction: Reduction = "mean",
+) -> Tensor:
+    """Active-passive loss: alpha NCE + beta MAE, or + beta RCE (Ma et al., 2020, arXiv 2006.13554)."""
+    non_negative(alpha=alpha, beta=beta)
+    if passive not in ("mae", "rce"):
+        raise unknown_name("passive loss", passive, ("mae", "rce"))
+    second = mae if passive == "mae" else rce
+    return alpha * nce(logits, targets, reduction=reduction) + beta * second(logits, targets, reduction=reduction)
+
+
+class RCE(Loss):
+    """`rce`."""
+
+    def __init__(self, log_zero: float = LOG_ZERO, reduction: Reduction = "mean") -> None:
+        super().__init__(rce, log_zero=log_zero, reduction=reduction)
+
+
+class NCE(Loss):
+    """`nce`."""
+
+    def __init__(self, reduction: Reduction = "mean") -> None:
+        super().__init__(nce, reduction=reduction)
+
+
+class Symmetric(Loss):
+    """`symmetric`."""
+
+    def __init__(
+        self, alpha: float = 0.1, beta: float = 1.0, log_zero: float = LOG_ZERO, reduction: Reduction = "mean"
+    ) -> None:
+        super().__init__(symmetric, alpha=alpha, beta=beta, log_zero=log_zero, reduction=reduction)
+
+
+class APL(Loss):
+    """`apl`."""
+
+    def __init__(
+        self, alpha: float = 1.0, beta: float = 1.0, passive: Passive = "rce", reduction: Reduction = "mean"
+    ) -> None:
+        super().__init__(apl, alpha=alpha, beta=beta, passive=passive, reduction=reduction)
