@@ -24,9 +24,7 @@ class Scalar(_ParamType):
 
     def __init__(self, kinds: tuple[type, ...]) -> None:
         self.kinds = kinds
-
-    def get_metavar(self, param: click.Parameter, *_: Any) -> str:
-        return "|".join(_METAVARS[kind] for kind in (int, float, str, bool) if kind in self.kinds)
+        self.metavar = "|".join(_METAVARS[kind] for kind in (int, float, str, bool) if kind in kinds)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if not isinstance(value, str):

@@ -104,7 +104,8 @@ def _option(field: dataclasses.Field[Any]) -> Callable[[_Command], _Command]:
         return click.option(flag, field.name, type=Listed(), **settings)
     if default is not None:
         settings["help"] += f" [{default}]"
-    return click.option(flag, field.name, type=Scalar(kinds), default=default, **settings)
+    kind = Scalar(kinds)
+    return click.option(flag, field.name, type=kind, metavar=kind.metavar, default=default, **settings)
 
 
 def _data_or_path(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:

@@ -31,7 +31,7 @@ def show_table(head: Sequence[str], rows: Sequence[Sequence[str]], *, left: int 
     table = Table(box=box.SIMPLE_HEAD if terminal else None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
     for number, name in enumerate(head):
         justify: Any = "left" if number < left else "right"
-        table.add_column(name, justify=justify, min_width=len(name), overflow="fold")
+        table.add_column(name, justify=justify, overflow="fold")
     for row in rows:
         table.add_row(*row)
     with console.capture() as captured:

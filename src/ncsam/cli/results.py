@@ -45,4 +45,8 @@ def _spread(row: Mapping[str, Any], name: str) -> Spread | None:
 
 def _text(row: Mapping[str, Any], name: str) -> str:
     spread = _spread(row, name)
-    return "not known" if spread is None else spread.text(DIGITS.get(name, 2)).replace("± ", "±")
+    return (
+        "not known"
+        if spread is None
+        else spread.text(DIGITS.get(name, 2)).replace(" ± ", "\n±" if is_narrow() else " ±")
+    )

@@ -1,0 +1,191 @@
+"""The report: its numbers, what it does without the data, and that it needs nothing from outside."""
+
+import base64
+import io
+import re
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+from made_runs import add_classes, add_noise, make_run
+from PIL import Image
+
+from ncsam import data
+from ncsam.bench.report import gather, noise_text, write_report
+from ncsam.bench.report_html import plain
+from ncsam.bench.report_markdown import table
+
+VOID = {"meta", "img", "br", "path", "use"}
+
+
+class Page(HTMLParser):
+    """Text by element, attributes that fetch something, and whether every element is closed."""
+
+    def __init__(self, html):
+        super().__init__()
+        self.open, self.sources, self.cells, self.text = [], [], [], []
+        self.feed(html)
+        self.close()
+
+    def handle_starttag(self, tag, attributes):
+        self.sources += [value for name, value in attributes if name in ("src", "href", "xlink:href", "action")]
+        if tag not in VOID:
+            self.open.append(tag)
+        if tag in ("td", "th"):
+            self.cells.append("")
+
+    def handle_startendtag(self, tag, attributes):
+        self.sources += [value for name, value in attributes if name in ("src", "href", "xlink:href")]
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, text):
+        self.text.append(text)
+        if "td" in self.open or "th" in self.open:
+            self.cells[-1] += text
+
+
+@pytest.fixture
+def runs(tmp_path):
+    for seed in (1, 2):
+        add_noise(make_run(tmp_path / "runs" / f"ce-sgd-s{seed}", seed=seed))
+    make_run(tmp_path / "runs" / "ce-ncsam-s1", optimizer="ncsam")
+    return tmp_path / "runs"
+
+
+def test_the_page_shows_the_numbers_and_loads_nothing(runs, tmp_path):
+    (path,) = write_report([runs], tmp_path / "out" / "report.html", images=3)
+    html = path.read_text(encoding="utf-8")
+    page = Page(html)
+    assert page.open == []
+    assert all(source.startswith(("data:", "#")) for source in page.sources)
+    assert not re.search(r"url\((?!#)|@import|<script|<link|https?://(?!www\.w3\.org)", html)
+    assert "41.50± 0.71" in page.cells  # 41 and 42
+    assert "41.00" in page.cells
+    assert "0.875" in page.cells
+    words = " ".join(page.text)
+    assert "digits, 40 % symmetric noise" in words
+    assert "test accuracy after the last epoch, percent" in words
+    assert "2 of these 3 are really mislabelled" in words
+    assert "604 of 1,438 labels are wrong, 42.00 %" in words
+    assert "ncsam train digits --seed 2 --out ce-sgd-s2" in words
+    assert html.count('<figure class="card">') == 4  # accuracy, memorised, loss; gradient norm
+
+
+def test_the_best_mean_of_a_column_is_marked(runs):
+    report = gather([runs])
+    tops = {name: [row[i].top for row in report.cells] for i, name in enumerate(report.columns)}
+    assert [group.label for group in report.groups] == ["ncsam", "sgd"]
+    assert tops["last"] == [False, True]  # 41 against 41.5: more is better
+    assert tops["memorised"] == [True, True]  # 20 each: less is better, and both are least
+    assert tops["seconds"] == [False, False]
+
+
+def test_pictures_are_the_samples_themselves(runs):
+    report = gather([runs], images=2)
+    found = report.galleries[0]
+    assert found.tiny
+    header, _, content = found.pictures[0].partition(",")
+    assert header == "data:image/png;base64"
+    with Image.open(io.BytesIO(base64.b64decode(content))) as image:
+        np.testing.assert_array_equal(np.asarray(image), data.load("digits").train.images[7, :, :, 0])
+    assert gather([runs], images=0).galleries == []
+
+
+def test_without_the_data_it_says_so_and_leaves_the_pictures_out(tmp_path):
+    folder = make_run(tmp_path / "a", data=str(tmp_path / "gone"))
+    add_classes(folder, [f"class {c}" for c in range(10)])
+    html = write_report([folder], tmp_path / "r.html")[0].read_text()
+    assert "The pictures are left out: the data set could not be read again" in html
+    assert "<img" not in html
+    observed = gather([folder]).galleries[0].suspects[0].observed
+    assert f"<s>class {observed}</s>" in html
+
+
+def test_features_have_no_pictures(tmp_path):
+    rng = np.random.default_rng(0)
+    np.savez(tmp_path / "f.npz", x=rng.normal(size=(20, 5)), y=np.arange(20) % 10)
+    folder = make_run(tmp_path / "a", data=str(tmp_path / "f.npz"))
+    report = gather([folder])
+    assert report.notes == ["The samples of f are not pictures, so none are shown."]
+
+
+def test_unknown_clean_labels_leave_memorisation_out(tmp_path):
+    folder = make_run(tmp_path / "a", known=False)
+    report = gather([folder])
+    assert report.columns == ["best", "last", "seconds"]
+    assert report.galleries[0].really_wrong is None
+    html = write_report([folder], tmp_path / "r.html")[0].read_text()
+    assert "The clean labels are not known, so memorisation cannot be shown." in html
+    assert "really mislabelled" not in html
+    assert html.count('<figure class="card">') == 2
+
+
+def test_names_are_escaped(tmp_path):
+    folder = make_run(tmp_path / "<b>&", method="<script>alert(1)</script>")
+    add_classes(folder, ["<i>cat</i>"] * 10)
+    html = write_report([folder], tmp_path / "r.html", title="<u>")[0].read_text()
+    assert "<script" not in html
+    assert "<u>" not in html
+    assert "&lt;u&gt;" in html
+
+
+def test_a_stopped_run_is_reported_as_such(tmp_path):
+    make_run(tmp_path / "a")
+    make_run(tmp_path / "b", optimizer="sam", finished=False)
+    report = gather([tmp_path])
+    assert report.notes == ["b is not finished: 4 of 4 epochs. It has curves but no summary."]
+    assert report.cells[1][0].text == ""
+
+
+def test_runs_without_an_epoch_are_refused(tmp_path):
+    folder = make_run(tmp_path / "a", finished=False)
+    (folder / "metrics.jsonl").unlink()
+    with pytest.raises(ValueError, match="none of them has finished an epoch yet"):
+        gather([folder])
+    with pytest.raises(ValueError, match="images=-1 is not allowed"):
+        gather([folder], images=-1)
+
+
+def test_many_classes_are_a_picture(tmp_path):
+    from ncsam import noise
+
+    folder = make_run(tmp_path / "a")
+    noise.symmetric(np.arange(3000) % 30, 0.2, num_classes=30, seed=0).save(folder / "noise.npz")
+    html = write_report([folder], tmp_path / "r.html", images=0)[0].read_text()
+    assert 'alt="transition matrix"' in html
+    assert 'class="matrix"' not in html
+
+
+def test_the_matrix_shows_the_shares(runs):
+    record = gather([runs]).noises[0][1]
+    page = Page(write_report([runs], runs / "r.html", images=0)[0].read_text())
+    row = ["3", *(f"{share:.2f}" for share in record.transition[3])]
+    assert row in [page.cells[i : i + 11] for i in range(len(page.cells))]
+
+
+def test_markdown_has_the_same_numbers(runs, tmp_path):
+    paths = write_report([runs], tmp_path / "r.html", markdown=True, images=3)
+    assert [path.name for path in paths] == ["r.html", "r.md", "r-curves.png"]
+    text = paths[1].read_text(encoding="utf-8")
+    assert "|  | seeds | best | last | memorised | suspects_auroc | seconds |" in text
+    assert "| sgd | 2 | **41.50 ± 0.71** | **41.50 ± 0.71** |" in text
+    assert "- last: test accuracy after the last epoch, percent" in text
+    assert "(r-curves.png)" in text
+    assert "Run ce-sgd-s1. 2 of these 3 are really mislabelled." in text
+    alone = write_report([runs], tmp_path / "s.md", images=0)
+    assert [path.name for path in alone] == ["s.md", "s-curves.png"]
+
+
+def test_markdown_tables_escape_bars():
+    assert table(["a", "b"], [["x|y", "1\n2"]]) == "| a | b |\n| --- | ---: |\n| x\\|y | 1 2 |"
+
+
+def test_words_for_noise_and_values():
+    assert noise_text({"noise": "symmetric", "rate": 0.45}) == "45 % symmetric noise"
+    assert noise_text({"noise": "beta_instance"}) == "beta_instance noise"
+    assert noise_text({"label_file": "/a/b.pt"}) == "labels of b.pt"
+    assert noise_text({"noise": None}) == ""
+    assert plain({"a": [1, 2], "b": None}) == "a: 1, 2, b: null"
+    assert plain([]) == "none"

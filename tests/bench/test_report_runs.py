@@ -1,0 +1,116 @@
+"""Run folders read back, grouped by configuration, averaged over seeds."""
+
+import json
+import statistics
+
+import pytest
+from made_runs import add_noise, make_run
+
+from ncsam.bench.runs import Run, Spread, find_runs, group_runs
+
+
+def test_spread_is_mean_and_sample_deviation():
+    assert Spread.of([1.0, 2.0, 6.0]) == Spread(3.0, statistics.stdev([1, 2, 6]))
+    assert Spread.of([1.0, 2.0, 6.0]).text() == "3.00 ± 2.65"
+    assert Spread.of([4.0]) == Spread(4.0, None)
+    assert Spread.of([4.0]).text(1) == "4.0"
+    assert Spread.of([None, 2.0, float("nan"), 4.0]) == Spread(3.0, statistics.stdev([2, 4]))
+    assert Spread.of([None]) is None
+
+
+def test_a_run_is_read_whole(tmp_path):
+    run = Run.read(make_run(tmp_path / "a", optimizer="sam", seed=3))
+    record = add_noise(run.folder)
+    assert run.finished
+    assert run.seed == 3
+    assert run.curve("test_accuracy") == {1: 13.0, 2: 23.0, 3: 33.0, 4: 43.0}
+    assert run.curve("telemetry.grad_norm") == {1: 1.0, 2: 0.5, 3: pytest.approx(1 / 3), 4: 0.25}
+    assert run.curve("val_accuracy") == {}
+    assert run.curve("telemetry.nothing") == {}
+    assert run.metric_names["last"] == "test accuracy after the last epoch, percent"
+    assert run.noise.sha256 == record.sha256
+    first = run.suspects(1)[0]
+    assert (first.index, first.suspicion, first.path) == (7, 0.9, None)
+    assert first.observed == (first.clean + 1) % 10
+    assert [row["times_flipped"] for row in run.suspect_rows()] == [3, 3, 3]
+    assert run.suspect_rows(1)[0]["first_learned"] is None
+
+
+def test_warmup_is_the_configurations_own(tmp_path):
+    def warmup(name, **config):
+        return Run.read(make_run(tmp_path / name, **config)).warmup_epochs
+
+    assert warmup("a", optimizer="sgd") == 0
+    assert warmup("b", optimizer="ncsam") == 1  # a quarter of four epochs, the default
+    assert warmup("c", optimizer="sam", warmup=0.5) == 2
+
+
+def test_a_stopped_run_has_curves_and_a_cut_line_is_forgiven(tmp_path):
+    folder = make_run(tmp_path / "a", finished=False)
+    with (folder / "metrics.jsonl").open("a") as file:
+        file.write('{"epoch": 5, "test_acc')
+    run = Run.read(folder)
+    assert not run.finished
+    assert len(run.metrics) == 4
+    assert run.suspects() == []
+
+
+def test_damaged_files_are_named(tmp_path):
+    folder = make_run(tmp_path / "a")
+    lines = (folder / "metrics.jsonl").read_text().splitlines()
+    (folder / "metrics.jsonl").write_text("\n".join([lines[0], "{broken", lines[1]]))
+    with pytest.raises(ValueError, match=r"metrics\.jsonl, line 2, is not readable JSON"):
+        Run.read(folder)
+    (folder / "metrics.jsonl").write_text(lines[0])
+    (folder / "summary.json").write_text("[1]")
+    with pytest.raises(ValueError, match=r"summary\.json holds a list, not a summary"):
+        Run.read(folder)
+    (folder / "suspects.csv").write_text("index,label\n3,4\n")
+    (folder / "summary.json").unlink()
+    with pytest.raises(ValueError, match=r"suspects\.csv has no column 'observed'"):
+        Run.read(folder).suspects()
+    (folder / "config.yaml").write_text("a: [")
+    with pytest.raises(ValueError, match=r"config\.yaml is not readable YAML"):
+        Run.read(folder)
+
+
+def test_what_is_no_run_folder_is_said(tmp_path):
+    with pytest.raises(ValueError, match=r"this one holds no config\.yaml"):
+        Run.read(tmp_path)
+    with pytest.raises(ValueError, match="this one does not exist"):
+        Run.read(tmp_path / "nowhere")
+
+
+def test_runs_are_found_below_a_folder_in_the_order_of_the_comparison(tmp_path):
+    for name in ("a", "b", "c"):
+        make_run(tmp_path / name)
+    assert [run.folder.name for run in find_runs([tmp_path])] == ["a", "b", "c"]
+    (tmp_path / "comparison.json").write_text(json.dumps([{"runs": ["c", "a"]}, {"runs": ["b"]}]))
+    assert [run.folder.name for run in find_runs([tmp_path])] == ["c", "a", "b"]
+    assert [run.folder.name for run in find_runs([tmp_path / "b", tmp_path])] == ["b", "c", "a"]
+
+
+def test_groups_differ_in_more_than_seeds_and_machine(tmp_path):
+    make_run(tmp_path / "a", seed=1, workers=0)
+    make_run(tmp_path / "b", seed=2, workers=4)
+    make_run(tmp_path / "c", seed=1, optimizer="sam")
+    groups = group_runs(find_runs([tmp_path]))
+    assert [(group.label, len(group.runs)) for group in groups] == [("sgd", 2), ("sam", 1)]
+    both = groups[0]
+    assert both.spread("last") == Spread(41.5, pytest.approx(statistics.stdev([41, 42])))
+    assert [(p.epoch, p.mean) for p in both.curve("test_accuracy")] == [(1, 11.5), (2, 21.5), (3, 31.5), (4, 41.5)]
+    assert {round(p.std, 6) for p in both.curve("test_accuracy")} == {round(0.5**0.5, 6)}
+    assert groups[1].curve("test_accuracy")[0].std is None
+
+
+def test_labels_say_what_differs_and_no_more(tmp_path):
+    def labels(name, *configs):
+        for number, config in enumerate(configs):
+            make_run(tmp_path / name / str(number), **config)
+        return [group.label for group in group_runs(find_runs([tmp_path / name]))]
+
+    assert labels("one", {}) == ["ce, sgd"]
+    assert labels("two", {"optimizer": "sam", "rho": 0.1}, {"optimizer": "sgd"}) == ["sam", "sgd"]
+    radii = labels("three", {"optimizer": "sam", "rho": 0.1, "lr": 0.5}, {"optimizer": "sam", "rho": 0.2, "lr": 0.5})
+    assert radii == ["ce, sam, rho 0.1", "ce, sam, rho 0.2"]
+    assert labels("four", {"rate": 0.2}, {"rate": 0.4, "method": "mixup"}) == ["rate 0.2, ce", "rate 0.4, mixup"]

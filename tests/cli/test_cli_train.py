@@ -1,0 +1,210 @@
+"""`train`, `compare`: options from the configuration's own fields, and results that can be repeated."""
+
+import dataclasses
+import json
+
+import click
+import pytest
+import yaml
+from cli_cases import QUICK, call
+
+from ncsam.cli.kinds import Scalar
+from ncsam.cli.options import ConfigOption, default_out
+from ncsam.cli.train import train
+from ncsam.engine import RunConfig
+
+
+def dry(*arguments):
+    """The configuration that `train --dry-run` prints, and the sentence below it."""
+    output = call("train", *arguments, "--dry-run").output
+    return yaml.safe_load(output), [line for line in output.splitlines() if line.startswith("#")]
+
+
+def test_every_field_is_an_option_with_its_own_sentence():
+    options = {param.name: param for param in train.params if isinstance(param, ConfigOption)}
+    fields = {field.name: field for field in dataclasses.fields(RunConfig)}
+    assert set(options) == set(fields) - {"data"}
+    for name, option in options.items():
+        assert option.help.startswith(fields[name].metadata["help"])
+        assert option.opts == ["--" + name.replace("_", "-")]
+    text = call("train", "--help").output
+    headings = [line.rstrip(":") for line in text.splitlines() if line.endswith(":") and not line.startswith(" ")]
+    wanted = ["Options", "Data and labels", "Method and optimizer", "Network", "Training", "Machine", "Watching"]
+    assert headings == wanted
+
+
+def test_options_reach_the_configuration():
+    config, _ = dry(
+        *("digits", "--noise", "symmetric", "--rate", "0.3", "--rho", "auto", "--epochs", "7", "--warmup", "null"),
+        *("--model", "mlp", "--model-options", "hidden=[8, 4]", "--model-options", "dropout=0.5", "--download"),
+        *("--loggers", "tensorboard", "--noise-seed", "null", "--kappa", "1", "--devices", "1"),
+    )
+    assert config["rho"] == "auto"
+    assert config["rate"] == 0.3
+    assert config["epochs"] == 7
+    assert config["warmup"] is None
+    assert config["noise_seed"] is None
+    assert config["model_options"] == {"hidden": [8, 4], "dropout": 0.5, "in_features": 64}
+    assert config["download"] is True
+    assert config["loggers"] == ["tensorboard"]
+    assert config["kappa"] == 1.0
+    assert config["devices"] == 1
+
+
+def test_what_is_not_given_is_the_configurations_default():
+    config, _ = dry("digits", "--model", "mlp", "--augment", "none")
+    expected = RunConfig(data="digits", model="mlp", augment="none", model_options={"in_features": 64})
+    for name, value in expected.to_dict().items():
+        if name != "batch_size":  # settled by the data where it is null
+            assert config[name] == value, name
+
+
+def test_a_file_lies_over_a_preset_and_options_over_both(tmp_path, monkeypatch):
+    from ncsam.cli import options
+
+    monkeypatch.setattr(options, "read_preset", lambda name: {"data": "digits", "lr": 0.1, "rho": 0.2, "kappa": 0.3})
+    file = tmp_path / "some.yaml"
+    file.write_text("rho: 0.5\nkappa: 0.6\nmodel_options: {hidden: [9], dropout: 0.1}\n")
+    config, _ = dry("--preset", "any", "--config", file, "--kappa", "0.7", "--model-options", "dropout=0.2")
+    assert (config["lr"], config["rho"], config["kappa"]) == (0.1, 0.5, 0.7)
+    assert config["model_options"]["hidden"] == [9]
+    assert config["model_options"]["dropout"] == 0.2
+
+
+def test_a_mistyped_name_in_a_file_is_found(tmp_path):
+    file = tmp_path / "some.yaml"
+    file.write_text("data: digits\nepoch: 3\n")
+    assert "unknown option 'epoch'. Did you mean 'epochs'?" in call("train", "--config", file, code=2).output
+
+
+def test_dry_run_says_what_would_be_done_and_does_nothing(tmp_path, trained):
+    _, (line,) = dry("digits", "--out", tmp_path / "new")
+    assert line == f"# {tmp_path / 'new'}: a new run would start"
+    assert not list(tmp_path.iterdir())
+    _, (line,) = dry("digits", *QUICK, "--out", trained)
+    assert line == f"# {trained}: finished; nothing would be done"
+
+
+def test_a_run_is_repeated_by_its_own_configuration(tmp_path, trained):
+    output = call("train", "--config", trained / "config.yaml", "--out", tmp_path / "again").output
+    first, second = (yaml.safe_load((f / "config.yaml").read_text()) for f in (trained, tmp_path / "again"))
+    assert first.pop("command") != second.pop("command")
+    assert first == second
+    rows = [[json.loads(line) for line in (f / "metrics.jsonl").open()] for f in (trained, tmp_path / "again")]
+    for a, b in zip(*rows, strict=True):
+        assert (a["train_loss"], a["test_accuracy"], a["memorised"]) == (
+            b["train_loss"],
+            b["test_accuracy"],
+            b["memorised"],
+        )
+    assert (trained / "suspects.csv").read_bytes() == (tmp_path / "again" / "suspects.csv").read_bytes()
+    summary = json.loads((tmp_path / "again" / "summary.json").read_text())
+    shown = {line.split()[0]: line.split()[1] for line in output.splitlines() if line.split()[0] in summary}
+    assert shown["last"] == f"{summary['last']:.2f}"
+    assert shown["memorised"] == f"{summary['memorised']:.2f}"
+    assert f"next: ncsam suspects {tmp_path / 'again'}" in output
+
+
+def test_the_command_is_kept(trained):
+    command = yaml.safe_load((trained / "config.yaml").read_text())["command"]
+    assert command.startswith(
+        "ncsam train digits --noise symmetric --rate 0.4 --epochs 2 --model-options 'hidden=[16]'"
+    )
+
+
+def test_another_configuration_does_not_overwrite_a_run(trained):
+    output = call("train", "digits", *QUICK, "--lr", "0.2", "--out", trained, code=1).output
+    assert "holds a run of another configuration" in output
+
+
+def test_folders_are_named_for_what_runs_in_them():
+    config = RunConfig(data="photos/cats.csv", noise="symmetric", rate=0.4, method="mixup", optimizer="sam", seed=3)
+    assert str(default_out(config)) == "runs/cats-symmetric0.4-mixup-sam-s3"
+    assert str(default_out(config, comparison=True)) == "runs/compare-cats-symmetric0.4"
+    assert str(default_out(RunConfig(data="digits"))) == "runs/digits-ce-ncsam-s1"
+
+
+@pytest.mark.parametrize(
+    ("kinds", "text", "value"),
+    [
+        ((int,), "3", 3),
+        ((float, type(None)), "null", None),
+        ((float, type(None)), "1e-3", 0.001),
+        ((float, str), "auto", "auto"),
+        ((float, str), "2", 2.0),
+        ((int, str), "2", 2),
+        ((bool, str), "True", True),
+        ((bool, str), "weights.pt", "weights.pt"),
+        ((str,), "null", "null"),
+    ],
+)
+def test_values_become_what_the_field_allows(kinds, text, value):
+    found = Scalar(kinds).convert(text, None, None)
+    assert found == value
+    assert type(found) is type(value)
+
+
+def test_values_that_fit_nothing_are_refused():
+    with pytest.raises(click.BadParameter, match=r"'x' is not a whole number or null"):
+        Scalar((int, type(None))).convert("x", None, None)
+
+
+def test_compare_says_beforehand_what_it_would_run(tmp_path):
+    arguments = [
+        "compare",
+        "digits",
+        *QUICK,
+        "--methods",
+        "ce,mixup",
+        "--optimizers",
+        "sgd,sam:rho=0.1",
+        "--seeds",
+        "5,8",
+    ]
+    output = call(*arguments, "--out", tmp_path / "c", "--dry-run").output
+    lines = [line for line in output.splitlines() if line.startswith("#")]
+    assert len(lines) == 8
+    assert lines[0] == f"# {tmp_path / 'c' / 'ce-sgd-s5'}: a new run would start"
+    assert lines[-1] == f"# {tmp_path / 'c' / 'mixup-sam_rho=0.1-s8'}: a new run would start"
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+def test_compare_ends_in_a_table_a_picture_a_report_and_numbers(tmp_path):
+    arguments = ["compare", "digits", *QUICK, "--optimizers", "sgd,ncsam", "--seeds", "2", "--out", tmp_path / "c"]
+    output = call(*arguments).output
+    rows = json.loads((tmp_path / "c" / "comparison.json").read_text())
+    assert [(row["optimizer"], row["seeds"]) for row in rows] == [("sgd", [1, 2]), ("ncsam", [1, 2])]
+    lines = output.splitlines()
+    head = next(i for i, line in enumerate(lines) if line.startswith("method"))
+    columns = lines[head].split()
+    for row, line in zip(rows, lines[head + 1 :], strict=False):
+        cells = line.split()
+        place = 3 + 2 * (columns.index("last5") - 3)  # mean and deviation are two words
+        assert cells[:3] == ["ce", row["optimizer"], "2"]
+        assert cells[place : place + 2] == [f"{row['last5']['mean']:.2f}", f"±{row['last5']['std']:.2f}"]
+    assert "last5: mean test accuracy of the last 5 epochs, percent" in output
+    for name in ("curves.png", "report.html", "comparison.json"):
+        assert str(tmp_path / "c" / name) in output
+        assert (tmp_path / "c" / name).stat().st_size > 500
+    again = call(*arguments).output
+    assert "4 runs, 4 of them finished" in again
+
+
+@pytest.mark.slow
+def test_compare_names_the_runs_that_failed(tmp_path):
+    arguments = [
+        "compare",
+        "digits",
+        *QUICK,
+        "--optimizers",
+        "sgd,sgd:lr=1e30",
+        "--seeds",
+        "1",
+        "--out",
+        tmp_path / "c",
+    ]
+    output = call(*arguments, code=1).output
+    assert "Error: 1 runs failed" in output
+    assert "ce, sgd:lr=1e30, seed 1: the loss is not finite" in output
+    assert "report: " in output, "what did finish is shown"

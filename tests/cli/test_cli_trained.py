@@ -1,0 +1,153 @@
+"""`predict` and `export`: the answers of the trained network itself, here and elsewhere."""
+
+import csv
+import io
+import json
+import sys
+
+import numpy as np
+import pytest
+import torch
+from cli_cases import QUICK, call
+from PIL import Image
+
+from ncsam import data, models
+from ncsam.cli.trained import load_trained
+from ncsam.engine.checkpoint import load_checkpoint
+
+DIGITS = data.load("digits")
+
+
+@pytest.fixture(scope="module")
+def network(trained):
+    """The trained network, built without the code under test."""
+    state = load_checkpoint(trained / "checkpoints")
+    built = models.create("mlp", 10, 1, in_features=64, hidden=[16])
+    built.load_state_dict(state["learners"][0]["network"])
+    return built.eval()
+
+
+def logits_of(network, images):
+    pixels = torch.from_numpy(images).permute(0, 3, 1, 2).float() / 255
+    with torch.no_grad():
+        return network((pixels - DIGITS.mean[0]) / DIGITS.std[0])
+
+
+@pytest.fixture(scope="module")
+def inputs():
+    return torch.randn(5, 1, 8, 8, generator=torch.Generator().manual_seed(1))
+
+
+def test_predictions_are_the_networks_own(tmp_path, trained, network):
+    images = DIGITS.test.images[:40]
+    np.savez(tmp_path / "some.npz", x=images)
+    rows = list(csv.DictReader(io.StringIO(call("predict", trained, tmp_path / "some.npz", "--batch-size", 16).output)))
+    probability, label = logits_of(network, images).softmax(dim=1).max(dim=1)
+    assert [row["label"] for row in rows] == [str(number) for number in label.tolist()]
+    np.testing.assert_allclose([float(row["probability"]) for row in rows], probability, atol=2e-6)
+    assert rows[3]["image"] == f"{tmp_path / 'some.npz'}[3]"
+
+
+def test_the_test_accuracy_comes_out_again(tmp_path, trained):
+    np.savez(tmp_path / "test.npz", x=DIGITS.test.images)
+    rows = json.loads(call("predict", trained, tmp_path / "test.npz", "--json").output)
+    right = np.mean([int(row["label"]) for row in rows] == DIGITS.test.labels)
+    last = json.loads((trained / "summary.json").read_text())["last"]
+    assert 100 * right == pytest.approx(last, abs=1e-9)
+
+
+def test_files_and_folders_are_found_and_decoded(tmp_path, trained, network):
+    images = DIGITS.test.images[:3]
+    (tmp_path / "more").mkdir()
+    paths = [tmp_path / "a.png", tmp_path / "more" / "b.png", tmp_path / "more" / "c.png"]
+    for path, pixels in zip(paths, images, strict=True):
+        Image.fromarray(pixels[..., 0]).save(path)
+    out = tmp_path / "out.json"
+    assert call("predict", trained, paths[0], tmp_path / "more", "--top", 2, "--out", out).output == f"{out}\n"
+    rows = json.loads(out.read_text())
+    values, classes = logits_of(network, images).softmax(dim=1).topk(2, dim=1)
+    assert [row["image"] for row in rows] == [str(path) for path in paths]
+    assert [[row["label"], row["label2"]] for row in rows] == [[str(c) for c in pair] for pair in classes.tolist()]
+    np.testing.assert_allclose([[row["probability"], row["probability2"]] for row in rows], values, atol=2e-6)
+
+
+def test_what_cannot_be_predicted_is_said(tmp_path, trained):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "no.png").write_text("no picture")
+    np.savez(tmp_path / "z.npz", z=np.zeros(3))
+    np.savez(tmp_path / "x.npz", x=DIGITS.test.images[:1])
+    assert "no picture is in it or below it" in call("predict", trained, tmp_path / "empty", code=2).output
+    assert "cannot be decoded as a picture" in call("predict", trained, tmp_path / "no.png", code=2).output
+    assert "an array named x; it holds z" in call("predict", trained, tmp_path / "z.npz", code=2).output
+    both = call("predict", trained, tmp_path / "z.npz", tmp_path / "no.png", code=2).output
+    assert "an .npz stands alone" in both
+    assert "there are 10 classes" in call("predict", trained, tmp_path / "x.npz", "--top", 11, code=2).output
+    assert "holds no config.yaml" in call("predict", tmp_path, tmp_path / "x.npz", code=2).output
+
+
+def test_torchscript_gives_the_same_logits(tmp_path, trained, network, inputs):
+    out = tmp_path / "m.pt"
+    assert call("export", trained, "--format", "torchscript", "--out", out).output.splitlines() == [
+        str(out),
+        str(tmp_path / "m.json"),
+    ]
+    loaded = torch.jit.load(out)
+    with torch.no_grad():
+        torch.testing.assert_close(loaded(inputs), network(inputs), rtol=0, atol=0)
+    about = json.loads((tmp_path / "m.json").read_text())
+    assert about["classes"] == [str(c) for c in range(10)]
+    assert about["size"] == [8, 8]
+    np.testing.assert_allclose(about["mean"], DIGITS.mean)
+    assert about["model_options"] == {"hidden": [16], "in_features": 64}
+
+
+def test_safetensors_hold_the_same_weights(trained, network, inputs):
+    safetensors = pytest.importorskip("safetensors")
+    from safetensors.torch import load_file
+
+    call("export", trained, "--format", "safetensors")
+    path = trained / "model.safetensors"
+    fresh = models.create("mlp", 10, 1, in_features=64, hidden=[16], pretrained=str(path)).eval()
+    with torch.no_grad():
+        torch.testing.assert_close(fresh(inputs), network(inputs), rtol=0, atol=0)
+    assert set(load_file(path)) == set(network.state_dict())
+    with safetensors.safe_open(path, "pt") as file:
+        assert json.loads(file.metadata()["ncsam"])["model"] == "mlp"
+
+
+def test_onnx_gives_the_same_logits(tmp_path, trained, network, inputs):
+    pytest.importorskip("onnxscript")
+    reference = pytest.importorskip("onnx.reference")
+    call("export", trained, "--format", "onnx", "--out", tmp_path / "m.onnx")
+    (logits,) = reference.ReferenceEvaluator(str(tmp_path / "m.onnx")).run(["logits"], {"inputs": inputs.numpy()})
+    with torch.no_grad():
+        np.testing.assert_allclose(logits, network(inputs), atol=1e-5)
+
+
+def test_onnx_says_what_it_needs(tmp_path, trained, monkeypatch):
+    monkeypatch.setitem(sys.modules, "onnxscript", None)
+    output = call("export", trained, "--format", "onnx", "--out", tmp_path / "m.onnx", code=2).output
+    assert "exporting to ONNX needs 'onnxscript'" in output
+    assert 'pip install "ncsam[onnx]"' in output
+    assert not list(tmp_path.iterdir()), "nothing half-written is left"
+
+
+def test_a_run_without_a_checkpoint_is_refused(tmp_path):
+    from made_runs import make_run
+
+    with pytest.raises(ValueError, match="a run with a checkpoint; this one has none yet"):
+        load_trained(make_run(tmp_path / "a"))
+
+
+def test_features_are_predicted_too(tmp_path):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(60, 5)).astype(np.float32)
+    np.savez(tmp_path / "f.npz", x=x, y=(x[:, 0] > 0).astype(int))
+    call("train", tmp_path / "f.npz", *QUICK[4:], "--quiet", "--out", tmp_path / "r")
+    rows = json.loads(call("predict", tmp_path / "r", tmp_path / "f.npz", "--json").output)
+    assert len(rows) == 60
+    assert load_trained(tmp_path / "r").example(3).shape == (3, 5)
+    call("export", tmp_path / "r", "--out", tmp_path / "m.pt")
+    with torch.no_grad():
+        logits = torch.jit.load(tmp_path / "m.pt")(torch.from_numpy((x - x.mean(0)) / x.std(0)))
+    assert [row["label"] for row in rows] == [str(c) for c in logits.argmax(dim=1).tolist()]
