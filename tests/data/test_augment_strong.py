@@ -16,16 +16,16 @@ SIGNED = np.array([-1.0, -0.4, 0.0, 0.3, 0.7, 1.0])
 
 
 def soft_pictures() -> np.ndarray[Any, Any]:
-    """Six pictures with smooth parts, a narrow range, few values, one value, noise: (6, 3, 16, 20)."""
+    """Six pictures with smooth parts, a narrow range, few values, one value, noise: (6, 3, 32, 40)."""
     rng = np.random.default_rng(0)
-    y, x = np.mgrid[0:16, 0:20]
+    y, x = np.mgrid[0:32, 0:40]
     planes = [
-        np.stack([8 * y + 3 * x, 255 - 10 * y, 12 * x]),
-        rng.integers(90, 140, (3, 16, 20)),
-        rng.integers(0, 3, (3, 16, 20)) * 100,
-        np.full((3, 16, 20), 77),
-        rng.integers(0, 256, (3, 16, 20)),
-        rng.normal(128, 30, (3, 16, 20)).clip(0, 255),
+        np.stack([4 * y + 3 * x, 255 - 8 * y, 6 * x]),
+        rng.integers(90, 140, (3, 32, 40)),
+        rng.integers(0, 3, (3, 32, 40)) * 100,
+        np.full((3, 32, 40), 77),
+        rng.integers(0, 256, (3, 32, 40)),
+        rng.normal(128, 30, (3, 32, 40)).clip(0, 255),
     ]
     return np.stack(planes).astype(np.uint8)
 

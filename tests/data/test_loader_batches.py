@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import re
 from collections.abc import Iterable
@@ -314,6 +315,15 @@ def test_other_options_share_the_stored_pictures() -> None:
     assert loader.with_options(views="strong").store is loader.store
     assert loader.evaluation().store is loader.store
     assert loader.with_options(device="cpu").store is not loader.store
+
+
+def test_every_seed_epoch_batch_and_view_has_its_own_numbers() -> None:
+    keys = list(itertools.product((0, 1), repeat=4))
+    drawn = np.stack([uniforms(3, 8, *key).ravel() for key in keys])
+    orders = [epoch_order(24, seed, epoch).astype(np.float32) for seed in (0, 1) for epoch in (0, 1)]
+    assert len(np.unique(drawn, axis=0)) == 16
+    assert len(np.unique(orders, axis=0)) == 4
+    np.testing.assert_array_equal(uniforms(2, 8, 1, 0, 1, 0).ravel(), uniforms(3, 8, 1, 0, 1, 0).ravel()[:16])
 
 
 def test_orders_are_permutations_that_look_random() -> None:

@@ -58,6 +58,7 @@ class Loader:
     - `device`: where pictures in memory are kept and augmented, and where batches arrive.
     - `dtype`, `channels_last`: type and memory order of the views.
     - `workers`: processes that decode files. Without effect for what is in memory.
+    - `store`: the samples as another loader holds them; `with_options` passes it on.
 
     `iterate(epoch, start_batch)` is the plain way in. `for batch in loader` walks the current epoch and, at its end,
     moves on to the next; `state_dict` and `load_state_dict` keep the place. Options are fixed once the loader is made;
