@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +81,12 @@ class Trainer:
             steps_per_epoch=self.steps_per_epoch,
             samples=self.samples,
             seed=config.seed,
+            noise_rate=config.rate,
+            predict=self._predict_training_split,
         )
+        if task.val is not None:
+            self.state.held_out = torch.zeros(len(split), dtype=torch.bool, device=fabric.device)
+            self.state.held_out[torch.from_numpy(task.val)] = True
         self.method.start(self.state)
         self.evaluator = Evaluator(fabric, self.method, task, config, self.loader)
         self.console = Console(console and fabric.is_global_zero, config.epochs, self.steps_per_epoch)
@@ -154,12 +160,10 @@ class Trainer:
             self._stop()
 
     def _begin_epoch(self, epoch: int) -> None:
-        self.state.epoch = epoch
+        self.state.epoch, self.state.batch = epoch, self.batch
         if self.batch == 0:
             if self.method.needs_predictions and epoch > 1:
-                found = self.evaluator.predict(self.networks, self.evaluator.train, keep_probabilities=True)
-                assert found.probabilities is not None
-                self.state.probabilities = torch.from_numpy(found.probabilities).to(self.fabric.device)
+                self.state.probabilities = self._predict_training_split(self.networks)
             self.method.begin_epoch(self.networks, self.state)
             if epoch == self.config.warmup_epochs + 1:
                 self._settle_flip_ratio()
@@ -170,6 +174,11 @@ class Trainer:
                     optimizer.flip_ratio = self.flip_ratio
         for network in self.networks:
             network.train()
+
+    def _predict_training_split(self, networks: Sequence[nn.Module]) -> Tensor:
+        found = self.evaluator.predict(networks, self.evaluator.train, keep_probabilities=True)
+        assert found.probabilities is not None
+        return torch.from_numpy(found.probabilities).to(self.fabric.device)
 
     def _step(self, epoch: int, number: int, batch: Any) -> None:
         factor = self.factor(self._steps_done / (self.config.epochs * self.steps_per_epoch))

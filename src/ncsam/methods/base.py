@@ -8,7 +8,7 @@ its plan, and draws nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
@@ -39,6 +39,10 @@ class Samples(Protocol):
         """Add to the rows `index`; the ranks' additions are summed."""
 
 
+def _no_predictions(networks: Sequence[nn.Module]) -> Tensor:
+    raise NotImplementedError("predictions on the training split are the engine's to give")
+
+
 @dataclass
 class State:
     """Where training stands, for a method's decisions. It holds observed labels only, never clean ones."""
@@ -49,6 +53,12 @@ class State:
     steps_per_epoch: int
     samples: Samples
     seed: int = 0
+    #: The noise rate that the user named, if any.
+    noise_rate: float | None = None
+    #: True for the samples that are held out of training; `None` if all are trained on.
+    held_out: Tensor | None = None
+    #: Class probabilities (samples, classes) of the un-augmented training split, by some of the networks.
+    predict: Callable[[Sequence[nn.Module]], Tensor] = _no_predictions
     #: Epochs are counted from 1, batches within an epoch from 0.
     epoch: int = 1
     batch: int = 0
@@ -85,12 +95,16 @@ class Outcome(NamedTuple):
 class Method:
     """A learning method. Subclasses define `plan`, and whatever else differs from plain cross-entropy."""
 
+    #: What it is called; by default the name of the class in small letters.
+    name: ClassVar[str]
     #: How many networks it trains, each with an optimizer of its own.
-    networks: ClassVar[int] = 1
+    networks: int = 1
     #: Views of each picture it wants from the loader; "train" is the run's own augmentation.
-    views: ClassVar[tuple[str, ...]] = ("train",)
+    views: tuple[str, ...] = ("train",)
     #: Whether `State.probabilities` must be there at the start of every epoch but the first.
-    needs_predictions: ClassVar[bool] = False
+    needs_predictions: bool = False
+    #: Options by the name of a data set and noise, where the literature has them.
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
 
     def build(self, create: Callable[[], nn.Module]) -> list[nn.Module]:
         """The networks to train; one that joins two (for one loss over both) counts as one."""

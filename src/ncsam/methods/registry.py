@@ -13,8 +13,8 @@ _Method = TypeVar("_Method", bound=type[Method])
 
 
 def register(method: _Method) -> _Method:
-    """Enter a class under its own name in small letters; a decorator."""
-    name = method.__name__.lower()
+    """Enter a class under its `name`, by default that of the class in small letters; a decorator."""
+    name = method.name = vars(method).get("name", method.__name__.lower())
     if name in _METHODS:
         raise ValueError(f"a method named {name!r} is registered already")
     _METHODS[name] = method
@@ -27,9 +27,14 @@ def names() -> list[str]:
 
 
 def create(name: str, **options: Any) -> Method:
-    """The method called `name`, with options of its own."""
+    """The method called `name`, with options of its own; `preset` names a set of them that others may change."""
     if name not in _METHODS:
         raise unknown_name("method", name, _METHODS)
+    if (preset := options.pop("preset", None)) is not None:
+        presets = _METHODS[name].presets
+        if preset not in presets:
+            raise unknown_name(f"preset of {name}", preset, presets or ["none"])
+        options = {**presets[preset], **options}
     known = [option for option in inspect.signature(_METHODS[name]).parameters if option not in ("args", "kwargs")]
     for option in options:
         if option not in known:
