@@ -46,15 +46,16 @@ def test_plain_files_are_their_centre(folder: Split) -> None:
             assert int(batch.labels[batch.index == index]) == index
 
 
-@pytest.mark.parametrize("mode", ["zeros", "reflect"])
-def test_windows_of_files_are_those_the_draws_name(folder: Split, mode: Any) -> None:
-    view = View(crop="window", padding=3, padding_mode=mode, flip=0.5)
+@pytest.mark.parametrize(("mode", "padding"), [("zeros", 3), ("reflect", 3), ("zeros", None)])
+def test_windows_of_files_are_those_the_draws_name(folder: Split, mode: Any, padding: int | None) -> None:
+    view = View(crop="window", padding=padding, padding_mode=mode, flip=0.5)
     (batch,) = batches(folder, batch_size=11, views=view, seed=2)
+    by = 2 if padding is None else padding  # by default an eighth of 12, rounded
     draws = uniforms(11, view.draws, 2, 0, 0, 0)
     for row, index in zip(range(11), batch.index.tolist(), strict=True):
         pixels = np.asarray(Image.open(folder.images[index]))
-        padded = np.pad(pixels, ((3, 3), (3, 3), (0, 0)), mode="reflect" if mode == "reflect" else "constant")
-        top, left = int(draws[row, 0] * 7), int(draws[row, 1] * (padded.shape[1] - 11))
+        padded = np.pad(pixels, ((by, by), (by, by), (0, 0)), mode="reflect" if mode == "reflect" else "constant")
+        top, left = int(draws[row, 0] * (2 * by + 1)), int(draws[row, 1] * (padded.shape[1] - 11))
         window = padded[top : top + 12, left : left + 12]
         window = window[:, ::-1] if draws[row, 4] < 0.5 else window
         np.testing.assert_allclose(batch.views[0][row].permute(1, 2, 0).numpy(), window / 255, atol=1e-6)

@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from ncsam._errors import need
 from ncsam.data.sampling import Draws
-from ncsam.data.views import View
+from ncsam.data.views import View, corners
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -117,14 +117,14 @@ class PictureFiles(Dataset[Any]):
         return np.asarray(picture.resize((width, height), Image.Resampling.BILINEAR))
 
     def _window(self, canvas: Pixels, view: View, draws: Draws) -> Pixels:
-        shape = (canvas.shape[0], canvas.shape[1])
         if view.crop == "centre":
-            top, left = ((have - want) // 2 for have, want in zip(shape, self.size, strict=True))
+            top, left = ((have - want) // 2 for have, want in zip(canvas.shape[:2], self.size, strict=True))
         else:
+            # Padded alike whatever the longer side, so that files of all shapes get one treatment.
             rows, columns = view.pad_by((self.resize, self.resize), self.size)
             edges = ((rows, rows), (columns, columns), (0, 0))[: canvas.ndim]
             canvas = np.pad(canvas, edges, mode="reflect" if view.padding_mode == "reflect" else "constant")
-            tops, lefts = view.corners(draws[None], shape, self.size)
+            tops, lefts = corners(draws[None], (canvas.shape[0], canvas.shape[1]), self.size)
             top, left = int(tops[0]), int(lefts[0])
         return canvas[top : top + self.size[0], left : left + self.size[1]]
 

@@ -102,12 +102,6 @@ class View:
             raise bad_value("padding", self.padding, f"a reflection is shorter than the picture, here {canvas}")
         return padding
 
-    def corners(self, draws: Draws, canvas: tuple[int, int], size: tuple[int, int]) -> tuple[Whole, Whole]:
-        """Top and left of each window in the padded picture, uniform over all places where it fits."""
-        padding = self.pad_by(canvas, size)
-        room = [have + 2 * by - want + 1 for have, by, want in zip(canvas, padding, size, strict=True)]
-        return whole(draws[:, 0], room[0]), whole(draws[:, 1], room[1])
-
     def boxes(self, draws: Draws, canvas: tuple[int, int]) -> Real:
         """A box (top, left, height, width) per row: area uniform in `scale`, log of the ratio uniform, place uniform.
 
@@ -130,7 +124,7 @@ class View:
         if self.crop == "centre":
             return self.mirrored(centre_crop(pictures, size), draws)
         padding = self.pad_by(canvas, size)
-        top, left = self.corners(draws, canvas, size)
+        top, left = corners(draws, (canvas[0] + 2 * padding[0], canvas[1] + 2 * padding[1]), size)
         return crop_windows(pictures, top, left, self._flips(draws), size, padding=padding, mode=self.padding_mode)
 
     def mirrored(self, pictures: Tensor, draws: Draws) -> Tensor:
@@ -158,6 +152,11 @@ class View:
     def _flips(self, draws: Draws) -> npt.NDArray[np.bool_]:
         flips: npt.NDArray[np.bool_] = draws[:, _FLIP] < self.flip
         return flips
+
+
+def corners(draws: Draws, padded: tuple[int, int], size: tuple[int, int]) -> tuple[Whole, Whole]:
+    """Top and left of a window of `size` per row, uniform over all places where it fits into the padded picture."""
+    return whole(draws[:, 0], padded[0] - size[0] + 1), whole(draws[:, 1], padded[1] - size[1] + 1)
 
 
 def lengths(length: int | float, size: tuple[int, int]) -> tuple[int, int]:
