@@ -17,9 +17,7 @@ from ncsam.noise import NoisyLabels
 
 def test_noise_is_made_as_the_generator_makes_it(tmp_path):
     out = tmp_path / "labels.npz"
-    text = call(
-        *["noise", "make", "digits", "--noise", "symmetric", "--rate", "0.4", "--seed", "3", "--out"], out
-    ).output
+    text = call("noise", "make", "digits", "--noise", "symmetric", "--rate", 0.4, "--seed", 3, "--out", out).output
     record = NoisyLabels.load(out)
     expected = noise.symmetric(data.load("digits").train.labels, 0.4, num_classes=10, seed=3)
     assert record.sha256 == expected.sha256
@@ -32,21 +30,8 @@ def test_noise_is_made_as_the_generator_makes_it(tmp_path):
 
 
 def test_noise_that_looks_at_pictures_gets_them(tmp_path):
-    arguments = [
-        "noise",
-        "make",
-        "digits",
-        "--noise",
-        "instance",
-        "--rate",
-        "0.3",
-        "--noise-options",
-        "input=unit",
-        "--seed",
-        "2",
-        "--out",
-    ]
-    call(*arguments, tmp_path / "idn")
+    options = ["--noise", "instance", "--rate", 0.3, "--noise-options", "input=unit", "--seed", 2]
+    call("noise", "make", "digits", *options, "--out", tmp_path / "idn")
     train = data.load("digits").train
     expected = noise.instance(train.labels, 0.3, inputs=train.images, input="unit", num_classes=10, seed=2)
     assert NoisyLabels.load(tmp_path / "idn").sha256 == expected.sha256
@@ -62,14 +47,14 @@ def test_a_published_file_is_inspected_with_the_data_sets_labels(tmp_path):
 
 
 def test_a_made_label_file_trains(tmp_path):
-    call(*["noise", "make", "digits", "--noise", "pairflip", "--rate", "0.2", "--out"], tmp_path / "p.npz")
+    call("noise", "make", "digits", "--noise", "pairflip", "--rate", 0.2, "--out", tmp_path / "p.npz")
     arguments = ["train", "digits", "--label-file", tmp_path / "p.npz", *QUICK[4:], "--quiet", "--out", tmp_path / "r"]
     call(*arguments)
     assert NoisyLabels.load(tmp_path / "r" / "noise").sha256 == NoisyLabels.load(tmp_path / "p.npz").sha256
 
 
 def test_noise_is_plotted(tmp_path):
-    call(*["noise", "make", "digits", "--noise", "pairflip", "--rate", "0.2", "--out"], tmp_path / "p.npz")
+    call("noise", "make", "digits", "--noise", "pairflip", "--rate", 0.2, "--out", tmp_path / "p.npz")
     assert call("noise", "plot", tmp_path / "p.npz").output == f"{tmp_path / 'p.png'}\n"
     with Image.open(tmp_path / "p.png") as image:
         assert image.size == (1024, 896)

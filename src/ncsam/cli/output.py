@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import os
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
@@ -27,7 +28,13 @@ def show_table(head: Sequence[str], rows: Sequence[Sequence[str]], *, left: int 
     from rich.table import Table
 
     terminal = sys.stdout.isatty()
-    console = Console(file=sys.stdout, width=None if terminal else 1000, highlight=False, emoji=False, markup=False)
+    console = Console(
+        width=None if terminal else 1000,
+        color_system=None if os.environ.get("NO_COLOR") else "auto",
+        highlight=False,
+        emoji=False,
+        markup=False,
+    )
     table = Table(box=box.SIMPLE_HEAD if terminal else None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
     for number, name in enumerate(head):
         justify: Any = "left" if number < left else "right"
