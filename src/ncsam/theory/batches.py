@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TypeAlias
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -18,9 +20,9 @@ Data: TypeAlias = "Sequence[Tensor] | Iterable[Any]"
 class WithClean:
     """The batches of a loader of `ncsam.data`, with the clean labels of their samples beside the observed ones."""
 
-    def __init__(self, loader: Iterable[Any], clean: Any) -> None:
+    def __init__(self, loader: Iterable[Any], clean: npt.ArrayLike) -> None:
         self.loader = loader
-        self.clean = torch.as_tensor(clean)
+        self.clean = torch.from_numpy(np.array(clean, dtype=np.int64))
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         for batch in self.loader:

@@ -80,10 +80,11 @@ def neighbourhood_maximum(
         g = \nabla L_{ascent}(w + \epsilon)
 
     `loss` is "zero_one", "clipped" (see `clipped`), or a criterion of yours. It is evaluated at every point that is
-    visited, and the largest value is kept. The ascents follow in turn its smooth stand-in (`improbability` for
-    "zero_one", the loss itself else) and cross-entropy, whose first step is SAM's; or `ascent` alone, if given. The
-    first of each starts at w, further ones at random points of the sphere. Cross-entropy alone will not do: it climbs
-    by making a few samples very wrong, which a bounded loss hardly notices.
+    visited, and the largest value is kept. Of a named loss the ascents follow in turn its smooth stand-in
+    (`improbability` for "zero_one", "clipped" itself) and cross-entropy, whose first step is SAM's; cross-entropy alone
+    would not do, because it climbs by making a few samples very wrong, which a bounded loss hardly notices. Of your own
+    loss they follow that loss, and `ascent` replaces either. The first of each kind starts at w, further ones at
+    random points of the sphere.
 
     Each point costs one forward and one backward over the data: (steps + 1) * restarts of them. `step_size` eta is
     2.5 rho / steps by default, enough to cross the ball. Draws are made on the CPU from `seed`.
@@ -95,9 +96,14 @@ def neighbourhood_maximum(
             raise bad_value(name, count, "a whole number from 1")
     if isinstance(loss, str) and loss not in BOUNDED:
         raise unknown_name("loss", loss, BOUNDED)
-    bounded, smooth = BOUNDED[loss] if isinstance(loss, str) else (loss, loss)
+    if isinstance(loss, str):
+        bounded, smooth = BOUNDED[loss]
+        followed: tuple[Criterion, ...] = (smooth, F.cross_entropy)
+    else:
+        bounded, followed = loss, (loss,)
+    if ascent is not None:
+        followed = (ascent,)
     eta = 2.5 * rho / steps if step_size is None else step_size
-    followed = (smooth, F.cross_entropy) if ascent is None else (ascent,)
     surfaces = [LossSurface(model, data, criterion) for criterion in followed]
     generator = torch.Generator().manual_seed(seed)
     centre = surfaces[0].value(bounded)[0]

@@ -109,7 +109,7 @@ class LossSurface:
         self.samples = 0
         with evaluating(self.model):
             for x, *labels in batches(self.data, self.params[0].device):
-                values = [float(v) * len(x) for v in measure(self.model(x), *labels)]
+                values = [float(v.detach()) * len(x) for v in measure(self.model(x), *labels)]
                 sums = [a + b for a, b in zip(sums, values, strict=True)] if self.samples else values
                 self.samples += len(x)
         if not self.samples:
