@@ -19,6 +19,8 @@ COMMANDS = {
     "suspects": Entry("ncsam.cli.suspects:suspects", "List the training labels that a run doubts most."),
     "predict": Entry("ncsam.cli.predict:predict", "Classify pictures with a trained run."),
     "export": Entry("ncsam.cli.export:export", "Write a trained network as TorchScript, ONNX or safetensors."),
+    "bound": Entry("ncsam.cli.bound:bound", "Evaluate the paper's generalisation bound for a trained run."),
+    "align": Entry("ncsam.cli.align:align", "Measure a run's perturbation against the clean gradient."),
     "noise": Entry("ncsam.cli.noise:noise", "Make, inspect and plot files of noisy labels."),
     "data": Entry("ncsam.cli.data:data", "List, check and describe data sets."),
     "presets": Entry("ncsam.cli.presets:presets", "List the paper's settings, or show one."),

@@ -1,0 +1,147 @@
+"""`ncsam align`."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+from ncsam.bench.runs import Run
+from ncsam.cli.bound import radius, training_data
+from ncsam.cli.failures import MISTAKE, Failure
+from ncsam.cli.output import show_table
+from ncsam.cli.trained import Trained, load_trained
+from ncsam.engine.optimizers import LARGEST_FLIP_RATIO
+from ncsam.engine.task import Task, view_names
+from ncsam.optim.schedule import ramp
+from ncsam.theory.alignment import Alignment, alignments, mean_alignment
+from ncsam.theory.batches import WithClean
+from ncsam.theory.pictures import CURVES, plot_alignment
+
+EPILOG = """\b
+Examples:
+  ncsam align runs/first
+  ncsam align runs/first --rho 0.5 --batches 100 --out alignment.png
+  ncsam align runs/first --json
+"""
+_OPTIONS = ("sign", "compensation", "noise_mean", "selection", "flip_target")  # of NCSAM, that turn its perturbation
+_SHOWN = {
+    "noise_share": "lambda_B: wrong labels in a batch",
+    "cos_clean_noise": "cos(g_clean, g_noise)",
+    "cos_estimate_noise": "cos(g*, g_noise): is g* what it stands for",
+    "cos_estimate_clean": "cos(g*, g_clean)",
+    "cos_grad_estimate": "cos(g_B, g*)",
+    "compensation_ratio": "q = s ||g*|| / rho",
+    "cos_sam": "cos(eps, eps_SAM): below 0, eps points against SAM's",
+    "cos_clean_sam": "cos(eps_SAM, g_clean)",
+    "cos_clean": "cos(eps, g_clean): the paper's claim is that it is the larger",
+    "flipped_mislabelled": "share of flipped samples truly mislabelled",
+}
+
+
+@click.command(epilog=EPILOG)
+@click.argument("run", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option("--rho", type=float, help="radius of the perturbation [the run's]")
+@click.option("--kappa", type=float, help="largest strength of the compensation [the run's]")
+@click.option("--batches", type=click.IntRange(min=1), default=20, show_default=True, help="batches to measure")
+@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="the picture [RUN/alignment.png]")
+@click.option("--json", "as_json", is_flag=True, help="as JSON, and no picture unless --out names it")
+def align(run: Path, rho: float | None, kappa: float | None, batches: int, out: Path | None, as_json: bool) -> None:
+    """Does NCSAM turn the perturbation of RUN towards the gradient of its rightly labelled samples?
+
+    Along training the answer comes from the telemetry in metrics.jsonl; at the end, from the last checkpoint (the one
+    that a run keeps), on batches of the training split as the run draws and augments them. Any run whose clean labels
+    are known will do, whatever its optimizer.
+    """
+    read, trained = Run.read(run), load_trained(run)
+    task = training_data(run, trained)
+    found = _at_checkpoint(read, trained, task, rho, kappa, batches)
+    mean = mean_alignment(found)
+    curves = {name: read.curve(f"telemetry.{name}") for name in (*CURVES, "compensation_ratio")}
+    picture = out if out is not None or as_json else run / "alignment.png"
+    if picture is not None:
+        plot_alignment(picture, found, {name: curves[name] for name in CURVES}, str(run))
+    if as_json:
+        result: dict[str, Any] = {"checkpoint": asdict(mean), "gain": mean.gain, "slope": mean.slope}
+        result |= {"reversal": mean.reversal, "batches": len(found), "telemetry": curves}
+        click.echo(json.dumps(_plain(result), indent=2))
+        return
+    _show_telemetry(curves)
+    click.echo(f"at the checkpoint, mean over {len(found)} batches:")
+    show_table(["quantity", "value", "meaning"], [[k, f"{asdict(mean)[k]:.3f}", v] for k, v in _SHOWN.items()], left=3)
+    click.echo(_verdict(mean))
+    if picture is not None:
+        click.echo(f"picture: {picture}")
+
+
+def _at_checkpoint(
+    read: Run, trained: Trained, task: Task, rho: float | None, kappa: float | None, batches: int
+) -> list[Alignment]:
+    config, split = trained.config.replace(precision="32-true"), task.dataset.train
+    if split.clean is None or task.noise_rate is None:
+        raise Failure(f"{read.folder}: its clean labels are not known, so there is no clean gradient", MISTAKE)
+    if config.optimizer_options.get("adaptive"):
+        click.echo("note: this run scales its perturbation by the weights (adaptive); measured is the plain one")
+    if len(trained.network.networks) > 1:
+        click.echo("note: of several networks, the first is measured")
+    loader = task.loader(
+        split, config, config.batch_size or 128, views=view_names(config, ("train",)), subset=task.train
+    )
+    drawn = list(islice(loader.iterate(config.epochs + 1), batches))
+    options = {name: config.optimizer_options[name] for name in _OPTIONS if name in config.optimizer_options}
+    t = len(read.metrics) / config.epochs
+    strength = (config.kappa if kappa is None else kappa) * ramp(config.optimizer_options.get("schedule", "smooth"))(t)
+    flip_ratio = config.flip_ratio if config.flip_ratio is not None else min(task.noise_rate, LARGEST_FLIP_RATIO)
+    return alignments(
+        trained.network.networks[0].train(),
+        WithClean(drawn, split.clean),
+        rho=_radius(read, trained, rho),
+        strength=strength,
+        flip_ratio=flip_ratio,
+        criterion=trained.network.method.criterion,
+        **options,
+    )
+
+
+def _radius(read: Run, trained: Trained, given: float | None) -> float:
+    """A radius that follows training is the telemetry's last."""
+    followed = read.curve("telemetry.rho")
+    if given is None and isinstance(trained.config.rho, str) and followed:
+        return followed[max(followed)]
+    return radius(trained, given)
+
+
+def _show_telemetry(curves: dict[str, dict[int, float]]) -> None:
+    epochs = sorted(curves["cos_clean"])
+    if not epochs:
+        click.echo("along training: no telemetry of cos_clean (warm-up only, sgd, or telemetry_every 0)")
+        return
+    chosen = sorted({epochs[i] for i in np.linspace(0, len(epochs) - 1, 8).round().astype(int)})
+    rows = [[str(e), *(_cell(curves[name].get(e)) for name in curves)] for e in chosen]
+    click.echo("along training, means of the telemetry:")
+    show_table(["epoch", *curves], rows)
+
+
+def _cell(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"
+
+
+def _verdict(mean: Alignment) -> str:
+    word = "more" if mean.gain > 0 else "less"
+    against = f" It points against SAM's own (q above {mean.reversal:.2f})." if mean.cos_sam < 0 else ""
+    return (
+        f"NCSAM's perturbation points {word} along the clean gradient than SAM's "
+        f"({mean.cos_clean:.3f} against {mean.cos_clean_sam:.3f}).{against}"
+    )
+
+
+def _plain(value: Any) -> Any:
+    """JSON knows neither nan nor inf."""
+    if isinstance(value, dict):
+        return {key: _plain(each) for key, each in value.items()}
+    return None if isinstance(value, float) and not np.isfinite(value) else value
