@@ -4,7 +4,22 @@
 """
 
 # Each file enters its method when it is imported.
-from ncsam.methods import ce, mixup  # noqa: F401
+from ncsam.methods import (  # noqa: F401
+    apl,
+    backward,
+    ce,
+    dmi,
+    elr,
+    forward,
+    gce,
+    gce_truncated,
+    gjs,
+    js,
+    mixup,
+    peer,
+    sl,
+    sln,
+)
 from ncsam.methods.base import Method, Outcome, Plan, Samples, State
 from ncsam.methods.registry import create, names, register
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import torch
@@ -19,6 +19,8 @@ from torch import Tensor, nn
 
 if TYPE_CHECKING:
     from ncsam.data.loader import Batch
+
+Presets: TypeAlias = "Mapping[str, Mapping[str, Any]]"
 
 _METHOD_STREAM = 2**16  # apart from the streams of the loader's order and views
 
@@ -104,7 +106,7 @@ class Method:
     #: Whether `State.probabilities` must be there at the start of every epoch but the first.
     needs_predictions: bool = False
     #: Options by the name of a data set and noise, where the literature has them.
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    presets: ClassVar[Presets] = {}
 
     def build(self, create: Callable[[], nn.Module]) -> list[nn.Module]:
         """The networks to train; one that joins two (for one loss over both) counts as one."""

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
-
 import torch.nn.functional as F
-from torch import Tensor, nn
 
 from ncsam._errors import bad_value
-from ncsam.methods.base import Method, Plan, State
+from ncsam.methods.loss_method import LossMethod
 from ncsam.methods.registry import register
-
-if TYPE_CHECKING:
-    from ncsam.data.loader import Batch
 
 
 @register
-class CE(Method):
+class CE(LossMethod):
     r"""L = mean over the batch of -log softmax(z_i)[y_i], y_i the observed label.
 
     `smoothing` puts (1 - s) on the observed label and s / C on every class; it is a method against label noise in its
@@ -27,10 +20,4 @@ class CE(Method):
     def __init__(self, smoothing: float = 0.0) -> None:
         if not 0 <= smoothing < 1:
             raise bad_value("smoothing", smoothing, "a number in [0, 1)")
-        self.smoothing = smoothing
-
-    def plan(self, batch: Batch, networks: Sequence[nn.Module], state: State) -> tuple[Plan, ...]:
-        return (Plan(batch.views[0], batch.labels, batch.index),)
-
-    def criterion(self, logits: Tensor, targets: Tensor) -> Tensor:
-        return F.cross_entropy(logits, targets, label_smoothing=self.smoothing)
+        super().__init__(F.cross_entropy, label_smoothing=smoothing)

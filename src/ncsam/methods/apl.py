@@ -1,0 +1,29 @@
+"""Active-passive losses (Ma et al., 2020, arXiv 2006.13554)."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from ncsam.losses import apl
+from ncsam.losses.symmetric import Passive
+from ncsam.methods.base import Presets
+from ncsam.methods.loss_method import LossMethod
+from ncsam.methods.registry import register
+
+
+@register
+class APL(LossMethod):
+    """L = alpha NCE + beta RCE, or beta MAE with `passive="mae"`.
+
+    The authors also clip the gradient's norm to 5 and decay the weights little (1e-4 on CIFAR-10, 1e-5 on CIFAR-100).
+    """
+
+    presets: ClassVar[Presets] = {
+        "cifar10": {"alpha": 1.0, "beta": 1.0},
+        "cifar100": {"alpha": 10.0, "beta": 0.1},
+        "cifar10-mae": {"alpha": 1.0, "beta": 1.0, "passive": "mae"},
+        "cifar100-mae": {"alpha": 10.0, "beta": 1.0, "passive": "mae"},
+    }
+
+    def __init__(self, alpha: float = 1.0, beta: float = 1.0, passive: Passive = "rce") -> None:
+        super().__init__(apl, alpha=alpha, beta=beta, passive=passive)

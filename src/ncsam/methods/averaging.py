@@ -1,0 +1,61 @@
+"""A running average of a network's weights, to predict with."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ncsam._errors import bad_value
+from ncsam.methods.base import Method, State
+
+
+class AveragingMethod(Method):
+    """A method of one network that predicts with an average of its weights; with `decay` 0, with the weights.
+
+    After each step w_avg <- d w_avg + (1 - d) w with d = min(decay, (1 + t) / (10 + t)), t the steps so far: an early
+    average forgets the initialisation. Buffers such as BatchNorm's statistics are copied.
+    """
+
+    average: nn.Module | None = None
+    steps = 0
+
+    def __init__(self, decay: float) -> None:
+        if not 0 <= decay < 1:
+            raise bad_value("decay", decay, "a number in [0, 1); 0 for no average")
+        self.decay = decay
+
+    def build(self, create: Callable[[], nn.Module]) -> list[nn.Module]:
+        networks = super().build(create)
+        if self.decay:
+            self.average = copy.deepcopy(networks[0]).eval().requires_grad_(False)
+        return networks
+
+    def start(self, state: State) -> None:
+        if self.average is not None:
+            self.average.to(state.labels.device)
+
+    @torch.no_grad()
+    def after_step(self, networks: Sequence[nn.Module], state: State) -> None:
+        if self.average is None:
+            return
+        self.steps += 1
+        share = 1 - min(self.decay, (1 + self.steps) / (10 + self.steps))
+        for mean, now in zip(self.average.parameters(), networks[0].parameters(), strict=True):
+            mean.data = mean.to(now).lerp(now, share)
+        for kept, buffer in zip(self.average.buffers(), networks[0].buffers(), strict=True):
+            kept.data = buffer.clone()
+
+    def predict(self, networks: Sequence[nn.Module], inputs: Tensor) -> Tensor:
+        return super().predict(networks if self.average is None else [self.average], inputs)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {} if self.average is None else {"steps": self.steps, "average": self.average.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        if self.average is not None:
+            self.steps = state["steps"]
+            self.average.load_state_dict(state["average"])

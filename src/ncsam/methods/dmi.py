@@ -1,0 +1,51 @@
+"""L_DMI, determinant-based mutual information (Xu et al., 2019, arXiv 1909.03388)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from torch import nn
+
+from ncsam.losses import dmi
+from ncsam.losses.reduction import non_negative
+from ncsam.methods.base import Method, Outcome, Plan, State
+from ncsam.methods.registry import register
+from ncsam.methods.spans import Span, check_spans, in_epochs
+
+if TYPE_CHECKING:
+    from ncsam.data.loader import Batch
+
+
+@dataclass(frozen=True)
+class Joint(Plan):
+    """A batch for L_DMI; others are for cross-entropy."""
+
+
+@register
+class DMI(Method):
+    r"""L = -log |det U|, U = Y^T P / |B|, after cross-entropy for `plain_epochs`.
+
+    The authors start from a network trained by cross-entropy and go on with a learning rate of 1e-6, for the gradient
+    is that of a log-determinant, U^{-T}. Here the run has one learning rate, so the loss carries a `weight`; `eps`
+    (see `ncsam.losses.dmi`) bounds the gradient. The batch should be much larger than the number of classes.
+    Labels that NCSAM flips enter through cross-entropy, since L_DMI is a function of a whole batch.
+    """
+
+    def __init__(self, plain_epochs: Span = 0.5, weight: float = 0.01, eps: float = 1e-3) -> None:
+        check_spans(plain_epochs=plain_epochs)
+        non_negative(weight=weight, eps=eps)
+        self.plain_epochs = plain_epochs
+        self.weight = weight
+        self.eps = eps
+
+    def plan(self, batch: Batch, networks: Sequence[nn.Module], state: State) -> tuple[Plan, ...]:
+        kind = Plan if state.epoch <= in_epochs(self.plain_epochs, state.epochs) else Joint
+        return (kind(batch.views[0], batch.labels, batch.index),)
+
+    def loss(self, network: nn.Module, plan: Plan) -> Outcome:
+        if not isinstance(plan, Joint):
+            return super().loss(network, plan)
+        logits = network(plan.inputs)
+        return Outcome(self.weight * dmi(logits, plan.targets, eps=self.eps), logits, plan.targets)

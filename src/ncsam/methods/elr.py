@@ -1,0 +1,65 @@
+"""Early-learning regularisation (Liu et al., 2020, arXiv 2007.00151)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ncsam._errors import bad_value
+from ncsam.losses import elr_regulariser
+from ncsam.losses.reduction import non_negative
+from ncsam.methods.base import Method, Outcome, Plan, Presets, State
+from ncsam.methods.planning import look
+from ncsam.methods.registry import register
+
+if TYPE_CHECKING:
+    from ncsam.data.loader import Batch
+
+_MEMORY = "elr_memory"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Remembered(Plan):
+    """With the running mean of the samples' predictions."""
+
+    memory: Tensor
+
+
+@register
+class ELR(Method):
+    r"""L = CE + weight * mean log(1 - <p_i, t_i>), t_i <- beta t_i + (1 - beta) p_i whenever sample i comes by.
+
+    t_i is the running mean of the sample's own predictions, which early in training are right more often than its
+    label. As in the authors' code t starts at 0, and p_i enters t_i before t_i enters the loss; the p_i of this
+    update is normalised after being kept 1e-4 away from 0 and 1.
+    """
+
+    presets: ClassVar[Presets] = {"cifar10": {"weight": 3.0, "beta": 0.7}, "cifar100": {"weight": 7.0, "beta": 0.9}}
+
+    def __init__(self, weight: float = 3.0, beta: float = 0.7) -> None:
+        non_negative(weight=weight)
+        if not 0 <= beta < 1:
+            raise bad_value("beta", beta, "a number in [0, 1)")
+        self.weight = weight
+        self.beta = beta
+
+    def start(self, state: State) -> None:
+        state.samples.column(_MEMORY, (state.num_classes,))
+
+    def plan(self, batch: Batch, networks: Sequence[nn.Module], state: State) -> tuple[Plan, ...]:
+        p = look(networks[0], batch.views[0]).float().softmax(dim=1).clamp(1e-4, 1 - 1e-4)
+        p = p / p.sum(dim=1, keepdim=True)
+        memory = torch.lerp(p, state.samples[_MEMORY][batch.index], self.beta)
+        state.samples.write(_MEMORY, batch.index, memory)
+        return (Remembered(batch.views[0], batch.labels, batch.index, memory=memory),)
+
+    def loss(self, network: nn.Module, plan: Plan) -> Outcome:
+        assert isinstance(plan, Remembered)
+        logits = network(plan.inputs)
+        value = F.cross_entropy(logits, plan.targets) + self.weight * elr_regulariser(logits, plan.memory)
+        return Outcome(value, logits, plan.targets)

@@ -1,0 +1,14 @@
+"""Forward correction, or F-correction (Patrini et al., 2017, arXiv 1609.03683)."""
+
+from __future__ import annotations
+
+from ncsam.losses import forward_corrected
+from ncsam.methods.registry import register
+from ncsam.methods.transition import TransitionMethod
+
+
+@register
+class Forward(TransitionMethod):
+    """L = -log (T^T p)_y, with T given or estimated: see `TransitionMethod`."""
+
+    corrected = staticmethod(forward_corrected)

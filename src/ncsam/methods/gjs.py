@@ -1,0 +1,47 @@
+"""The generalised Jensen-Shannon loss over two views (Englesson and Azizpour, 2021, arXiv 2105.04522)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from ncsam.losses import gjs, js
+from ncsam.methods.base import Method, Outcome, Plan, Presets, State
+from ncsam.methods.registry import register
+
+if TYPE_CHECKING:
+    from ncsam.data.loader import Batch
+
+
+@register
+class GJS(Method):
+    """L = Z (pi KL(y | m) + (1 - pi)/2 sum_k KL(p_k | m)) of the label and the predictions on two views of a picture.
+
+    Both views are augmented strongly (the authors: RandAugment and Cutout). `view` names another recipe; "train" is
+    the run's own. Labels that NCSAM flips enter through `js` on the mean of the two views' logits.
+    """
+
+    presets: ClassVar[Presets] = {
+        "cifar10-symmetric20": {"pi": 0.3},
+        "cifar10-symmetric80": {"pi": 0.1},
+        "cifar100-symmetric": {"pi": 0.3},
+        "cifar100-asymmetric40": {"pi": 0.1},
+    }
+
+    def __init__(self, pi: float = 0.3, view: str = "strong") -> None:
+        self.pi = pi
+        self.views = (view, view)
+        self.criterion(torch.zeros(2, 2), torch.tensor([0, 1]))  # a wrong pi is said now
+
+    def plan(self, batch: Batch, networks: Sequence[nn.Module], state: State) -> tuple[Plan, ...]:
+        return (Plan(torch.cat(batch.views), batch.labels, batch.index),)
+
+    def loss(self, network: nn.Module, plan: Plan) -> Outcome:
+        first, second = network(plan.inputs).chunk(2)
+        return Outcome(gjs((first, second), plan.targets, pi=self.pi), (first + second) / 2, plan.targets)
+
+    def criterion(self, logits: Tensor, targets: Tensor) -> Tensor:
+        return js(logits, targets, pi=self.pi)

@@ -1,0 +1,107 @@
+"""Who is clean: two-component mixtures fitted to the losses of all samples."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+Floats: TypeAlias = "npt.NDArray[np.float64]"
+
+
+def losses_under(probabilities: Tensor, labels: Tensor) -> Tensor:
+    """-log p_y of each sample; a probability that underflowed counts as 1e-12."""
+    return -probabilities.gather(1, labels.unsqueeze(1)).squeeze(1).clamp(min=1e-12).log()
+
+
+def scaled(values: Tensor) -> Tensor:
+    """Brought to [0, 1] by the smallest and the largest; all 0 where these are the same."""
+    low, high = values.min(), values.max()
+    return (values - low) / (high - low) if high > low else torch.zeros_like(values)
+
+
+def gaussian_posterior(values: Floats, *, steps: int = 10, tol: float = 1e-2, floor: float = 5e-4) -> Floats:
+    """The probability of each value to be of the component with the smaller mean, of a mixture of two Gaussians.
+
+    By expectation maximisation from the two-means split: at most `steps` steps, until the mean log-likelihood gains
+    less than `tol`; `floor` is added to each variance. The settings are DivideMix's for scikit-learn's mixture, whose
+    start is random and whose answer is the same where both settle.
+    """
+    low = _two_means(values)
+    first = np.stack((low, ~low)).astype(np.float64)
+    before = -np.inf
+    for _ in range(steps):
+        weight, mean, variance = _moments(values, first, floor)
+        density = _log_gaussian(values, mean, variance) + np.log(weight)[:, None]
+        total = np.logaddexp(*density)
+        first = np.exp(density - total)
+        if abs(total.mean() - before) < tol:
+            break
+        before = total.mean()
+    posterior: Floats = first[int(mean.argmin())]
+    return posterior
+
+
+def beta_posterior(values: Floats, *, steps: int = 10) -> Floats:
+    """The probability of each value in [0, 1] to be of the component with the larger mean, of a mixture of two Betas.
+
+    Arazo et al. (2019, arXiv 1904.11238): expectation maximisation from Beta(1, 2) and Beta(2, 1), with the moments'
+    parameters in each M-step, alpha = m (m (1 - m) / v - 1), beta = alpha (1 - m) / m. Values are kept 1e-4 away from
+    0 and 1. The posterior is made monotone, as the authors' is: beyond the larger component's mean it never falls.
+    """
+    x = np.clip(values, 1e-4, 1 - 1e-4)
+    shapes = np.array([[1.0, 2.0], [2.0, 1.0]])
+    weight = np.array([0.5, 0.5])
+    for _ in range(steps):
+        weight, mean, variance = _moments(x, _responsibilities(x, weight, shapes), 1e-8)
+        alpha = mean * np.maximum(mean * (1 - mean) / variance - 1, 1e-3)
+        shapes = np.stack((alpha, alpha * (1 - mean) / mean), axis=1)
+    high = int((shapes[:, 0] / shapes.sum(axis=1)).argmax())
+    order = np.argsort(x, kind="stable")
+    posterior = np.empty_like(x)
+    posterior[order] = np.maximum.accumulate(_responsibilities(x, weight, shapes)[high][order])
+    return posterior
+
+
+def _moments(values: Floats, share: Floats, floor: float) -> tuple[Floats, Floats, Floats]:
+    """Weight, mean and variance of each component."""
+    count = share.sum(axis=1) + 10 * np.finfo(np.float64).eps
+    mean = share @ values / count
+    variance = (share * (values - mean[:, None]) ** 2).sum(axis=1) / count + floor
+    return count / len(values), mean, variance
+
+
+def _log_gaussian(values: Floats, mean: Floats, variance: Floats) -> Floats:
+    distance = (values - mean[:, None]) ** 2 / variance[:, None]
+    density: Floats = -0.5 * (distance + np.log(2 * np.pi * variance)[:, None])
+    return density
+
+
+def _responsibilities(x: Floats, weight: Floats, shapes: Floats) -> Floats:
+    log_norm = _log_gamma(shapes.sum(axis=1)) - _log_gamma(shapes).sum(axis=1)
+    density = (shapes[:, :1] - 1) * np.log(x) + (shapes[:, 1:] - 1) * np.log1p(-x)
+    density += (np.log(weight) + log_norm)[:, None]
+    result: Floats = np.exp(density - np.logaddexp(*density))
+    return result
+
+
+def _log_gamma(values: Floats) -> Floats:
+    result: Floats = torch.lgamma(torch.from_numpy(values)).numpy()
+    return result
+
+
+def _two_means(values: Floats) -> npt.NDArray[np.bool_]:
+    """True for the lower cluster of the split with the smallest squared distances to the means, found exactly."""
+    order = np.argsort(values, kind="stable")
+    ranked = values[order]
+    count = np.arange(1, len(values))
+    left = np.cumsum(ranked)[:-1]
+    right = ranked.sum() - left
+    # the squared distances are smallest where the clusters' sums, squared, over their sizes are largest
+    cut = 1 + int(np.argmax(left**2 / count + right**2 / (len(values) - count)))
+    lower = np.zeros(len(values), dtype=bool)
+    lower[order[:cut]] = True
+    return lower

@@ -1,0 +1,65 @@
+"""What plans are made of: a look at the networks' answers, and steps that train on some rows of a batch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ncsam.methods.base import Method, Outcome, Plan
+from ncsam.optim.modules import SavedBuffers
+
+if TYPE_CHECKING:
+    from ncsam.data.loader import Batch
+
+
+@torch.no_grad()
+def look(network: nn.Module, inputs: Tensor) -> Any:
+    """What the network answers as it trains (batch statistics, dropout), leaving its running statistics alone."""
+    buffers = SavedBuffers([network])
+    answer = network(inputs)
+    buffers.restore()
+    return answer
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rows(Plan):
+    """A step whose loss takes some rows of the batch only; all of them pass through the network.
+
+    `targets` and `index` belong to the rows. The sum of losses is divided by `total`. No rows at all give a loss of
+    zero: the step then carries no information, though momentum and weight decay go on.
+    """
+
+    rows: Tensor
+    total: int
+
+
+def train_on(batch: Batch, rows: Tensor, labels: Tensor | None = None, total: int | None = None) -> Rows:
+    """A plan for some rows, in the batch's order, under their labels, or others; a mean over them unless said."""
+    rows = rows.sort().values
+    targets = (batch.labels if labels is None else labels)[rows]
+    total = len(rows) if total is None else total
+    return Rows(batch.views[0], targets, batch.index[rows], rows=rows, total=total)
+
+
+class RowsMethod(Method):
+    """A method whose plans may be `Rows`."""
+
+    def loss(self, network: nn.Module, plan: Plan) -> Outcome:
+        if not isinstance(plan, Rows):
+            return super().loss(network, plan)
+        logits = network(plan.inputs)
+        chosen = logits[plan.rows]
+        if len(plan.rows) == 0:
+            return Outcome(logits.sum() * 0.0, chosen, plan.targets)
+        share = len(plan.rows) / plan.total
+        loss = self.criterion(chosen, plan.targets)
+        return Outcome(loss if share == 1.0 else loss * share, chosen, plan.targets)
+
+
+def losses_of(logits: Tensor, labels: Tensor) -> Tensor:
+    """Cross-entropy of each row."""
+    return F.cross_entropy(logits.float(), labels, reduction="none")

@@ -1,0 +1,21 @@
+"""Symmetric cross-entropy learning (Wang et al., 2019, arXiv 1908.06112)."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from ncsam.losses import symmetric
+from ncsam.losses.symmetric import LOG_ZERO
+from ncsam.methods.base import Presets
+from ncsam.methods.loss_method import LossMethod
+from ncsam.methods.registry import register
+
+
+@register
+class SL(LossMethod):
+    """L = alpha CE + beta RCE, RCE = -A (1 - p_y) with A (`log_zero`) for log 0, log(1e-4) in the authors' code."""
+
+    presets: ClassVar[Presets] = {"cifar10": {"alpha": 0.1, "beta": 1.0}, "cifar100": {"alpha": 6.0, "beta": 0.1}}
+
+    def __init__(self, alpha: float = 0.1, beta: float = 1.0, log_zero: float = LOG_ZERO) -> None:
+        super().__init__(symmetric, alpha=alpha, beta=beta, log_zero=log_zero)

@@ -1,0 +1,91 @@
+"""Stochastic label noise (Chen et al., 2021, arXiv 2008.09266)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ncsam.losses.reduction import non_negative
+from ncsam.methods.averaging import AveragingMethod
+from ncsam.methods.base import Outcome, Plan, Presets, State
+from ncsam.methods.mixtures import losses_under, scaled
+from ncsam.methods.registry import register
+from ncsam.methods.spans import Span, check_spans, in_epochs
+
+if TYPE_CHECKING:
+    from ncsam.data.loader import Batch
+
+_TARGETS = "sln_targets"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Disturbed(Plan):
+    """Targets with noise on them, which are no probabilities; `targets` are the labels beneath."""
+
+    disturbed: Tensor
+
+
+@register
+class SLN(AveragingMethod):
+    r"""L = -sum_c t_c log p_c, t = e_y + sigma z with z ~ N(0, I) drawn in every step.
+
+    The authors' further parts are off by default. `decay` (.999 in theirs) predicts with averaged weights, SLN-MO.
+    `correct_after` (250 of 300 epochs) adds label correction, SLN-MO-LC: from then on sigma = 0 and
+    t = (1 - l) e_y + l e_k, k the prediction on the un-augmented sample and l its loss scaled to [0, 1] over the
+    training split, both taken before each epoch.
+    """
+
+    presets: ClassVar[Presets] = {
+        "cifar10-symmetric": {"sigma": 1.0},
+        "cifar10-asymmetric": {"sigma": 0.5},
+        "cifar10-instance": {"sigma": 0.5},
+        "cifar100": {"sigma": 0.2},
+        "cifar100-instance": {"sigma": 0.1},
+    }
+
+    def __init__(self, sigma: float = 1.0, decay: float = 0.0, correct_after: Span | None = None) -> None:
+        super().__init__(decay)
+        non_negative(sigma=sigma)
+        if correct_after is not None:
+            check_spans(correct_after=correct_after)
+        self.sigma = sigma
+        self.correct_after = correct_after
+
+    def start(self, state: State) -> None:
+        super().start(state)
+        if self.correct_after is not None:
+            state.samples.column(_TARGETS, (state.num_classes,))
+
+    def begin_epoch(self, networks: Sequence[nn.Module], state: State) -> None:
+        if self._corrects(state):
+            state.samples[_TARGETS].copy_(corrected_targets(state.predict(networks), state.labels))
+
+    def plan(self, batch: Batch, networks: Sequence[nn.Module], state: State) -> tuple[Plan, ...]:
+        if self._corrects(state):
+            return (Plan(batch.views[0], state.samples[_TARGETS][batch.index], batch.index),)
+        z = state.random().standard_normal((len(batch), state.num_classes), dtype="float32")
+        onehot = F.one_hot(batch.labels, state.num_classes)
+        disturbed = onehot + self.sigma * torch.from_numpy(z).to(batch.labels.device)
+        return (Disturbed(batch.views[0], batch.labels, batch.index, disturbed=disturbed),)
+
+    def loss(self, network: nn.Module, plan: Plan) -> Outcome:
+        if not isinstance(plan, Disturbed):
+            return super().loss(network, plan)
+        logits = network(plan.inputs)
+        return Outcome(F.cross_entropy(logits, plan.disturbed.to(logits.dtype)), logits, plan.targets)
+
+    def _corrects(self, state: State) -> bool:
+        after = self.correct_after
+        return after is not None and state.epoch > max(1, in_epochs(after, state.epochs))
+
+
+def corrected_targets(probabilities: Tensor, labels: Tensor) -> Tensor:
+    """(1 - l) e_y + l e_k for each sample: k the predicted class, l the loss of y, from 0 (smallest) to 1 (largest)."""
+    losses = scaled(losses_under(probabilities, labels)).unsqueeze(1)
+    classes = probabilities.shape[1]
+    return torch.lerp(F.one_hot(labels, classes).float(), F.one_hot(probabilities.argmax(1), classes).float(), losses)

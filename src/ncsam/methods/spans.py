@@ -1,0 +1,30 @@
+"""Parts of a run: spans of epochs, and ramps along them."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from ncsam._errors import bad_value
+
+#: A whole number of epochs, or, as a fraction, a share of the run: one default serves short runs and long ones.
+Span: TypeAlias = "int | float"
+
+
+def check_spans(**spans: Span) -> None:
+    """Refuse what is neither a number of epochs nor a share of the run."""
+    for name, span in spans.items():
+        whole = isinstance(span, int) and not isinstance(span, bool) and span >= 0
+        if not whole and not (isinstance(span, float) and 0 <= span <= 1):
+            raise bad_value(name, span, "a whole number of epochs from 0, or a share of the run, a fraction in [0, 1]")
+
+
+def in_epochs(span: Span, epochs: int) -> int:
+    """Whole epochs, a share being rounded."""
+    return span if isinstance(span, int) else round(span * epochs)
+
+
+def ramp(epoch: float, start: int, length: int) -> float:
+    """0 up to the end of epoch `start`, then linear to 1 over `length` epochs."""
+    if epoch <= start:
+        return 0.0
+    return min(1.0, (epoch - start) / length) if length > 0 else 1.0

@@ -1,0 +1,70 @@
+"""Methods that know, or find out, the transition matrix T[i, j] = P(observed label j | true class i)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ncsam._errors import bad_value
+from ncsam.losses import estimate_transition
+from ncsam.methods.base import Presets, State
+from ncsam.methods.loss_method import LossMethod
+from ncsam.methods.spans import Span, check_spans, in_epochs
+
+
+class TransitionMethod(LossMethod):
+    """Plain cross-entropy until T is there, then `corrected(logits, targets, T)`.
+
+    T is the `transition` given, as rows; else it is estimated after `plain_epochs` of cross-entropy: row i is the
+    prediction on the training sample with the largest p_i below the `quantile` (null: all samples count). The authors
+    train once by cross-entropy, estimate T, and train again from the start; here the same network goes on.
+    """
+
+    presets: ClassVar[Presets] = {"cifar10": {"quantile": 0.97}, "cifar100": {"quantile": None}}
+    corrected: ClassVar[Callable[..., Tensor]]
+
+    def __init__(
+        self,
+        transition: Sequence[Sequence[float]] | None = None,
+        plain_epochs: Span = 0.25,
+        quantile: float | None = 0.97,
+    ) -> None:
+        check_spans(plain_epochs=plain_epochs)
+        if quantile is not None and not 0 < quantile <= 1:
+            raise bad_value("quantile", quantile, "a share in (0, 1], or null")
+        self.plain_epochs = plain_epochs
+        self.quantile = quantile
+        self.transition: Tensor | None = None
+        if transition is not None:
+            self.transition = torch.as_tensor(transition, dtype=torch.float32)
+            _check(self.transition)
+
+    def start(self, state: State) -> None:
+        if self.transition is not None and len(self.transition) != state.num_classes:
+            size = state.num_classes
+            raise bad_value("transition", f"{len(self.transition)} rows", f"{size} x {size}, as there are classes")
+
+    def begin_epoch(self, networks: Sequence[nn.Module], state: State) -> None:
+        if self.transition is None and state.epoch == max(1, in_epochs(self.plain_epochs, state.epochs)) + 1:
+            self.transition = estimate_transition(state.predict(networks), quantile=self.quantile)
+
+    def criterion(self, logits: Tensor, targets: Tensor) -> Tensor:
+        if self.transition is None:
+            return F.cross_entropy(logits, targets)
+        return type(self).corrected(logits, targets, self.transition)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"transition": self.transition}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.transition = state["transition"]
+
+
+def _check(transition: Tensor) -> None:
+    square = transition.ndim == 2 and transition.shape[0] == transition.shape[1]
+    if not square or bool((transition < 0).any()) or not torch.allclose(transition.sum(1), torch.ones(()), atol=1e-3):
+        raise bad_value("transition", transition.tolist(), "a square matrix of probabilities whose rows sum to 1")

@@ -1,0 +1,114 @@
+"""Every method through the engine: two epochs on 200 pictures, with SGD and NCSAM, stopped and continued."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from ncsam import methods
+from ncsam.data import from_arrays
+from ncsam.data.types import DataSet
+from ncsam.engine import RunConfig, train
+from ncsam.engine.loop import Trainer
+
+CLASSES = 4
+#: Options that let a method's own part begin with the second epoch; the others' does with the first.
+OPTIONS: dict[str, dict[str, Any]] = {
+    "backward": {"plain_epochs": 1},
+    "dmi": {"plain_epochs": 1},
+    "forward": {"plain_epochs": 1},
+    "gce_truncated": {"prune_after": 1},
+    "peer": {"plain_epochs": 0, "ramp_epochs": 1},
+    "sln": {"decay": 0.9, "correct_after": 1},
+}
+
+
+class StoppedError(Exception):
+    """The plug is pulled."""
+
+
+def pictures() -> DataSet:
+    """240 grey 6 x 6 pictures whose bright corner tells the class; 200 of them for training."""
+    rng = np.random.default_rng(3)
+    y = np.arange(240) % CLASSES
+    x = rng.integers(0, 120, size=(240, 6, 6, 1))
+    for i, label in enumerate(y):
+        x[i, 3 * (label // 2) : 3 * (label // 2) + 3, 3 * (label % 2) : 3 * (label % 2) + 3] += 100
+    x = x.astype(np.uint8)
+    return from_arrays(x[:200], y[:200], x_test=x[200:], y_test=y[200:], name="corners")
+
+
+def config(method: str, **changes: Any) -> RunConfig:
+    options = {
+        "data": "corners",
+        "noise": "symmetric",
+        "rate": 0.3,
+        "method": method,
+        "method_options": OPTIONS.get(method, {}),
+        "model": "mlp",
+        "model_options": {"hidden": [8], "dropout": 0.1},
+        "epochs": 2,
+        "batch_size": 20,
+        "warmup": 0.0,
+        "rho": 0.1,
+        "telemetry_every": 4,
+        "checkpoint_every": 4,
+    }
+    return RunConfig.from_dict({**options, **changes})
+
+
+def run(config: RunConfig, folder: Path) -> dict[str, Any]:
+    summary = train(config, folder, dataset=pictures(), console=False)
+    checkpoint = torch.load(folder / "checkpoints/last.ckpt", weights_only=True)
+    return {"summary": summary, **{part: checkpoint[part] for part in ("learners", "samples", "method", "history")}}
+
+
+def assert_equal(a: object, b: object, where: str = "") -> None:
+    assert type(a) is type(b), where
+    if isinstance(a, torch.Tensor):
+        assert torch.equal(a, b), where
+    elif isinstance(a, dict):
+        assert a.keys() == b.keys(), where
+        for key in a:
+            if "second" not in str(key):  # times differ
+                assert_equal(a[key], b[key], f"{where}.{key}")
+    elif isinstance(a, (list, tuple)):
+        assert len(a) == len(b), where
+        for i, pair in enumerate(zip(a, b, strict=True)):
+            assert_equal(*pair, f"{where}[{i}]")
+    else:
+        assert a == b or (a != a and b != b), where
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("optimizer", ["sgd", "ncsam"])
+@pytest.mark.parametrize("method", methods.names())
+def test_two_epochs_and_the_same_bits_after_a_stop(
+    method: str, optimizer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = run(config(method, optimizer=optimizer), tmp_path / "whole")
+    assert all(math.isfinite(record["train_loss"]) for record in whole["history"])
+    assert 0 <= whole["summary"]["last"] <= 100
+
+    step = Trainer._step
+
+    def failing(self: Trainer, epoch: int, number: int, batch: Any) -> None:
+        if (epoch, number) in stops:
+            stops.remove((epoch, number))
+            raise StoppedError
+        step(self, epoch, number, batch)
+
+    stops = [(1, 6), (2, 0), (2, 6)]  # within either epoch, and right after the first
+    monkeypatch.setattr(Trainer, "_step", failing)
+    for _ in range(3):
+        with pytest.raises(StoppedError):
+            train(config(method, optimizer=optimizer), tmp_path / "stopped", dataset=pictures(), console=False)
+    assert_equal(run(config(method, optimizer=optimizer), tmp_path / "stopped"), whole)
+    kept = json.loads((tmp_path / "stopped/summary.json").read_text())
+    assert kept["method"] == method
