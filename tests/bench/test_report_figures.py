@@ -38,12 +38,22 @@ def test_lines_are_means_and_bands_one_deviation(groups):
     assert (ax.get_title(loc="left"), ax.get_xlabel(), ax.get_ylabel()) == ("Test accuracy", "epoch", "correct, %")
 
 
+def test_a_band_of_shares_ends_where_shares_end(tmp_path):
+    for seed in (1, 60):
+        make_run(tmp_path / str(seed), seed=seed)
+    _, (ax,) = new_figure(width=4, height=3)
+    draw(ax, group_runs(find_runs([tmp_path])), ACCURACY)
+    heights = ax.collections[0].get_paths()[0].vertices[:, 1]
+    assert heights.min() == 0  # at epoch 1 the mean is 40.5 and the deviation 41.7
+    assert heights.max() == 100  # at epoch 4, 70.5 and 41.7
+
+
 def test_a_metric_that_nobody_recorded_is_not_drawn(groups):
     _, (ax,) = new_figure(width=4, height=3)
     assert not draw(ax, groups, CURVES[4])
     assert not ax.lines
-    assert panel_svg(groups, CURVES[4]) is None
-    assert panel_svg(groups, TELEMETRY[0]) is not None
+    assert panel_svg(groups, CURVES[4], width=4, height=3) is None
+    assert panel_svg(groups, TELEMETRY[0], width=4, height=3) is not None
 
 
 def test_no_warmup_no_mark(tmp_path):
@@ -66,7 +76,7 @@ def test_colour_tells_the_optimizer_and_style_the_method(tmp_path):
 
 
 def test_svg_leaves_its_colours_to_the_page(groups):
-    svg = panel_svg(groups, ACCURACY)
+    svg = panel_svg(groups, ACCURACY, width=4, height=3)
     root = ElementTree.fromstring(svg)
     assert root.attrib["aria-label"] == "Test accuracy"
     assert "width" not in root.attrib

@@ -110,7 +110,14 @@ def test_labels_say_what_differs_and_no_more(tmp_path):
         return [group.label for group in group_runs(find_runs([tmp_path / name]))]
 
     assert labels("one", {}) == ["ce, sgd"]
-    assert labels("two", {"optimizer": "sam", "rho": 0.1}, {"optimizer": "sgd"}) == ["sam", "sgd"]
+    assert labels("two", {"optimizer": "sam", "rho": 0.1}, {"optimizer": "sgd", "rho": 0.2}) == ["sam", "sgd"]
+    stronger = [{"optimizer": o, "rho": r, "flip_ratio": f} for o, r, f in [("sam", 0.1, 0.2), ("ncsam", 0.5, 0.4)]]
+    assert labels("radii", {"rho": 0.7}, *stronger) == ["sgd", "sam, rho 0.1", "ncsam, rho 0.5"]
+    control = labels("warm", {"optimizer": "sam"}, {"optimizer": "sam", "warmup": 0.25})
+    assert control == ["ce, sam", "ce, sam, warmup 0.25"]
+    assert labels("own", {}, {"method": "mixup", "method_options": {"alpha": 8}}) == ["ce", "mixup"]
+    mixed = [{"method": "mixup", "method_options": {"alpha": a}} for a in (1, 8)]
+    assert labels("mixed", *mixed) == ["mixup, sgd, alpha 1", "mixup, sgd, alpha 8"]
     radii = labels("three", {"optimizer": "sam", "rho": 0.1, "lr": 0.5}, {"optimizer": "sam", "rho": 0.2, "lr": 0.5})
     assert radii == ["ce, sam, rho 0.1", "ce, sam, rho 0.2"]
     assert labels("four", {"rate": 0.2}, {"rate": 0.4, "method": "mixup"}) == ["rate 0.2, ce", "rate 0.4, mixup"]

@@ -6,6 +6,7 @@ The colours are those of Okabe and Ito, which colour-blind readers can tell apar
 from __future__ import annotations
 
 import io
+import math
 import os
 import re
 from collections.abc import Sequence
@@ -29,6 +30,11 @@ class Panel:
     metric: str
     title: str
     axis: str
+
+    @property
+    def limits(self) -> tuple[float, float]:
+        """Where a band ends: a deviation does not reach beyond what a share can be."""
+        return (0.0, 100.0) if self.axis.endswith("%") else (-math.inf, math.inf)
 
 
 CURVES = (
@@ -94,7 +100,9 @@ def draw(ax: Axes, groups: Sequence[Group], panel: Panel) -> bool:
             epochs, means, color=colour, linestyle=STYLES[look.style], label=group.label, linewidth=1.8, marker=marker
         )
         band = [p for p in points if p.std is not None]
-        low, high = ([p.mean + sign * (p.std or 0.0) for p in band] for sign in (-1, 1))
+        least, most = panel.limits
+        low = [max(least, p.mean - (p.std or 0.0)) for p in band]
+        high = [min(most, p.mean + (p.std or 0.0)) for p in band]
         ax.fill_between([p.epoch for p in band], low, high, color=colour, alpha=0.16, linewidth=0)
     if drawn:
         _mark_warmup(ax, groups)
@@ -154,7 +162,7 @@ def curves_png(groups: Sequence[Group], path: str | os.PathLike[str], title: str
     return save_png(figure, path)
 
 
-def panel_svg(groups: Sequence[Group], panel: Panel, *, width: float = 4.7, height: float = 3.0) -> str | None:
+def panel_svg(groups: Sequence[Group], panel: Panel, *, width: float, height: float) -> str | None:
     """The panel as an SVG element for a page, its colours the page's variables; `None` if there is nothing to draw."""
     figure, (ax,) = new_figure(width=width, height=height)
     # margins in inches, alike in all panels: they stand in line, and nothing has to be measured

@@ -110,17 +110,18 @@ def _figures(
     groups: Sequence[Group], title: str, name: str, panels: Sequence[Panel], words: str, *, large: int = 0
 ) -> str:
     """The panels that have something to show: the first `large` of them two to a row, the others three."""
-    drawn = [svg for panel in panels[:large] if (svg := panel_svg(groups, panel))]
-    small = [svg for panel in panels[large:] if (svg := panel_svg(groups, panel, width=3.9, height=2.7))]
-    if not drawn and not small:
+    known = [panel for panel in panels if any(group.curve(panel.metric) for group in groups)]
+    if not known:
         return ""
+    first = [panel_svg(groups, panel, width=4.5, height=2.9) for panel in known[:large]]
+    rest = [panel_svg(groups, panel, width=3.9, height=2.7) for panel in known[large:]]
     return (
         f'<section id="{name}">\n<h2>{title}</h2>\n<p class="quiet">{words}</p>\n{_legend(groups)}\n'
-        f"{_grid(drawn, 'figures')}{_grid(small, 'figures small')}</section>"
+        f"{_grid(first, 'figures')}{_grid(rest, 'figures small')}</section>"
     )
 
 
-def _grid(drawn: Sequence[str], kind: str) -> str:
+def _grid(drawn: Sequence[str | None], kind: str) -> str:
     figures = "".join(f'<figure class="card">{svg}</figure>\n' for svg in drawn)
     return f'<div class="{kind}">\n{figures}</div>\n' if drawn else ""
 
@@ -207,10 +208,10 @@ def _suspect(found: Gallery, number: int) -> str:
             if right
             else f"<small>truly {escape(found.name(suspect.clean))}</small>"
         )
-    hover = f' title="{escape(suspect.path)}"' if suspect.path else ""
+    where = f"sample {suspect.index}, suspicion {suspect.suspicion:.4f}" + (f", {suspect.path}" if suspect.path else "")
     return (
-        f"<figure{hover}>{image}<figcaption><s>{observed}</s> → <b>{suggested}</b>{truth}"
-        f"<small>sample {suspect.index}, {suspect.suspicion:.2f}</small></figcaption></figure>"
+        f'<figure title="{escape(where)}">{image}<figcaption><s>{observed}</s> → <b>{suggested}</b>{truth}'
+        f"<small>#{suspect.index}, {suspect.suspicion:.2f}</small></figcaption></figure>"
     )
 
 

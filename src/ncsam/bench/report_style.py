@@ -46,7 +46,7 @@ th:first-child, td:first-child { text-align: left; }
   font-size: .92rem; }
 .legend li { display: inline-flex; align-items: center; gap: .5rem; }
 .legend svg { width: 34px; height: 10px; flex: none; }
-.figures { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 420px), 1fr)); gap: 1rem; }
+.figures { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 420px), 1fr)); gap: 1rem; }
 .figures + .figures { margin-top: 1rem; }
 .figures.small { grid-template-columns: repeat(auto-fill, minmax(min(100%, 310px), 1fr)); }
 figure { margin: 0; }

@@ -7,7 +7,7 @@ import json
 import math
 import os
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
@@ -29,8 +29,10 @@ _NOT_IDENTITY = NEUTRAL | {
     "strategy",
     "num_nodes",
 }
-#: Fields that a label always shows when they differ, in this order; further ones only where labels would be alike.
-_ALWAYS_NAMED = ("data", "noise", "rate", "label_file", "model", "method", "optimizer")
+#: Fields that a label names first when they differ, most of them by their value alone.
+_NAMED_FIRST = ("data", "noise", "rate", "label_file", "model", "method", "optimizer")
+#: Settings that have no effect under an optimizer.
+_UNUSED = {"sgd": {"rho", "kappa", "flip_ratio"}, "sam": {"kappa", "flip_ratio"}, "bsam": {"kappa", "flip_ratio"}}
 
 
 @dataclass(frozen=True)
@@ -220,22 +222,34 @@ def varying(configs: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def _labels(configs: Sequence[dict[str, Any]]) -> list[str]:
+    """Every setting that was given more than one value, and those that are needed to tell the groups apart.
+
+    A setting that an optimizer does not use is not said of it, and a flip ratio that follows from the rate is not said
+    unless it must be.
+    """
     differing = varying(configs)
-    named = [key for key in _ALWAYS_NAMED if key in differing] or ["method", "optimizer"]
-    for extra in (key for key in differing if key not in _ALWAYS_NAMED):
-        distinct = len({_label(config, named) for config in configs})
+    used = [{k: v for k, v in c.items() if k not in _UNUSED.get(str(c.get("optimizer")), ())} for c in configs]
+    several = [key for key in differing if len({repr(c[key]) for c in used if c.get(key) is not None}) > 1]
+    named = [key for key in _NAMED_FIRST if key in differing] or ["method", "optimizer"]
+    named += [key for key in several if key not in named and key != "flip_ratio"]
+    for extra in (key for key in differing if key not in named):
+        distinct = len({_label(config, named) for config in used})
         if distinct == len(configs):
             break
-        if len({_label(config, [*named, extra]) for config in configs}) > distinct:
+        if len({_label(config, [*named, extra]) for config in used}) > distinct:
             named.append(extra)
-    return [_label(config, named) for config in configs]
+    return [_label(config, named) for config in used]
 
 
 def _label(config: dict[str, Any], keys: Sequence[str]) -> str:
-    say: Callable[[str], str] = lambda key: (  # noqa: E731
-        str(config.get(key)) if key in _ALWAYS_NAMED and key != "rate" else f"{key} {config.get(key)}"
-    )
-    return ", ".join(say(key) for key in keys if config.get(key) is not None)
+    said = []
+    for key in keys:
+        value = config.get(key)
+        if isinstance(value, dict):
+            said += [f"{name} {setting}" for name, setting in value.items()]
+        elif value is not None:
+            said.append(str(value) if key in _NAMED_FIRST and key != "rate" else f"{key} {value}")
+    return ", ".join(said)
 
 
 def _typed(key: str, text: str | None) -> Any:

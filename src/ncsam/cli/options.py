@@ -39,7 +39,7 @@ class ConfigCommand(click.Command):
             if isinstance(param, ConfigOption):
                 heading = starts.get(str(param.name), heading)
             where = heading if isinstance(param, ConfigOption) else "Options"
-            if record is not None:
+            if record is not None and not isinstance(param, click.Argument):  # which the usage line shows
                 sections.setdefault(where, []).append(record)
         for title, records in sections.items():
             with formatter.section(title):

@@ -35,7 +35,12 @@ def show_table(head: Sequence[str], rows: Sequence[Sequence[str]], *, left: int 
         emoji=False,
         markup=False,
     )
-    table = Table(box=box.SIMPLE_HEAD if terminal else None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
+    table = Table(
+        box=box.SIMPLE_HEAD if terminal else None,
+        pad_edge=False,
+        padding=(0, 1 if terminal else 2, 0, 0),
+        header_style="bold",
+    )
     for number, name in enumerate(head):
         justify: Any = "left" if number < left else "right"
         table.add_column(name, justify=justify, overflow="fold")

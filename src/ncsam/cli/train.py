@@ -19,7 +19,7 @@ Examples:
   ncsam train digits --noise symmetric --rate 0.4 --out runs/first
   ncsam train photos/ --optimizer ncsam --model resnet18 --epochs 60 --out runs/photos
   ncsam train table.csv --method mixup --optimizer sam --rho 0.1
-  ncsam train cifar10 --preset cifar10_symmetric --rate 0.4 --data-root data --download
+  ncsam train cifar10 --preset cifar10-symmetric --rate 0.4 --data-root data --download
   ncsam train --config runs/first/config.yaml --seed 2 --out runs/second
 
 A run that was stopped goes on where it stopped: give the same command again.
