@@ -36,6 +36,15 @@ def test_a_run_is_read_whole(tmp_path):
     assert run.suspect_rows(1)[0]["first_learned"] is None
 
 
+def test_the_command_is_the_runs_the_comparisons_or_one_that_repeats_it(tmp_path):
+    run = Run.read(make_run(tmp_path / "a"))
+    assert run.command == "ncsam train digits --seed 1 --out a"
+    run.config.pop("command")
+    assert run.command == f"ncsam train --config {tmp_path / 'a' / 'config.yaml'}"
+    (tmp_path / "command.txt").write_text("ncsam compare digits\n")
+    assert run.command == "ncsam compare digits"
+
+
 def test_warmup_is_the_configurations_own(tmp_path):
     def warmup(name, **config):
         return Run.read(make_run(tmp_path / name, **config)).warmup_epochs

@@ -187,6 +187,7 @@ def test_compare_ends_in_a_table_a_picture_a_report_and_numbers(tmp_path):
     for name in ("curves.png", "report.html", "comparison.json"):
         assert str(tmp_path / "c" / name) in output
         assert (tmp_path / "c" / name).stat().st_size > 500
+    assert "ncsam compare digits --noise symmetric" in (tmp_path / "c" / "report.html").read_text()
     again = call(*arguments).output
     assert "4 runs, 4 of them finished" in again
 

@@ -39,7 +39,7 @@ class Panel:
 
 CURVES = (
     Panel("test_accuracy", "Test accuracy", "correct, %"),
-    Panel("memorised", "Wrong labels memorised", "of mislabelled training samples, %"),
+    Panel("memorised", "Wrong labels memorised", "of wrong training labels, %"),
     Panel("train_accuracy_observed", "Training accuracy, observed labels", "agrees with given label, %"),
     Panel("train_accuracy_clean", "Training accuracy, clean labels", "agrees with true label, %"),
     Panel("val_accuracy", "Validation accuracy, noisy labels", "agrees with given label, %"),
@@ -50,15 +50,15 @@ CURVES = (
 TELEMETRY = (
     Panel("telemetry.grad_norm", "Gradient norm ‖g‖", "norm"),
     Panel("telemetry.noise_grad_norm", "Norm of the noise gradient ‖g*‖", "norm"),
-    Panel("telemetry.cos_grad_noise", "Gradient against noise gradient", "cos(g, g*)"),
+    Panel("telemetry.cos_grad_noise", "Gradient and noise gradient", "cos(g, g*)"),
     Panel("telemetry.compensation_ratio", "Compensation against radius", "s ‖g*‖ / rho"),
-    Panel("telemetry.cos_sam", "Perturbation against SAM's", "cos(eps, eps of SAM)"),
+    Panel("telemetry.cos_sam", "Perturbation and SAM's own", "cos(eps, eps of SAM)"),
     Panel("telemetry.projected", "Steps where the projection binds", "of measured steps, %"),
     Panel("telemetry.rho", "Radius of the perturbation", "rho"),
     Panel("telemetry.perturbation_norm", "Length of the perturbation", "‖eps‖"),
     Panel("telemetry.flipped_mislabelled", "Flipped samples truly mislabelled", "of flipped samples, %"),
-    Panel("telemetry.cos_clean", "Perturbation against the clean gradient", "cos(eps, g of clean part)"),
-    Panel("telemetry.cos_clean_sam", "The same for SAM's own perturbation", "cos(eps of SAM, g of clean part)"),
+    Panel("telemetry.cos_clean", "Perturbation and clean gradient", "cos(eps, clean g)"),
+    Panel("telemetry.cos_clean_sam", "SAM's own and clean gradient", "cos(eps of SAM, clean g)"),
 )
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f7f7f")

@@ -71,8 +71,8 @@ class Report:
 
     @property
     def commands(self) -> list[str]:
-        commands = [str(run.config["command"]) for g in self.groups for run in g.runs if run.config.get("command")]
-        return list(dict.fromkeys(commands))
+        """What was typed, each once."""
+        return list(dict.fromkeys(run.command for group in self.groups for run in group.runs))
 
 
 def gather(paths: Iterable[str | os.PathLike[str]], *, title: str | None = None, images: int = 24) -> Report:

@@ -83,9 +83,12 @@ def _cell(cell: Cell) -> str:
     return f'<td><span class="{"top" if cell.top else "mean"}">{mean}</span>{spread}</td>'
 
 
-def _legend(groups: Sequence[Group]) -> str:
+def _legend(groups: Sequence[Group], panels: Sequence[Panel]) -> str:
+    """The groups that are in one of the panels."""
     items = []
     for group, look in zip(groups, looks(groups), strict=True):
+        if not any(group.curve(panel.metric) for panel in panels):
+            continue
         line = f'stroke="var(--series-{look.colour})" stroke-dasharray="{_DASHES[look.style]}"'
         swatch = f'<svg viewBox="0 0 34 10" aria-hidden="true"><path d="M0 5H34" {line} stroke-width="2.4"/></svg>'
         items.append(f"<li>{swatch}{escape(group.label)}</li>")
@@ -101,8 +104,8 @@ def _curve_words(groups: Sequence[Group]) -> str:
 
 
 _TELEMETRY_WORDS = (
-    "Means over the measured steps of an epoch. g is the gradient of the mini-batch, g* that of the flipped samples, "
-    "eps the perturbation, rho its radius and s the strength of the compensation."
+    "Means over the measured steps of an epoch. g is the gradient of the mini-batch, clean g that of its rightly "
+    "labelled samples, g* that of the flipped ones, eps the perturbation, rho its radius, s the compensation."
 )
 
 
@@ -116,7 +119,7 @@ def _figures(
     first = [panel_svg(groups, panel, width=4.5, height=2.9) for panel in known[:large]]
     rest = [panel_svg(groups, panel, width=3.9, height=2.7) for panel in known[large:]]
     return (
-        f'<section id="{name}">\n<h2>{title}</h2>\n<p class="quiet">{words}</p>\n{_legend(groups)}\n'
+        f'<section id="{name}">\n<h2>{title}</h2>\n<p class="quiet">{words}</p>\n{_legend(groups, known)}\n'
         f"{_grid(first, 'figures')}{_grid(rest, 'figures small')}</section>"
     )
 
@@ -229,9 +232,8 @@ def _configuration(report: Report) -> str:
         f"<details{'' if report.differing else ' open'}><summary>What all runs share</summary>"
         f'<div class="scroll"><table class="config"><tbody>{rows}</tbody></table></div></details>'
     )
-    if report.commands:
-        commands = escape("\n".join(report.commands))
-        parts.append(f"<details open><summary>The commands</summary><pre>{commands}</pre></details>")
+    commands = escape("\n".join(report.commands))
+    parts.append(f"<details open><summary>The commands</summary><pre>{commands}</pre></details>")
     parts.append(f"<details><summary>The run folders</summary>{_folders(report.groups)}</details>")
     return "\n".join([*parts, "</section>"])
 

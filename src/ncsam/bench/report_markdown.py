@@ -40,7 +40,8 @@ def to_markdown(report: Report, picture: str) -> str:
         "## Configuration",
         table(["option", "value"], [[key, f"`{value}`"] for key, value in report.config.items()]),
         *_differing(report),
-        *(["## Commands", "```sh\n" + "\n".join(report.commands) + "\n```"] if report.commands else []),
+        "## Commands",
+        "```sh\n" + "\n".join(report.commands) + "\n```",
         f"Made by {report.made}.",
     ]
     return "\n\n".join(part for part in parts if part) + "\n"

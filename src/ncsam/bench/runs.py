@@ -18,6 +18,8 @@ from ncsam._errors import bad_value, need
 from ncsam.engine.config import NEUTRAL, RunConfig
 from ncsam.noise import NoisyLabels
 
+#: Beside the runs of a comparison: the command that made them.
+COMMAND_FILE = "command.txt"
 #: Fields in which runs of one group may differ: the seeds, the machine, and what is said about the file itself.
 _NOT_IDENTITY = NEUTRAL | {
     "version",
@@ -96,6 +98,16 @@ class Run:
     def metric_names(self) -> dict[str, str]:
         """What each number of the summary means, in the run's own words."""
         return {"seconds": "wall-clock time of training", **(self.summary.get("metric_names") or {})}
+
+    @property
+    def command(self) -> str:
+        """What was typed for this run, or for the comparison it belongs to; else what repeats it."""
+        if self.config.get("command"):
+            return str(self.config["command"])
+        of_all = self.folder.parent / COMMAND_FILE
+        if of_all.is_file():
+            return of_all.read_text(encoding="utf-8").strip()
+        return f"ncsam train --config {self.folder / 'config.yaml'}"
 
     @property
     def finished(self) -> bool:

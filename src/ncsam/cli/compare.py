@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import itertools
+import shlex
 from pathlib import Path
 from typing import Any
 
 import click
 
+from ncsam._files import atomic_path
 from ncsam.bench.compare import compare as run_comparison
 from ncsam.bench.compare import folder_name, with_spec
 from ncsam.bench.figures import curves_png
 from ncsam.bench.report import noise_text, write_report
-from ncsam.bench.runs import find_runs, group_runs
+from ncsam.bench.runs import COMMAND_FILE, find_runs, group_runs
 from ncsam.cli.complete import known
 from ncsam.cli.failures import FAILED, Failure
 from ncsam.cli.kinds import Listed, Seeds
@@ -75,6 +77,8 @@ def compare(
             for seed in listed:
                 click.echo(f"# {outlook(folder / folder_name(method, optimizer, seed))}")
         return
+    with atomic_path(folder / COMMAND_FILE) as temporary:
+        temporary.write_text(shlex.join(ctx.meta["ncsam.command"]) + "\n", encoding="utf-8")
     rows = run_comparison(
         config, folder, methods=methods, optimizers=optimizers, seeds=seeds, workers=jobs, say=click.echo
     )
