@@ -21,7 +21,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@touch $@
 
 demo: $(STAMP)
-	$(BIN)/python examples/digits.py
+	$(BIN)/ncsam compare digits --noise symmetric --rate 0.4 --optimizers sgd,sam,ncsam --seeds 3 --epochs 40 --out runs/demo
 
 test: lint types
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
@@ -37,7 +37,7 @@ types: $(STAMP)
 	$(BIN)/mypy
 
 bench: $(STAMP)
-	@for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script --quick || exit 1; done
+	@for script in $(filter-out benchmarks/timing.py,$(wildcard benchmarks/*.py)); do echo "== $$script"; $(BIN)/python $$script --quick || exit 1; done
 
 clean:
 	rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache
