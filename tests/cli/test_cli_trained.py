@@ -12,8 +12,11 @@ from cli_cases import QUICK, call
 from PIL import Image
 
 from ncsam import data, models
-from ncsam.cli.trained import load_trained
+from ncsam.cli.export import to_safetensors
+from ncsam.cli.trained import Answer, Trained, load_trained
+from ncsam.engine import RunConfig
 from ncsam.engine.checkpoint import load_checkpoint
+from ncsam.methods import Method
 
 DIGITS = data.load("digits")
 
@@ -137,6 +140,42 @@ def test_a_run_without_a_checkpoint_is_refused(tmp_path):
 
     with pytest.raises(ValueError, match="a run with a checkpoint; this one has none yet"):
         load_trained(make_run(tmp_path / "a"))
+
+
+def test_double_precision_is_no_obstacle(tmp_path):
+    call("train", "digits", *QUICK, "--precision", "64-true", "--epochs", 1, "--quiet", "--out", tmp_path / "r")
+    np.savez(tmp_path / "test.npz", x=DIGITS.test.images)
+    rows = json.loads(call("predict", tmp_path / "r", tmp_path / "test.npz", "--json").output)
+    last = json.loads((tmp_path / "r" / "summary.json").read_text())["last"]
+    assert 100 * np.mean([int(row["label"]) for row in rows] == DIGITS.test.labels) == pytest.approx(last, abs=0.3)
+
+
+class Averaged(Method):
+    """Predicts with a network of its own, or with all of them."""
+
+    def __init__(self, average):
+        self.average = average
+
+    def predict(self, networks, inputs):
+        return super().predict(networks if self.average is None else [self.average], inputs)
+
+
+def test_the_networks_that_answer_are_the_ones_exported(tmp_path, inputs):
+    from safetensors.torch import load_file
+
+    one, two, average = (models.create("mlp", 10, 1, in_features=64, hidden=[3]) for _ in range(3))
+    for kept, expected in ((average, [average]), (None, [one, two])):
+        answer = Answer(Averaged(kept), [one, two]).eval()
+        assert answer.speakers(inputs) == expected
+        about = {"name": "d", "classes": list("abcdefghij"), "size": [8, 8], "channels": 1}
+        to_safetensors(Trained(answer, RunConfig(), about), tmp_path / "w.safetensors")
+        names = set(average.state_dict())
+        prefixes = [""] if kept is not None else ["0.", "1."]
+        weights = load_file(tmp_path / "w.safetensors")
+        assert set(weights) == {prefix + name for prefix in prefixes for name in names}
+        for prefix, network in zip(prefixes, expected, strict=True):
+            torch.testing.assert_close(weights[f"{prefix}fc.bias"], network.fc.bias.detach(), rtol=0, atol=0)
+    assert not Answer(Averaged(average.train()), [one]).eval().kept[0].training
 
 
 def test_features_are_predicted_too(tmp_path):

@@ -26,15 +26,32 @@ from ncsam.methods import create as create_method
 
 
 class Answer(nn.Module):
-    """The networks of a method as one: inputs in, logits out."""
+    """The networks of a method as one: inputs in, logits out.
+
+    `kept` are networks that the method itself holds, such as an average of the weights.
+    """
 
     def __init__(self, method: Method, networks: Sequence[nn.Module]) -> None:
         super().__init__()
         self.method = method
         self.networks = nn.ModuleList(networks)
+        self.kept = nn.ModuleList(value for value in vars(method).values() if isinstance(value, nn.Module))
 
     def forward(self, inputs: Tensor) -> Tensor:
         return self.method.predict(list(self.networks), inputs)
+
+    @torch.no_grad()
+    def speakers(self, inputs: Tensor) -> list[nn.Module]:
+        """The networks that really answer: of a method that predicts with an average, the average alone."""
+        heard: dict[nn.Module, None] = {}
+        hooks = [
+            network.register_forward_hook(lambda module, *_: heard.setdefault(module))
+            for network in [*self.networks, *self.kept]
+        ]
+        self(inputs)
+        for hook in hooks:
+            hook.remove()
+        return list(heard)
 
 
 @dataclass(frozen=True)
@@ -70,7 +87,7 @@ class Trained:
             std=tuple(self.about["std"]),
             size=None if size is None else (size[0], size[1]),
         )
-        config = self.config.replace(workers=workers)
+        config = self.config.replace(workers=workers, precision="32-true")
         loader = Task(dataset, nobody, None, None).loader(split, config, batch_size).evaluation(batch_size)
         for batch in loader.iterate(0):
             yield self.network(batch.views[0]).softmax(dim=1)
