@@ -50,7 +50,7 @@ def beta_posterior(values: Floats, *, steps: int = 10) -> Floats:
 
     Arazo et al. (2019, arXiv 1904.11238): expectation maximisation from Beta(1, 2) and Beta(2, 1), with the moments'
     parameters in each M-step, alpha = m (m (1 - m) / v - 1), beta = alpha (1 - m) / m. Values are kept 1e-4 away from
-    0 and 1. The posterior is made monotone, as the authors' is: beyond the larger component's mean it never falls.
+    0 and 1. As in the authors' code the posterior never falls beyond its maximum: the largest losses are noisy too.
     """
     x = np.clip(values, 1e-4, 1 - 1e-4)
     shapes = np.array([[1.0, 2.0], [2.0, 1.0]])
@@ -60,9 +60,8 @@ def beta_posterior(values: Floats, *, steps: int = 10) -> Floats:
         alpha = mean * np.maximum(mean * (1 - mean) / variance - 1, 1e-3)
         shapes = np.stack((alpha, alpha * (1 - mean) / mean), axis=1)
     high = int((shapes[:, 0] / shapes.sum(axis=1)).argmax())
-    order = np.argsort(x, kind="stable")
-    posterior = np.empty_like(x)
-    posterior[order] = np.maximum.accumulate(_responsibilities(x, weight, shapes)[high][order])
+    posterior: Floats = _responsibilities(x, weight, shapes)[high]
+    posterior[x >= x[posterior.argmax()]] = posterior.max()
     return posterior
 
 

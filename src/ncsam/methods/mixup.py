@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
-from torch import nn
+from torch import Tensor, nn
 
 from ncsam._errors import bad_value
 from ncsam.methods.base import Method, Plan, State
@@ -36,9 +36,17 @@ class Mixup(Method):
         self.alpha = alpha
 
     def plan(self, batch: Batch, networks: Sequence[nn.Module], state: State) -> tuple[Plan, ...]:
-        random = state.random()
-        share = float(random.beta(self.alpha, self.alpha))
-        partner = torch.from_numpy(random.permutation(len(batch))).to(batch.labels.device)
-        inputs = torch.lerp(batch.views[0][partner], batch.views[0], share)
-        onehot = F.one_hot(batch.labels, state.num_classes).to(inputs.dtype)
-        return (Plan(inputs, torch.lerp(onehot[partner], onehot, share)),)
+        onehot = F.one_hot(batch.labels, state.num_classes).to(batch.views[0].dtype)
+        return (Plan(*mixed(batch.views[0], onehot, self.alpha, state)),)
+
+
+def mixed(
+    inputs: Tensor, targets: Tensor, alpha: float, state: State, *, own_part_larger: bool = False
+) -> tuple[Tensor, Tensor]:
+    """Rows mixed with rows drawn at random, inputs and targets alike; lambda >= 1/2 where a row shall stay itself."""
+    random = state.random()
+    share = float(random.beta(alpha, alpha))
+    if own_part_larger:
+        share = max(share, 1 - share)
+    partner = torch.from_numpy(random.permutation(len(inputs))).to(inputs.device)
+    return torch.lerp(inputs[partner], inputs, share), torch.lerp(targets[partner], targets, share)

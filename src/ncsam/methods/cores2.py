@@ -1,0 +1,109 @@
+"""CORES2, the sample sieve with confidence regularisation (Cheng et al., 2021, arXiv 2010.02347)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from ncsam.losses import confidence_regularised
+from ncsam.losses.peer import bounded_ce
+from ncsam.losses.reduction import non_negative, of_target
+from ncsam.methods.base import Outcome, Plan, State
+from ncsam.methods.planning import Rows, RowsMethod, look
+from ncsam.methods.registry import register
+from ncsam.methods.spans import Span, check_spans, in_epochs, ramp
+
+if TYPE_CHECKING:
+    from ncsam.data.loader import Batch
+
+_KEPT = "cores2_kept"
+_FLOOR = 1e-8
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sieved(Rows):
+    """The rows that pass the sieve, with beta and the prior of this epoch."""
+
+    beta: float
+    prior: Tensor
+
+
+@register
+class CORES2(RowsMethod):
+    r"""L = mean over the kept of (l_i - beta sum_c P(c) (-log p_c)) / (1 + beta), l_i = -log p_y.
+
+    Sample i is kept if l_i <= mean_c (-log p_c), all being kept for `sieve_after`. beta is 0 for `plain_epochs`, grows
+    linearly to `beta` over `ramp_epochs`, then stays: 10, 30 and 30 of 100 epochs in the authors' code. P is the share
+    of each observed label among the samples that the last epoch kept. The division stands for the authors' learning
+    rate, which they divide by 1 + beta. This is the first phase; their CORES2* adds consistency training on the rest.
+    Labels that NCSAM flips enter through cross-entropy.
+    """
+
+    def __init__(
+        self, beta: float = 2.0, plain_epochs: Span = 0.1, ramp_epochs: Span = 0.3, sieve_after: Span = 0.3
+    ) -> None:
+        non_negative(beta=beta)
+        check_spans(plain_epochs=plain_epochs, ramp_epochs=ramp_epochs, sieve_after=sieve_after)
+        self.beta = beta
+        self.plain_epochs = plain_epochs
+        self.ramp_epochs = ramp_epochs
+        self.sieve_after = sieve_after
+
+    def start(self, state: State) -> None:
+        kept = state.samples.column(_KEPT, dtype=torch.bool, fill=1)
+        if state.held_out is not None:
+            kept[state.held_out] = False
+        self.prior = label_shares(state.labels[kept], state.num_classes)
+
+    def begin_epoch(self, networks: Sequence[nn.Module], state: State) -> None:
+        self.prior = label_shares(state.labels[state.samples[_KEPT]], state.num_classes)
+
+    def plan(self, batch: Batch, networks: Sequence[nn.Module], state: State) -> tuple[Plan, ...]:
+        rows = torch.arange(len(batch), device=batch.labels.device)
+        if state.epoch > in_epochs(self.sieve_after, state.epochs):
+            kept = sieve(look(networks[0], batch.views[0]), batch.labels)
+            state.samples.write(_KEPT, batch.index, kept)
+            rows = rows[kept]
+        plain, length = in_epochs(self.plain_epochs, state.epochs), in_epochs(self.ramp_epochs, state.epochs)
+        return (
+            Sieved(
+                batch.views[0],
+                batch.labels[rows],
+                batch.index[rows],
+                rows=rows,
+                total=len(rows),
+                beta=self.beta * ramp(state.epoch, plain, length),
+                prior=self.prior,
+            ),
+        )
+
+    def loss(self, network: nn.Module, plan: Plan) -> Outcome:
+        assert isinstance(plan, Sieved)
+        logits = network(plan.inputs)
+        kept = logits[plan.rows]
+        if len(kept) == 0:
+            return Outcome(logits.sum() * 0.0, kept, plan.targets)
+        value = confidence_regularised(kept, plan.targets, plan.prior, beta=plan.beta, floor=_FLOOR)
+        return Outcome(value / (1 + plan.beta), kept, plan.targets)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        return {"prior": self.prior}
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        self.prior = state["prior"]
+
+
+def sieve(logits: Tensor, labels: Tensor) -> Tensor:
+    """Whether the loss of each label is no larger than the mean loss over all labels."""
+    losses = bounded_ce(logits.float(), _FLOOR)
+    return of_target(losses, labels) <= losses.mean(dim=1)
+
+
+def label_shares(labels: Tensor, num_classes: int) -> Tensor:
+    """The share of each label; equal shares if there are no labels."""
+    counts = torch.bincount(labels, minlength=num_classes).float()
+    return counts / counts.sum() if len(labels) else torch.full_like(counts, 1 / num_classes)

@@ -1,0 +1,35 @@
+"""Co-teaching (Han et al., 2018, arXiv 1804.06872)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from torch import nn
+
+from ncsam.methods.base import Plan, State
+from ncsam.methods.planning import look, losses_of, train_on
+from ncsam.methods.registry import register
+from ncsam.methods.small_loss import SmallLoss, smallest
+
+if TYPE_CHECKING:
+    from ncsam.data.loader import Batch
+
+
+@register
+class Coteaching(SmallLoss):
+    """Two networks; each trains on the R(e) share of the batch whose losses the *other* finds smallest.
+
+    R(e) = 1 - tau min((e / E)^c, 1), tau the noise rate (see `SmallLoss`), E = 10, c = 1. (For asymmetric noise,
+    JoCoR's code takes half of the rate for tau.) Both networks choose before either trains. The authors' code divides
+    the mean over the chosen once more by their number, which Adam does not notice and SGD would; here it is the mean.
+    """
+
+    networks = 2
+
+    def plan(self, batch: Batch, networks: Sequence[nn.Module], state: State) -> tuple[Plan, ...]:
+        share = self.remember_rate(state)
+        first, second = (
+            smallest(losses_of(look(network, batch.views[0]), batch.labels), share) for network in networks
+        )
+        return train_on(batch, second), train_on(batch, first)

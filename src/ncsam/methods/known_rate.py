@@ -1,0 +1,55 @@
+"""Methods that want the noise rate: given as an option, named by the run, or estimated."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from ncsam._errors import bad_value
+from ncsam.methods.base import State
+from ncsam.methods.planning import RowsMethod
+from ncsam.methods.spans import Span, check_spans, in_epochs
+
+
+class KnownRate(RowsMethod):
+    """`rate(state)` is the method's own option, else the run's noise rate, else an estimate.
+
+    The estimate is made once, after `wait` (one epoch at least): what `estimate_noise` finds in the networks'
+    predictions on the samples held out for validation, or on the whole training split if none are. Until then the
+    rate is unknown, `None`.
+    """
+
+    def __init__(self, option: str, value: float | None, wait: Span) -> None:
+        check_spans(wait=wait)
+        if value is not None and not 0 <= value < 1:
+            raise bad_value(option, value, "a share in [0, 1), or null for the noise rate")
+        self.given = value
+        self.wait = wait
+        self.estimated: float | None = None
+
+    def begin_epoch(self, networks: Sequence[nn.Module], state: State) -> None:
+        if self.rate(state) is None and state.epoch > max(1, in_epochs(self.wait, state.epochs)):
+            self.estimated = estimated_rate(networks, state)
+
+    def rate(self, state: State) -> float | None:
+        """The noise rate, as far as it is known."""
+        return next((r for r in (self.given, state.noise_rate, self.estimated) if r is not None), None)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"estimated": self.estimated}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.estimated = state["estimated"]
+
+
+def estimated_rate(networks: Sequence[nn.Module], state: State) -> float:
+    """The noise rate by confident-learning counts, from predictions on the samples held out, or else on all."""
+    from ncsam.noise import estimate_noise  # scipy comes with it, and only a run without a named rate needs it
+
+    probabilities = state.predict(networks)
+    which = torch.ones_like(state.labels, dtype=torch.bool) if state.held_out is None else state.held_out
+    labels, found = state.labels[which].cpu().numpy(), probabilities[which].double().cpu().numpy()
+    return estimate_noise(labels, found / found.sum(axis=1, keepdims=True)).rate

@@ -1,0 +1,87 @@
+"""M-Correction, bootstrapping by a beta mixture (Arazo et al., 2019, arXiv 1904.11238)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ncsam._errors import bad_value
+from ncsam.losses.reduction import non_negative
+from ncsam.methods.base import Method, Outcome, Plan, State
+from ncsam.methods.mixtures import beta_posterior, losses_under
+from ncsam.methods.mixup import mixed
+from ncsam.methods.planning import look
+from ncsam.methods.registry import register
+from ncsam.methods.spans import Span, check_spans, in_epochs
+
+if TYPE_CHECKING:
+    from ncsam.data.loader import Batch
+
+_NOISY = "mcorrection_noisy"
+
+
+@register
+class MCorrection(Method):
+    r"""Mixup whose labels give way to predictions as far as a sample looks mislabelled (M-DYR-H; soft: M-DYR-S).
+
+    Before each epoch past `plain_epochs` (105 of 300) a mixture of two Betas is fitted to the training losses, clipped
+    to their 5th and 95th percentiles and scaled to [0, 1]; w_i is the probability of the component of large losses.
+    The target of sample i is (1 - w_i) e_y + w_i z_i, z_i being its predicted class before mixing (`soft=True`: its
+    probabilities). Targets are mixed like the inputs, with Beta(alpha, alpha), and `balance` times the divergence of
+    the mean prediction from equal shares, sum_c (1/C) log((1/C) / mean p_c), is added throughout. The authors'
+    MD-DYR-SH, which also mixes by w, is not here.
+    """
+
+    def __init__(
+        self, alpha: float = 32.0, plain_epochs: Span = 0.35, balance: float = 1.0, soft: bool = False
+    ) -> None:
+        check_spans(plain_epochs=plain_epochs)
+        non_negative(balance=balance)
+        if not alpha > 0:
+            raise bad_value("alpha", alpha, "a positive number")
+        self.alpha = alpha
+        self.plain_epochs = plain_epochs
+        self.balance = balance
+        self.soft = soft
+
+    def start(self, state: State) -> None:
+        state.samples.column(_NOISY)
+
+    def begin_epoch(self, networks: Sequence[nn.Module], state: State) -> None:
+        if self._corrects(state):
+            losses = losses_under(state.predict(networks), state.labels)
+            trained = slice(None) if state.held_out is None else ~state.held_out
+            w = probably_noisy(losses[trained])
+            state.samples[_NOISY][trained] = w
+
+    def plan(self, batch: Batch, networks: Sequence[nn.Module], state: State) -> tuple[Plan, ...]:
+        inputs = batch.views[0]
+        targets = F.one_hot(batch.labels, state.num_classes).to(inputs.dtype)
+        if self._corrects(state):
+            w = state.samples[_NOISY][batch.index].to(inputs.dtype).unsqueeze(1)
+            p = look(networks[0], inputs).softmax(dim=1).to(inputs.dtype)
+            guess = p if self.soft else F.one_hot(p.argmax(dim=1), state.num_classes).to(inputs.dtype)
+            targets = torch.lerp(targets, guess, w)
+        return (Plan(*mixed(inputs, targets, self.alpha, state)),)
+
+    def loss(self, network: nn.Module, plan: Plan) -> Outcome:
+        logits = network(plan.inputs)
+        mean = logits.softmax(dim=1).mean(dim=0)
+        apart = -(mean * len(mean)).clamp(min=1e-12).log().mean()
+        return Outcome(F.cross_entropy(logits, plan.targets) + self.balance * apart, logits, plan.targets)
+
+    def _corrects(self, state: State) -> bool:
+        return state.epoch > max(1, in_epochs(self.plain_epochs, state.epochs))
+
+
+def probably_noisy(losses: Tensor) -> Tensor:
+    """The posterior of the component of large losses."""
+    values = losses.double().cpu().numpy()
+    low, high = np.percentile(values, (5, 95))
+    scaled = (np.clip(values, low, high) - low) / max(high - low, 1e-12)
+    return torch.from_numpy(beta_posterior(scaled)).to(losses)

@@ -1,0 +1,29 @@
+"""MentorNet's self-paced form (Jiang et al., 2018, arXiv 1712.05055)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from torch import nn
+
+from ncsam.methods.base import Plan, State
+from ncsam.methods.planning import look, losses_of, train_on
+from ncsam.methods.registry import register
+from ncsam.methods.small_loss import SmallLoss, smallest
+
+if TYPE_CHECKING:
+    from ncsam.data.loader import Batch
+
+
+@register
+class MentorNet(SmallLoss):
+    """One network trains on the R(e) share of each batch that has the smallest loss: see `SmallLoss`.
+
+    This is what tables of the Co-teaching line call MentorNet: the predefined curriculum v_i = 1[l_i small], not a
+    learned mentor network.
+    """
+
+    def plan(self, batch: Batch, networks: Sequence[nn.Module], state: State) -> tuple[Plan, ...]:
+        losses = losses_of(look(networks[0], batch.views[0]), batch.labels)
+        return (train_on(batch, smallest(losses, self.remember_rate(state))),)

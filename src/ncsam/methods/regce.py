@@ -1,0 +1,32 @@
+"""RegCE, regularised cross-entropy (Kang et al., 2023, arXiv 2307.05025)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from torch import nn
+
+from ncsam.methods.averaging import AveragingMethod
+from ncsam.methods.base import Plan, State
+from ncsam.methods.registry import register
+
+if TYPE_CHECKING:
+    from ncsam.data.loader import Batch
+
+
+@register
+class RegCE(AveragingMethod):
+    """Cross-entropy on strongly augmented pictures, predicting with averaged weights, under a sharp decay of the rate.
+
+    `view` names the augmentation ("train" is the run's own) and `decay` the averaging (see `AveragingMethod`). The
+    learning rate is the run's: `--schedule steps` drops it by 10 at half and at three quarters of training. A
+    re-implementation, untuned: the authors' decay factor, averaging rate and augmentation policy are not known to us.
+    """
+
+    def __init__(self, view: str = "strong", decay: float = 0.999) -> None:
+        super().__init__(decay)
+        self.views = (view,)
+
+    def plan(self, batch: Batch, networks: Sequence[nn.Module], state: State) -> tuple[Plan, ...]:
+        return (Plan(batch.views[0], batch.labels, batch.index),)

@@ -1,0 +1,85 @@
+"""SELFIE, refurbishing labels (Song et al., 2019, ICML)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ncsam._errors import bad_value
+from ncsam.methods.base import Plan, State
+from ncsam.methods.known_rate import KnownRate
+from ncsam.methods.planning import look, losses_of, train_on
+from ncsam.methods.registry import register
+from ncsam.methods.spans import Span, in_epochs
+
+if TYPE_CHECKING:
+    from ncsam.data.loader import Batch
+
+_HISTORY = "selfie_history"
+_LABEL = "selfie_label"
+
+
+@register
+class SELFIE(KnownRate):
+    r"""Trains on the samples of small loss, and on those whose label the network's own history corrects.
+
+    Each sample keeps its last q predicted classes (`history`). Its uncertainty is the entropy of their frequencies over
+    log C; where that is at most `threshold` it is refurbished: from then on its label is its most frequent prediction,
+    renewed whenever it is certain again. After `plain_epochs` on everything, a batch trains on the ceil((1 - n) |B|)
+    samples of smallest loss and on the refurbished ones, under their new labels. n, `noise_share`, is the noise rate
+    (see `KnownRate`).
+
+    q is at most the number of plain epochs, so that histories are full when they count. The authors train three times
+    in a row and carry refurbished labels over; that is three runs, and this is one of them.
+    """
+
+    def __init__(
+        self,
+        noise_share: float | None = None,
+        plain_epochs: Span = 0.25,
+        history: int = 15,
+        threshold: float = 0.05,
+    ) -> None:
+        super().__init__("noise_share", noise_share, plain_epochs)
+        if history < 1:
+            raise bad_value("history", history, "a number of predictions from 1")
+        if not 0 <= threshold <= 1:
+            raise bad_value("threshold", threshold, "an uncertainty in [0, 1]")
+        self.history = history
+        self.threshold = threshold
+
+    def start(self, state: State) -> None:
+        length = min(self.history, max(1, in_epochs(self.wait, state.epochs)))
+        state.samples.column(_HISTORY, (length,), torch.int32, fill=-1)
+        state.samples.column(_LABEL, dtype=torch.int64, fill=-1)
+
+    def plan(self, batch: Batch, networks: Sequence[nn.Module], state: State) -> tuple[Plan, ...]:
+        answers = look(networks[0], batch.views[0])
+        history = state.samples[_HISTORY][batch.index]
+        history[:, (state.epoch - 1) % history.shape[1]] = answers.argmax(dim=1).to(history.dtype)
+        state.samples.write(_HISTORY, batch.index, history)
+        if state.epoch <= in_epochs(self.wait, state.epochs):
+            return (train_on(batch, torch.arange(len(batch), device=batch.labels.device)),)
+
+        certain, label = settled(history, state.num_classes, self.threshold)
+        refurbished = torch.where(certain, label, state.samples[_LABEL][batch.index])
+        state.samples.write(_LABEL, batch.index, refurbished)
+        count = math.ceil((1 - (self.rate(state) or 0.0)) * len(batch) - 1e-9)
+        chosen = refurbished >= 0
+        chosen[losses_of(answers, batch.labels).topk(count, largest=False).indices] = True
+        labels = torch.where(refurbished >= 0, refurbished, batch.labels)
+        return (train_on(batch, chosen.nonzero().flatten(), labels),)
+
+
+def settled(history: Tensor, num_classes: int, threshold: float) -> tuple[Tensor, Tensor]:
+    """Whether each row of predictions is full and certain, and its most frequent class."""
+    full = (history >= 0).all(dim=1)
+    counts = F.one_hot(history.clamp(min=0).long(), num_classes).sum(dim=1)
+    share = counts / history.shape[1]
+    uncertainty = -torch.special.xlogy(share, share).sum(dim=1) / math.log(num_classes)
+    return full & (uncertainty <= threshold), counts.argmax(dim=1)

@@ -1,0 +1,116 @@
+"""T-Revision, or Reweight-R (Xia et al., 2019, arXiv 1906.00189)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ncsam._errors import bad_value
+from ncsam.methods.base import Outcome, Plan, State
+from ncsam.methods.planning import look, losses_of
+from ncsam.methods.registry import register
+from ncsam.methods.spans import Span, check_spans, in_epochs
+from ncsam.methods.transition import TransitionMethod
+
+if TYPE_CHECKING:
+    from ncsam.data.loader import Batch
+
+
+@dataclass(frozen=True, kw_only=True)
+class Weighted(Plan):
+    """With an importance weight for each row."""
+
+    weights: Tensor
+
+
+@register
+class TRevision(TransitionMethod):
+    r"""L = mean b_i l_i, b_i = p_y / (T^T p)_y: importance weights that turn noisy risk into clean risk.
+
+    Three stages. Cross-entropy for `plain_epochs`, then T is estimated (or given: see `TransitionMethod`). Reweighting
+    with T. From `revise_after` on T is revised: it is T + D, rows normalised, and the slack D learns by the gradient
+    of the same loss through the weights b, by an Adam of its own with `slack_lr`, as the authors' does. For the network
+    the weights are constants, as they are in effect in the authors' code. That code adds D to T once per sample, so
+    that it accumulates; here it is added once. They choose each stage's network on noisy validation samples; here one
+    network goes through all stages. Labels that NCSAM flips enter through cross-entropy.
+    """
+
+    def __init__(
+        self,
+        transition: Sequence[Sequence[float]] | None = None,
+        plain_epochs: Span = 0.1,
+        revise_after: Span = 0.5,
+        quantile: float | None = 0.97,
+        slack_lr: float = 5e-7,
+    ) -> None:
+        super().__init__(transition, plain_epochs, quantile)
+        check_spans(revise_after=revise_after)
+        if not slack_lr >= 0:
+            raise bad_value("slack_lr", slack_lr, "a number from 0")
+        self.revise_after = revise_after
+        self.slack_lr = slack_lr
+
+    def start(self, state: State) -> None:
+        super().start(state)
+        self.slack = torch.zeros(state.num_classes, state.num_classes, device=state.labels.device, requires_grad=True)
+        self.adam = torch.optim.Adam([self.slack], lr=self.slack_lr)
+
+    def plan(self, batch: Batch, networks: Sequence[nn.Module], state: State) -> tuple[Plan, ...]:
+        if self.transition is None:
+            return super().plan(batch, networks, state)
+        answers = look(networks[0], batch.views[0]).float()
+        if state.epoch > in_epochs(self.revise_after, state.epochs):
+            self._revise(answers, batch.labels)
+        weights = importance(answers, batch.labels, revised(self.transition.to(self.slack), self.slack))
+        return (Weighted(batch.views[0], batch.labels, batch.index, weights=weights),)
+
+    @torch.enable_grad()
+    def _revise(self, answers: Tensor, labels: Tensor) -> None:
+        assert self.transition is not None
+        weights = importance(answers, labels, revised(self.transition.to(self.slack), self.slack))
+        self.adam.zero_grad()
+        (weights * losses_of(answers, labels)).mean().backward()  # type: ignore[no-untyped-call]
+        if dist.is_available() and dist.is_initialized() and self.slack.grad is not None:
+            dist.all_reduce(self.slack.grad)
+            self.slack.grad /= dist.get_world_size()
+        self.adam.step()
+
+    def loss(self, network: nn.Module, plan: Plan) -> Outcome:
+        logits = network(plan.inputs)
+        if not isinstance(plan, Weighted):
+            return Outcome(self.criterion(logits, plan.targets), logits, plan.targets)
+        losses = F.cross_entropy(logits, plan.targets, reduction="none")
+        return Outcome((plan.weights * losses).mean(), logits, plan.targets)
+
+    def criterion(self, logits: Tensor, targets: Tensor) -> Tensor:
+        return F.cross_entropy(logits, targets)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {**super().state_dict(), "slack": self.slack.detach(), "adam": self.adam.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        super().load_state_dict(state)
+        if not hasattr(self, "slack"):  # a trained network is only asked for predictions
+            return
+        with torch.no_grad():
+            self.slack.copy_(state["slack"])
+        self.adam.load_state_dict(state["adam"])
+
+
+def revised(transition: Tensor, slack: Tensor) -> Tensor:
+    """T + D as probabilities: none below 1e-6, rows normalised."""
+    raw = (transition + slack).clamp(min=1e-6)
+    return raw / raw.sum(dim=1, keepdim=True)
+
+
+def importance(logits: Tensor, labels: Tensor, transition: Tensor) -> Tensor:
+    """p_y / (T^T p)_y of each row."""
+    p = logits.softmax(dim=1)
+    observed = labels.unsqueeze(1)
+    return (p.gather(1, observed) / (p @ transition).gather(1, observed)).squeeze(1)
