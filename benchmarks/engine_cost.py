@@ -1,0 +1,142 @@
+"""The engine's own cost: time per epoch against a bare PyTorch loop that does the same work.
+
+Both train the same network on the same batches of the same loader (crop and mirror, 32 x 32 pictures), with the same
+optimizer and learning rates, and evaluate the test and the training split after each epoch. The engine also keeps its
+statistics per sample, writes metrics and a checkpoint. Epochs of the two take turns in one process; `engine_vs_bare` is
+the ratio of their median times. On a busy machine the ratio of processor times is the steadier one.
+
+    python benchmarks/engine_cost.py [--quick] [--json FILE]
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from lightning_fabric import Fabric
+
+from ncsam import NCSAM, models
+from ncsam.data import from_arrays
+from ncsam.data.types import DataSet
+from ncsam.engine import RunConfig
+from ncsam.engine.interrupt import Interrupt
+from ncsam.engine.loop import Trainer
+from ncsam.engine.task import load_task, settled
+from timing import Candidate, arguments, table, take_turns, write_json
+
+WARMUP = 2  # epochs of each that are not counted
+
+
+def pictures(samples: int) -> DataSet:
+    rng = np.random.default_rng(0)
+    y = np.arange(samples + 500) % 10
+    x = rng.integers(0, 256, size=(samples + 500, 32, 32, 3), dtype=np.uint8)
+    return from_arrays(x[:samples], y[:samples], x_test=x[samples:], y_test=y[samples:], name="noise")
+
+
+def bare_epochs(config: RunConfig, trainer: Trainer) -> Iterator[None]:
+    """The loop as one would write it by hand; each `next` is an epoch with its evaluation."""
+    torch.manual_seed(config.seed)
+    network = models.create(config.model, 10, 3, **config.model_options)
+    base = torch.optim.SGD(network.parameters(), config.lr, config.momentum, weight_decay=config.weight_decay)
+    loader = trainer.loader.with_options()
+    total = config.epochs * len(loader)
+    warmup = config.warmup_epochs * len(loader)
+    optimizer = None
+    if config.optimizer == "ncsam":
+        optimizer = NCSAM(base, config.rho, config.kappa, 0.4, total_steps=total, warmup_steps=warmup)
+    schedule = torch.optim.lr_scheduler.LambdaLR(base, lambda step: 0.5 * (1 + math.cos(math.pi * step / total)))
+    for epoch in range(1, config.epochs + 1):
+        network.train()
+        total_loss = 0.0
+        for batch in loader.iterate(epoch):
+            x, y = batch.views[0], batch.labels
+            if optimizer is None:
+                base.zero_grad()
+                loss = F.cross_entropy(network(x), y)
+                loss.backward()
+                base.step()
+            else:
+                loss = optimizer.step(lambda x=x: network(x), y)
+            schedule.step()
+            total_loss += loss.item()
+        network.eval()
+        with torch.no_grad():
+            for split in (trainer.evaluator.test, trainer.evaluator.train):
+                right = 0
+                for batch in split.iterate(0):
+                    right += int((network(batch.views[0]).argmax(1) == batch.labels).sum())
+        yield
+
+
+def measure(optimizer: str, samples: int, rounds: int, folder: Path) -> dict[str, float]:
+    config = RunConfig(
+        data="noise",
+        noise="symmetric",
+        rate=0.4,
+        optimizer=optimizer,
+        model="cnn_small",
+        model_options={"width": 8},
+        epochs=rounds + WARMUP,
+        warmup=0.0,
+        batch_size=128,
+        augment="standard",
+        val_share=0.0,
+        telemetry_every=0,
+        accelerator="cpu",
+    )
+    task = load_task(config, pictures(samples))
+    config = settled(config, task)
+    trainer = Trainer(Fabric(accelerator="cpu", devices=1), config, task, folder, console=False)
+    bare = bare_epochs(config, trainer)
+    loggers = trainer._open_loggers()
+    processor: dict[str, list[float]] = {"engine": [], "bare": []}
+
+    def timed(name: str, run: Callable[[], object]) -> Candidate:
+        def turn() -> None:
+            began = time.process_time()
+            run()
+            processor[name].append(time.process_time() - began)
+
+        return Candidate(turn)
+
+    with Interrupt() as interrupt:
+        candidates = {
+            "engine": timed("engine", lambda: trainer._epoch(interrupt, loggers)),
+            "bare": timed("bare", lambda: next(bare)),
+        }
+        seconds = take_turns(candidates, rounds, WARMUP)
+    for logger in loggers:
+        logger.close()
+    cpu = {name: statistics.median(times[WARMUP:]) for name, times in processor.items()}
+    return {
+        "engine s": seconds["engine"],
+        "bare s": seconds["bare"],
+        "ratio": seconds["engine"] / seconds["bare"],
+        "CPU ratio": cpu["engine"] / cpu["bare"],
+    }
+
+
+def main() -> None:
+    options = arguments(__doc__.splitlines()[0])
+    torch.set_num_threads(1)
+    samples, rounds = (1024, 5) if options.quick else (4096, 11)
+    found: dict[str, dict[str, float]] = {}
+    for optimizer in ("sgd", "ncsam"):
+        with tempfile.TemporaryDirectory() as folder:
+            found[optimizer] = measure(optimizer, samples, rounds, Path(folder))
+    table(f"seconds per epoch of {samples:,} pictures, cnn_small of width 8", found)
+    worst = max(row["ratio"] for row in found.values())
+    print(f"\nengine_vs_bare {worst:.3f} (the larger of the two ratios; goal: at most 1.05)")
+    write_json(options.json, {"engine_vs_bare": worst, **found})
+
+
+if __name__ == "__main__":
+    main()
