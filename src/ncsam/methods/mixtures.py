@@ -31,17 +31,15 @@ def gaussian_posterior(values: Floats, *, steps: int = 10, tol: float = 1e-2, fl
     start is random and whose answer is the same where both settle.
     """
     low = _two_means(values)
-    first = np.stack((low, ~low)).astype(np.float64)
+    parts = _moments(values, np.stack((low, ~low)).astype(np.float64), floor)
     before = -np.inf
     for _ in range(steps):
-        weight, mean, variance = _moments(values, first, floor)
-        density = _log_gaussian(values, mean, variance) + np.log(weight)[:, None]
-        total = np.logaddexp(*density)
-        first = np.exp(density - total)
-        if abs(total.mean() - before) < tol:
+        share, likelihood = _gaussian_shares(values, *parts)
+        parts = _moments(values, share, floor)
+        if abs(likelihood - before) < tol:
             break
-        before = total.mean()
-    posterior: Floats = first[int(mean.argmin())]
+        before = likelihood
+    posterior: Floats = _gaussian_shares(values, *parts)[0][int(parts[1].argmin())]
     return posterior
 
 
@@ -56,11 +54,11 @@ def beta_posterior(values: Floats, *, steps: int = 10) -> Floats:
     shapes = np.array([[1.0, 2.0], [2.0, 1.0]])
     weight = np.array([0.5, 0.5])
     for _ in range(steps):
-        weight, mean, variance = _moments(x, _responsibilities(x, weight, shapes), 1e-8)
+        weight, mean, variance = _moments(x, _beta_shares(x, weight, shapes), 1e-8)
         alpha = mean * np.maximum(mean * (1 - mean) / variance - 1, 1e-3)
         shapes = np.stack((alpha, alpha * (1 - mean) / mean), axis=1)
     high = int((shapes[:, 0] / shapes.sum(axis=1)).argmax())
-    posterior: Floats = _responsibilities(x, weight, shapes)[high]
+    posterior: Floats = _beta_shares(x, weight, shapes)[high]
     posterior[x >= x[posterior.argmax()]] = posterior.max()
     return posterior
 
@@ -73,13 +71,15 @@ def _moments(values: Floats, share: Floats, floor: float) -> tuple[Floats, Float
     return count / len(values), mean, variance
 
 
-def _log_gaussian(values: Floats, mean: Floats, variance: Floats) -> Floats:
+def _gaussian_shares(values: Floats, weight: Floats, mean: Floats, variance: Floats) -> tuple[Floats, float]:
+    """How far each component answers for each value, and the mean log-likelihood."""
     distance = (values - mean[:, None]) ** 2 / variance[:, None]
-    density: Floats = -0.5 * (distance + np.log(2 * np.pi * variance)[:, None])
-    return density
+    density = np.log(weight)[:, None] - 0.5 * (distance + np.log(2 * np.pi * variance)[:, None])
+    total = np.logaddexp(*density)
+    return np.exp(density - total), float(total.mean())
 
 
-def _responsibilities(x: Floats, weight: Floats, shapes: Floats) -> Floats:
+def _beta_shares(x: Floats, weight: Floats, shapes: Floats) -> Floats:
     log_norm = _log_gamma(shapes.sum(axis=1)) - _log_gamma(shapes).sum(axis=1)
     density = (shapes[:, :1] - 1) * np.log(x) + (shapes[:, 1:] - 1) * np.log1p(-x)
     density += (np.log(weight) + log_norm)[:, None]
