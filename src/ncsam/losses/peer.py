@@ -50,7 +50,7 @@ def confidence_regularised(
     floor: float = 1e-8,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """l(f(x), y) - beta sum_c prior_c l(f(x), c), l = -log(p + floor) (Cheng et al., 2021, arXiv 2010.02347, eq. 3)."""
+    """l(f(x), y) - beta sum_c prior_c l(f(x), c), l = -log(p + floor) (Cheng et al., 2021, arXiv 2010.02347)."""
     if prior.shape != logits.shape[1:]:
         raise bad_value("prior.shape", tuple(prior.shape), f"a probability for each of {logits.shape[1]} classes")
     losses = bounded_ce(logits, floor)

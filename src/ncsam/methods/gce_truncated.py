@@ -1,4 +1,4 @@
-"""Truncated generalised cross-entropy (Zhang and Sabuncu, 2018, arXiv 1805.07836, section 3.3)."""
+"""Truncated generalised cross-entropy (Zhang and Sabuncu, 2018, arXiv 1805.07836)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stochastic label noise (Chen et al., 2021, arXiv 2008.09266)."""
+"""Stochastic label noise (Chen et al., 2021, ICLR)."""
 
 from __future__ import annotations
 
