@@ -24,10 +24,10 @@ demo: $(STAMP)
 	$(BIN)/ncsam compare digits --noise symmetric --rate 0.4 --optimizers sgd,sam,ncsam --seeds 3 --epochs 40 --out runs/demo
 
 test: lint types
-	$(BIN)/python -m pytest -n 2 --dist loadgroup
+	$(BIN)/python -m pytest -n 2
 
 fast: $(STAMP)
-	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not slow"
+	$(BIN)/python -m pytest -n 2 -m "not slow"
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
