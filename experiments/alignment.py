@@ -4,7 +4,7 @@ Networks are trained with the paper's literal settings (and by SGD alone, for co
 gradients of some training batches are measured: of the whole batch, of its rightly and wrongly labelled samples, and
 NCSAM's estimate g* of the latter. All strengths and radii follow from these in closed form.
 
-    python experiments/alignment.py --cifar cifar10_subset.npz --json alignment.json --figure docs/experiments/alignment.png
+    python experiments/alignment.py --cifar FILE.npz --json alignment.json --figure docs/experiments/alignment.png
     python experiments/alignment.py --quick
 
 The `.npz` file holds CIFAR-10 pictures (`x_train`, `y_train`) and further label arrays named by `--labels`.
@@ -25,6 +25,9 @@ import numpy as np
 import torch
 
 from ncsam import data, models, noise
+from ncsam._errors import need
+from ncsam._files import atomic_path
+from ncsam.bench.figures import COLOURS
 from ncsam.data.loader import Loader
 from ncsam.data.types import DataSet
 from ncsam.optim import NCSAM
@@ -46,8 +49,17 @@ def noisy(dataset: DataSet, recipe: str, rate: float | None, arrays: dict[str, A
     return replace(dataset, train=train.with_labels(observed, train.labels))
 
 
-def trained(dataset: DataSet, model: str, options: dict[str, Any], optimizer: str, epochs: int, seed: int, batches: int):
-    """Train, and after every epoch measure `batches` of the next one."""
+def trained(
+    dataset: DataSet,
+    model: str,
+    options: dict[str, Any],
+    optimizer: str,
+    epochs: int,
+    seed: int,
+    batches: int,
+    every: int,
+) -> list[dict[str, Any]]:
+    """Train, and after every few epochs measure `batches` of the next one."""
     train = dataset.train
     picture = dataset.size is not None and max(dataset.size) > 16
     torch.manual_seed(seed)
@@ -76,6 +88,8 @@ def trained(dataset: DataSet, model: str, options: dict[str, Any], optimizer: st
         for batch in loader.iterate(epoch):
             step.step(lambda: network(batch.views[0]), batch.labels)  # noqa: B023 - called at once
             schedule.step()
+        if epoch > 1 and epoch % every and epoch < epochs:
+            continue
         found = alignments(
             network,
             WithClean(list(islice(loader.iterate(epoch + 1), batches)), train.clean),
@@ -87,7 +101,9 @@ def trained(dataset: DataSet, model: str, options: dict[str, Any], optimizer: st
         network.eval()
         with torch.no_grad():
             right = torch.cat([network(b.views[0]).argmax(1) == b.labels for b in evaluation.iterate(0)]).numpy()
-        turned = np.array([[[each.at(q, sign)[0] - each.cos_clean_sam for q in RATIOS] for sign in (1, -1)] for each in found])
+        turned = np.array(
+            [[[each.at(q, sign)[0] - each.cos_clean_sam for q in RATIOS] for sign in (1, -1)] for each in found]
+        )
         mean = mean_alignment(found)
         history.append(
             {
@@ -96,12 +112,80 @@ def trained(dataset: DataSet, model: str, options: dict[str, Any], optimizer: st
                 **asdict(mean),
                 "slope": float(np.mean([each.slope for each in found])),
                 "against_sam": 100 * float(np.mean([each.cos_sam < 0 for each in found])),
-                "gain_rho_0.5": float(np.mean([each.at(each.compensation_ratio / 10)[0] - each.cos_clean_sam for each in found])),
+                "gain_rho_0.5": float(
+                    np.mean([each.at(each.compensation_ratio / 10)[0] - each.cos_clean_sam for each in found])
+                ),
                 "gain_plus": np.nanmean(turned[:, 0], axis=0).tolist(),
                 "gain_minus": np.nanmean(turned[:, 1], axis=0).tolist(),
             }
         )
     return history
+
+
+def mean(runs: list[dict[str, Any]], name: str, place: int) -> float:
+    """A quantity over the runs (which differ in their seed), at one place of their histories."""
+    return float(np.mean([run["history"][place][name] for run in runs]))
+
+
+def report(runs: list[dict[str, Any]], figure: Path | None) -> None:
+    """Tables in Markdown: the end of warm-up and the end of training; then the best that any strength could do."""
+    groups: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
+    for run in runs:
+        groups.setdefault((run["data"], run["noise"], run["optimizer"]), []).append(run)
+    columns = ("memorised", "cos_clean_noise", "cos_estimate_noise", "cos_estimate_clean", "cos_grad_estimate")
+    columns += ("compensation_ratio", "cos_sam", "against_sam", "cos_clean_sam", "cos_clean", "gain_rho_0.5", "slope")
+    print("| data | noise | trained by | epoch | " + " | ".join(columns) + " |")
+    print("|---" * (4 + len(columns)) + "|")
+    for (name, label, optimizer), group in groups.items():
+        epochs = [row["epoch"] for row in group[0]["history"]]
+        for place in sorted({0, int(np.searchsorted(epochs, WARMUP * epochs[-1])), len(epochs) // 2, len(epochs) - 1}):
+            cells = [f"{mean(group, c, place):.{0 if c in ('memorised', 'against_sam') else 2}f}" for c in columns]
+            print(f"| {name} | {label} | {optimizer} | {epochs[place]} | " + " | ".join(cells) + " |")
+    print("\n| data | noise | trained by | epoch | best gain, + s g* | at q | best gain, - s g* | at q |")
+    print("|---" * 8 + "|")
+    for (name, label, optimizer), group in groups.items():
+        for place in (1, len(group[0]["history"]) - 1):
+            cells = []
+            for sign in ("gain_plus", "gain_minus"):
+                curve = np.mean([run["history"][place][sign] for run in group], axis=0)
+                cells += [f"{curve.max():+.3f}", f"{RATIOS[curve.argmax()]:.2f}"]
+            epoch = group[0]["history"][place]["epoch"]
+            print(f"| {name} | {label} | {optimizer} | {epoch} | " + " | ".join(cells) + " |")
+    if figure:
+        draw({key: group for key, group in groups.items() if key[2] == "ncsam"}, figure)
+
+
+def draw(groups: dict[tuple[str, str, str], list[dict[str, Any]]], path: Path) -> None:
+    """A row per data set: cosines along training, and the gain over SAM at every ratio q, late in training."""
+    names = list(dict.fromkeys(key[0] for key in groups))
+    picture = need("matplotlib.figure", "plot", "drawing").Figure((13, 3.7 * len(names)), layout="constrained")
+    rows = picture.subplots(len(names), 3, squeeze=False)
+    for name, (clean, sam, ratio) in zip(names, rows, strict=True):
+        for number, (key, group) in enumerate(item for item in groups.items() if item[0][0] == name):
+            colour = COLOURS[number]
+            epochs = [row["epoch"] for row in group[0]["history"]]
+            places = range(len(epochs))
+            clean.plot(epochs, [mean(group, "cos_clean", i) for i in places], color=colour, label=key[1])
+            clean.plot(epochs, [mean(group, "cos_clean_sam", i) for i in places], "--", color=colour)
+            sam.plot(epochs, [mean(group, "cos_sam", i) for i in places], color=colour)
+            for style, sign in (("-", "gain_plus"), (":", "gain_minus")):
+                curve = np.mean([run["history"][-1][sign] for run in group], axis=0)
+                ratio.plot(RATIOS, curve, style, color=colour)
+            ratio.plot(
+                mean(group, "compensation_ratio", -1),
+                mean(group, "cos_clean", -1) - mean(group, "cos_clean_sam", -1),
+                "o",
+                color=colour,
+            )
+        clean.set(title=f"{name}: cos with the clean gradient\n(solid eps_NCSAM, dashed eps_SAM)", xlabel="epoch")
+        sam.set(title="cos(eps_NCSAM, eps_SAM)", xlabel="epoch")
+        ratio.set(title="gain in cos over SAM at the end\n(solid + s g*, dotted - s g*, dots: as trained)")
+        ratio.set(xlabel="q = s ||g*|| / rho", xscale="log")
+        clean.legend(frameon=False, fontsize=8)
+        for axis in (clean, sam, ratio):
+            axis.axhline(0, color="#c0c4cc", zorder=0, linewidth=0.8)
+    with atomic_path(path) as temporary:
+        picture.savefig(temporary, format="png", dpi=80)
 
 
 def main() -> None:
@@ -112,8 +196,12 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="write the numbers")
     parser.add_argument("--figure", type=Path, help="write the figure")
     parser.add_argument("--quick", action="store_true", help="digits alone, few epochs")
+    parser.add_argument("--read", type=Path, help="train nothing: report on the numbers that --json wrote")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
+    if arguments.read:
+        report(json.loads(arguments.read.read_text())["runs"], arguments.figure)
+        return
     began = time.process_time()
     runs = []
 
@@ -130,11 +218,12 @@ def main() -> None:
         )
 
     digits = data.load("digits")
-    small = {"model": "mlp", "options": {"in_features": 64, "hidden": [256, 256]}, "batches": 40}
+    small = {"model": "mlp", "options": {"in_features": 64, "hidden": [256, 256]}, "batches": 20, "every": 2}
     mixes = [("symmetric", 0.2), ("symmetric", 0.4), ("symmetric", 0.6), ("pairflip", 0.4), ("instance", 0.4)]
     for recipe, rate in mixes[1:2] if arguments.quick else mixes:
         for optimizer in ("ncsam", "sgd"):
-            for seed in (1,) if arguments.quick else (1, 2):
+            twice = (recipe, rate, optimizer) == ("symmetric", 0.4, "ncsam") and not arguments.quick
+            for seed in (1, 2) if twice else (1,):
                 part = noisy(digits, recipe, rate, {})
                 label = f"{recipe} {100 * rate:.0f} %"
                 add("digits", part, label, optimizer, seed, epochs=8 if arguments.quick else 40, **small)
@@ -143,13 +232,15 @@ def main() -> None:
             arrays = {name: file[name].astype(np.int64) for name in arguments.labels.split(",")}
         whole = data.load(str(arguments.cifar))
         cifar = replace(whole, train=whole.train.take(np.arange(arguments.images)))
+        photo = {"model": "cnn_small", "options": {"width": 16}}
         for recipe, rate in [("symmetric", 0.4), ("pairflip", 0.4), *((name, None) for name in arrays)]:
             part = noisy(cifar, recipe, rate, arrays)
             label = recipe if rate is None else f"{recipe} {100 * rate:.0f} %"
-            add("cifar10", part, label, "ncsam", 1, model="resnet8", options={}, epochs=16, batches=8)
+            add("cifar10", part, label, "ncsam", 1, epochs=10, batches=5, every=1, **photo)
     print(f"{time.process_time() - began:.0f} s of processor time")
     if arguments.json:
-        arguments.json.write_text(json.dumps({"ratios": RATIOS.tolist(), "runs": runs}))
+        arguments.json.write_text(json.dumps({"runs": runs}))
+    report(runs, arguments.figure)
 
 
 if __name__ == "__main__":

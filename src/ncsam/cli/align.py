@@ -65,7 +65,7 @@ def align(run: Path, rho: float | None, kappa: float | None, batches: int, out: 
     curves = {name: read.curve(f"telemetry.{name}") for name in (*CURVES, "compensation_ratio")}
     picture = out if out is not None or as_json else run / "alignment.png"
     if picture is not None:
-        plot_alignment(picture, found, {name: curves[name] for name in CURVES}, str(run))
+        plot_alignment(picture, found, {name: curves[name] for name in CURVES}, run.resolve().name)
     if as_json:
         result: dict[str, Any] = {"checkpoint": asdict(mean), "gain": mean.gain, "slope": mean.slope}
         result |= {"reversal": mean.reversal, "batches": len(found), "telemetry": curves}
