@@ -16,7 +16,7 @@ NAMES = {"last": "test accuracy after the last epoch, percent", "memorised": "mi
 
 
 def make_run(folder: Path, *, finished: bool = True, known: bool = True, **config: Any) -> Path:
-    """A run of four epochs: test accuracy 10 e + seed, memorised 5 e, telemetry grad_norm 1 / e."""
+    """A run of four epochs: test accuracy 10 e + seed, memorised 5 e + seed, telemetry grad_norm 1 / e."""
     settings = {"data": "digits", "noise": "symmetric", "rate": 0.4, "method": "ce", "optimizer": "sgd"}
     settings |= {"model": "mlp", "epochs": EPOCHS, "seed": 1, **config}
     folder.mkdir(parents=True)
@@ -27,7 +27,7 @@ def make_run(folder: Path, *, finished: bool = True, known: bool = True, **confi
             "epoch": e,
             "train_loss": 2.0 / e,
             "test_accuracy": 10.0 * e + settings["seed"],
-            "memorised": 5.0 * e if known else None,
+            "memorised": 5.0 * e + settings["seed"] if known else None,
             "val_accuracy": None,
             "telemetry": {} if settings["optimizer"] == "sgd" else {"grad_norm": 1.0 / e},
         }

@@ -54,6 +54,14 @@ def test_warmup_is_the_configurations_own(tmp_path):
     assert warmup("c", optimizer="sam", warmup=0.5) == 2
 
 
+def test_nothing_is_a_value_and_what_is_not_finite_is_none(tmp_path):
+    folder = make_run(tmp_path / "a")
+    values = ["0.0", "null", "NaN", "2.5"]
+    lines = [f'{{"epoch": {e}, "test_accuracy": {value}}}\n' for e, value in enumerate(values, start=1)]
+    (folder / "metrics.jsonl").write_text("".join(lines))
+    assert Run.read(folder).curve("test_accuracy") == {1: 0.0, 4: 2.5}
+
+
 def test_a_stopped_run_has_curves_and_a_cut_line_is_forgiven(tmp_path):
     folder = make_run(tmp_path / "a", finished=False)
     with (folder / "metrics.jsonl").open("a") as file:

@@ -49,7 +49,8 @@ def train(ctx: click.Context, /, out: Path | None, dry_run: bool, quiet: bool, *
     if getattr(rank_zero_only, "rank", 0):  # of several processes, one speaks
         return
     show_summary(Run.read(folder))
-    click.echo(f"run folder: {folder}\nnext: ncsam suspects {folder}; ncsam report {folder}")
+    here = shlex.quote(str(folder))
+    click.echo(f"run folder: {folder}\nnext: ncsam suspects {here}; ncsam report {here}")
 
 
 def outlook(folder: Path) -> str:
