@@ -60,7 +60,7 @@ def test_mixup_is_the_sum_of_two_losses() -> None:
     assert torch.allclose(plan.inputs, mixed)
     logits = network(mixed)
     expected = share * F.cross_entropy(logits, y) + (1 - share) * F.cross_entropy(logits, y[partner])
-    assert float(method.loss(network, plan).loss) == pytest.approx(float(expected), rel=1e-6)
+    assert method.loss(network, plan).loss.item() == pytest.approx(expected.item(), rel=1e-6)
     assert plan.index is None  # a row is a mixture of two samples
 
 

@@ -117,13 +117,15 @@ def _combinations(
 def with_spec(config: RunConfig, kind: Literal["method", "optimizer"], spec: str) -> RunConfig:
     """The configuration under a spec such as `sam:rho=0.1`."""
     yaml = need("yaml", "train", "reading a spec")
-    name, *settings = spec.split(":")
+    name, *settings = re.split(r":(?=[^:=]*=)", spec)  # a value may hold a colon: model=timm:resnet18
     known = {f.name for f in dataclasses.fields(RunConfig)}
+    if not name or ":" in name or "=" in name:
+        raise bad_value(kind, spec, "NAME, or NAME:OPTION=VALUE with further options after further colons")
     changes: dict[str, Any] = {kind: name}
     own: dict[str, Any] = {}
     for setting in settings:
-        option, equals, value = setting.partition("=")
-        if not equals or not option:
+        option, _, value = setting.partition("=")
+        if not option.isidentifier():
             raise bad_value(kind, spec, "NAME, or NAME:OPTION=VALUE with further options after further colons")
         (changes if option in known else own)[option] = yaml.safe_load(value)
     if own:

@@ -1,0 +1,139 @@
+"""Comparisons: all combinations, in worker processes, none run twice, none lost by another's failure."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from ncsam.bench import compare, workers
+from ncsam.bench.compare import _mean_and_deviation, folder_name, with_spec
+from ncsam.engine import RunConfig
+from ncsam.engine.lock import locked
+
+
+def test_specs() -> None:
+    base = RunConfig(rho=0.05, optimizer_options={"adaptive": True})
+    plain = with_spec(base, "optimizer", "sam")
+    assert (plain.optimizer, plain.rho) == ("sam", 0.05)
+    tuned = with_spec(base, "optimizer", "ncsam:rho=0.1:warmup=0.25:sign=-1:compensation=relative:flip_ratio=null")
+    assert (tuned.optimizer, tuned.rho, tuned.warmup, tuned.flip_ratio) == ("ncsam", 0.1, 0.25, None)
+    assert tuned.optimizer_options == {"adaptive": True, "sign": -1, "compensation": "relative"}
+    assert with_spec(base, "method", "mixup:alpha=8").method_options == {"alpha": 8}
+    assert with_spec(base, "optimizer", "sgd:model=timm:vit:lr=1").model == "timm:vit"
+    assert folder_name("mixup:alpha=8", "sam:rho=0.1", 2) == "mixup_alpha=8-sam_rho=0.1-s2"
+    for wrong in ("", "sam:", "sam:rho", ":rho=1", "rho=1"):
+        with pytest.raises(ValueError, match="is not allowed: NAME"):
+            with_spec(base, "optimizer", wrong)
+    with pytest.raises(ValueError, match="unknown optimizer 'smm'"):
+        with_spec(base, "optimizer", "smm:rho=1")
+
+
+def test_mean_and_sample_deviation() -> None:
+    assert _mean_and_deviation([1.0, 2.0, 6.0]) == {"mean": 3.0, "std": pytest.approx(np.sqrt(7.0))}
+    assert _mean_and_deviation([4.0]) == {"mean": 4.0, "std": None}
+    assert _mean_and_deviation([4.0, None]) == {"mean": None, "std": None}
+    assert _mean_and_deviation([]) == {"mean": None, "std": None}
+
+
+def test_mistakes_are_named(tmp_path: Path) -> None:
+    for wrong in ({"seeds": 0}, {"seeds": []}, {"optimizers": "sgd"}, {"methods": ["ce", "ce"]}, {"workers": 0}):
+        with pytest.raises(ValueError, match=rf"{next(iter(wrong))}=.* is not allowed"):
+            compare(RunConfig(), tmp_path, **wrong)
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> RunConfig:
+    rng = np.random.default_rng(0)
+    y = np.arange(120) % 4
+    x = (rng.normal(size=(120, 6)) + 1.5 * np.eye(6)[y]).astype(np.float32)
+    np.savez(tmp_path / "small.npz", x=x[:80], y=y[:80], x_test=x[80:], y_test=y[80:])
+    small = {"model_options": {"hidden": [8]}, "epochs": 3, "batch_size": 16, "accelerator": "cpu"}
+    return RunConfig(data=str(tmp_path / "small.npz"), noise="symmetric", rate=0.3, **small)
+
+
+STUB = """
+import json, os, sys
+for line in sys.stdin:
+    name = os.path.basename(json.loads(line)["out"])
+    if name.startswith("crash"):
+        os._exit(3)
+    error = name.startswith("fail")
+    print(json.dumps({"summary": None, "error": "no"} if error else {"summary": {"pid": os.getpid()}}), flush=True)
+"""
+
+
+def test_workers_are_kept_for_many_jobs_and_replaced_when_they_die(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start(self: workers._Worker) -> subprocess.Popen[str]:
+        pipe = subprocess.PIPE
+        return subprocess.Popen([sys.executable, "-c", STUB], stdin=pipe, stdout=pipe, text=True)
+
+    monkeypatch.setattr(workers._Worker, "_start", start)
+    names = ["a", "b", "fail", "crash", "c", "d"]
+    results: list[workers.Result] = []
+    workers.run_all([workers.Job(n, RunConfig(), tmp_path / n) for n in names], 1, 1, results.append)
+    assert [result.name for result in results] == names
+    assert results[2] == workers.Result("fail", None, "no")
+    assert results[3] == workers.Result("crash", None, "its process ended unexpectedly (exit code 3)")
+    pids = [result.summary["pid"] for result in results if result.summary]
+    assert pids[0] == pids[1] != pids[2] == pids[3]
+
+
+@pytest.mark.slow
+def test_a_comparison(tmp_path: Path, config: RunConfig) -> None:
+    lines: list[str] = []
+    bad = "sgd:lr=1e30"
+    optimizers = [bad, "sgd", "ncsam:rho=0.2"]
+    rows = compare(config, tmp_path / "out", optimizers=optimizers, seeds=[4, 9], workers=1, say=lines.append)
+    assert json.loads((tmp_path / "out/comparison.json").read_text()) == rows
+    by_name = {row["optimizer"]: row for row in rows}
+    assert list(by_name) == optimizers
+    good = by_name["ncsam:rho=0.2"]
+    assert (good["method"], good["seeds"], good["failed"]) == ("ce", [4, 9], [])
+    assert good["runs"] == ["ce-ncsam_rho=0.2-s4", "ce-ncsam_rho=0.2-s9"]
+    summaries = [json.loads((tmp_path / "out" / run / "summary.json").read_text()) for run in good["runs"]]
+    assert good["last5"]["mean"] == pytest.approx(np.mean([s["last5"] for s in summaries]))
+    assert good["last5"]["std"] == pytest.approx(np.std([s["last5"] for s in summaries], ddof=1))
+    assert [s["seed"] for s in summaries] == [4, 9]
+    assert by_name[bad]["seeds"] == []
+    assert all("training diverged" in failure["error"] for failure in by_name[bad]["failed"])
+    assert lines[0] == "6 runs, 0 of them finished; 1 at a time"
+
+    lines.clear()
+    again = compare(config, tmp_path / "out", optimizers=["sgd", "ncsam:rho=0.2"], seeds=[4, 9], say=lines.append)
+    assert lines == ["4 runs, 4 of them finished; 1 at a time"]
+    assert again == [row for row in rows if row["optimizer"] != bad]
+    other = compare(config.replace(epochs=4), tmp_path / "out", optimizers=["sgd"], seeds=[4], say=lines.append)
+    assert "epochs was 3, now 4" in other[0]["failed"][0]["error"]
+
+
+@pytest.mark.slow
+def test_ctrl_c_stops_the_workers_with_checkpoints(tmp_path: Path, config: RunConfig) -> None:
+    script = (
+        "import json, sys\nfrom ncsam.bench import compare\nfrom ncsam.engine import Interrupted, RunConfig\n"
+        "try:\n    compare(RunConfig.from_dict(json.loads(sys.argv[1])), sys.argv[2], optimizers=['sgd'], seeds=1)\n"
+        "except Interrupted as stop:\n    print(stop)\n    sys.exit(130)\n"
+    )
+    long = config.replace(epochs=100_000)
+    command = [sys.executable, "-c", script, json.dumps(long.to_dict()), str(tmp_path / "out")]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    place = tmp_path / "out/ce-sgd-s1/checkpoints/last.ckpt"
+    waited = time.monotonic()
+    while not place.exists() and time.monotonic() - waited < 120:
+        time.sleep(0.2)
+    os.kill(process.pid, signal.SIGINT)
+    words, _ = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "the same command goes on with the runs that are not finished" in words
+    with locked(place.parent.parent):  # nobody is left training there
+        assert torch.load(place, weights_only=True)["epoch"] < 100_000

@@ -1,0 +1,121 @@
+"""One record of options: read, checked, saved, compared; and the presets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ncsam.engine import RunConfig, preset_names, preset_text
+from ncsam.engine.optimizers import learning_rate
+
+
+def test_what_is_saved_is_read_back(tmp_path: Path) -> None:
+    config = RunConfig(
+        data="cifar10", noise="pairflip", rate=0.45, optimizer_options={"sign": -1}, loggers=["wandb"], rho="auto"
+    )
+    config.save(tmp_path / "config.yaml", "ncsam train cifar10")
+    assert RunConfig.from_yaml(tmp_path / "config.yaml") == config
+    assert RunConfig.from_yaml(tmp_path / "config.yaml", lr=1).lr == 1.0
+    assert (tmp_path / "config.yaml").read_text().startswith("version:")
+
+
+def test_numbers_that_yaml_reads_as_text_are_numbers(tmp_path: Path) -> None:
+    (tmp_path / "c.yaml").write_text("weight_decay: 1e-3\nlr: 1\n")  # YAML 1.1 takes 1e-3 for text
+    config = RunConfig.from_yaml(tmp_path / "c.yaml")
+    assert (config.weight_decay, config.lr) == (0.001, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"optimzer": "sam"}, "unknown option 'optimzer'. Did you mean 'optimizer'"),
+        ({"optimizer": "nsam"}, "unknown optimizer 'nsam'"),
+        ({"lr": "fast"}, "lr='fast' is not allowed: a number"),
+        ({"lr": float("inf")}, "lr=inf is not allowed"),
+        ({"epochs": 0}, "epochs=0 is not allowed"),
+        ({"epochs": 2.5}, "epochs=2.5 is not allowed: a whole number"),
+        ({"epochs": True}, "epochs=True is not allowed"),
+        ({"batch_size": 0}, "batch_size=0 is not allowed"),
+        ({"rate": 1.5}, r"rate=1.5 is not allowed: a share in \[0, 1\], or null"),
+        ({"val_share": 1.0}, "val_share=1.0 is not allowed"),
+        ({"loggers": ["wandbb"]}, "unknown logger 'wandbb'. Did you mean 'wandb'"),
+        ({"loggers": "wandb"}, "loggers='wandb' is not allowed: a list"),
+        ({"noise": "symmetric", "label_file": "x.pt"}, "label_file='x.pt' is not allowed"),
+        ({"label_column": "worst"}, "label_column='worst' is not allowed"),
+    ],
+)
+def test_mistakes_are_named(options: dict[str, object], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        RunConfig.from_dict(options)
+
+
+def test_files_that_are_no_configuration(tmp_path: Path) -> None:
+    (tmp_path / "list.yaml").write_text("- lr\n")
+    (tmp_path / "broken.yaml").write_text("lr: [1\n")
+    with pytest.raises(ValueError, match=r"list.yaml must hold `option: value` lines, not list"):
+        RunConfig.from_yaml(tmp_path / "list.yaml")
+    with pytest.raises(ValueError, match=r"broken.yaml is not YAML"):
+        RunConfig.from_yaml(tmp_path / "broken.yaml")
+    with pytest.raises(FileNotFoundError, match="there is no such file"):
+        RunConfig.from_yaml(tmp_path / "none.yaml")
+
+
+def test_warm_up_is_a_quarter_for_ncsam_alone() -> None:
+    assert RunConfig(optimizer="ncsam", epochs=200).warmup_epochs == 50
+    assert RunConfig(optimizer="sam", epochs=200).warmup_epochs == 0
+    assert RunConfig(optimizer="sam", epochs=200, warmup=0.25).warmup_epochs == 50
+    assert RunConfig(optimizer="ncsam", epochs=200, warmup=0.0).warmup_epochs == 0
+
+
+def test_what_was_settled_agrees_with_what_was_left_open() -> None:
+    saved = RunConfig(model="mlp", model_options={"hidden": [8]}, augment="none", batch_size=32, flip_ratio=0.4)
+    assert RunConfig().conflicts(saved) == {}
+    assert RunConfig(workers=3, loggers=["mlflow"]).conflicts(saved) == {}
+    assert RunConfig(model="resnet18").conflicts(saved) == {"model": ("mlp", "resnet18")}
+    assert RunConfig(flip_ratio=0.2).conflicts(saved) == {"flip_ratio": (0.4, 0.2)}
+    assert RunConfig(model_options={"hidden": [9]}).conflicts(saved).keys() == {"model_options"}
+
+
+def test_learning_rates() -> None:
+    cosine = learning_rate(RunConfig())
+    assert [cosine(t) for t in (0.0, 0.5, 1 / 3)] == pytest.approx([1.0, 0.5, 0.75])
+    steps = learning_rate(RunConfig(schedule="steps", schedule_options={"milestones": [0.4, 0.8], "gamma": 0.2}))
+    assert [steps(t) for t in (0.0, 0.39, 0.4, 0.79, 0.8)] == pytest.approx([1, 1, 0.2, 0.2, 0.04])
+    assert [learning_rate(RunConfig(schedule="linear"))(t) for t in (0.0, 0.25)] == [1.0, 0.75]
+    assert learning_rate(RunConfig(schedule="constant"))(0.9) == 1.0
+    with pytest.raises(ValueError, match="unknown option of cosine 'gamma'"):
+        learning_rate(RunConfig(schedule_options={"gamma": 1}))
+
+
+#: model, epochs, warm-up epochs, batch, weight decay, kappa, flip ratio: the paper's settings.
+PAPER = {
+    "cifar10-symmetric": ("resnet18", 200, 50, 128, 1e-3, 0.1, None),
+    "cifar100-symmetric": ("resnet18", 200, 50, 128, 1e-3, 0.3, None),
+    "cifar10-instance": ("resnet34", 200, 50, 128, 1e-3, 0.2, None),
+    "cifar100-instance": ("resnet34", 200, 50, 128, 1e-3, 0.2, None),
+    "tiny-imagenet-symmetric": ("resnet18", 200, 50, 128, 1e-3, 0.2, 0.2),
+    "tiny-imagenet-pairflip": ("resnet18", 200, 50, 128, 1e-3, 0.2, 0.4),
+    "animal10n": ("vgg19_bn", 120, 30, 64, 5e-4, 0.05, 0.1),
+    "food101n": ("resnet50", 100, 25, 32, 5e-4, 0.1, 0.2),
+    "clothing1m": ("resnet50", 100, 25, 32, 5e-4, 0.2, 0.3),
+}
+
+
+def test_there_is_a_preset_for_every_setting() -> None:
+    assert preset_names() == sorted(PAPER)
+    with pytest.raises(ValueError, match=r"unknown preset 'cifar10-symetric'. Did you mean 'cifar10-symmetric'"):
+        RunConfig.from_preset("cifar10-symetric")
+
+
+@pytest.mark.parametrize("name", sorted(PAPER))
+def test_presets_say_what_the_paper_says_and_what_it_does_not(name: str) -> None:
+    c = RunConfig.from_preset(name)
+    found = (c.model, c.epochs, c.warmup_epochs, c.batch_size, c.weight_decay, c.kappa, c.flip_ratio)
+    assert found == PAPER[name]
+    assert (c.lr, c.momentum, c.optimizer, c.base, c.rho, c.schedule) == (0.05, 0.9, "ncsam", "sgd", 0.05, "cosine")
+    assert c.pretrained is (name in ("food101n", "clothing1m"))
+    comments = [line for line in preset_text(name).splitlines() if line.startswith("#")]
+    assert any("Stated" in line for line in comments)
+    assert any("Not stated" in line for line in comments)
+    assert RunConfig.from_preset(name, epochs=2).epochs == 2
