@@ -21,7 +21,7 @@ OURS = [name for name, kind in registry._METHODS.items() if kind.__module__.star
 def shown(value: object) -> str:
     if isinstance(value, float):
         return f"{value:.4g}"
-    return {None: "null", True: "true", False: "false"}.get(value, str(value))
+    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def options_table() -> list[str]:
