@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 
 from ncsam.engine.evaluate import _values
-from ncsam.engine.metrics import Averages, accuracy, calibration_error, memorised, summarise
+from ncsam.engine.metrics import EpochSums, accuracy, calibration_error, memorised, summarise
 from ncsam.engine.samples import SampleTable
 from ncsam.engine.suspects import auroc
 
@@ -82,16 +82,22 @@ def test_summaries() -> None:
     assert "no test split" in summarise([record(None, 40)])["metric_names"]["best"]
 
 
-def test_averages_are_over_the_steps_that_measured() -> None:
-    averages = Averages()
-    averages.add({"grad_norm": 1.0, "projected": True, "step": 7, "phase": "ncsam"})
-    averages.add({"grad_norm": 3.0})
-    averages.add({"projected": False})
-    assert averages.means() == {"grad_norm": 2.0, "projected": 50.0}  # shares in percent
-    copy = Averages()
-    copy.load_state_dict(averages.state_dict())
-    copy.add({"grad_norm": 8.0})
-    assert copy.means()["grad_norm"] == 4.0
+def test_sums_of_an_epoch() -> None:
+    sums = EpochSums(torch.device("cpu"))
+    sums.add_loss(torch.tensor(2.0), 3)
+    sums.add_loss(torch.tensor(6.0), 1)
+    sums.add_telemetry({"grad_norm": 1.0, "projected": True, "step": 7, "phase": "ncsam"})
+    sums.add_telemetry({"grad_norm": 3.0})
+    sums.add_telemetry({"projected": False})
+    assert sums.mean_loss() == 3.0
+    assert sums.telemetry() == {"grad_norm": 2.0, "projected": 50.0}  # over the steps that measured; shares in percent
+    copy = EpochSums(torch.device("cpu"))
+    copy.load_state_dict(sums.state_dict())
+    copy.add_telemetry({"grad_norm": 8.0})
+    copy.add_loss(torch.tensor(8.0), 1)
+    assert copy.telemetry()["grad_norm"] == 4.0
+    assert copy.mean_loss() == 4.0
+    assert sums.mean_loss() == 3.0
 
 
 def test_a_sample_table_in_one_process() -> None:

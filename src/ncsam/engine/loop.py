@@ -3,30 +3,31 @@
 from __future__ import annotations
 
 import math
+import random
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
-import torch.distributed as dist
 from lightning_fabric import Fabric
 from torch import Tensor, nn
 
 from ncsam import models
 from ncsam._errors import bad_value
-from ncsam._version import __version__
-from ncsam.engine.checkpoint import load_checkpoint, random_state, restore_random_state, save_checkpoint
+from ncsam.engine.checkpoint import load_checkpoint, save_checkpoint
 from ncsam.engine.config import RunConfig
 from ncsam.engine.errors import Interrupted, RunError
 from ncsam.engine.evaluate import Evaluator
 from ncsam.engine.interrupt import Interrupt
 from ncsam.engine.learner import Learner
 from ncsam.engine.loggers import Logger, open_loggers
-from ncsam.engine.metrics import Averages
+from ncsam.engine.metrics import EpochSums
 from ncsam.engine.optimizers import LARGEST_FLIP_RATIO, learning_rate
 from ncsam.engine.progress import Console
 from ncsam.engine.samples import SampleTable
+from ncsam.engine.snapshot import restore_snapshot, take_snapshot
 from ncsam.engine.suspects import Dynamics
 from ncsam.engine.task import Task, view_names
 from ncsam.methods import Plan, State
@@ -95,7 +96,7 @@ class Trainer:
         self.history: list[dict[str, Any]] = []
         self.flip_ratio = config.flip_ratio
         self.seconds = 0.0
-        self._start_sums()
+        self.sums = EpochSums(fabric.device)
 
     def _create_network(self) -> nn.Module:
         config, dataset = self.config, self.task.dataset
@@ -136,22 +137,22 @@ class Trainer:
             self.console.step(epoch, self.batch)
             every = self.config.checkpoint_every
             if every and self._steps_done % every == 0 and self.batch < self.steps_per_epoch:
-                self._pause(began)
-                began = time.perf_counter()
+                self.sums.seconds += time.perf_counter() - began
                 self.save()
+                began = time.perf_counter()
             if interrupt.requested:
-                self._pause(began)
+                self.sums.seconds += time.perf_counter() - began
                 self._stop()
-        train_seconds = self.train_seconds + time.perf_counter() - began
-        record = self._measured(epoch, train_seconds)
-        total = self.train_seconds + time.perf_counter() - began
+        train_seconds = self.sums.seconds + time.perf_counter() - began
+        record = self._measured(epoch)
+        total = self.sums.seconds + time.perf_counter() - began
         record |= {"seconds": total, "train_seconds": train_seconds}
         record["images_per_second"] = len(self.task.train) / train_seconds
-        record["telemetry"] = self.averages.means()
+        record["telemetry"] = self.sums.telemetry()
         self.history.append(record)
         self.seconds += total
         self.epoch, self.batch = epoch, 0
-        self._start_sums()
+        self.sums = EpochSums(self.fabric.device)
         for logger in loggers:
             logger.log(record)
         self.console.epoch(record)
@@ -189,11 +190,10 @@ class Trainer:
             learner.set_lr(factor)
             known = self.clean is not None and plan.index is not None
             loss = learner.step(plan, self.clean[plan.index] if known and self.clean is not None else None)
-            self.loss_sum += loss.to(self.loss_sum) * len(batch) / len(plans)
+            self.sums.add_loss(loss, len(batch) / len(plans))
             self._note(learner, plan)
         self.method.after_step(self.networks, self.state)
-        self.seen += len(batch)
-        if self.loss_sum.device.type == "cpu" or number % _LOOK_EVERY == 0:
+        if self.fabric.device.type == "cpu" or number % _LOOK_EVERY == 0:
             self._check_loss(epoch, number)
 
     def _note(self, learner: Learner, plan: Plan) -> None:
@@ -203,7 +203,7 @@ class Trainer:
             return
         every = optimizer.telemetry_every
         if every and (optimizer.steps - 1) % every == 0 and optimizer.last_step is not None:
-            self.averages.add(optimizer.last_step.as_dict())
+            self.sums.add_telemetry(optimizer.last_step.as_dict())
         if isinstance(optimizer, NCSAM) and plan.index is not None and (flips := optimizer.last_flips) is not None:
             self.samples.add("times_flipped", plan.index[flips.index.to(plan.index.device)], 1)
 
@@ -224,22 +224,20 @@ class Trainer:
 
     # --- after an epoch
 
-    def _measured(self, epoch: int, train_seconds: float) -> dict[str, Any]:
+    def _measured(self, epoch: int) -> dict[str, Any]:
         self._check_loss(epoch, self.steps_per_epoch - 1)
         self._check_weights()
-        sums = torch.stack((self.loss_sum, self.loss_sum.new_tensor(float(self.seen))))
-        if self.fabric.world_size > 1:
-            dist.all_reduce(sums)
         self.samples.synchronise()
         accuracies, on_train = self.evaluator.measure(self.networks, epoch, self.dynamics.keeps_probabilities)
         if on_train is not None:
             self.dynamics.update(on_train, self.task.dataset.train.labels, epoch)
-        return {"epoch": epoch, "train_loss": float(sums[0] / sums[1]), **accuracies, "lr": self.learners[0].lr}
+        return {"epoch": epoch, "train_loss": self.sums.mean_loss(), **accuracies, "lr": self.learners[0].lr}
 
     def _check_loss(self, epoch: int, number: int) -> None:
-        if not math.isfinite(float(self.loss_sum)):
+        loss = float(self.sums.loss)
+        if not math.isfinite(loss):
             raise RunError(
-                f"the loss is not finite ({float(self.loss_sum)}) at epoch {epoch}, batch {number + 1}: training "
+                f"the loss is not finite ({loss}) at epoch {epoch}, batch {number + 1}: training "
                 f"diverged. Try a smaller lr (now {self.config.lr}). {self._last_good()}"
             )
 
@@ -260,15 +258,6 @@ class Trainer:
     def _steps_done(self) -> int:
         return self.epoch * self.steps_per_epoch + self.batch
 
-    def _start_sums(self) -> None:
-        self.loss_sum: Tensor = torch.zeros((), dtype=torch.float64, device=_summing_device(self.fabric.device))
-        self.seen = 0
-        self.averages = Averages()
-        self.train_seconds = 0.0
-
-    def _pause(self, began: float) -> None:
-        self.train_seconds += time.perf_counter() - began
-
     def _stop(self) -> None:
         if self.fabric.world_size == 1:  # ranks are interrupted at different steps: their last common one is on disk
             self.save()
@@ -281,91 +270,20 @@ class Trainer:
         """Write the checkpoint. Every rank must call it."""
         self._check_weights()
         self.samples.synchronise()
-        own = {
-            "random": random_state(),
-            "loss_sum": self.loss_sum.cpu(),
-            "seen": self.seen,
-            "averages": self.averages.state_dict(),
-            "train_seconds": self.train_seconds,
-        }
-        ranks: list[Any] = [own]
-        if self.fabric.world_size > 1:
-            ranks = [None] * self.fabric.world_size
-            dist.all_gather_object(ranks, own)
-        if not self.fabric.is_global_zero:
-            return
-        dataset = self.task.dataset
-        about = {
-            "version": __version__,
-            "epoch": self.epoch,
-            "batch": self.batch,
-            "labels_sha256": self.task.labels_sha256,
-            "data": {
-                "name": dataset.name,
-                "classes": list(dataset.classes),
-                "mean": list(dataset.mean),
-                "std": list(dataset.std),
-                "size": None if dataset.size is None else list(dataset.size),
-                "channels": self.task.channels,
-            },
-        }
-        state = {
-            **about,
-            "config": self.config.to_dict(),
-            "learners": [learner.state_dict() for learner in self.learners],
-            "method": self.method.state_dict(),
-            "samples": self.samples.state_dict(),
-            "precision": self.fabric.strategy.precision.state_dict(),
-            "ranks": ranks,
-            "history": self.history,
-            "flip_ratio": self.flip_ratio,
-            "seconds": self.seconds,
-        }
-        save_checkpoint(self.folder / "checkpoints", state, about)
+        taken = take_snapshot(self)
+        if self.fabric.is_global_zero:
+            save_checkpoint(self.folder / "checkpoints", *taken)
 
     def resume(self) -> bool:
         """Go to where the checkpoint stands, if there is one."""
         state = load_checkpoint(self.folder / "checkpoints")
-        if state is None:
-            return False
-        then, now = state["labels_sha256"], self.task.labels_sha256
-        if then != now:
-            raise RunError(
-                f"the training labels have changed since {self.folder} was begun (SHA-256 {then[:12]} then, {now[:12]} "
-                "now): put the old ones back, or choose another folder"
-            )
-        if len(state["ranks"]) != self.fabric.world_size:
-            raise RunError(
-                f"{self.folder} was begun with {len(state['ranks'])} processes and cannot go on with "
-                f"{self.fabric.world_size}"
-            )
-        for learner, saved in zip(self.learners, state["learners"], strict=True):
-            learner.load_state_dict(saved)
-        self.method.load_state_dict(state["method"])
-        self.samples.load_state_dict(state["samples"])
-        self.fabric.strategy.precision.load_state_dict(state["precision"])
-        self.epoch, self.batch = state["epoch"], state["batch"]
-        self.history, self.seconds = state["history"], state["seconds"]
-        self.flip_ratio = state["flip_ratio"]
-        own = state["ranks"][self.fabric.global_rank]
-        self.loss_sum.copy_(own["loss_sum"])
-        self.seen, self.train_seconds = own["seen"], own["train_seconds"]
-        self.averages.load_state_dict(own["averages"])
-        restore_random_state(own["random"])
-        return True
+        if state is not None:
+            restore_snapshot(self, state)
+        return state is not None
 
 
 def seed_all(seed: int) -> None:
     """Seed the global generators of torch, numpy and Python."""
-    import random
-
-    import numpy as np
-
     torch.manual_seed(seed)
     np.random.seed(seed % 2**32)  # noqa: NPY002 - code we call may use it
     random.seed(seed)
-
-
-def _summing_device(device: torch.device) -> torch.device:
-    """MPS has no double precision; sums are kept on the CPU there."""
-    return torch.device("cpu") if device.type == "mps" else device

@@ -7,6 +7,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
+import torch.distributed as dist
+from torch import Tensor
 
 from ncsam.data.types import UNKNOWN, Labels
 
@@ -53,28 +56,54 @@ def calibration_error(confidence: npt.NDArray[np.floating[Any]], right: npt.NDAr
     return 100.0 * float(np.abs(gaps).sum()) / len(confidence)
 
 
-class Averages:
-    """Running means over an epoch of what the optimizer reports, kept as sums and counts."""
+class EpochSums:
+    """What an epoch adds up as it goes: the loss, the optimizer's telemetry, the time. Part of the checkpoint."""
 
-    def __init__(self) -> None:
-        self.sums: dict[str, float] = {}
-        self.counts: dict[str, int] = {}
+    def __init__(self, device: torch.device) -> None:
+        # MPS has no double precision, so sums are kept on the CPU there
+        self.loss = torch.zeros((), dtype=torch.float64, device="cpu" if device.type == "mps" else device)
+        self.samples = 0.0
+        self.seconds = 0.0
+        self._totals: dict[str, float] = {}
+        self._counts: dict[str, int] = {}
 
-    def add(self, report: Mapping[str, Any]) -> None:
+    def add_loss(self, loss: Tensor, samples: float) -> None:
+        """The mean loss of so many samples."""
+        self.loss += loss.to(self.loss) * samples
+        self.samples += samples
+
+    def add_telemetry(self, report: Mapping[str, Any]) -> None:
+        """What the optimizer reports of a step; quantities that were not measured are missing."""
         for name in TELEMETRY:
             if name in report:
-                self.sums[name] = self.sums.get(name, 0.0) + float(report[name])
-                self.counts[name] = self.counts.get(name, 0) + 1
+                self._totals[name] = self._totals.get(name, 0.0) + float(report[name])
+                self._counts[name] = self._counts.get(name, 0) + 1
 
-    def means(self) -> dict[str, float]:
+    def mean_loss(self) -> float:
+        """Over the samples of all ranks; every rank must call it."""
+        sums = torch.stack((self.loss, self.loss.new_tensor(self.samples)))
+        if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
+            dist.all_reduce(sums)
+        return float(sums[0] / sums[1])
+
+    def telemetry(self) -> dict[str, float]:
+        """Means over the steps that measured; shares in percent."""
         scale = dict.fromkeys(_SHARES, 100.0)
-        return {n: scale.get(n, 1.0) * self.sums[n] / self.counts[n] for n in TELEMETRY if n in self.sums}
+        return {n: scale.get(n, 1.0) * self._totals[n] / self._counts[n] for n in TELEMETRY if n in self._totals}
 
     def state_dict(self) -> dict[str, Any]:
-        return {"sums": dict(self.sums), "counts": dict(self.counts)}
+        return {
+            "loss": self.loss.cpu(),
+            "samples": self.samples,
+            "seconds": self.seconds,
+            "totals": dict(self._totals),
+            "counts": dict(self._counts),
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.sums, self.counts = dict(state["sums"]), dict(state["counts"])
+        self.loss.copy_(state["loss"])
+        self.samples, self.seconds = state["samples"], state["seconds"]
+        self._totals, self._counts = dict(state["totals"]), dict(state["counts"])
 
 
 def summarise(history: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

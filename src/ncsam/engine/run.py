@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from lightning_fabric import Fabric
+from lightning_fabric.strategies import DDPStrategy, SingleDeviceStrategy
 
 from ncsam._files import atomic_path
 from ncsam.data.types import DataSet
@@ -51,8 +52,10 @@ def _fabric(config: RunConfig) -> Fabric:
     if "TORCHELASTIC_RUN_ID" in os.environ:  # torchrun has decided
         devices = int(os.environ["LOCAL_WORLD_SIZE"])
         nodes = int(os.environ["WORLD_SIZE"]) // devices
+    chosen = f"accelerator={config.accelerator}, devices={devices}, strategy={config.strategy}, "
+    chosen += f"precision={config.precision}"
     try:
-        return Fabric(
+        fabric = Fabric(
             accelerator=config.accelerator,
             strategy=config.strategy,
             devices=devices,
@@ -60,8 +63,12 @@ def _fabric(config: RunConfig) -> Fabric:
             precision=config.precision,  # type: ignore[arg-type]
         )
     except (ValueError, RuntimeError) as error:  # Fabric's own words on what does not go together
-        chosen = f"accelerator={config.accelerator}, devices={devices}, strategy={config.strategy}"
-        raise ValueError(f"{chosen}, precision={config.precision} is not allowed: {error}") from error
+        raise ValueError(f"{chosen} is not allowed: {error}") from error
+    if not isinstance(fabric.strategy, (SingleDeviceStrategy, DDPStrategy)):
+        raise ValueError(
+            f"{chosen} is not allowed: checkpoints hold whole weights, so the strategy must be a single device or ddp"
+        )
+    return fabric
 
 
 def _train(

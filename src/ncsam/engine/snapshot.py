@@ -1,0 +1,77 @@
+"""What a checkpoint holds: everything that decides how a run goes on, and what is needed to use its network."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch.distributed as dist
+
+from ncsam._version import __version__
+from ncsam.engine.checkpoint import random_state, restore_random_state
+from ncsam.engine.errors import RunError
+
+if TYPE_CHECKING:
+    from ncsam.engine.loop import Trainer
+
+
+def take_snapshot(trainer: Trainer) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The whole state, and a few words about it. Every rank must call it: each adds its generators and sums."""
+    learners = [learner.state_dict() for learner in trainer.learners]
+    own = {"random": random_state(), "sums": trainer.sums.state_dict()}
+    ranks: list[Any] = [own]
+    if trainer.fabric.world_size > 1:
+        ranks = [None] * trainer.fabric.world_size
+        dist.all_gather_object(ranks, own)
+    dataset = trainer.task.dataset
+    about = {
+        "version": __version__,
+        "epoch": trainer.epoch,
+        "batch": trainer.batch,
+        "labels_sha256": trainer.task.labels_sha256,
+        "data": {
+            "name": dataset.name,
+            "classes": list(dataset.classes),
+            "mean": list(dataset.mean),
+            "std": list(dataset.std),
+            "size": None if dataset.size is None else list(dataset.size),
+            "channels": trainer.task.channels,
+        },
+    }
+    state = {
+        **about,
+        "config": trainer.config.to_dict(),
+        "learners": learners,
+        "method": trainer.method.state_dict(),
+        "samples": trainer.samples.state_dict(),
+        "precision": trainer.fabric.strategy.precision.state_dict(),
+        "ranks": ranks,
+        "history": trainer.history,
+        "flip_ratio": trainer.flip_ratio,
+        "seconds": trainer.seconds,
+    }
+    return state, about
+
+
+def restore_snapshot(trainer: Trainer, state: Mapping[str, Any]) -> None:
+    """Put a trainer where the snapshot was taken; `RunError` if labels or the number of processes have changed."""
+    then, now = state["labels_sha256"], trainer.task.labels_sha256
+    if then != now:
+        raise RunError(
+            f"the training labels have changed since {trainer.folder} was begun (SHA-256 {then[:12]} then, {now[:12]} "
+            "now): put the old ones back, or choose another folder"
+        )
+    processes = trainer.fabric.world_size
+    if len(state["ranks"]) != processes:
+        raise RunError(f"{trainer.folder} was begun by {len(state['ranks'])} processes, and {processes} cannot go on")
+    for learner, saved in zip(trainer.learners, state["learners"], strict=True):
+        learner.load_state_dict(saved)
+    trainer.method.load_state_dict(state["method"])
+    trainer.samples.load_state_dict(state["samples"])
+    trainer.fabric.strategy.precision.load_state_dict(state["precision"])
+    trainer.epoch, trainer.batch = state["epoch"], state["batch"]
+    trainer.history, trainer.seconds = state["history"], state["seconds"]
+    trainer.flip_ratio = state["flip_ratio"]
+    own = state["ranks"][trainer.fabric.global_rank]
+    trainer.sums.load_state_dict(own["sums"])
+    restore_random_state(own["random"])
