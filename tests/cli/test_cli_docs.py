@@ -26,7 +26,7 @@ def examples():
 @pytest.mark.parametrize("line", sorted(set(examples())))
 def test_every_example_parses(line):
     words = shlex.split(line.partition(" | ")[0].partition(" > ")[0])[1:]
-    command, context = main, click.Context(main, info_name="ncsam")
+    command, context = main, click.Context(main, info_name="ncsam", **main.context_settings)
     while isinstance(command, click.Group):
         name, found, words = command.resolve_command(context, words)
         command, context = found, click.Context(found, parent=context, info_name=name)
