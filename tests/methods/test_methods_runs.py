@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from ncsam import methods
+from ncsam.cli.trained import load_trained
 from ncsam.data import from_arrays
 from ncsam.data.types import DataSet
 from ncsam.engine import RunConfig, train
@@ -106,6 +107,11 @@ def test_two_epochs_and_the_same_bits_after_a_stop(
     whole = run(config(method, optimizer=optimizer), tmp_path / "whole")
     assert all(math.isfinite(record["train_loss"]) for record in whole["history"])
     assert 0 <= whole["summary"]["last"] <= 100
+
+    if optimizer == "sgd":  # from the checkpoint alone, as `ncsam predict` does
+        test = pictures().test
+        found = torch.cat(list(load_trained(tmp_path / "whole").probabilities(test.images))).argmax(dim=1)
+        assert 100 * float((found.numpy() == test.labels).mean()) == pytest.approx(whole["summary"]["last"])
 
     step = Trainer._step
 

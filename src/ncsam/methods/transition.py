@@ -21,7 +21,8 @@ class TransitionMethod(LossMethod):
 
     T is the `transition` given, as rows; else it is estimated after `plain_epochs` of cross-entropy: row i is the
     prediction on the training sample with the largest p_i below the `quantile` (null: all samples count). The authors
-    train once by cross-entropy, estimate T, and train again from the start; here the same network goes on.
+    train once by cross-entropy, estimate T, and train again from the start; here the same network goes on, so T is
+    taken early, before the network believes the wrong labels.
     """
 
     presets: ClassVar[Presets] = {"cifar10": {"quantile": 0.97}, "cifar100": {"quantile": None}}
@@ -30,7 +31,7 @@ class TransitionMethod(LossMethod):
     def __init__(
         self,
         transition: Sequence[Sequence[float]] | None = None,
-        plain_epochs: Span = 0.25,
+        plain_epochs: Span = 0.1,
         quantile: float | None = 0.97,
     ) -> None:
         check_spans(plain_epochs=plain_epochs)
