@@ -76,6 +76,7 @@ def test_amplification_as_the_paper_has_it():
         amplification_factor(1.0)
 
 
+@settings(deadline=None)
 @given(LOSSES, st.integers(50, 10**8), PARAMETERS, NORMS, RADII, DELTAS, st.floats(0, 0.9), st.floats(0, 0.9))
 def test_every_term_grows_with_alpha(loss, n, K, w, rho, delta, first, second):
     low, high = (noisy_label_bound(loss, n, alpha, K, w, rho, delta) for alpha in sorted((first, second)))
@@ -83,6 +84,7 @@ def test_every_term_grows_with_alpha(loss, n, K, w, rho, delta, first, second):
         assert getattr(high, term) >= getattr(low, term) * (1 - 1e-12)
 
 
+@settings(deadline=None)
 @given(LOSSES, st.integers(2, 10**8), PARAMETERS, NORMS, RADII, DELTAS)
 def test_without_noise_it_is_sams_bound_and_continuous_there(loss, n, K, w, rho, delta):
     clean = sam_bound(loss, n, K, w, rho, delta)
@@ -201,7 +203,7 @@ def test_kl_of_two_gaussians(K, sigma_q, sigma_p):
     assert float(draws.mean()) == pytest.approx(exact, abs=5 * float(draws.std()) / math.sqrt(len(draws)) + 1e-12)
 
 
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None)
 @given(st.integers(1, 10**6), st.floats(2, 1e6), st.floats(0, 1e4), st.floats(1e-3, 10), DELTAS)
 def test_grid_of_priors_and_its_union_penalty(K, n_s, w, rho, delta):
     sigma = rho / (math.sqrt(K) + math.sqrt(math.log(n_s)))
@@ -236,6 +238,7 @@ def test_confidences_of_the_grid_sum_to_delta():
     assert sum(shares) == pytest.approx(0.05, rel=1e-4)
 
 
+@settings(deadline=None)
 @given(st.integers(1, 10**8), st.floats(2, 1e8), NORMS, RADII, DELTAS)
 def test_complexity_follows_from_kl_and_penalty(K, n_s, w, rho, delta):
     """[eq:app_pac_bayes] with both inequalities put in; the paper leaves out a half before the logarithms."""
@@ -258,6 +261,7 @@ def test_laurent_massart_tail(K, u):
     assert share == pytest.approx(chi2.sf((radius / 0.7) ** 2, K), abs=4 * math.sqrt(0.25 / draws))
 
 
+@settings(deadline=None)
 @given(st.integers(1, 10**8), st.floats(1.001, 1e9), RADII)
 def test_sams_radius_is_above_the_tails(K, n_s, rho):
     sigma = sam_bound(0.0, n_s, K, 1.0, rho).sigma
@@ -282,6 +286,7 @@ def test_from_expectation_to_maximum(K, n_s):
         assert expected <= 0.5 + 1 / math.sqrt(n_s)
 
 
+@settings(deadline=None)
 @given(st.lists(LOSSES, min_size=1, max_size=20), st.lists(LOSSES, min_size=0, max_size=20))
 def test_from_clean_to_mixed_risk(right, wrong):
     """L_S <= L_M / (1 - alpha), with equality where the wrong labels cost nothing [eq:app_clean_upper]."""

@@ -77,6 +77,26 @@ def dense_hessian(model, x, y):
 # --- curvature
 
 
+def test_value_and_gradient_over_uneven_batches_are_those_of_the_whole():
+    model, (x, y, clean) = network().eval(), labelled()
+    surface = LossSurface(model, [(x[:5], y[:5], clean[:5]), (x[5:], y[5:], clean[5:])])
+    loss = F.cross_entropy(model(x), y)
+    expected = torch.autograd.grad(loss, list(model.parameters()))
+    gradient, (value, square) = surface.gradient(lambda z, _: (z**2).mean())
+    assert value == pytest.approx(float(loss.detach()))
+    assert surface.value() == [pytest.approx(value)]
+    assert square == pytest.approx(float((model(x) ** 2).mean().detach()))
+    for found, exact in zip(gradient, expected, strict=True):
+        torch.testing.assert_close(found, exact)
+    by_labels = surface.value_by_labels()
+    assert by_labels["observed"] == pytest.approx(value)
+    assert by_labels["clean"] == pytest.approx(float(F.cross_entropy(model(x), clean).detach()))
+    assert surface.num_parameters == sum(p.numel() for p in model.parameters())
+    assert surface.weight_norm == pytest.approx(
+        float(torch.cat([p.detach().flatten() for p in model.parameters()]).norm())
+    )
+
+
 def test_products_with_the_hessian_are_the_dense_ones():
     model, (x, y, _) = network(), labelled()
     surface = LossSurface(model, [(x[:5], y[:5]), (x[5:], y[5:])])
