@@ -177,7 +177,7 @@ class DivideMix(Method):
 
 def probably_clean(losses: Tensor) -> Tensor:
     """The posterior of the Gaussian with the smaller mean."""
-    return torch.from_numpy(gaussian_posterior(losses.double().cpu().numpy())).to(losses)
+    return torch.from_numpy(gaussian_posterior(losses.cpu().double().numpy())).to(losses)
 
 
 def sharpened(probabilities: Tensor, temperature: float) -> Tensor:

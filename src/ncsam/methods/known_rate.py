@@ -51,5 +51,5 @@ def estimated_rate(networks: Sequence[nn.Module], state: State) -> float:
 
     probabilities = state.predict(networks)
     which = torch.ones_like(state.labels, dtype=torch.bool) if state.held_out is None else state.held_out
-    labels, found = state.labels[which].cpu().numpy(), probabilities[which].double().cpu().numpy()
+    labels, found = state.labels[which].cpu().numpy(), probabilities[which].cpu().double().numpy()
     return estimate_noise(labels, found / found.sum(axis=1, keepdims=True)).rate

@@ -81,7 +81,7 @@ class MCorrection(Method):
 
 def probably_noisy(losses: Tensor) -> Tensor:
     """The posterior of the component of large losses."""
-    values = losses.double().cpu().numpy()
+    values = losses.cpu().double().numpy()
     low, high = np.percentile(values, (5, 95))
     scaled = (np.clip(values, low, high) - low) / max(high - low, 1e-12)
     return torch.from_numpy(beta_posterior(scaled)).to(losses)

@@ -31,7 +31,7 @@ class TransitionMethod(LossMethod):
     def __init__(
         self,
         transition: Sequence[Sequence[float]] | None = None,
-        plain_epochs: Span = 0.1,
+        plain_epochs: Span = 0.05,
         quantile: float | None = 0.97,
     ) -> None:
         check_spans(plain_epochs=plain_epochs)

@@ -44,7 +44,7 @@ class TRevision(TransitionMethod):
     def __init__(
         self,
         transition: Sequence[Sequence[float]] | None = None,
-        plain_epochs: Span = 0.1,
+        plain_epochs: Span = 0.05,
         revise_after: Span = 0.5,
         quantile: float | None = 0.97,
         slack_lr: float = 5e-7,
