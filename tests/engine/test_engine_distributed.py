@@ -72,6 +72,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory, data_file: Path) -> Path:
     )
     runs += [(str(out / "whole"), chosen, None), (str(out / "stopped"), chosen, [1, 3])]
     runs += [(str(out / "stopped"), chosen, None)]
+    sharded = options(data_file, optimizer="ncsam", strategy="fsdp", precision="32-true")
+    runs += [(str(out / "fsdp"), sharded, None), (str(out / "fsdp stopped"), sharded, [2, 0])]
+    runs += [(str(out / "fsdp stopped"), sharded, None)]
     place = {"GROUP_RANK": 0, "WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2, "TORCHELASTIC_RUN_ID": "test"}
     where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": 20000 + os.getpid() % 20000}
     running = [
@@ -126,6 +129,18 @@ def test_two_processes_stopped_in_the_middle_of_an_epoch_end_with_the_same_bits(
         assert torch.equal(one["ranks"][rank]["random"]["torch"], other["ranks"][rank]["random"]["torch"])
     # the ranks' dropout masks differ: their generators are at different places
     assert not torch.equal(one["ranks"][0]["random"]["torch"], one["ranks"][1]["random"]["torch"])
+
+
+def test_sharded_weights_equal_one_process_and_survive_a_stop(tmp_path: Path, folder: Path, data_file: Path) -> None:
+    train(RunConfig.from_dict(options(data_file, optimizer="ncsam", precision="32-true")), tmp_path, console=False)
+    alone, sharded, stopped = map(state_of, (tmp_path, folder / "fsdp", folder / "fsdp stopped"))
+    for key, value in alone["learners"][0]["network"].items():
+        assert torch.allclose(value, sharded["learners"][0]["network"][key], rtol=0, atol=1e-4), key
+        assert torch.equal(sharded["learners"][0]["network"][key], stopped["learners"][0]["network"][key]), key
+    for number, entry in sharded["learners"][0]["optimizer"]["state"].items():
+        again = stopped["learners"][0]["optimizer"]["state"][number]
+        assert torch.equal(entry["momentum_buffer"], again["momentum_buffer"])
+    assert lines(folder / "fsdp") == lines(folder / "fsdp stopped")
 
 
 def share_a_table(rank: int, port: int) -> None:

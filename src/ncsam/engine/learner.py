@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import torch
 from lightning_fabric import Fabric
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 
+from ncsam._errors import bad_value
 from ncsam.engine.config import RunConfig
 from ncsam.engine.optimizers import build_optimizer
+from ncsam.engine.sharding import is_sharded, load_network, load_optimizer, share_buffers, whole
 from ncsam.methods import Method, Plan
 from ncsam.optim.rng import RandomState
 from ncsam.optim.sharpness_aware import SharpnessAware
@@ -31,6 +35,9 @@ class Learner:
         self.optimizer = build_optimizer(config, self.network, method, steps_per_epoch)
         self._stepper: Any = fabric.setup_optimizers(self.optimizer)
         self._scaler = getattr(fabric.strategy.precision, "scaler", None)
+        self._sharded = is_sharded(network)
+        if self._sharded and getattr(self.optimizer, "perturbation", "synced") == "local":
+            raise bad_value("perturbation", "local", "only with strategy='ddp', whose ranks hold whole weights")
 
     @property
     def sharpness_aware(self) -> SharpnessAware | None:
@@ -38,6 +45,7 @@ class Learner:
 
     def step(self, plan: Plan, clean_targets: Tensor | None) -> Tensor:
         """One optimizer step; the loss at the weights before it. `clean_targets` serve telemetry alone."""
+        self.share_buffers()
         self.optimizer.zero_grad()
         if self.sharpness_aware is None:
             loss = self.method.loss(self.network, plan).loss
@@ -51,7 +59,9 @@ class Learner:
         same = RandomState([plan.inputs.device]) if optimizer.same_dropout else None
         # "local": each rank perturbs by its own batch, so the gradients of this pass are not averaged
         local = optimizer.perturbation == "local" and self.fabric.world_size > 1 and optimizer._perturbs
-        with self.fabric.no_backward_sync(self.network, enabled=local):  # type: ignore[arg-type]
+        # not `enabled=local`: with sharded weights Fabric leaves synchronisation off behind it
+        network: Any = self.network
+        with self.fabric.no_backward_sync(network) if local else nullcontext():
             outcome = self.method.loss(self.network, plan)
             optimizer.backward(
                 outcome.loss,
@@ -78,15 +88,22 @@ class Learner:
     def lr(self) -> float:
         return float(self.optimizer.param_groups[0]["lr"])
 
+    def share_buffers(self) -> None:
+        """Bring the ranks' statistics together where the strategy does not."""
+        if self._sharded:
+            share_buffers(self.bare)
+
     def is_finite(self) -> bool:
-        """Whether all weights and statistics are finite."""
-        tensors = [*self.bare.parameters(), *self.bare.buffers()]
-        norms = torch._foreach_norm([t.detach() for t in tensors if t.is_floating_point() and t.numel()])
+        """Whether all weights and statistics (of this rank) are finite."""
+        tensors = [t.detach() for t in (*self.bare.parameters(), *self.bare.buffers())]
+        here = [t.to_local() if isinstance(t, DTensor) else t for t in tensors]
+        norms = torch._foreach_norm([t for t in here if t.is_floating_point() and t.numel()])
         return bool(torch.stack(norms).isfinite().all()) if norms else True
 
     def state_dict(self) -> dict[str, Any]:
-        return {"network": self.bare.state_dict(), "optimizer": self.optimizer.state_dict()}
+        """Whole tensors, whatever the strategy. Every rank must call it."""
+        return {"network": whole(dict(self.bare.state_dict())), "optimizer": whole(self.optimizer.state_dict())}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.bare.load_state_dict(state["network"])
-        self.optimizer.load_state_dict(state["optimizer"])
+        load_network(self.bare, state["network"])
+        load_optimizer(self.optimizer, state["optimizer"])

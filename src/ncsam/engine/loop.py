@@ -228,6 +228,8 @@ class Trainer:
         self._check_loss(epoch, self.steps_per_epoch - 1)
         self._check_weights()
         self.samples.synchronise()
+        for learner in self.learners:
+            learner.share_buffers()
         accuracies, on_train = self.evaluator.measure(self.networks, epoch, self.dynamics.keeps_probabilities)
         if on_train is not None:
             self.dynamics.update(on_train, self.task.dataset.train.labels, epoch)

@@ -9,8 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from lightning_fabric import Fabric
-from lightning_fabric.strategies import DDPStrategy, SingleDeviceStrategy
+from lightning_fabric.strategies.ddp import DDPStrategy
+from lightning_fabric.strategies.model_parallel import ModelParallelStrategy
+from lightning_fabric.strategies.single_device import SingleDeviceStrategy
 
+from ncsam._errors import bad_value
 from ncsam._files import atomic_path
 from ncsam.data.types import DataSet
 from ncsam.engine.checkpoint import writing
@@ -20,6 +23,7 @@ from ncsam.engine.folder import read_summary
 from ncsam.engine.lock import locked
 from ncsam.engine.loop import Trainer
 from ncsam.engine.metrics import summarise
+from ncsam.engine.sharding import fsdp
 from ncsam.engine.suspects import write_suspects
 from ncsam.engine.task import Task, load_task, settled
 
@@ -52,22 +56,22 @@ def _fabric(config: RunConfig) -> Fabric:
     if "TORCHELASTIC_RUN_ID" in os.environ:  # torchrun has decided
         devices = int(os.environ["LOCAL_WORLD_SIZE"])
         nodes = int(os.environ["WORLD_SIZE"]) // devices
+    strategy: Any = config.strategy
+    if strategy == "fsdp":
+        if not isinstance(devices, int):
+            raise bad_value("devices", devices, "a number, with strategy='fsdp'")
+        strategy = fsdp(devices * nodes)
     chosen = f"accelerator={config.accelerator}, devices={devices}, strategy={config.strategy}, "
     chosen += f"precision={config.precision}"
+    precision: Any = config.precision
     try:
         fabric = Fabric(
-            accelerator=config.accelerator,
-            strategy=config.strategy,
-            devices=devices,
-            num_nodes=nodes,
-            precision=config.precision,  # type: ignore[arg-type]
+            accelerator=config.accelerator, strategy=strategy, devices=devices, num_nodes=nodes, precision=precision
         )
     except (ValueError, RuntimeError) as error:  # Fabric's own words on what does not go together
         raise ValueError(f"{chosen} is not allowed: {error}") from error
-    if not isinstance(fabric.strategy, (SingleDeviceStrategy, DDPStrategy)):
-        raise ValueError(
-            f"{chosen} is not allowed: checkpoints hold whole weights, so the strategy must be a single device or ddp"
-        )
+    if not isinstance(fabric.strategy, (SingleDeviceStrategy, DDPStrategy, ModelParallelStrategy)):
+        raise ValueError(f"{chosen} is not allowed: the strategy must be a single device, ddp or fsdp")
     return fabric
 
 

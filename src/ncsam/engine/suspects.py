@@ -17,6 +17,7 @@ from ncsam.engine.evaluate import Predictions
 from ncsam.engine.samples import SampleTable
 
 Floats = npt.NDArray[np.float64]
+_STEEPNESS = 4.0  # from where a margin counts almost fully
 _MOST_NUMBERS = 20_000_000  # of samples times classes; beyond, the last prediction suggests the label
 
 COLUMNS = (
@@ -41,6 +42,7 @@ class Dynamics:
         self.keeps_probabilities = table.samples * num_classes <= _MOST_NUMBERS
         table.column("evaluations", dtype=torch.int64)
         table.column("margin_sum", dtype=torch.float64)
+        table.column("lead_sum", dtype=torch.float64)
         table.column("loss_sum", dtype=torch.float64)
         table.column("was_right", dtype=torch.bool)
         table.column("last_predicted", dtype=torch.int64)
@@ -64,6 +66,7 @@ class Dynamics:
         table["last_predicted"].copy_(here(predictions.predicted))
         table["evaluations"].add_(1)
         table["margin_sum"].add_(here(predictions.margin))
+        table["lead_sum"].add_(here(np.tanh(_STEEPNESS * predictions.margin.astype(np.float64))))
         table["loss_sum"].add_(here(predictions.loss))
         if predictions.probabilities is not None:
             table["probability_sum"].add_(here(predictions.probabilities))
@@ -78,8 +81,12 @@ class Dynamics:
         return means
 
     def suspicion(self) -> Floats:
-        """(1 - mean margin) / 2, in [0, 1]: how far, over the whole of training, another class led the label."""
-        return (1.0 - self.mean("margin")) / 2.0
+        """(1 - mean over epochs of tanh(4 margin)) / 2, in [0, 1].
+
+        Between how often another class led the label and how far it led: of the statistics tried, the one that is
+        never far from the best, whether the network ends up memorising wrong labels or not (docs/engine.md).
+        """
+        return (1.0 - self.mean("lead")) / 2.0
 
     def suggested(self) -> npt.NDArray[np.int64]:
         """The class with the largest mean probability over training; it may be the observed one."""

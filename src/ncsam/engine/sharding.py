@@ -1,0 +1,69 @@
+"""Weights spread over ranks (FSDP): set up, and brought together for checkpoints.
+
+A checkpoint holds whole tensors, whatever the strategy, so that its network can be used anywhere.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from lightning_fabric.strategies.model_parallel import ModelParallelStrategy
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor, distribute_tensor
+
+
+def fsdp(ranks: int) -> ModelParallelStrategy:
+    """Fabric's strategy that spreads weights, gradients and optimizer state over all ranks by torch's `fully_shard`."""
+    return ModelParallelStrategy(_shard, data_parallel_size=ranks, tensor_parallel_size=1)
+
+
+def _shard(network: nn.Module, mesh: DeviceMesh) -> nn.Module:
+    fully_shard(network, mesh=mesh["data_parallel"])
+    return network
+
+
+def is_sharded(network: nn.Module) -> bool:
+    return any(isinstance(p, DTensor) for p in network.parameters())
+
+
+def whole(state: Any) -> Any:
+    """The same nested state with every sharded tensor whole, on the CPU. Every rank must call it."""
+    if isinstance(state, DTensor):
+        return state.full_tensor().cpu()
+    if isinstance(state, dict):
+        return {name: whole(value) for name, value in state.items()}
+    return [whole(value) for value in state] if isinstance(state, list) else state
+
+
+def sharded_as(value: Any, parameter: Tensor) -> Any:
+    """A whole tensor cut as a parameter of its shape is cut; anything else as it is."""
+    if isinstance(parameter, DTensor) and isinstance(value, Tensor) and value.shape == parameter.shape:
+        here = value.to(parameter.device)
+        return distribute_tensor(here, parameter.device_mesh, parameter.placements, src_data_rank=None)
+    return value
+
+
+def load_network(network: nn.Module, state: dict[str, Any]) -> None:
+    """Load whole tensors into a network, sharded or not."""
+    there = network.state_dict()
+    network.load_state_dict({name: sharded_as(value, there[name]) for name, value in state.items()})
+
+
+def load_optimizer(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
+    """Load whole tensors into an optimizer of sharded parameters or others."""
+    params = [p for group in optimizer.param_groups for p in group["params"]]
+    cut = {
+        number: {name: sharded_as(value, params[number]) for name, value in entry.items()}
+        for number, entry in state["state"].items()
+    }
+    optimizer.load_state_dict({**state, "state": cut})
+
+
+def share_buffers(network: nn.Module) -> None:
+    """Give all ranks the first one's buffers (BatchNorm's statistics), as DDP does by itself."""
+    for buffer in network.buffers():
+        dist.broadcast(buffer, src=0)
