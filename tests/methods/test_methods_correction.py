@@ -48,6 +48,16 @@ def test_selfie_trains_on_small_losses_and_refurbished_labels():
     assert plan.targets[plan.index.tolist().index(1)] == 1
 
 
+def test_selfie_rounds_the_number_of_small_losses_up():
+    method = create("selfie", noise_share=0.4, plain_epochs=2)
+    here = state([0, 0, 0, 0], 2)
+    method.start(here)
+    one, other = log([[0.9, 0.1]] * 4), log([[0.1, 0.9], [0.2, 0.8], [0.3, 0.7], [0.4, 0.6]])
+    for here.epoch, logits in ((1, one), (2, one), (3, other)):  # of two minds about all: nothing is refurbished
+        (plan,) = method.plan(batch(here), [Table(logits)], here)
+    assert plan.index.tolist() == [1, 2, 3]  # ceil(.6 * 4) of smallest loss
+
+
 def test_plc_relabels_by_the_likelihood_ratio_of_the_window():
     answers = iter(
         [

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from ncsam._errors import bad_value
 from ncsam.methods.base import Method, Plan, Presets, State
@@ -63,13 +63,12 @@ class PLC(Method):
         window[:, self.seen % self.window] = state.predict(networks)
         self.seen += 1
         if done >= plain:
-            mean = window.sum(dim=1) / min(self.seen, self.window)
-            self._correct(mean, state)
+            self._correct(window.sum(dim=1), state)  # of sum and mean the ratios are the same
 
-    def _correct(self, mean: torch.Tensor, state: State) -> None:
+    def _correct(self, total: Tensor, state: State) -> None:
         label = state.samples[_LABEL]
-        top, best = mean.max(dim=1)
-        wrong = mean.gather(1, label.unsqueeze(1)).squeeze(1) < self.threshold * top
+        top, best = total.max(dim=1)
+        wrong = total.gather(1, label.unsqueeze(1)).squeeze(1) < self.threshold * top
         if state.held_out is not None:
             wrong &= ~state.held_out
         label[wrong] = best[wrong]
