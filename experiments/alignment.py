@@ -128,46 +128,53 @@ def mean(runs: list[dict[str, Any]], name: str, place: int) -> float:
 
 
 def report(runs: list[dict[str, Any]], figure: Path | None) -> None:
-    """Tables in Markdown: the end of warm-up and the end of training; then the best that any strength could do."""
+    """A table in Markdown: at the end of warm-up, in the middle and at the end of training; and the figure."""
     groups: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
     for run in runs:
         groups.setdefault((run["data"], run["noise"], run["optimizer"]), []).append(run)
-    columns = ("memorised", "cos_clean_noise", "cos_estimate_noise", "cos_estimate_clean", "cos_grad_estimate")
-    columns += ("compensation_ratio", "cos_sam", "against_sam", "cos_clean_sam", "cos_clean", "gain_rho_0.5", "slope")
-    print("| data | noise | trained by | epoch | " + " | ".join(columns) + " |")
-    print("|---" * (4 + len(columns)) + "|")
-    for (name, label, optimizer), group in groups.items():
+    literal = {key: group for key, group in groups.items() if key[2] == "ncsam"}
+    names = {"memorised": "memorised, %", "compensation_ratio": "q", "cos_grad_estimate": "cos(g_B, g*)"}
+    names |= {"cos_clean_noise": "cos(g_clean, g_noise)", "cos_estimate_noise": "cos(g*, g_noise)"}
+    names |= {"cos_sam": "cos(eps, eps_SAM)", "against_sam": "against SAM, %"}
+    names |= {
+        "cos_clean_sam": "cos(eps_SAM, g_clean)",
+        "cos_clean": "cos(eps, g_clean)",
+        "gain_rho_0.5": "gain, rho .5",
+    }
+    head = ["data", "noise", "epoch", *names.values(), "best gain of + s g*, at q", "best gain of - s g*, at q"]
+    print(f"| {' | '.join(head)} |\n|{'---|' * len(head)}")
+    for (name, label, _), group in literal.items():
         epochs = [row["epoch"] for row in group[0]["history"]]
-        for place in sorted({0, int(np.searchsorted(epochs, WARMUP * epochs[-1])), len(epochs) // 2, len(epochs) - 1}):
-            cells = [f"{mean(group, c, place):.{0 if c in ('memorised', 'against_sam') else 2}f}" for c in columns]
-            print(f"| {name} | {label} | {optimizer} | {epochs[place]} | " + " | ".join(cells) + " |")
-    print("\n| data | noise | trained by | epoch | best gain, + s g* | at q | best gain, - s g* | at q |")
-    print("|---" * 8 + "|")
-    for (name, label, optimizer), group in groups.items():
-        for place in (1, len(group[0]["history"]) - 1):
-            cells = []
+        for place in (int(np.searchsorted(epochs, WARMUP * epochs[-1])), len(epochs) // 2, len(epochs) - 1):
+            cells = [f"{mean(group, c, place):.{0 if names[c].endswith('%') else 2}f}" for c in names]
             for sign in ("gain_plus", "gain_minus"):
                 curve = np.mean([run["history"][place][sign] for run in group], axis=0)
-                cells += [f"{curve.max():+.3f}", f"{RATIOS[curve.argmax()]:.2f}"]
-            epoch = group[0]["history"][place]["epoch"]
-            print(f"| {name} | {label} | {optimizer} | {epoch} | " + " | ".join(cells) + " |")
+                cells.append(f"{curve.max():+.2f}, {RATIOS[curve.argmax()]:.2f}" if curve.max() >= 0.005 else "none")
+            print(f"| {name} | {label} | {epochs[place]} | {' | '.join(cells)} |")
+    for name, label, optimizer in groups:
+        if optimizer == "sgd":
+            ours, plain = groups[name, label, "ncsam"], groups[name, label, "sgd"]
+            apart = [
+                abs(mean(ours, "cos_clean", i) - mean(plain, "cos_clean", i)) for i in range(len(plain[0]["history"]))
+            ]
+            print(f"{name}, {label}: trained by SGD alone, cos(eps, g_clean) differs by {max(apart):.2f} at most")
     if figure:
-        draw({key: group for key, group in groups.items() if key[2] == "ncsam"}, figure)
+        draw(literal, figure)
 
 
 def draw(groups: dict[tuple[str, str, str], list[dict[str, Any]]], path: Path) -> None:
     """A row per data set: cosines along training, and the gain over SAM at every ratio q, late in training."""
     names = list(dict.fromkeys(key[0] for key in groups))
-    picture = need("matplotlib.figure", "plot", "drawing").Figure((13, 3.7 * len(names)), layout="constrained")
+    picture = need("matplotlib.figure", "plot", "drawing").Figure((13, 3.5 * len(names)), layout="constrained")
     rows = picture.subplots(len(names), 3, squeeze=False)
     for name, (clean, sam, ratio) in zip(names, rows, strict=True):
         for number, (key, group) in enumerate(item for item in groups.items() if item[0][0] == name):
             colour = COLOURS[number]
             epochs = [row["epoch"] for row in group[0]["history"]]
             places = range(len(epochs))
-            clean.plot(epochs, [mean(group, "cos_clean", i) for i in places], color=colour, label=key[1])
+            clean.plot(epochs, [mean(group, "cos_clean", i) for i in places], color=colour)
             clean.plot(epochs, [mean(group, "cos_clean_sam", i) for i in places], "--", color=colour)
-            sam.plot(epochs, [mean(group, "cos_sam", i) for i in places], color=colour)
+            sam.plot(epochs, [mean(group, "cos_sam", i) for i in places], color=colour, label=key[1])
             for style, sign in (("-", "gain_plus"), (":", "gain_minus")):
                 curve = np.mean([run["history"][-1][sign] for run in group], axis=0)
                 ratio.plot(RATIOS, curve, style, color=colour)
@@ -181,11 +188,13 @@ def draw(groups: dict[tuple[str, str, str], list[dict[str, Any]]], path: Path) -
         sam.set(title="cos(eps_NCSAM, eps_SAM)", xlabel="epoch")
         ratio.set(title="gain in cos over SAM at the end\n(solid + s g*, dotted - s g*, dots: as trained)")
         ratio.set(xlabel="q = s ||g*|| / rho", xscale="log")
-        clean.legend(frameon=False, fontsize=8)
+        sam.legend(frameon=False, fontsize=8, loc="upper right")
+        for axis in (clean, sam):
+            axis.axvline(round(WARMUP * epochs[-1]), color="#7f7f7f", linestyle=(0, (2, 2)), linewidth=0.8)
         for axis in (clean, sam, ratio):
             axis.axhline(0, color="#c0c4cc", zorder=0, linewidth=0.8)
     with atomic_path(path) as temporary:
-        picture.savefig(temporary, format="png", dpi=80)
+        picture.savefig(temporary, format="png", dpi=72)
 
 
 def main() -> None:

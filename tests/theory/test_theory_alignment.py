@@ -6,6 +6,8 @@ from dataclasses import fields
 import pytest
 import torch
 import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import nn
 
 from ncsam.noise import symmetric
@@ -221,3 +223,14 @@ def test_mistakes_are_named(options, message):
         alignments(network(), batch(), **options)
     with pytest.raises(ValueError, match="clean"):
         alignments(network(), batch()[:2])
+
+
+@settings(deadline=None)
+@given(st.lists(st.floats(-20, 20), min_size=2, max_size=12), st.data())
+def test_a_flipped_label_turns_the_logit_gradient_against_its_own(logits, data):
+    z = torch.tensor([logits], dtype=torch.float64)
+    y = torch.tensor([data.draw(st.integers(0, len(logits) - 1))])
+    f = flipped_labels(z, y, "not_observed")
+    p = z.softmax(dim=1)[0]
+    product = (p - F.one_hot(y, len(logits))[0]) @ (p - F.one_hot(f, len(logits))[0])
+    assert float(product) <= -float(torch.minimum(p[y], p[f])) + 1e-12
