@@ -45,6 +45,7 @@ def small_config(**changes: object) -> RunConfig:
         "epochs": 6,
         "batch_size": 16,
         "telemetry_every": 2,
+        "checkpoint_every": 1000,  # that is: after every epoch, however short
     }
     return RunConfig.from_dict({**options, **changes})
 
@@ -221,6 +222,29 @@ def stop_after_two_epochs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, confi
         train(config, tmp_path / "run", dataset=small_data(), console=False)
     monkeypatch.undo()
     return (tmp_path / "run/checkpoints/last.ckpt").read_bytes()
+
+
+def test_checkpoints_of_very_short_epochs_take_a_twentieth_of_the_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, saved = [100.0], []
+    monkeypatch.setattr("ncsam.engine.loop.time.perf_counter", lambda: clock[0])
+
+    def slow(folder: Path, state: dict[str, object], about: dict[str, object]) -> None:
+        clock[0] += 1.0
+        saved.append(state["epoch"])
+
+    monkeypatch.setattr("ncsam.engine.loop.save_checkpoint", slow)
+    step = Trainer._step
+
+    def timed(self: Trainer, *args: object) -> None:
+        clock[0] += 1.0
+        step(self, *args)
+
+    monkeypatch.setattr(Trainer, "_step", timed)
+    config = small_config(epochs=10, checkpoint_every=None)  # six steps an epoch, so 6 s, and a save takes 1 s
+    train(config, tmp_path / "a", dataset=small_data(), console=False)
+    assert saved == [1, 5, 9, 10]  # 20 s apart, rounded up to whole epochs; and the last
 
 
 def test_a_full_disk_is_one_sentence_and_the_checkpoint_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -94,7 +94,7 @@ class RunConfig:
     telemetry_every: int = _option(25, "measure the optimizer's telemetry every so many steps; 0 never")
     evaluate_train_every: int = _option(1, "evaluate the training split every so many epochs (and after the last)")
     loggers: list[str] = field(default_factory=list, metadata=_about("also log to tensorboard, wandb or mlflow"))
-    checkpoint_every: int | None = _option(None, "also write a checkpoint every so many steps; null: each epoch only")
+    checkpoint_every: int | None = _option(None, "checkpoint every so many steps, too; null: after epochs only")
 
     def __post_init__(self) -> None:
         for name, hint in _hints().items():

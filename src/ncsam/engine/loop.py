@@ -96,6 +96,7 @@ class Trainer:
         self.history: list[dict[str, Any]] = []
         self.flip_ratio = config.flip_ratio
         self.seconds = 0.0
+        self._saved_at = self._save_seconds = 0.0
         self.sums = EpochSums(fabric.device)
 
     def _create_network(self) -> nn.Module:
@@ -156,7 +157,8 @@ class Trainer:
         for logger in loggers:
             logger.log(record)
         self.console.epoch(record)
-        self.save()
+        if self._save_is_due():
+            self.save()
         if interrupt.requested and self.epoch < self.config.epochs:
             self._stop()
 
@@ -268,13 +270,26 @@ class Trainer:
             "the same command goes on from here"
         )
 
+    def _save_is_due(self) -> bool:
+        """Whether to write a checkpoint after an epoch: always, unless epochs are so short that it would slow them.
+
+        Then the next one waits until saving takes a twentieth of the time. What is lost by a kill is computed again to
+        the same bits. Ranks would not agree on the time, so with several every epoch counts.
+        """
+        if self.config.checkpoint_every or self.fabric.world_size > 1 or self.epoch == self.config.epochs:
+            return True
+        return time.perf_counter() - self._saved_at >= 20 * self._save_seconds
+
     def save(self) -> None:
         """Write the checkpoint. Every rank must call it."""
+        began = time.perf_counter()
         self._check_weights()
         self.samples.synchronise()
         taken = take_snapshot(self)
         if self.fabric.is_global_zero:
             save_checkpoint(self.folder / "checkpoints", *taken)
+        self._saved_at = time.perf_counter()
+        self._save_seconds = self._saved_at - began
 
     def resume(self) -> bool:
         """Go to where the checkpoint stands, if there is one."""
