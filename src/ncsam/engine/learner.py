@@ -68,7 +68,7 @@ class Learner:
                 outcome.logits,
                 outcome.targets,
                 backward=self.fabric.backward,
-                loss_scale=None if self._scaler is None else self._scaler.get_scale(),
+                scaler=self._scaler,  # asked for its scale, and told of an overflow; Fabric's backward does the scaling
                 clean_targets=clean_targets,
             )
         loss = outcome.loss.detach()

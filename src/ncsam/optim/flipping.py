@@ -101,8 +101,8 @@ def _select_from_joined_batch(
 
 def joined_sizes(size: int, device: torch.device, group: dist.ProcessGroup) -> list[int]:
     """Batch sizes of all ranks, in rank order."""
-    sizes = torch.zeros(dist.get_world_size(group), dtype=torch.int64, device=device)
-    dist.all_gather_into_tensor(sizes, torch.tensor([size], device=device), group=group)
+    sizes = torch.zeros(dist.get_world_size(group), 1, dtype=torch.int64, device=device)
+    dist.all_gather(list(sizes.unbind()), torch.tensor([size], device=device), group=group)
     return [int(s) for s in sizes]
 
 
