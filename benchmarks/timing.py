@@ -24,8 +24,8 @@ class Candidate:
     prepare: Callable[[], object] = nothing
 
 
-def take_turns(candidates: Mapping[str, Candidate], rounds: int, warmup: int = 2) -> dict[str, float]:
-    """Median seconds of each candidate over `rounds` turns, after `warmup` untimed ones."""
+def take_turns(candidates: Mapping[str, Candidate], rounds: int, warmup: int = 2) -> dict[str, list[float]]:
+    """Seconds of each candidate in each of `rounds` rounds, after `warmup` untimed ones."""
     seconds: dict[str, list[float]] = {name: [] for name in candidates}
     for turn in range(warmup + rounds):
         for name, candidate in candidates.items():
@@ -34,7 +34,12 @@ def take_turns(candidates: Mapping[str, Candidate], rounds: int, warmup: int = 2
             candidate.run()
             if turn >= warmup:
                 seconds[name].append(time.perf_counter() - start)
-    return {name: statistics.median(times) for name, times in seconds.items()}
+    return seconds
+
+
+def ratio(times: list[float], others: list[float]) -> float:
+    """Median over the rounds of the ratio within a round: what disturbs a whole round cancels."""
+    return statistics.median(a / b for a, b in zip(times, others, strict=True))
 
 
 def arguments(description: str) -> argparse.Namespace:

@@ -74,10 +74,12 @@ def test_gradient_that_is_not_finite(cls, value):
     assert optimizer.unperturbed_steps == 1
 
 
-def test_noise_gradient_that_is_not_finite():
+@pytest.mark.parametrize("compensation", ["absolute", "relative"])
+def test_noise_gradient_that_is_not_finite(compensation):
     model = network(dtype=torch.float32)
     x, y = batch(dtype=torch.float32)
-    optimizer = NCSAM(sgd(model), total_steps=1, flip_criterion=lambda z, t: F.cross_entropy(z, t) * math.inf)
+    infinite = lambda z, t: F.cross_entropy(z, t) * math.inf  # noqa: E731
+    optimizer = NCSAM(sgd(model), total_steps=1, compensation=compensation, flip_criterion=infinite)
     optimizer.step(lambda: model(x), y)
     assert optimizer.unperturbed_steps == 1
     assert all(torch.isfinite(p).all() for p in model.parameters())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal
 
@@ -27,7 +28,9 @@ from ncsam.optim.sam import SAM, scaled_gradients
 from ncsam.optim.schedule import Ramp, ramp
 from ncsam.optim.sharpness_aware import Criterion, Move
 from ncsam.optim.telemetry import StepReport
-from ncsam.optim.tensors import add_scaled_, cosine, global_norm, multiply_, scale_
+from ncsam.optim.tensors import add_scaled_, cosine, global_norm, multiply_
+
+_INVISIBLE = 1e-15  # a compensation this much smaller than rho changes no bit of eps that matters
 
 
 class NCSAM(SAM):
@@ -251,10 +254,13 @@ class NCSAM(SAM):
 
         weight = self.sign * strength * mean
         if self.compensation == "relative":
-            weight = weight * self.rho / noise_norm if noise_norm else 0.0
-        scale_(noise, weight)
-        add_scaled_(noise, gradients, self.rho / norm if norm > 0 else 0.0)
-        length = global_norm(noise)  # ||v||; from here on `noise` is v
+            weight *= math.nan if not math.isfinite(noise_norm) else self.rho / noise_norm if noise_norm else 0.0
+        if abs(weight) < _INVISIBLE * self.rho or norm == 0.0:
+            yield from super()._moves(report)
+            return
+        # v = weight * (noise + (rho / ||g_B|| / weight) g_B): one pass over memory; the factor is left to the move
+        add_scaled_(noise, gradients, self.rho / norm / weight)
+        length = abs(weight) * global_norm(noise)  # ||v||
         if not self._may_perturb(norm, length):
             return
         shrink = min(1.0, self.rho / length) if self.projection else 1.0
@@ -262,7 +268,7 @@ class NCSAM(SAM):
         if measured:
             report.perturbation_norm = length * shrink
             report.projected = shrink < 1.0
-            report.cos_sam = cosine(gradients, noise)
+            report.cos_sam = math.copysign(1.0, weight) * cosine(gradients, noise)
         if scaling is not None:
             multiply_(noise, scaling)
         if measured:
@@ -270,9 +276,10 @@ class NCSAM(SAM):
                 multiply_(gradients, scaling)
             clean = self._take_side_gradient("clean", params)
             if clean is not None:
-                report.cos_clean, report.cos_clean_sam = cosine(noise, clean[0]), cosine(gradients, clean[0])
+                report.cos_clean = math.copysign(1.0, weight) * cosine(noise, clean[0])
+                report.cos_clean_sam = cosine(gradients, clean[0])
         del gradients
-        yield Move(params, noise, shrink)
+        yield Move(params, noise, weight * shrink)
 
     # --- bookkeeping
 
