@@ -3,7 +3,7 @@
 Both train the same network on the same batches of the same loader (crop and mirror, 32 x 32 pictures), with the same
 optimizer and learning rates, and evaluate the test and the training split after each epoch. The engine also keeps its
 statistics per sample, writes metrics and a checkpoint. Epochs of the two take turns in one process; `engine_vs_bare` is
-the ratio of their median times. On a busy machine the ratio of processor times is the steadier one.
+the median of the ratios within a turn. On a busy machine the ratio of processor times is the steadier one.
 
     python benchmarks/engine_cost.py [--quick] [--json FILE]
 """
@@ -29,7 +29,7 @@ from ncsam.engine import RunConfig
 from ncsam.engine.interrupt import Interrupt
 from ncsam.engine.loop import Trainer
 from ncsam.engine.task import load_task, settled
-from timing import Candidate, arguments, table, take_turns, write_json
+from timing import Candidate, arguments, ratio, table, take_turns, write_json
 
 WARMUP = 2  # epochs of each that are not counted
 
@@ -115,12 +115,11 @@ def measure(optimizer: str, samples: int, rounds: int, folder: Path) -> dict[str
         seconds = take_turns(candidates, rounds, WARMUP)
     for logger in loggers:
         logger.close()
-    cpu = {name: statistics.median(times[WARMUP:]) for name, times in processor.items()}
     return {
-        "engine s": seconds["engine"],
-        "bare s": seconds["bare"],
-        "ratio": seconds["engine"] / seconds["bare"],
-        "CPU ratio": cpu["engine"] / cpu["bare"],
+        "engine s": statistics.median(seconds["engine"]),
+        "bare s": statistics.median(seconds["bare"]),
+        "ratio": ratio(seconds["engine"], seconds["bare"]),
+        "CPU ratio": ratio(processor["engine"][WARMUP:], processor["bare"][WARMUP:]),
     }
 
 
