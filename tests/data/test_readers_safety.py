@@ -280,11 +280,11 @@ def test_one_file_and_one_entry_add_a_data_set(monkeypatch: pytest.MonkeyPatch) 
 
 def test_path_list() -> None:
     names = ["a/1.jpg", "b/zwei ö.jpg", "c/333333.jpg"]
-    paths = PathList("/root/of", names)
-    assert list(paths) == [Path("/root/of") / name for name in names]
+    paths = PathList("/photos/of", names)
+    assert list(paths) == [Path("/photos/of") / name for name in names]
     assert list(paths[1:]) == list(paths)[1:]
     assert list(paths.take(np.array([2, 0]))) == [paths[2], paths[0]]
-    assert paths[-1] == Path("/root/of/c/333333.jpg")
+    assert paths[-1] == Path("/photos/of/c/333333.jpg")
     assert paths.names.nbytes == 3 * len("b/zwei ö.jpg".encode())
     assert len(PathList("/", [])) == 0
 
