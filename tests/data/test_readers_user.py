@@ -17,7 +17,9 @@ from torch.utils.data import Dataset, TensorDataset
 from ncsam import data
 from ncsam.data.arrays import statistics
 from ncsam.data.labels import encode_labels, stratified
+from ncsam.data.loader import Loader
 from ncsam.data.torch_dataset import as_picture
+from ncsam.data.upright import usual_size
 
 RNG = np.random.default_rng(5)
 
@@ -53,7 +55,8 @@ def test_folder_of_classes(tmp_path: Path) -> None:
     ]
     assert read.train.labels.tolist() == [0, 0, 1, 1]
     assert read.test is None
-    assert read.size == (224, 224)
+    assert read.size == (4, 6)
+    assert data.load(tmp_path, size=(8, 8)).size == (8, 8)
     assert read.name == tmp_path.name
 
 
@@ -88,6 +91,65 @@ def test_folder_errors(tmp_path: Path) -> None:
     picture(tmp_path / "train" / "a" / "2.png", size=(9, 9))
     with pytest.raises(ValueError, match=r"2.png is of shape \(9, 9, 3\), .*1.png of \(4, 6, 3\)"):
         data.load(tmp_path / "train", allow_empty=True, in_memory=True)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "expected"),
+    [
+        ([(9, 7)], (7, 9)),  # (width, height), as Pillow counts
+        ([(224, 200)] * 3, (200, 224)),
+        ([(640, 480)] * 3, (224, 224)),  # photographs, all alike
+        ([(300, 100)] * 3, (100, 100)),
+        ([(40, 30), (20, 60), (26, 26)], (26, 26)),  # shorter sides 30, 20, 26
+        ([(40, 30), (20, 60), (26, 26), (500, 400)], (28, 28)),
+        ([(20, 30)] * 40 + [(1000, 900)] * 100, (224, 224)),
+        ([(32, 32)] * 100 + [(1000, 900)] * 40, (32, 32)),
+    ],
+)
+def test_usual_size(tmp_path: Path, sizes: list[tuple[int, int]], expected: tuple[int, int]) -> None:
+    paths = [tmp_path / f"{i}.png" for i in range(len(sizes))]
+    for path, size in zip(paths, sizes, strict=True):
+        Image.new("1", size).save(path)
+    assert usual_size(paths) == expected
+
+
+def test_usual_size_reads_headers_only_the_right_way_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for orientation, suffix in ((6, "jpg"), (8, "png"), (5, "jpg")):
+        exif = Image.Exif()
+        exif[0x0112] = orientation
+        Image.new("RGB", (30, 20)).save(tmp_path / f"{orientation}.{suffix}", exif=exif)
+    Image.new("RGB", (20, 30)).save(tmp_path / "upright.png")
+    (tmp_path / "damaged.png").write_bytes(b"no picture")
+    monkeypatch.setattr("PIL.ImageFile.ImageFile.load", lambda _: pytest.fail("pixels were read"))
+    assert usual_size(sorted(tmp_path.iterdir())) == (30, 20)
+
+
+def test_pictures_of_one_size_reach_the_network_as_they_are(tmp_path: Path) -> None:
+    pixels = RNG.integers(0, 256, (5, 10, 7, 3), dtype=np.uint8)
+    for i, each in enumerate(pixels):
+        (tmp_path / f"{i % 2}").mkdir(exist_ok=True)
+        Image.fromarray(each).save(tmp_path / f"{i % 2}" / f"{i}.png")
+    read = data.load(tmp_path)
+    assert read.size == (10, 7)
+    (batch,) = Loader(read.train, 5, views="plain", size=read.size, shuffle=False).iterate(0)
+    shown = (batch.views[0] * 255).round().permute(0, 2, 3, 1).numpy()
+    assert np.array_equal(shown, pixels[[0, 2, 4, 1, 3]])
+
+
+def test_in_memory_and_from_files_are_the_same_way_up(tmp_path: Path) -> None:
+    pixels = RNG.integers(0, 256, (2, 6, 9, 3), dtype=np.uint8)
+    grey = RNG.integers(0, 2**16, (6, 9), dtype=np.uint16)
+    turned = Image.Exif()
+    turned[0x0112] = 6  # to be shown turned by a quarter to the right
+    (tmp_path / "a").mkdir()
+    Image.fromarray(pixels[0]).save(tmp_path / "a" / "0.png")
+    Image.fromarray(np.rot90(pixels[1]).copy()).save(tmp_path / "a" / "1.png", exif=turned)
+    Image.fromarray(grey).save(tmp_path / "a" / "2.png")
+    read = data.load(tmp_path, in_memory=True).train.images
+    assert np.array_equal(read[:2], pixels)
+    assert np.array_equal(read[2], (grey >> 8)[..., None].repeat(3, -1))
+    (batch,) = Loader(data.load(tmp_path).train, 3, views="plain", size=(6, 9), shuffle=False).iterate(0)
+    assert np.array_equal((batch.views[0] * 255).round().permute(0, 2, 3, 1).numpy(), read)
 
 
 # --- tables ---------------------------------------------------------------------------------------------------------
@@ -351,7 +413,9 @@ def test_dataset_with_data_or_samples(tmp_path: Path) -> None:
 
     read = data.from_dataset(Folder(None, [0, 1, 0, 1], True))
     assert read.train.images[3] == tmp_path / "3.png"
-    assert read.size == (224, 224)
+    assert read.size == (224, 224)  # no file is there to be asked
+    picture(tmp_path / "2.png", size=(9, 7))
+    assert data.from_dataset(Folder(None, [0, 1, 0, 1], True)).size == (7, 9)
 
 
 def test_floats_are_rounded_to_the_nearest_level() -> None:

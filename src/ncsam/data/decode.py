@@ -20,6 +20,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from ncsam._errors import need
 from ncsam.data.sampling import Draws
+from ncsam.data.upright import is_upright, upright
 from ncsam.data.views import View, corners
 
 if TYPE_CHECKING:
@@ -40,8 +41,8 @@ class Request:
 class PictureFiles(Dataset[Any]):
     """Decode a file, or ask for an array made on demand, and cut one uint8 picture per view out of it.
 
-    For `"centre"` and `"window"` crops the shorter side is first brought to `resize`. `colours` is 3 for RGB and 1 for
-    grey. A photograph's own note of which way is up (EXIF) is followed.
+    For `"centre"` and `"window"` crops the picture is first scaled to cover `covered(size, resize)` and no more.
+    `colours` is 3 for RGB and 1 for grey. A photograph's own note of which way is up (EXIF) is followed.
     """
 
     def __init__(
@@ -51,7 +52,7 @@ class PictureFiles(Dataset[Any]):
         self.images = images
         self.views = views
         self.size = size
-        self.resize = resize
+        self.cover = covered(size, resize)
         self.mode = "L" if colours == 1 else "RGB"
 
     def __len__(self) -> int:
@@ -73,17 +74,14 @@ class PictureFiles(Dataset[Any]):
             return f"{name} cannot be decoded as a picture: {error}"
 
     def _decode(self, path: Path, crops: Draws) -> Image.Image:
-        from PIL import Image, ImageOps
+        from PIL import Image
 
         with Image.open(path) as file:
-            upright: Image.Image = file
-            if file.getexif().get(0x0112, 1) == 1:
+            if is_upright(file):
                 share = self._share_needed((file.height, file.width), crops)
                 # JPEG files can be decoded at 1/2, 1/4 or 1/8 of their size, which is faster; others ignore this.
                 file.draft(self.mode, (math.ceil(file.width * share), math.ceil(file.height * share)))
-            else:
-                upright = ImageOps.exif_transpose(file)
-            return _eight_bit(upright).convert(self.mode)
+            return upright(file, self.mode)
 
     def _cropped(self, picture: Image.Image, crops: Draws) -> Pixels:
         canvas: Pixels | None = None
@@ -106,14 +104,15 @@ class PictureFiles(Dataset[Any]):
                 _, _, height, width = view.boxes(draws[None], shape)[0]
                 shares.append(max(self.size[0] / height, self.size[1] / width))
             else:
-                shares.append(self.resize / min(shape))
+                shares.append(max(self.cover[0] / shape[0], self.cover[1] / shape[1]))
         return min(1.0, max(shares))
 
     def _canvas(self, picture: Image.Image) -> Pixels:
         from PIL import Image
 
-        scale = self.resize / min(picture.size)
-        width, height = (max(self.resize, round(side * scale)) for side in picture.size)
+        scale = max(self.cover[0] / picture.height, self.cover[1] / picture.width)
+        height = max(self.cover[0], round(picture.height * scale))
+        width = max(self.cover[1], round(picture.width * scale))
         return np.asarray(picture.resize((width, height), Image.Resampling.BILINEAR))
 
     def _window(self, canvas: Pixels, view: View, draws: Draws) -> Pixels:
@@ -121,7 +120,7 @@ class PictureFiles(Dataset[Any]):
             top, left = ((have - want) // 2 for have, want in zip(canvas.shape[:2], self.size, strict=True))
         else:
             # Padded alike whatever the longer side, so that files of all shapes get one treatment.
-            rows, columns = view.pad_by((self.resize, self.resize), self.size)
+            rows, columns = view.pad_by(self.cover, self.size)
             edges = ((rows, rows), (columns, columns), (0, 0))[: canvas.ndim]
             canvas = np.pad(canvas, edges, mode="reflect" if view.padding_mode == "reflect" else "constant")
             tops, lefts = corners(draws[None], (canvas.shape[0], canvas.shape[1]), self.size)
@@ -136,19 +135,16 @@ class PictureFiles(Dataset[Any]):
         return np.asarray(picture.resize(self.size[::-1], Image.Resampling.BILINEAR, box=box))
 
 
+def covered(size: tuple[int, int], resize: int) -> tuple[int, int]:
+    """`size` in proportion, its longer side brought to `resize`: what is left of a file before a window is cut."""
+    scale = resize / max(size)
+    return round(size[0] * scale), round(size[1] * scale)
+
+
 def _from_array(pixels: Pixels) -> Image.Image:
     from PIL import Image
 
     return Image.fromarray(pixels[..., 0] if pixels.ndim == 3 and pixels.shape[2] == 1 else pixels)
-
-
-def _eight_bit(picture: Image.Image) -> Image.Image:
-    """Sixteen-bit grey scaled down; Pillow alone would cut everything above 255 to white."""
-    from PIL import Image
-
-    if not picture.mode.startswith("I"):
-        return picture
-    return Image.fromarray((np.asarray(picture).clip(0, 65535) >> 8).astype(np.uint8))
 
 
 def decoded_batches(

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from ncsam._errors import bad_value, need
 from ncsam.data.check import first_few
 from ncsam.data.types import PathList, Split
+from ncsam.data.upright import upright
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".ppm", ".pgm", ".tif", ".tiff", ".webp")
 #: Of the pictures of ImageNet; the default for colour photographs, and what pretrained backbones expect.
@@ -134,7 +135,7 @@ def _decode(item: Any) -> npt.NDArray[np.uint8]:
     image = need("PIL.Image", "data", "reading image files")
     try:
         with image.open(item) as picture:
-            return np.asarray(picture.convert("RGB"), dtype=np.uint8)
+            return np.asarray(upright(picture, "RGB"), dtype=np.uint8)
     except (OSError, SyntaxError) as error:
         raise ValueError(f"{item} cannot be read as an image: {error}") from error
 

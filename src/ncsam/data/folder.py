@@ -11,6 +11,7 @@ import numpy as np
 from ncsam.data.check import check
 from ncsam.data.files import IMAGENET_MEAN, IMAGENET_STD, image_files, into_memory, subfolders
 from ncsam.data.types import DataSet, PathList, Split
+from ncsam.data.upright import usual_size
 
 TEST_NAMES = ("test", "testing")
 VAL_NAMES = ("val", "valid", "validation")
@@ -20,7 +21,7 @@ TRAIN_NAMES = ("train", "training")
 def from_folder(
     path: str | Path,
     *,
-    size: tuple[int, int] = (224, 224),
+    size: tuple[int, int] | None = None,
     mean: Sequence[float] = IMAGENET_MEAN,
     std: Sequence[float] = IMAGENET_STD,
     in_memory: bool = False,
@@ -32,7 +33,8 @@ def from_folder(
     is a `val/` but no `test/`, it is the test split.
 
     Args:
-        size: The (height, width) that a network sees.
+        size: The (height, width) that a network sees. Default: the pictures' own where they are all of one size up to
+            224 x 224, else a square with the median of their shorter sides, at most 224 (see `usual_size`).
         mean, std: For normalisation, per channel; those of ImageNet by default.
         in_memory: Decode everything now, for small pictures of one size; `size` is then theirs.
         allow_empty: Accept classes without a training image.
@@ -65,7 +67,7 @@ def from_folder(
         val=val,
         mean=tuple(mean),
         std=tuple(std),
-        size=size,
+        size=size or usual_size(train.images),
         source=str(path),
         notes=notes,
     )

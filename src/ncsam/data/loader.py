@@ -50,8 +50,9 @@ class Loader:
       tensor in `batch.views`, with its own random numbers. Float features are normalised only, whatever the view.
     - `mean`, `std`: per channel (along the last axis, for features). `None` leaves pictures scaled to [0, 1].
     - `size`: (height, width) that the network sees; by default that of pictures in memory. Files need it.
-    - `resize`: length to which a file's shorter side is brought before a window is cut; by default the longer side of
-      `size`, so that a square crop loses only the ends of the longer side.
+    - `resize`: a file is scaled until it just covers `size` with its longer side brought to this length, and a window
+      is cut from that; for a square, the file's shorter side is brought to it. By default the longer side of `size`, so
+      that a crop loses only the ends of one side and a file of that very size nothing.
     - `seed`: a number in [0, 2**32). `shuffle`: a new order in each epoch; else the split's own.
     - `drop_last`, `exact`, `rank`, `world_size`: see `ncsam.data.sampling.Layout`.
     - `subset`: positions of the samples to use. `batch.index` still counts in the whole split.

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from ncsam._errors import bad_value
-from ncsam.data.decode import PictureFiles, Request, Stored, decoded_batches
+from ncsam.data.decode import PictureFiles, Request, Stored, covered, decoded_batches
 from ncsam.data.sampling import Draws, Indices
 from ncsam.data.types import Images
 from ncsam.data.views import CROP, View
@@ -165,7 +165,7 @@ class Files:
             raise bad_value("resize", look.resize, f"at least {longer}, the longer side of size={look.size}")
         resize = look.resize or longer
         for view in look.views:
-            view.pad_by((resize, resize), look.size)
+            view.pad_by(covered(look.size, resize), look.size)
         return replace(look, resize=resize)
 
     def render(self, works: Iterable[Work], look: Look) -> Iterator[tuple[Tensor, ...]]:

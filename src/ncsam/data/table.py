@@ -14,6 +14,7 @@ from ncsam.data.check import check
 from ncsam.data.files import IMAGENET_MEAN, IMAGENET_STD, listed_files
 from ncsam.data.labels import encode_labels
 from ncsam.data.types import DataSet, Split
+from ncsam.data.upright import usual_size
 
 #: The column names that are looked for, whatever their case, when none is given.
 COLUMN_NAMES = {
@@ -36,7 +37,7 @@ def from_table(
     clean_column: str | None = None,
     split_column: str | None = None,
     classes: Sequence[str] | None = None,
-    size: tuple[int, int] = (224, 224),
+    size: tuple[int, int] | None = None,
     mean: Sequence[float] = IMAGENET_MEAN,
     std: Sequence[float] = IMAGENET_STD,
     allow_empty: bool = False,
@@ -82,7 +83,7 @@ def from_table(
             val=parts.get("val"),
             mean=tuple(mean),
             std=tuple(std),
-            size=size,
+            size=size or usual_size(parts["train"].images),
             source=str(path),
             notes=notes,
         ),

@@ -16,6 +16,7 @@ from ncsam.data.check import check
 from ncsam.data.files import IMAGENET_MEAN, IMAGENET_STD
 from ncsam.data.labels import encode_labels
 from ncsam.data.types import DataSet, Images, LazyImages, PathList, Split
+from ncsam.data.upright import usual_size
 
 
 def from_dataset(
@@ -44,7 +45,7 @@ def from_dataset(
         clean: True labels of the training items, where known; they reach metrics only.
         mean, std: For normalisation. Default: of the training images if they are in memory, else of ImageNet (for grey
             pictures 0.5 and 0.5).
-        size: The (height, width) a network sees. Default: that of the first picture; (224, 224) for paths.
+        size: The (height, width) a network sees. Default: that of the first picture; for paths as for `from_folder`.
     """
     if len(dataset) == 0:
         raise bad_value("dataset", dataset, "it has no items")
@@ -139,7 +140,7 @@ def _measures(images: Images) -> tuple[tuple[float, ...], tuple[float, ...], tup
         size = (images.shape[1], images.shape[2]) if images.dtype == np.uint8 else None
         return *statistics(images), size
     if isinstance(images, PathList):
-        return IMAGENET_MEAN, IMAGENET_STD, (224, 224)
+        return IMAGENET_MEAN, IMAGENET_STD, usual_size(images)
     first = images[0]
     assert isinstance(first, np.ndarray)
     height, width, channels = first.shape
