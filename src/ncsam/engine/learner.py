@@ -77,7 +77,7 @@ class Learner:
             with perturbed:
                 if same is not None:
                     same.restore()
-                self.fabric.backward(self.method.loss(self.network, plan).loss)
+                optimizer.backward(self.method.loss(self.network, plan).loss, backward=self.fabric.backward)
         return loss
 
     def set_lr(self, factor: float) -> None:

@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 from ncsam._errors import bad_value
 from ncsam.optim import validate
 from ncsam.optim.distributed import average_over_ranks
-from ncsam.optim.sharpness_aware import Criterion, Move, SharpnessAware
+from ncsam.optim.sharpness_aware import Criterion, Move, Radius, SharpnessAware
 from ncsam.optim.telemetry import StepReport
 from ncsam.optim.tensors import add_scaled_, global_norm
 
@@ -38,8 +38,10 @@ class BSAM(SharpnessAware):
     def __init__(
         self,
         base_optimizer: Optimizer,
-        rho: float = 0.05,
+        rho: Radius = 0.05,
         *,
+        target: float = 0.5,
+        guess_loss: float | None = None,
         rho_min: float | Literal["follow_lr"] = "follow_lr",
         criterion: Criterion = F.cross_entropy,
         total_steps: int | None = None,
@@ -59,6 +61,8 @@ class BSAM(SharpnessAware):
         super().__init__(
             base_optimizer,
             rho=rho,
+            target=target,
+            guess_loss=guess_loss,
             criterion=criterion,
             total_steps=total_steps,
             warmup_steps=warmup_steps,

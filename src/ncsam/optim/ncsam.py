@@ -26,7 +26,7 @@ from ncsam.optim.flipping import (
 )
 from ncsam.optim.sam import SAM, scaled_gradients
 from ncsam.optim.schedule import Ramp, ramp
-from ncsam.optim.sharpness_aware import Criterion, Move
+from ncsam.optim.sharpness_aware import Criterion, Move, Radius
 from ncsam.optim.telemetry import StepReport
 from ncsam.optim.tensors import add_scaled_, cosine, global_norm, multiply_
 
@@ -75,7 +75,7 @@ class NCSAM(SAM):
     def __init__(
         self,
         base_optimizer: Optimizer,
-        rho: float = 0.05,
+        rho: Radius = 0.05,
         kappa: float = 0.1,
         flip_ratio: float = 0.4,
         *,
@@ -93,6 +93,8 @@ class NCSAM(SAM):
         flip_criterion: Literal["ce", "smoothed_ce"] | Criterion | None = None,
         warmup: Literal["base", "sam"] = "base",
         generator: torch.Generator | None = None,
+        target: float = 0.5,
+        guess_loss: float | None = None,
         adaptive: bool = False,
         eta: float = 0.0,
         perturbation: Literal["synced", "local"] = "synced",
@@ -125,6 +127,8 @@ class NCSAM(SAM):
         super().__init__(
             base_optimizer,
             rho,
+            target=target,
+            guess_loss=guess_loss,
             criterion=criterion,
             total_steps=total_steps,
             warmup_steps=warmup_steps,
@@ -313,7 +317,7 @@ class NCSAM(SAM):
 
     def __repr__(self) -> str:
         return (
-            f"NCSAM(rho={self.rho}, kappa={self.kappa}, flip_ratio={self.flip_ratio}, "
+            f"NCSAM(rho={self._shown_radius()}, kappa={self.kappa}, flip_ratio={self.flip_ratio}, "
             f"total_steps={self.total_steps}, warmup_steps={self.warmup_steps}, base_optimizer={self.base_optimizer!r})"
         )
 

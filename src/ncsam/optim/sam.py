@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from ncsam.optim.sharpness_aware import Criterion, Move, SharpnessAware
+from ncsam.optim.sharpness_aware import Criterion, Move, Radius, SharpnessAware
 from ncsam.optim.telemetry import StepReport
 from ncsam.optim.tensors import global_norm, local, multiply_
 
@@ -30,7 +30,10 @@ class SAM(SharpnessAware):
 
     Args:
         base_optimizer: an instance of any `torch.optim.Optimizer`; its groups and state are shared.
-        rho: radius of the perturbation. 0 gives the base optimizer's own step, bit for bit.
+        rho: radius of the perturbation. 0 gives the base optimizer's own step, bit for bit. "auto" lets it follow its
+            own effect (`AutoRadius`): in two phases, call `backward(loss)` at the perturbed weights, too.
+        target: of the automatic radius: the share of what was learned that a perturbation is to take away.
+        guess_loss: of the automatic radius: the loss of guessing, where labels are no classes.
         criterion: `loss(logits, targets)`, a mean over the batch.
         total_steps: length of training, of which `progress` is a share.
         warmup_steps: this many first steps are the base optimizer's own.
@@ -46,8 +49,10 @@ class SAM(SharpnessAware):
     def __init__(
         self,
         base_optimizer: Optimizer,
-        rho: float = 0.05,
+        rho: Radius = 0.05,
         *,
+        target: float = 0.5,
+        guess_loss: float | None = None,
         criterion: Criterion = F.cross_entropy,
         total_steps: int | None = None,
         warmup_steps: int = 0,
@@ -62,6 +67,8 @@ class SAM(SharpnessAware):
         super().__init__(
             base_optimizer,
             rho=rho,
+            target=target,
+            guess_loss=guess_loss,
             criterion=criterion,
             total_steps=total_steps,
             warmup_steps=warmup_steps,

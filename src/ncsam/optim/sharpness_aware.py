@@ -15,10 +15,12 @@ from torch import Tensor, nn
 from torch.amp.grad_scaler import GradScaler
 from torch.optim import Optimizer
 
+from ncsam._errors import bad_value
 from ncsam.optim import validate
 from ncsam.optim.distributed import all_agree, average_over_ranks, find_group, is_sharded
 from ncsam.optim.flipping import observed_labels
 from ncsam.optim.modules import SavedBuffers, data_parallel, modules_behind
+from ncsam.optim.radius import AutoRadius
 from ncsam.optim.rng import RandomState
 from ncsam.optim.side_gradient import SideGradient, gradients_aside
 from ncsam.optim.telemetry import StepReport
@@ -28,6 +30,7 @@ from ncsam.optim.wrapper import OptimizerWrapper
 
 Criterion: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 Backward: TypeAlias = Callable[..., Any]
+Radius: TypeAlias = float | Literal["auto"]
 
 
 @dataclass
@@ -48,6 +51,7 @@ class SharpnessAware(OptimizerWrapper):
 
     _flips_labels = False  # whether the step needs classes, whatever the criterion
     _open: bool  # gradients at w are being collected
+    _pass: int  # 0 at w, 1 at the first perturbed weights, 2 at the second
     _ready: bool  # .grad holds the gradient to step on
     _loss_scale: float
     _scaled: bool  # by a GradScaler
@@ -57,7 +61,9 @@ class SharpnessAware(OptimizerWrapper):
         self,
         base_optimizer: Optimizer,
         *,
-        rho: float,
+        rho: Radius,
+        target: float,
+        guess_loss: float | None,
         criterion: Criterion,
         total_steps: int | None,
         warmup_steps: int,
@@ -70,7 +76,13 @@ class SharpnessAware(OptimizerWrapper):
         telemetry_every: int,
     ) -> None:
         super().__init__(base_optimizer)
-        self.rho = validate.non_negative("rho", rho)
+        self._auto_radius: AutoRadius | None = None
+        if isinstance(rho, str):
+            if rho != "auto":
+                raise bad_value("rho", rho, "a finite number, 0 or larger, or 'auto'")
+            self._auto_radius = AutoRadius(target, guess_loss)
+        else:
+            self.rho = rho
         self.criterion = criterion
         self.total_steps = None if total_steps is None else validate.count("total_steps", total_steps)
         self.warmup_steps = validate.count("warmup_steps", warmup_steps)
@@ -88,6 +100,7 @@ class SharpnessAware(OptimizerWrapper):
         self._model = (model,) if isinstance(model, nn.Module) else None if model is None else tuple(model)
         self._modules: tuple[nn.Module, ...] | None = self._model
         self._weights = SavedWeights()
+        self._pass = 0
         self._begin()
 
     # --- one whole step
@@ -133,9 +146,7 @@ class SharpnessAware(OptimizerWrapper):
                 with perturbed:
                     if mask is not None:
                         mask.restore()
-                    loss = self._loss(forward(), targets)
-                    torch.autograd.backward(loss if scaler is None else scaler.scale(loss))
-                    del loss
+                    self.backward(self._loss(forward(), targets), scaler=scaler)
         self._ready = False
         if scaler is None:
             self.base_optimizer.step()
@@ -158,6 +169,9 @@ class SharpnessAware(OptimizerWrapper):
     ) -> None:
         """First phase: gradients at w. Call it once per micro-batch, in place of `loss.backward()`.
 
+        In the second phase it may be called in the same way, and must be if the radius is automatic, which follows the
+        losses of both: those of the micro-batches together make the mean over the batch. There, `loss` is enough.
+
         `scaler` scales the loss. `backward` is called instead of `Tensor.backward`, with the loss and `retain_graph`
         (Fabric's `backward`, Lightning's `manual_backward`); if it multiplies the loss by a factor that `scaler` does
         not know, say so by `loss_scale`.
@@ -166,8 +180,6 @@ class SharpnessAware(OptimizerWrapper):
         if not self._open:
             self._begin()
             self._open = True
-        self._scaled = scaler is not None and scaler.is_enabled()
-        self._loss_scale = loss_scale if loss_scale is not None else 1.0 if scaler is None else scaler.get_scale()
 
         def run(value: Tensor, retain_graph: bool = False) -> None:
             if backward is not None:
@@ -175,6 +187,15 @@ class SharpnessAware(OptimizerWrapper):
             else:
                 torch.autograd.backward(value if scaler is None else scaler.scale(value), retain_graph=retain_graph)
 
+        if self._auto_radius is not None and self._pass < 2:
+            self._auto_radius.note_loss(loss, perturbed=self._pass == 1)
+        if self._pass:
+            run(loss)
+            return
+        self._scaled = scaler is not None and scaler.is_enabled()
+        self._loss_scale = loss_scale if loss_scale is not None else 1.0 if scaler is None else scaler.get_scale()
+        if self._auto_radius is not None:
+            self._auto_radius.note_labels(logits, targets, self.criterion)
         self._collect(loss, logits, targets, clean_targets, run)
 
     def perturbations(self) -> Iterator[AbstractContextManager[None]]:
@@ -191,10 +212,14 @@ class SharpnessAware(OptimizerWrapper):
                 f"pass model= to {type(self).__name__}"
             )
         self.last_step = report = StepReport(self._steps + 1, "base", self.rho, self.progress)
+        report.rho_share = None if self._auto_radius is None else self._auto_radius.share
         validate.gradients(self._params())
+        moves = 0
         if self._perturbs:
-            for move in self._moves(report):
-                yield self._at(move)
+            for moves, move in enumerate(self._moves(report), 1):
+                yield self._at(move, moves)
+        if self._auto_radius is not None:
+            self._auto_radius.end(perturbed=moves > 0, group=self._group())
         self._open = False
         self._ready = True
         self._steps += 1
@@ -218,6 +243,16 @@ class SharpnessAware(OptimizerWrapper):
         self._progress = None if value is None else validate.ratio("progress", value)
 
     @property
+    def rho(self) -> float:
+        """The radius of the coming step. Setting it ends an automatic one."""
+        return self._rho if self._auto_radius is None else self._auto_radius.rho
+
+    @rho.setter
+    def rho(self, value: float) -> None:
+        self._rho = validate.non_negative("rho", value)
+        self._auto_radius = None
+
+    @property
     def steps(self) -> int:
         """How many steps have been done."""
         return self._steps
@@ -228,9 +263,12 @@ class SharpnessAware(OptimizerWrapper):
         return self._steps < self.warmup_steps
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}(rho={self.rho}, base_optimizer={self.base_optimizer!r})"
+        return f"{type(self).__name__}(rho={self._shown_radius()}, base_optimizer={self.base_optimizer!r})"
 
     # --- for the subclasses
+
+    def _shown_radius(self) -> str:
+        return f"{self.rho}" if self._auto_radius is None else f"'auto', now {self.rho:.3g}"
 
     @property
     def _perturbs(self) -> bool:
@@ -267,16 +305,20 @@ class SharpnessAware(OptimizerWrapper):
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         self._weights = SavedWeights()
+        self._pass = 0
         self.last_step = None
         self._begin()
 
     def _own_state(self) -> dict[str, Any]:
-        return {"steps": self._steps, "progress": self._progress, "unperturbed_steps": self.unperturbed_steps}
+        own = {"steps": self._steps, "progress": self._progress, "unperturbed_steps": self.unperturbed_steps}
+        return own if self._auto_radius is None else {**own, "radius": self._auto_radius.state_dict()}
 
     def _load_own_state(self, own: dict[str, Any]) -> None:
         self._steps = int(own["steps"])
         self._progress = own["progress"]
         self.unperturbed_steps = int(own["unperturbed_steps"])
+        if self._auto_radius is not None and "radius" in own:
+            self._auto_radius.load_state_dict(own["radius"], self._params()[0].device)
 
     def _begin(self) -> None:
         """Forget what a step has collected so far."""
@@ -285,6 +327,8 @@ class SharpnessAware(OptimizerWrapper):
         self._loss_scale = 1.0
         self._scaled = False
         self._side_gradients = {}
+        if self._auto_radius is not None:
+            self._auto_radius.begin()
 
     def _foreign_params(self) -> list[Tensor]:
         """Parameters that the network has and this optimizer does not own."""
@@ -373,7 +417,7 @@ class SharpnessAware(OptimizerWrapper):
     # --- inside
 
     @contextmanager
-    def _at(self, move: Move) -> Iterator[None]:
+    def _at(self, move: Move, number: int) -> Iterator[None]:
         """Stand at the moved weights; come back to w and to the buffers of the clean pass, whatever happens."""
         validate.no_outer_autocast(self._params(), "perturbations()")
         buffers = SavedBuffers(self._modules or ())
@@ -383,8 +427,10 @@ class SharpnessAware(OptimizerWrapper):
             try:
                 self._weights.move(move.params, move.directions, move.scale)
                 move.directions.clear()  # gradients at w need not live through the second pass
+                self._pass = number
                 yield
             finally:
+                self._pass = 0
                 self._weights.restore()
                 buffers.restore()
 

@@ -18,6 +18,8 @@ class StepReport:
     phase: str
     rho: float
     progress: float | None = None
+    #: With an automatic radius: the share of what was learned that the perturbations before this one took away.
+    rho_share: float | None = None
     strength: float | None = None
     #: ||g_B||, the gradient of the mini-batch.
     grad_norm: float | None = None
