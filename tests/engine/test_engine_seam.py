@@ -25,7 +25,6 @@ class Exchange(Method):
 
     networks: ClassVar[int] = 2
     views: ClassVar[tuple[str, ...]] = ("train", "plain")
-    needs_predictions: ClassVar[bool] = True
 
     def __init__(self) -> None:
         self.average: Tensor | None = None
@@ -37,9 +36,8 @@ class Exchange(Method):
 
     def begin_epoch(self, networks: Sequence[nn.Module], state: State) -> None:
         self.epochs_seen.append(state.epoch)
-        assert (state.probabilities is None) == (state.epoch == 1)
-        if state.probabilities is not None:
-            state.samples["smoothed"].mul_(0.5).add_(state.probabilities, alpha=0.5)
+        if state.epoch > 1:
+            state.samples["smoothed"].mul_(0.5).add_(state.predict(networks), alpha=0.5)
 
     def plan(self, batch: Batch, networks: Sequence[nn.Module], state: State) -> tuple[Plan, ...]:
         assert not torch.is_grad_enabled()

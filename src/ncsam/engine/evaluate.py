@@ -110,8 +110,7 @@ class Evaluator:
         return predict(self.fabric, self.method, networks, loader, keep_probabilities=keep_probabilities)
 
     def training_split_is_due(self, epoch: int) -> bool:
-        due = epoch % self.config.evaluate_train_every == 0 or epoch == self.config.epochs
-        return due or self.method.needs_predictions
+        return epoch % self.config.evaluate_train_every == 0 or epoch == self.config.epochs
 
     def measure(
         self, networks: Sequence[nn.Module], epoch: int, keep_probabilities: bool

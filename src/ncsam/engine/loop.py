@@ -165,8 +165,6 @@ class Trainer:
     def _begin_epoch(self, epoch: int) -> None:
         self.state.epoch, self.state.batch = epoch, self.batch
         if self.batch == 0:
-            if self.method.needs_predictions and epoch > 1:
-                self.state.probabilities = self._predict_training_split(self.networks)
             self.method.begin_epoch(self.networks, self.state)
             if epoch == self.config.warmup_epochs + 1:
                 self._settle_flip_ratio()

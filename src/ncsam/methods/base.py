@@ -64,9 +64,6 @@ class State:
     #: Epochs are counted from 1, batches within an epoch from 0.
     epoch: int = 1
     batch: int = 0
-    #: Class probabilities (samples, classes) of the un-augmented training split after the last epoch, for methods that
-    #: set `needs_predictions`.
-    probabilities: Tensor | None = None
 
     def random(self) -> np.random.Generator:
         """Random numbers that depend on (seed, epoch, batch) alone: the same after a restart, and on all ranks."""
@@ -103,8 +100,6 @@ class Method:
     networks: int = 1
     #: Views of each picture it wants from the loader; "train" is the run's own augmentation.
     views: tuple[str, ...] = ("train",)
-    #: Whether `State.probabilities` must be there at the start of every epoch but the first.
-    needs_predictions: bool = False
     #: Options by the name of a data set and noise, where the literature has them.
     presets: ClassVar[Presets] = {}
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import inspect
 from typing import Any, TypeVar
 
 from ncsam._errors import unknown_name
+from ncsam._registry import check_options, enter
 from ncsam.methods.base import Method
 
 _METHODS: dict[str, type[Method]] = {}
@@ -14,10 +14,8 @@ _Method = TypeVar("_Method", bound=type[Method])
 
 def register(method: _Method) -> _Method:
     """Enter a class under its `name`, by default that of the class in small letters; a decorator."""
-    name = method.name = vars(method).get("name", method.__name__.lower())
-    if name in _METHODS:
-        raise ValueError(f"a method named {name!r} is registered already")
-    _METHODS[name] = method
+    method.name = vars(method).get("name", method.__name__.lower())
+    enter(_METHODS, "method", method.name, method)
     return method
 
 
@@ -35,8 +33,5 @@ def create(name: str, **options: Any) -> Method:
         if preset not in presets:
             raise unknown_name(f"preset of {name}", preset, presets or ["none"])
         options = {**presets[preset], **options}
-    known = [option for option in inspect.signature(_METHODS[name]).parameters if option not in ("args", "kwargs")]
-    for option in options:
-        if option not in known:
-            raise unknown_name(f"option of {name}", option, known or ["none"])
+    check_options(name, _METHODS[name], options)
     return _METHODS[name](**options)

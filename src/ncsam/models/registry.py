@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -10,6 +9,7 @@ from typing import Any, TypeVar
 from torch import nn
 
 from ncsam._errors import bad_value, unknown_name
+from ncsam._registry import check_options, enter
 from ncsam.models.backbone import Backbone
 from ncsam.models.external import from_timm, from_torchvision, from_user
 from ncsam.models.weights import is_file, load_published, load_weights
@@ -20,10 +20,7 @@ _Builder = TypeVar("_Builder", bound=Callable[..., Backbone])
 
 def register(builder: _Builder) -> _Builder:
     """Enter `builder(num_classes, in_channels=3, *, options...) -> Backbone` under its own name; a decorator."""
-    name = builder.__name__
-    if name in _BUILDERS:
-        raise ValueError(f"a model named {name!r} is registered already")
-    _BUILDERS[name] = builder
+    enter(_BUILDERS, "model", builder.__name__, builder)
     return builder
 
 
@@ -71,19 +68,8 @@ def create(
         return from_user(source, rest, num_classes, in_channels, pretrained, options)
     if name not in _BUILDERS:
         raise unknown_name("model", name, [*_BUILDERS, "torchvision:NAME", "timm:NAME", "module:factory"])
-    _check_options(name, options)
+    check_options(name, _BUILDERS[name], options, but=("num_classes", "in_channels"))
     network = _BUILDERS[name](num_classes, in_channels, **options)
     if pretrained:
         load_published(network, name, pretrained)
     return network
-
-
-def _check_options(name: str, options: dict[str, Any]) -> None:
-    known = [
-        option
-        for option in inspect.signature(_BUILDERS[name]).parameters
-        if option not in ("num_classes", "in_channels")
-    ]
-    for option in options:
-        if option not in known:
-            raise unknown_name(f"option of {name}", option, known or ["none"])
