@@ -29,6 +29,9 @@ OPTIONS = {
     "bsam": (BSAM, {"rho": 0.3, "rho_min": 0.1}),
     "ncsam": (NCSAM, {"rho": 0.3, "kappa": 0.6, "flip_ratio": 0.4, "warmup_steps": 1}),
     "ncsam relative": (NCSAM, {"rho": 0.3, "kappa": 0.6, "compensation": "relative", "adaptive": True}),
+    "sam auto": (SAM, {"rho": "auto", "warmup_steps": 1}),
+    "bsam auto": (BSAM, {"rho": "auto", "rho_min": 0.1}),
+    "ncsam auto": (NCSAM, {"rho": "auto", "kappa": 0.6, "compensation": "relative"}),
 }
 
 
@@ -82,7 +85,16 @@ def ddp_equals_one_process(rank, name, **ddp):
     expected, reference = alone(name)
     compare(model.module, expected)
     same_on_both(model.module)
-    for key in ("grad_norm", "noise_grad_norm", "cos_grad_noise", "cos_sam", "cos_clean", "cos_clean_sam"):
+    for key in (
+        "rho",
+        "rho_share",
+        "grad_norm",
+        "noise_grad_norm",
+        "cos_grad_noise",
+        "cos_sam",
+        "cos_clean",
+        "cos_clean_sam",
+    ):
         a, b = getattr(optimizer.last_step, key), getattr(reference.last_step, key)
         assert (a is None) == (b is None), key
         assert a is None or abs(a - b) < 1e-8, (key, a, b)
@@ -101,7 +113,16 @@ def fsdp_equals_one_process(rank, name):
         optimizer.step(lambda: model(mine(x, rank)), mine(y, rank), clean_targets=mine(clean, rank))  # noqa: B023
     expected, reference = alone(name)
     compare(model, expected)
-    for key in ("grad_norm", "noise_grad_norm", "cos_grad_noise", "cos_sam", "cos_clean", "cos_clean_sam"):
+    for key in (
+        "rho",
+        "rho_share",
+        "grad_norm",
+        "noise_grad_norm",
+        "cos_grad_noise",
+        "cos_sam",
+        "cos_clean",
+        "cos_clean_sam",
+    ):
         a, b = getattr(optimizer.last_step, key), getattr(reference.last_step, key)
         assert (a is None) == (b is None), key
         assert a is None or abs(a - b) < 1e-8, (key, a, b)
