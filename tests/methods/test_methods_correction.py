@@ -142,7 +142,7 @@ def test_mcorrection_finds_the_large_losses():
 
 
 @pytest.mark.parametrize("name", ["forward", "backward", "trevision"])
-def test_transition_is_estimated_once_after_the_plain_epochs(name):
+def test_transition_is_estimated_after_the_plain_epochs(name):
     p = torch.tensor([[0.7, 0.2, 0.1], [0.1, 0.8, 0.1], [0.2, 0.2, 0.6], [0.4, 0.3, 0.3]])
     calls = []
     here = state([0, 1, 2, 0], 3, predict=lambda networks: calls.append(1) or p)
@@ -155,13 +155,56 @@ def test_transition_is_estimated_once_after_the_plain_epochs(name):
             assert method.transition is None
             assert torch.equal(method.criterion(logits, labels), F.cross_entropy(logits, labels))
     torch.testing.assert_close(method.transition, p[:3])
-    assert len(calls) == 1
+    assert len(calls) == 2  # after each plain epoch, and never again
     if name == "forward":
         expected = -(logits.softmax(1) @ p[:3])[range(5), labels].log().mean()
         torch.testing.assert_close(method.criterion(logits, labels), expected)
     if name == "backward":
-        expected = (p[:3].inverse() @ -logits.log_softmax(1).T).T[range(5), labels].mean()
+        inverse = p[:3].inverse()
+        expected = (inverse @ -logits.log_softmax(1).T).T[range(5), labels].mean() / inverse.abs().sum(1).max()
         torch.testing.assert_close(method.criterion(logits, labels), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_the_plain_epoch_that_fits_the_noisy_samples_held_out_best_gives_the_transition():
+    """The samples trained on fit ever better; those held out (the last two) fit best after the second epoch."""
+    epochs = [torch.zeros(4, 2) for _ in range(3)]
+    for p, trained, held_out in zip(epochs, (0.6, 0.7, 0.9), (0.5, 0.7, 0.6), strict=True):
+        p[:2] = torch.tensor([[trained, 1 - trained], [1 - trained, trained]])
+        p[2:] = torch.tensor([[held_out, 1 - held_out], [1 - held_out, held_out]])
+    here = state([0, 1, 0, 1], 2, predict=lambda networks: epochs[here.epoch - 2])
+    here.held_out = torch.tensor([False, False, True, True])
+    method, restarted, blind = (create("forward", plain_epochs=3, quantile=None) for _ in range(3))
+    for here.epoch in (1, 2, 3, 4):
+        if here.epoch == 4:
+            restarted.load_state_dict(method.state_dict())
+            restarted.begin_epoch([], here)
+        method.begin_epoch([], here)
+    for found in (method.transition, restarted.transition):
+        torch.testing.assert_close(found, torch.tensor([[0.7, 0.3], [0.3, 0.7]]))
+    here.held_out = None
+    for here.epoch in (1, 2, 3, 4):
+        blind.begin_epoch([], here)
+    torch.testing.assert_close(blind.transition, torch.tensor([[0.9, 0.1], [0.1, 0.9]]))
+
+
+def test_the_gradient_of_backward_is_bounded_as_that_of_cross_entropy_is():
+    for seed in range(20):
+        random = torch.Generator().manual_seed(seed)
+        transition = torch.rand(4, 4, generator=random).softmax(1)  # rows alike: an inverse of large numbers
+        method = create("backward", transition=transition.tolist())
+        logits = (3 * torch.randn(6, 4, generator=random)).requires_grad_()
+        labels = torch.randint(4, (6,), generator=random)
+        (gradient,) = torch.autograd.grad(6 * method.criterion(logits, labels), logits)
+        inverse = transition.double().inverse()
+        torch.testing.assert_close(
+            gradient.double(),
+            (logits.detach().double().softmax(1) - inverse[labels]) / inverse.abs().sum(1).max(),
+            rtol=1e-3,
+            atol=1e-4,
+        )
+        assert float(gradient.abs().sum(1).max()) <= 2
+    same = create("backward", transition=torch.eye(4).tolist())
+    torch.testing.assert_close(same.criterion(logits, labels), F.cross_entropy(logits, labels))
 
 
 def test_a_given_transition_is_used_from_the_start():
@@ -204,7 +247,7 @@ def test_trevision_slack_goes_down_the_gradient_through_the_weights():
     (plan,) = method.plan(batch(here), [network], here)
     assert method.slack.abs().sum() == 0
     expected = importance(logits, here.labels, torch.tensor(transition))
-    torch.testing.assert_close(plan.weights, expected)
+    torch.testing.assert_close(plan.note, expected)
     loss = method.loss(network, plan).loss
     assert float(loss.detach()) == pytest.approx(
         float((expected * F.cross_entropy(logits, here.labels, reduction="none")).mean()), rel=1e-5
@@ -263,7 +306,7 @@ def test_elr_remembers_predictions():
     torch.testing.assert_close(here.samples["elr_memory"], 0.25 * p)
     (plan,) = method.plan(batch(here), [network], here)
     memory = 0.25 * p + 0.75 * 0.25 * p
-    torch.testing.assert_close(plan.memory, memory)
+    torch.testing.assert_close(plan.note, memory)
     expected = -(math.log(0.6) + math.log(0.7)) / 2 + 2 * (1 - (memory * p).sum(1)).log().mean()
     assert float(method.loss(network, plan).loss.detach()) == pytest.approx(float(expected), rel=1e-5)
 
@@ -274,11 +317,9 @@ def test_sln_targets_are_drawn_anew_and_corrected_late():
     network = Table(log([[0.9, 0.1], [0.2, 0.8], [0.7, 0.3]]))
     (plan,) = method.plan(batch(here), [network], here)
     z = torch.from_numpy(here.random().standard_normal((3, 2), dtype="float32"))
-    torch.testing.assert_close(plan.disturbed, F.one_hot(here.labels, 2) + 0.5 * z)
+    torch.testing.assert_close(plan.note, F.one_hot(here.labels, 2) + 0.5 * z)
     outcome = method.loss(network, plan)
-    assert float(outcome.loss.detach()) == pytest.approx(
-        float(-(plan.disturbed * network.logits).sum(1).mean()), rel=1e-5
-    )
+    assert float(outcome.loss.detach()) == pytest.approx(float(-(plan.note * network.logits).sum(1).mean()), rel=1e-5)
     assert torch.equal(outcome.targets, here.labels)
     p = torch.tensor([[0.5, 0.5], [0.2, 0.8], [0.9, 0.1]])
     found = corrected_targets(p, here.labels)

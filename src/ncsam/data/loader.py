@@ -46,8 +46,9 @@ class Loader:
     """Batches of a split, epoch after epoch.
 
     - `batch_size`: samples per batch on each rank.
-    - `views`: names (`"plain"`, `"weak"`, `"weak_cutout"`, `"strong"`, `"resized"`) or `View` recipes. Each gives one
-      tensor in `batch.views`, with its own random numbers. Float features are normalised only, whatever the view.
+    - `views`: names (`"plain"`, `"shifted"`, `"weak"`, `"weak_cutout"`, `"strong"`, `"resized"`) or `View` recipes.
+      Each gives one tensor in `batch.views`, with its own random numbers. Float features are normalised only, whatever
+      the view.
     - `mean`, `std`: per channel (along the last axis, for features). `None` leaves pictures scaled to [0, 1].
     - `size`: (height, width) that the network sees; by default that of pictures in memory. Files need it.
     - `resize`: a file is scaled until it just covers `size` with its longer side brought to this length, and a window

@@ -171,10 +171,12 @@ def whole(uniform: npt.NDArray[np.float32], count: int) -> Whole:
     return (uniform.astype(np.float64) * count).astype(np.int64)
 
 
-#: Views by name. `weak` is the common crop and mirroring; `weak_cutout` adds Cutout of half the side to half of the
-#: pictures; `strong` adds two random operations and Cutout; `resized` is the usual one for large photographs.
+#: Views by name. `shifted` is for pictures that mirrored would mean something else; `weak` is the common crop and
+#: mirroring; `weak_cutout` adds Cutout of half the side to half of the pictures; `strong` adds two random operations
+#: and Cutout; `resized` is the usual one for large photographs.
 VIEWS: dict[str, View] = {
     "plain": View(),
+    "shifted": View(crop="window"),
     "weak": View(crop="window", flip=0.5),
     "weak_cutout": View(crop="window", flip=0.5, cutout=1 / 2, cutout_probability=0.5),
     "strong": View(crop="window", flip=0.5, operations=2, cutout=1 / 2),

@@ -121,8 +121,13 @@ def settled(config: RunConfig, task: Task) -> RunConfig:
 
 
 def view_names(config: RunConfig, wanted: tuple[str, ...]) -> list[str]:
-    """The loader's views for those a method wants; "train" is the run's own augmentation."""
-    return [_VIEWS[config.augment] if view == "train" else view for view in wanted]
+    """The loader's views for those a method wants.
+
+    "train" is the run's own augmentation. "auto" is the strong one where the run augments at all; where it does not,
+    because mirrored or cut they would be other pictures (digits, 8 x 8), they are shifted alone.
+    """
+    meant = {"train": _VIEWS[config.augment], "auto": "shifted" if config.augment == "none" else "strong"}
+    return [meant.get(view, view) for view in wanted]
 
 
 def _noisy_labels(config: RunConfig, dataset: DataSet) -> NoisyLabels | None:

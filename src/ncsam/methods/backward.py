@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import torch
+from torch import Tensor
+
 from ncsam.losses import backward_corrected
 from ncsam.methods.registry import register
 from ncsam.methods.transition import TransitionMethod
@@ -9,9 +12,16 @@ from ncsam.methods.transition import TransitionMethod
 
 @register
 class Backward(TransitionMethod):
-    """L = (T^{-1} l)_y, l_c = -log max(p_c, 1e-7): unbiased, and of large variance where T is near singular.
+    r"""L = (T^{-1} l)_y / |T^{-1}|, l_c = -log max(p_c, 1e-7): unbiased, of large variance where T is near singular.
 
-    T is given or estimated: see `TransitionMethod`.
+    T is given or estimated: see `TransitionMethod`. The divisor is ours: the largest sum of absolute values in a row of
+    T^{-1}. The gradient at the logits is p - (T^{-1})_y, whose absolute values sum to at most 1 + |T^{-1}|, where
+    cross-entropy's sum to at most 2; and |T^{-1}| of an estimated T is easily above ten. Steps that much longer throw
+    the network beyond the floor of 1e-7, where the gradient is zero for good; without the floor the loss has no bottom,
+    and weights overflow. Divided, the gradient is bounded as cross-entropy's is. With T = I nothing changes.
     """
 
-    corrected = staticmethod(backward_corrected)
+    @staticmethod
+    def corrected(logits: Tensor, targets: Tensor, transition: Tensor) -> Tensor:
+        largest = torch.linalg.matrix_norm(torch.linalg.inv(transition), ord=float("inf"))
+        return backward_corrected(logits, targets, transition) / largest.to(logits)

@@ -3,31 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import nn
 
 from ncsam._errors import bad_value
 from ncsam.losses import elr_regulariser
 from ncsam.losses.reduction import non_negative
 from ncsam.methods.base import Method, Outcome, Plan, Presets, State
-from ncsam.methods.planning import look
+from ncsam.methods.planning import Noted, look
 from ncsam.methods.registry import register
 
 if TYPE_CHECKING:
     from ncsam.data.loader import Batch
 
 _MEMORY = "elr_memory"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Remembered(Plan):
-    """With the running mean of the samples' predictions."""
-
-    memory: Tensor
 
 
 @register
@@ -39,7 +31,11 @@ class ELR(Method):
     update is normalised after being kept 1e-4 away from 0 and 1.
     """
 
-    presets: ClassVar[Presets] = {"cifar10": {"weight": 3.0, "beta": 0.7}, "cifar100": {"weight": 7.0, "beta": 0.9}}
+    presets: ClassVar[Presets] = {
+        "cifar10": {"weight": 3.0, "beta": 0.7},
+        "cifar10-asymmetric": {"weight": 1.0, "beta": 0.9},
+        "cifar100": {"weight": 7.0, "beta": 0.9},
+    }
 
     def __init__(self, weight: float = 3.0, beta: float = 0.7) -> None:
         non_negative(weight=weight)
@@ -56,10 +52,10 @@ class ELR(Method):
         p = p / p.sum(dim=1, keepdim=True)
         memory = torch.lerp(p, state.samples[_MEMORY][batch.index], self.beta)
         state.samples.write(_MEMORY, batch.index, memory)
-        return (Remembered(batch.views[0], batch.labels, batch.index, memory=memory),)
+        return (Noted(batch.views[0], batch.labels, batch.index, note=memory),)
 
     def loss(self, network: nn.Module, plan: Plan) -> Outcome:
-        assert isinstance(plan, Remembered)
+        assert isinstance(plan, Noted)
         logits = network(plan.inputs)
-        value = F.cross_entropy(logits, plan.targets) + self.weight * elr_regulariser(logits, plan.memory)
+        value = F.cross_entropy(logits, plan.targets) + self.weight * elr_regulariser(logits, plan.note)
         return Outcome(value, logits, plan.targets)

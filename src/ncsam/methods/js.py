@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from ncsam.losses import js
+from ncsam.methods.base import Presets
 from ncsam.methods.loss_method import LossMethod
 from ncsam.methods.registry import register
 
@@ -11,8 +14,18 @@ from ncsam.methods.registry import register
 class JS(LossMethod):
     """L = Z (pi KL(y | m) + (1 - pi) KL(p | m)), m = pi y + (1 - pi) p, Z = -1 / ((1 - pi) log(1 - pi)).
 
-    The more noise, the larger pi would be by theory; the authors' tuned values are in GJS's presets.
+    By theory pi grows with the noise; the presets are the authors' settings, which they tuned for each noise.
     """
+
+    presets: ClassVar[Presets] = {
+        "cifar10-symmetric20": {"pi": 0.7},
+        "cifar10-symmetric40": {"pi": 0.7},
+        "cifar10-symmetric60": {"pi": 0.9},
+        "cifar10-symmetric80": {"pi": 0.9},
+        "cifar10-asymmetric": {"pi": 0.3},
+        "cifar100-symmetric40": {"pi": 0.3},
+        "cifar100-asymmetric40": {"pi": 0.5},
+    }
 
     def __init__(self, pi: float = 0.3) -> None:
         super().__init__(js, pi=pi)

@@ -26,6 +26,13 @@ def look(network: nn.Module, inputs: Tensor) -> Any:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Noted(Plan):
+    """With a note beside each row that the method's own loss reads: a weight, a memory, another target."""
+
+    note: Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
 class Rows(Plan):
     """A step whose loss takes some rows of the batch only; all of them pass through the network.
 

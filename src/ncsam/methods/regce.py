@@ -19,12 +19,13 @@ if TYPE_CHECKING:
 class RegCE(AveragingMethod):
     """Cross-entropy on strongly augmented pictures, predicting with averaged weights, under a sharp decay of the rate.
 
-    `view` names the augmentation ("train" is the run's own) and `decay` the averaging (see `AveragingMethod`). The
-    learning rate is the run's: `--schedule steps` drops it by 10 at half and at three quarters of training. A
-    re-implementation, untuned: the authors' decay factor, averaging rate and augmentation policy are not known to us.
+    `view` names the augmentation ("auto": strong, or only shifts where the run has none; "train": the run's own) and
+    `decay` the averaging (see `AveragingMethod`). The learning rate is the run's: `--schedule steps` drops it by 10 at
+    half and at three quarters of training. A re-implementation, untuned: the authors' decay factor, averaging rate and
+    augmentation policy are not known to us.
     """
 
-    def __init__(self, view: str = "strong", decay: float = 0.999) -> None:
+    def __init__(self, view: str = "auto", decay: float = 0.999) -> None:
         super().__init__(decay)
         self.views = (view,)
 

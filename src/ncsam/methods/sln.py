@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 import torch
@@ -14,6 +13,7 @@ from ncsam.losses.reduction import non_negative
 from ncsam.methods.averaging import AveragingMethod
 from ncsam.methods.base import Outcome, Plan, Presets, State
 from ncsam.methods.mixtures import losses_under, scaled
+from ncsam.methods.planning import Noted
 from ncsam.methods.registry import register
 from ncsam.methods.spans import Span, check_spans, in_epochs
 
@@ -21,13 +21,6 @@ if TYPE_CHECKING:
     from ncsam.data.loader import Batch
 
 _TARGETS = "sln_targets"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Disturbed(Plan):
-    """Targets with noise on them, which are no probabilities; `targets` are the labels beneath."""
-
-    disturbed: Tensor
 
 
 @register
@@ -71,13 +64,13 @@ class SLN(AveragingMethod):
         z = state.random().standard_normal((len(batch), state.num_classes), dtype="float32")
         onehot = F.one_hot(batch.labels, state.num_classes)
         disturbed = onehot + self.sigma * torch.from_numpy(z).to(batch.labels.device)
-        return (Disturbed(batch.views[0], batch.labels, batch.index, disturbed=disturbed),)
+        return (Noted(batch.views[0], batch.labels, batch.index, note=disturbed),)
 
     def loss(self, network: nn.Module, plan: Plan) -> Outcome:
-        if not isinstance(plan, Disturbed):
+        if not isinstance(plan, Noted):
             return super().loss(network, plan)
         logits = network(plan.inputs)
-        return Outcome(F.cross_entropy(logits, plan.disturbed.to(logits.dtype)), logits, plan.targets)
+        return Outcome(F.cross_entropy(logits, plan.note.to(logits.dtype)), logits, plan.targets)
 
     def _corrects(self, state: State) -> bool:
         after = self.correct_after

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -13,20 +12,13 @@ from torch import Tensor, nn
 
 from ncsam._errors import bad_value
 from ncsam.methods.base import Outcome, Plan, State
-from ncsam.methods.planning import look, losses_of
+from ncsam.methods.planning import Noted, look, losses_of
 from ncsam.methods.registry import register
 from ncsam.methods.spans import Span, check_spans, in_epochs
 from ncsam.methods.transition import TransitionMethod
 
 if TYPE_CHECKING:
     from ncsam.data.loader import Batch
-
-
-@dataclass(frozen=True, kw_only=True)
-class Weighted(Plan):
-    """With an importance weight for each row."""
-
-    weights: Tensor
 
 
 @register
@@ -44,7 +36,7 @@ class TRevision(TransitionMethod):
     def __init__(
         self,
         transition: Sequence[Sequence[float]] | None = None,
-        plain_epochs: Span = 0.05,
+        plain_epochs: Span = 0.1,
         revise_after: Span = 0.5,
         quantile: float | None = 0.97,
         slack_lr: float = 5e-7,
@@ -68,7 +60,7 @@ class TRevision(TransitionMethod):
         if state.epoch > in_epochs(self.revise_after, state.epochs):
             self._revise(answers, batch.labels)
         weights = importance(answers, batch.labels, revised(self.transition.to(self.slack), self.slack))
-        return (Weighted(batch.views[0], batch.labels, batch.index, weights=weights),)
+        return (Noted(batch.views[0], batch.labels, batch.index, note=weights),)
 
     @torch.enable_grad()
     def _revise(self, answers: Tensor, labels: Tensor) -> None:
@@ -83,10 +75,10 @@ class TRevision(TransitionMethod):
 
     def loss(self, network: nn.Module, plan: Plan) -> Outcome:
         logits = network(plan.inputs)
-        if not isinstance(plan, Weighted):
+        if not isinstance(plan, Noted):
             return Outcome(self.criterion(logits, plan.targets), logits, plan.targets)
         losses = F.cross_entropy(logits, plan.targets, reduction="none")
-        return Outcome((plan.weights * losses).mean(), logits, plan.targets)
+        return Outcome((plan.note * losses).mean(), logits, plan.targets)
 
     def criterion(self, logits: Tensor, targets: Tensor) -> Tensor:
         return F.cross_entropy(logits, targets)
