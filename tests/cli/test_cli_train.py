@@ -169,6 +169,17 @@ def test_compare_says_beforehand_what_it_would_run(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def test_a_wrong_option_of_a_method_is_said_before_anything_is_done(tmp_path):
+    wrong = ["--method", "elr", "--method-options", "wieght=2", "--dry-run"]
+    output = call("train", "digits", *wrong, "--out", tmp_path / "r", code=2).output
+    assert "unknown option of elr 'wieght'. Did you mean 'weight'?" in output
+    for more in ([], ["--dry-run"]):
+        output = call("compare", "digits", "--methods", "ce,gce:q=2", "--out", tmp_path / "c", *more, code=2).output
+        assert "q=2 is not allowed" in output
+    assert "unknown method 'cee'" in call("train", "digits", "--method", "cee", "--dry-run", code=2).output
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.slow
 def test_compare_ends_in_a_table_a_picture_a_report_and_numbers(tmp_path):
     arguments = ["compare", "digits", *QUICK, "--optimizers", "sgd,ncsam", "--seeds", "2", "--out", tmp_path / "c"]

@@ -178,6 +178,21 @@ def test_the_networks_that_answer_are_the_ones_exported(tmp_path, inputs):
     assert not Answer(Averaged(average.train()), [one]).eval().kept[0].training
 
 
+@pytest.mark.parametrize("method", [["regce"], ["sln", "--method-options", "decay=0.95"]])
+def test_a_method_that_averages_weights_exports_the_average(tmp_path, method):
+    call("train", "digits", *QUICK, "--method", *method, "--epochs", 1, "--quiet", "--out", tmp_path / "r")
+    state = load_checkpoint(tmp_path / "r" / "checkpoints")
+    call("export", tmp_path / "r", "--format", "safetensors", "--out", tmp_path / "w.safetensors")
+    network = models.create("mlp", 10, 1, in_features=64, hidden=[16], pretrained=str(tmp_path / "w.safetensors"))
+    for name, value in network.state_dict().items():
+        assert torch.equal(value, state["method"]["average"][name])
+    assert not torch.equal(network.fc.bias, state["learners"][0]["network"]["fc.bias"])
+    np.savez(tmp_path / "test.npz", x=DIGITS.test.images)
+    rows = json.loads(call("predict", tmp_path / "r", tmp_path / "test.npz", "--json").output)
+    expected = logits_of(network.eval(), DIGITS.test.images).argmax(dim=1).tolist()
+    assert [row["label"] for row in rows] == [str(label) for label in expected]
+
+
 def test_features_are_predicted_too(tmp_path):
     rng = np.random.default_rng(0)
     x = rng.normal(size=(60, 5)).astype(np.float32)

@@ -24,6 +24,7 @@ from ncsam._files import atomic_path
 from ncsam.bench.workers import Job, Result, available_cores, run_all
 from ncsam.engine import RunConfig, RunError
 from ncsam.engine.folder import read_summary
+from ncsam.methods import create as create_method
 
 #: What a row averages over seeds.
 METRICS = ("best", "last", "last5", "last10", "val_chosen", "memorised", "suspects_auroc", "seconds")
@@ -115,7 +116,7 @@ def _combinations(
 
 
 def with_spec(config: RunConfig, kind: Literal["method", "optimizer"], spec: str) -> RunConfig:
-    """The configuration under a spec such as `sam:rho=0.1`."""
+    """The configuration under a spec such as `sam:rho=0.1`; a method that cannot be made is refused."""
     yaml = need("yaml", "train", "reading a spec")
     name, *settings = re.split(r":(?=[^:=]*=)", spec)  # a value may hold a colon: model=timm:resnet18
     known = {f.name for f in dataclasses.fields(RunConfig)}
@@ -130,7 +131,10 @@ def with_spec(config: RunConfig, kind: Literal["method", "optimizer"], spec: str
         (changes if option in known else own)[option] = yaml.safe_load(value)
     if own:
         changes[f"{kind}_options"] = {**getattr(config, f"{kind}_options"), **own}
-    return config.replace(**changes)
+    changed = config.replace(**changes)
+    if kind == "method":
+        create_method(changed.method, **changed.method_options)
+    return changed
 
 
 def folder_name(method: str, optimizer: str, seed: int) -> str:

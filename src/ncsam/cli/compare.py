@@ -69,13 +69,13 @@ def compare(
     """
     config = resolve(ctx)
     folder = out or default_out(config, comparison=True)
+    for method, optimizer in itertools.product(methods, optimizers):
+        with_spec(with_spec(config, "method", method), "optimizer", optimizer)  # a mistake in it is said now
     if dry_run:
         echo_config(config)
         listed = range(config.seed, config.seed + seeds) if isinstance(seeds, int) else seeds
-        for method, optimizer in itertools.product(methods, optimizers):
-            with_spec(with_spec(config, "method", method), "optimizer", optimizer)  # a mistake in it is said now
-            for seed in listed:
-                click.echo(f"# {outlook(folder / folder_name(method, optimizer, seed))}")
+        for method, optimizer, seed in itertools.product(methods, optimizers, listed):
+            click.echo(f"# {outlook(folder / folder_name(method, optimizer, seed))}")
         return
     with atomic_path(folder / COMMAND_FILE) as temporary:
         temporary.write_text(shlex.join(ctx.meta["ncsam.command"]) + "\n", encoding="utf-8")

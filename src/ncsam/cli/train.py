@@ -13,6 +13,7 @@ from ncsam.bench.runs import Run
 from ncsam.cli.options import ConfigCommand, config_options, default_out, echo_config, resolve
 from ncsam.cli.results import show_summary
 from ncsam.engine import train as run_training
+from ncsam.methods import create as create_method
 
 EPILOG = """\b
 Examples:
@@ -42,6 +43,7 @@ def train(ctx: click.Context, /, out: Path | None, dry_run: bool, quiet: bool, *
     config = resolve(ctx)
     folder = out or default_out(config)
     if dry_run:
+        create_method(config.method, **config.method_options)  # a mistake in its options is said now
         echo_config(config)
         click.echo(f"# {outlook(folder)}")
         return
