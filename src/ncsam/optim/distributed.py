@@ -74,3 +74,13 @@ def all_agree(flag: bool, device: torch.device, group: dist.ProcessGroup | None)
     votes = torch.tensor([int(flag)], device=device)
     dist.all_reduce(votes, op=dist.ReduceOp.MIN, group=group)
     return bool(votes.item())
+
+
+def placed_like(parameter: Tensor, value: Tensor) -> Tensor:
+    """A tensor on a parameter's device, cut as the parameter is where that is sharded and the tensor is whole."""
+    value = value.to(parameter.device)
+    if is_dtensor(parameter) and not is_dtensor(value):
+        from torch.distributed.tensor import distribute_tensor
+
+        return distribute_tensor(value, parameter.device_mesh, parameter.placements, src_data_rank=None)
+    return value

@@ -24,6 +24,52 @@ class Flips:
     labels: Tensor
 
 
+class StepFlips:
+    """The flips of one step, drawn micro-batch by micro-batch."""
+
+    def __init__(self) -> None:
+        self.samples = 0  # of all micro-batches and ranks so far
+        self.flipped = 0
+        self._offset = 0  # of the next micro-batch in this rank's batch
+        self._flips: list[Flips] = []
+
+    def draw(
+        self,
+        logits: Tensor,
+        observed: Tensor,
+        ratio: float,
+        selection: Selection,
+        target: Target,
+        generator: torch.Generator,
+        group: dist.ProcessGroup | None,
+        part: tuple[Tensor, int] | None,
+    ) -> tuple[Flips, int] | None:
+        """This rank's flips in a micro-batch and their number over all ranks; `None` if there is nobody to flip.
+
+        If the logits are those of a `part` (rows, of so many), the positions noted for the user are the whole's.
+        """
+        size = len(logits) if group is None else sum(joined_sizes(len(logits), logits.device, group))
+        # rounding down the joined micro-batches, not each of them: m = floor(ratio |B|) over all
+        count = flip_count(ratio, self.samples + size) - self.flipped
+        index = select(logits, count, selection, generator, group) if count else None
+        offset = self._offset
+        self.samples += size
+        self.flipped += count
+        self._offset += len(logits) if part is None else part[1]
+        if index is None:
+            return None
+        labels = flipped_labels(logits[index], observed[index], target)
+        there = index if part is None else part[0].to(index.device)[index]
+        self._flips.append(Flips(there + offset, labels))
+        return Flips(index, labels), count
+
+    def joined(self) -> Flips | None:
+        """The flips of all micro-batches as one."""
+        if not self._flips:
+            return None
+        return Flips(torch.cat([f.index for f in self._flips]), torch.cat([f.labels for f in self._flips]))
+
+
 def logit_gap(logits: Tensor) -> Tensor:
     """delta_i: the largest logit minus the second largest [eq:delta_i]."""
     top = logits.topk(2, dim=1).values

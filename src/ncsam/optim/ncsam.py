@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
 from typing import Any, Literal
 
 import torch
@@ -14,21 +15,15 @@ from torch.optim import Optimizer
 
 from ncsam._errors import bad_value
 from ncsam.optim import validate
-from ncsam.optim.flipping import (
-    Flips,
-    Selection,
-    Target,
-    flip_count,
-    flipped_labels,
-    joined_sizes,
-    observed_labels,
-    select,
-)
+from ncsam.optim.distributed import is_sharded
+from ncsam.optim.estimators import FUSED, LOOK, REFRESH_EVERY, Estimator, Memory, part_rows
+from ncsam.optim.flipping import Flips, Selection, StepFlips, Target, flip_count, observed_labels
+from ncsam.optim.modules import SavedBuffers, data_parallel
 from ncsam.optim.sam import SAM, scaled_gradients
 from ncsam.optim.schedule import Ramp, ramp
 from ncsam.optim.sharpness_aware import Criterion, Move, Radius
 from ncsam.optim.telemetry import StepReport
-from ncsam.optim.tensors import add_scaled_, cosine, global_norm, multiply_
+from ncsam.optim.tensors import add_scaled_, cosine, global_dot, global_norm, multiply_, scale_
 
 _INVISIBLE = 1e-15  # a compensation this much smaller than rho changes no bit of eps that matters
 
@@ -71,6 +66,7 @@ class NCSAM(SAM):
     """
 
     _flips_labels = True
+    _part: tuple[Tensor, int] | None  # the rows that the coming backward will see, of so many
 
     def __init__(
         self,
@@ -93,6 +89,9 @@ class NCSAM(SAM):
         flip_criterion: Literal["ce", "smoothed_ce"] | Criterion | None = None,
         warmup: Literal["base", "sam"] = "base",
         generator: torch.Generator | None = None,
+        estimator: Estimator = "exact",
+        refresh_every: int | None = None,
+        ascent_share: float = 0.2,
         target: float = 0.5,
         guess_loss: float | None = None,
         adaptive: bool = False,
@@ -122,6 +121,14 @@ class NCSAM(SAM):
         if generator is None:  # seeding from the global seed draws no number from the global generator
             generator = torch.Generator().manual_seed(torch.initial_seed())
         self.generator = generator
+        self.estimator = validate.choice("estimator", estimator, REFRESH_EVERY)
+        every = REFRESH_EVERY[estimator] if refresh_every is None else validate.count("refresh_every", refresh_every)
+        if every < 1:
+            raise bad_value("refresh_every", refresh_every, "a whole number from 1")
+        if estimator == "look" and perturbation == "local":
+            raise bad_value("perturbation", "local", "not with estimator='look', whose ranks share one step")
+        self.ascent_share = validate.ratio("ascent_share", ascent_share)
+        self._memory = Memory(every)
         #: The flips of the last step: positions in the batch (micro-batches joined) and temporary labels.
         self.last_flips: Flips | None = None
         super().__init__(
@@ -161,6 +168,18 @@ class NCSAM(SAM):
             t = max(0.0, (t - start) / (1.0 - start)) if start < 1.0 else 1.0
         return self.kappa * self.schedule(t)
 
+    @property
+    def refresh_every(self) -> int:
+        """Steps from one exact measurement to the next."""
+        return self._memory.every
+
+    def clean_rows(self, size: int) -> Tensor | slice:
+        if self.estimator != "part" or not self._perturbs:
+            return slice(None)
+        rows = part_rows(size, self.ascent_share)
+        self._part = rows, size
+        return rows
+
     # --- the noise gradient, from the graph of the clean pass
 
     @property
@@ -169,10 +188,9 @@ class NCSAM(SAM):
 
     def _begin(self) -> None:
         super()._begin()
-        self._samples = 0  # of all micro-batches and ranks so far
-        self._flipped = 0
-        self._local_samples = 0
-        self._all_flips: list[Flips] = []
+        self._flips = StepFlips()
+        self._micro_batches = 0
+        self._part = None
         self._mislabelled: list[Tensor] = []
 
     def _collect(
@@ -182,108 +200,265 @@ class NCSAM(SAM):
         targets: Tensor | None,
         clean_targets: Tensor | None,
         run: Callable[..., None],
+        forward: Callable[[Tensor], Tensor] | None = None,
     ) -> None:
-        if not self._perturbs or self.strength == 0 or self.flip_ratio == 0:
+        self._micro_batches += 1
+        flips = None
+        if self._perturbs and self.strength > 0 and self.flip_ratio > 0 and (self.estimator != "lazy" or self._exact):
+            flips = self._draw(logits, targets, clean_targets)
+        if flips is None:
             super()._collect(loss, logits, targets, clean_targets, run)
             return
+        assert logits is not None, "checked by _draw"
+        assert targets is not None, "checked by _draw"
+        flipped, count = flips
+        own_pass = self.estimator == "subset" and len(flipped.index) > 1  # BatchNorm cannot do with one sample
+        if own_pass:
+            super()._collect(loss, logits, targets, clean_targets, run)
+            self._add_subset_gradient(flipped, targets, count, run, forward)
+        elif self._exact:
+
+            def run_keeping_graph(value: Tensor, retain_graph: bool = False) -> None:
+                run(value, retain_graph=True)
+
+            super()._collect(loss, logits, targets, clean_targets, run_keeping_graph)
+            self._add_side_gradient("noise", self._summed_loss(logits, flipped, targets), count, run)
+        else:
+            noise = self._fused_weight(len(logits)) * self._summed_loss(logits, flipped, targets)
+            super()._collect(loss + noise, logits, targets, clean_targets, run)
+
+    def _draw(
+        self, logits: Tensor | None, targets: Tensor | None, clean_targets: Tensor | None
+    ) -> tuple[Flips, int] | None:
+        """The flips in this micro-batch, and their number over all ranks."""
         if logits is None or targets is None:
             raise TypeError("backward(loss, logits, targets) of NCSAM needs the logits and the targets, to flip labels")
         self._check_batch(logits, targets)
-        flipped = self._flipped_loss(logits, targets, clean_targets)
-        if flipped is None:
-            super()._collect(loss, logits, targets, clean_targets, run)
-            return
-
-        def run_keeping_graph(value: Tensor, retain_graph: bool = False) -> None:
-            run(value, retain_graph=True)
-
-        super()._collect(loss, logits, targets, clean_targets, run_keeping_graph)
-        self._add_side_gradient("noise", *flipped, run)
-
-    def _flipped_loss(self, logits: Tensor, targets: Tensor, clean_targets: Tensor | None) -> tuple[Tensor, int] | None:
-        """Summed loss of the flipped samples of this micro-batch, and their number over all ranks."""
-        group = self._group() if self.perturbation == "synced" else None
+        part, self._part = self._part, None
         with torch.no_grad():
             seen = logits.detach().float() if logits.dtype.itemsize < 4 else logits.detach()
-            size = len(seen) if group is None else sum(joined_sizes(len(seen), seen.device, group))
-            # rounding down the joined micro-batches, not each of them: m = floor(flip_ratio |B|) over all
-            count = flip_count(self.flip_ratio, self._samples + size) - self._flipped
-            index = select(seen, count, self.selection, self.generator, group) if count else None
-            self._samples += size
-            self._flipped += count
-            self._local_samples += len(seen)
-            if index is None:
-                return None
             observed = observed_labels(targets)
-            labels = flipped_labels(seen[index], observed[index], self.flip_target)
-            self._all_flips.append(Flips(index + self._local_samples - len(seen), labels))
-            self._note_mislabelled(observed, clean_targets, index)
-        if not len(index):  # all flips fell to other ranks; this one still takes part in their backward
-            return logits.sum() * 0.0, count
-        if targets.is_floating_point():
-            labels = F.one_hot(labels, logits.shape[1]).to(targets)
+            drawn = self._flips.draw(
+                seen, observed, self.flip_ratio, self.selection, self.flip_target, self.generator, self._noise_group(),
+                part if part is not None and len(part[0]) == len(seen) else None,
+            )  # fmt: skip
+            if drawn is not None:
+                self._note_mislabelled(observed, clean_targets, drawn[0].index)
+        return drawn
+
+    def _summed_loss(self, logits: Tensor, flips: Flips, targets: Tensor, rows: Tensor | None = None) -> Tensor:
+        """Loss of the flipped labels, summed over the samples; the logits are the batch's, or these samples' alone."""
+        if not len(flips.index):  # all flips fell to other ranks; this one still takes part in their backward
+            return logits.sum() * 0.0
+        kept = logits[flips.index] if rows is None else logits
+        kept = kept.float() if kept.dtype.itemsize < 4 else kept
+        labels = F.one_hot(flips.labels, logits.shape[1]).to(targets) if targets.is_floating_point() else flips.labels
         criterion = self.flip_criterion or self.criterion
-        kept = logits[index].float() if logits.dtype.itemsize < 4 else logits[index]
-        return validate.scalar_loss(criterion(kept, labels)) * len(index), count
+        return validate.scalar_loss(criterion(kept, labels)) * len(flips.index)
+
+    def _add_subset_gradient(
+        self,
+        flips: Flips,
+        targets: Tensor,
+        count: int,
+        run: Callable[..., None],
+        forward: Callable[[Tensor], Tensor] | None,
+    ) -> None:
+        """g* from a forward of the flipped samples alone, which leaves no trace in buffers."""
+        if forward is None:
+            raise TypeError("estimator='subset' needs backward(..., forward=): forward(rows) gives those rows' logits")
+        if is_sharded(self._params()):
+            raise bad_value("estimator", "subset", "not with sharded parameters, whose passes all ranks must share")
+        modules = self._modules or ()
+        buffers = SavedBuffers(modules)
+        with ExitStack() as stack:
+            for wrapper in data_parallel(modules):
+                stack.enter_context(wrapper.no_sync())  # summed over the ranks later, as every g* is
+            logits = forward(flips.index)
+            self._add_side_gradient("noise", self._summed_loss(logits, flips, targets, flips.index), count, run)
+        buffers.restore()
+
+    def _fused_weight(self, size: int) -> float:
+        """What the summed loss of flipped samples is multiplied by, so that one backward gives g_B + beta g*.
+
+        v = (rho / ||g_B||) (g_B + beta g*) with beta = s ||g_B|| / rho. The number of micro-batches is taken to be
+        the last step's.
+        """
+        memory, group = self._memory, self._noise_group()
+        ranks = 1 if group is None else dist.get_world_size(group)  # gradients are averaged over them
+        samples = memory.micro_batches * size * ranks
+        number = max(1, samples if self.noise_mean == "batch" else flip_count(self.flip_ratio, samples))
+        against = memory.noise_norm if self.compensation == "relative" else self.rho
+        return self.sign * self.strength * memory.norm / against * ranks / number
+
+    def _noise_group(self) -> dist.ProcessGroup | None:
+        """The ranks whose flipped samples count as one batch's."""
+        return self._group() if self.perturbation == "synced" else None
 
     # --- the perturbation
 
+    @property
+    def _exact(self) -> bool:
+        """Whether the coming step takes g_B and g* themselves, each from this batch."""
+        return self.estimator in ("exact", "subset") or self._memory.due
+
     @torch.no_grad()
     def _moves(self, report: StepReport) -> Iterator[Move]:
-        report.strength = strength = self.strength
-        self.last_flips = _joined(self._all_flips)
-        params, gradients = self._gradients()
+        report.strength = self.strength
+        self.last_flips = self._flips.joined()
+        self._memory.micro_batches = max(1, self._micro_batches)
+        if self.estimator == "look":
+            yield from self._look_moves(report)
+        elif self.estimator in FUSED and not self._exact and self._flips.flipped:
+            yield from self._fused_moves(report)
+        else:
+            yield from self._compensated_moves(report)
+
+    def _noise(self, params: list[Tensor]) -> tuple[list[Tensor], float] | None:
+        """g* as (tensors, factor): this batch's, or the one that is reused; `None` if there is none."""
+        if self.estimator == "lazy" and not self._exact:
+            return self._memory.kept(params) if self.strength > 0 and self.flip_ratio > 0 else None
         taken = self._take_side_gradient("noise", params)
+        if taken is not None and self.noise_mean == "batch":
+            return taken[0], taken[1] * self._flips.flipped / self._flips.samples
+        return taken
+
+    def _compensated_moves(self, report: StepReport) -> Iterator[Move]:
+        """eps = Proj(rho g_B/||g_B|| + s g*), or SAM's if there is no g*."""
+        params, gradients = self._gradients()
+        taken = self._noise(params)
         if taken is None:
+            del gradients
             yield from super()._moves(report)
             return
         noise, mean = taken
-        if self.noise_mean == "batch":
-            mean *= self._flipped / self._samples
+        raw, keeps_noise = noise, self.estimator == "lazy"
         scaling = self._scaling(params)
         if scaling is not None:
             gradients = scaled_gradients(gradients, scaling)
-            multiply_(noise, scaling)
+            if keeps_noise:
+                noise = scaled_gradients(noise, scaling)
+            else:
+                multiply_(noise, scaling)
         norm = global_norm(gradients)
         measured = self._measured()
-        noise_norm = global_norm(noise) * mean if measured or self.compensation == "relative" else 0.0
-        if measured:
-            report.flipped = self._flipped
-            report.flipped_mislabelled = self._mislabelled_share()
-            report.grad_norm = norm / self._loss_scale
-            report.noise_grad_norm = noise_norm
-            report.cos_grad_noise = cosine(gradients, noise)
-            share = 1.0 if self.compensation == "relative" else noise_norm / self.rho
-            report.compensation_ratio = strength * share
-
-        weight = self.sign * strength * mean
+        remembers = self.estimator in (*FUSED, "lazy")
+        noise_norm = 0.0
+        if measured or remembers or self.compensation == "relative":
+            noise_norm = global_norm(noise) * mean
+        size = self.strength
         if self.compensation == "relative":
-            weight *= math.nan if not math.isfinite(noise_norm) else self.rho / noise_norm if noise_norm else 0.0
+            size *= math.nan if not math.isfinite(noise_norm) else self.rho / noise_norm if noise_norm else 0.0
+        weight = self.sign * size * mean
+        clean = None
+        if measured:
+            self._report_gradients(report, gradients, noise, norm, noise_norm)
+            clean = self._take_side_gradient("clean", params)
+            if clean is not None:
+                report.cos_clean_sam = cosine(_times(gradients, scaling), clean[0])
         if abs(weight) < _INVISIBLE * self.rho or norm == 0.0:
             yield from super()._moves(report)
             return
-        # v = weight * (noise + (rho / ||g_B|| / weight) g_B): one pass over memory; the factor is left to the move
-        add_scaled_(noise, gradients, self.rho / norm / weight)
-        length = abs(weight) * global_norm(noise)  # ||v||
+        # v = a g_B + weight noise, in one pass over memory: written over the one of the two that is not needed any
+        # more, with the factor before the bracket left to the move
+        a = self.rho / norm
+        if keeps_noise and scaling is None:
+            into, other, inner, outer = gradients, noise, weight / a, a
+        else:
+            into, other, inner, outer = noise, gradients, a / weight, weight
+        if math.isfinite(noise_norm):
+            add_scaled_(into, other, inner)
+        length = abs(outer) * global_norm(into) if math.isfinite(noise_norm) else math.nan  # ||v||
         if not self._may_perturb(norm, length):
+            if into is gradients and math.isfinite(noise_norm) and not self._scaled:
+                yield Move.nowhere()  # .grad is not g_B any more: take that, at w
             return
+        if remembers:
+            self._remember(params, raw, mean, norm, noise_norm)
         shrink = min(1.0, self.rho / length) if self.projection else 1.0
         report.phase = "ncsam"
         if measured:
             report.perturbation_norm = length * shrink
             report.projected = shrink < 1.0
-            report.cos_sam = math.copysign(1.0, weight) * cosine(gradients, noise)
+            report.cos_sam = (self.rho + self.sign * size * noise_norm * (report.cos_grad_noise or 0.0)) / length
         if scaling is not None:
-            multiply_(noise, scaling)
-        if measured:
-            if scaling is not None:
-                multiply_(gradients, scaling)
-            clean = self._take_side_gradient("clean", params)
-            if clean is not None:
-                report.cos_clean = math.copysign(1.0, weight) * cosine(noise, clean[0])
-                report.cos_clean_sam = cosine(gradients, clean[0])
-        del gradients
-        yield Move(params, noise, weight * shrink)
+            multiply_(into, scaling)
+        if clean is not None:
+            report.cos_clean = math.copysign(1.0, outer) * cosine(into, clean[0])
+        move = Move(params, into, outer * shrink)
+        del taken, gradients, noise, raw, into, other  # nothing but w need live through the second pass
+        yield move
+
+    def _fused_moves(self, report: StepReport) -> Iterator[Move]:
+        """The same from one backward: `.grad` is g_B + beta g*, and v is rho / ||g_B|| times it."""
+        params, directions = self._gradients()
+        scaling = self._scaling(params)
+        if scaling is not None:
+            directions = scaled_gradients(directions, scaling)
+        norm = global_norm(directions)
+        if not self._may_perturb(norm):
+            if not self._scaled:
+                yield Move.nowhere()  # .grad is not g_B: take that, at w
+            return
+        self._memory.age()
+        outer = self.rho / (self._memory.norm * self._loss_scale)
+        length = outer * norm  # ||v||
+        shrink = min(1.0, self.rho / length) if self.projection else 1.0
+        if scaling is not None:
+            multiply_(directions, scaling)
+        report.phase = "ncsam"
+        if self._measured():
+            report.perturbation_norm = length * shrink
+            report.projected = shrink < 1.0
+            report.flipped = self._flips.flipped
+            report.flipped_mislabelled = self._mislabelled_share()
+            report.cos_clean = self._cosine_with_clean(params, directions)
+        yield Move(params, directions, outer * shrink)
+
+    def _look_moves(self, report: StepReport) -> Iterator[Move]:
+        """LookSAM: exact steps keep the part g_v of their gradient that is orthogonal to g_B; others add it to g_B."""
+        params, gradients = self._gradients()
+        norm = global_norm(gradients)
+        if not self._exact:
+            kept, scale = self._memory.kept(params)
+            if self._may_perturb(norm):
+                add_scaled_(gradients, kept, scale * norm)
+                self._memory.age()
+                report.phase = "look"
+            return
+        for move in self._compensated_moves(report):
+            yield move
+            there = {p: p.grad for p in params if p.grad is not None}
+            kept = [g for p, g in zip(params, gradients, strict=True) if p in there]
+            descent = list(there.values())
+            along = global_dot(descent, kept) / norm**2
+            scale_(kept, -along)
+            add_scaled_(kept, descent, 1.0)
+            length = global_norm(kept)
+            if math.isfinite(length) and length > 0:
+                self._memory.keep(list(there), kept, LOOK / length)
+                self._memory.refresh(norm / self._loss_scale, 0.0)
+
+    def _remember(self, params: list[Tensor], noise: list[Tensor], mean: float, norm: float, noise_norm: float) -> None:
+        """Take in what an exact step measured, or count one that reused it."""
+        if not self._exact:
+            self._memory.age()
+            return
+        self._memory.refresh(norm / self._loss_scale, noise_norm)
+        if self.estimator == "lazy":
+            self._memory.keep(params, noise, mean)
+
+    def _report_gradients(
+        self, report: StepReport, gradients: list[Tensor], noise: list[Tensor], norm: float, noise_norm: float
+    ) -> None:
+        if self._flips.flipped:
+            report.flipped = self._flips.flipped
+            report.flipped_mislabelled = self._mislabelled_share()
+        report.grad_norm = norm / self._loss_scale
+        report.noise_grad_norm = noise_norm
+        report.cos_grad_noise = cosine(gradients, noise)
+        share = 1.0 if self.compensation == "relative" else noise_norm / self.rho
+        report.compensation_ratio = self.strength * share
 
     # --- bookkeeping
 
@@ -297,12 +472,19 @@ class NCSAM(SAM):
         return None if flips is None or not len(flips) else float(flips.float().mean())
 
     def _own_state(self) -> dict[str, Any]:
-        return {**super()._own_state(), "generator": self.generator.get_state()}
+        own = {**super()._own_state(), "generator": self.generator.get_state()}
+        return own if self.estimator == "exact" else {**own, "memory": self._memory.state_dict(self._all_params())}
 
     def _load_own_state(self, own: dict[str, Any]) -> None:
         super()._load_own_state(own)
         if "generator" in own:
             self.generator.set_state(own["generator"].cpu())
+        self._memory.forget()
+        if "memory" in own:
+            self._memory.load_state_dict(own["memory"], self._all_params())
+
+    def _all_params(self) -> list[Tensor]:
+        return [p for group in self.param_groups for p in group["params"]]
 
     def __getstate__(self) -> dict[str, Any]:
         state = super().__getstate__()
@@ -333,8 +515,5 @@ def _smoothed_cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
     return F.cross_entropy(logits, targets, label_smoothing=0.1)
 
 
-def _joined(flips: list[Flips]) -> Flips | None:
-    """The flips of all micro-batches as one."""
-    if not flips:
-        return None
-    return Flips(torch.cat([f.index for f in flips]), torch.cat([f.labels for f in flips]))
+def _times(tensors: list[Tensor], factors: list[Tensor] | None) -> list[Tensor]:
+    return tensors if factors is None else scaled_gradients(tensors, factors)

@@ -41,6 +41,11 @@ class Move:
     directions: list[Tensor]
     scale: float
 
+    @classmethod
+    def nowhere(cls) -> Move:
+        """Stay at w, for a pass whose gradient is that of w."""
+        return cls([], [], 0.0)
+
 
 class SharpnessAware(OptimizerWrapper):
     """Base of the sharpness-aware optimizers; use `SAM`, `NCSAM` or `BSAM`.
@@ -107,7 +112,7 @@ class SharpnessAware(OptimizerWrapper):
 
     def step(  # type: ignore[override]
         self,
-        forward: Callable[[], Tensor] | None = None,
+        forward: Callable[..., Tensor] | None = None,
         targets: Tensor | None = None,
         *,
         scaler: GradScaler | None = None,
@@ -137,9 +142,11 @@ class SharpnessAware(OptimizerWrapper):
         mask = RandomState(p.device for p in params) if self.same_dropout else None
         with torch.enable_grad():
             with self._without_sync():
-                logits = forward()
-                loss = self._loss(logits, targets)
-                self.backward(loss, logits, targets, scaler=scaler, clean_targets=clean_targets)
+                rows = self.clean_rows(len(targets))
+                logits = forward() if isinstance(rows, slice) else forward(rows)
+                seen, clean = targets[rows], None if clean_targets is None else clean_targets[rows]
+                loss = self._loss(logits, seen)
+                self.backward(loss, logits, seen, scaler=scaler, clean_targets=clean, forward=forward)
             clean_loss = loss.detach()
             del loss, logits  # nothing of the first graph may outlive it
             for perturbed in self.perturbations():
@@ -166,6 +173,7 @@ class SharpnessAware(OptimizerWrapper):
         backward: Backward | None = None,
         loss_scale: float | None = None,
         clean_targets: Tensor | None = None,
+        forward: Callable[[Tensor], Tensor] | None = None,
     ) -> None:
         """First phase: gradients at w. Call it once per micro-batch, in place of `loss.backward()`.
 
@@ -174,7 +182,8 @@ class SharpnessAware(OptimizerWrapper):
 
         `scaler` scales the loss. `backward` is called instead of `Tensor.backward`, with the loss and `retain_graph`
         (Fabric's `backward`, Lightning's `manual_backward`); if it multiplies the loss by a factor that `scaler` does
-        not know, say so by `loss_scale`.
+        not know, say so by `loss_scale`. `forward(rows)`, the logits of some rows of the micro-batch, is for
+        `NCSAM(estimator="subset")`.
         """
         loss = validate.scalar_loss(loss)
         if not self._open:
@@ -196,7 +205,14 @@ class SharpnessAware(OptimizerWrapper):
         self._loss_scale = loss_scale if loss_scale is not None else 1.0 if scaler is None else scaler.get_scale()
         if self._auto_radius is not None:
             self._auto_radius.note_labels(logits, targets, self.criterion)
-        self._collect(loss, logits, targets, clean_targets, run)
+        self._collect(loss, logits, targets, clean_targets, run, forward)
+
+    def clean_rows(self, size: int) -> Tensor | slice:
+        """Which rows of a batch of `size` the pass at w is to see: all, but with `NCSAM(estimator="part")` a part.
+
+        For loops in two phases; call it once per micro-batch, before its `backward`.
+        """
+        return slice(None)
 
     def perturbations(self) -> Iterator[AbstractContextManager[None]]:
         """Second phase: for each of these, enter it and run backward at the perturbed weights.
@@ -286,6 +302,7 @@ class SharpnessAware(OptimizerWrapper):
         targets: Tensor | None,
         clean_targets: Tensor | None,
         run: Callable[..., None],
+        forward: Callable[[Tensor], Tensor] | None = None,
     ) -> None:
         """Run backward of the loss, and of what else is wanted from the same graph."""
         wanted = self._clean_part(logits, targets, clean_targets) if self._perturbs else None
@@ -425,7 +442,8 @@ class SharpnessAware(OptimizerWrapper):
             p.grad = None
         with gradients_aside(self._foreign_params()):
             try:
-                self._weights.move(move.params, move.directions, move.scale)
+                if move.params:
+                    self._weights.move(move.params, move.directions, move.scale)
                 move.directions.clear()  # gradients at w need not live through the second pass
                 self._pass = number
                 yield

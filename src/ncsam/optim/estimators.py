@@ -1,0 +1,86 @@
+"""Cheaper ways to NCSAM's perturbation: how often each measures exactly, and what it reuses in between."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal, TypeAlias
+
+import torch
+from torch import Tensor
+
+from ncsam.optim.distributed import placed_like
+
+Estimator: TypeAlias = Literal["exact", "fused", "lazy", "subset", "part", "look"]
+#: Each estimator's steps from one exact measurement to the next, unless `refresh_every` says otherwise.
+REFRESH_EVERY: dict[str, int] = {"exact": 1, "fused": 20, "lazy": 5, "subset": 1, "part": 20, "look": 10}
+#: Estimators that take g_B + beta g* by one backward, beta from norms that exact steps measured.
+FUSED = ("fused", "part")
+LOOK = 0.7  # LookSAM's alpha: how much of ||g|| the kept part is given
+_SMALLEST_PART = 4  # rows: BatchNorm's statistics of fewer would be noise
+_NORM_MEMORY = 0.5  # norms differ from batch to batch by more than they drift in a few dozen steps
+
+
+class Memory:
+    """What the steps between two exact ones reuse: norms of g_B and g*, or g* itself."""
+
+    def __init__(self, every: int) -> None:
+        self.every = every
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin anew: the next step measures."""
+        self._age: int | None = None  # steps since the last exact one, that one counted
+        self.norm = self.noise_norm = 0.0  # of g_B and g*, smoothed over the exact steps
+        self.micro_batches = 1  # of the last step, to know the size of the next before its end
+        self._kept: dict[Tensor, Tensor] = {}
+        self._factor = 0.0
+
+    @property
+    def due(self) -> bool:
+        """Whether the coming step is to measure exactly."""
+        return self._age is None or self._age >= self.every
+
+    def refresh(self, norm: float, noise_norm: float) -> None:
+        """An exact step has measured these."""
+        keep = 0.0 if self._age is None else _NORM_MEMORY
+        self.norm = keep * self.norm + (1.0 - keep) * norm
+        self.noise_norm = keep * self.noise_norm + (1.0 - keep) * noise_norm
+        self._age = 1
+
+    def age(self) -> None:
+        """A step has reused what was measured."""
+        assert self._age is not None, "nothing was measured yet"
+        self._age += 1
+
+    def keep(self, params: Sequence[Tensor], tensors: Sequence[Tensor], factor: float) -> None:
+        """Keep a vector, g* = factor * tensors. They are kept as they are, and must not be written to."""
+        self._kept = dict(zip(params, tensors, strict=True))
+        self._factor = factor
+
+    def kept(self, params: Sequence[Tensor]) -> tuple[list[Tensor], float]:
+        """The kept vector as (tensors, factor), zero where a parameter had none."""
+        return [self._kept[p] if p in self._kept else torch.zeros_like(p) for p in params], self._factor
+
+    def state_dict(self, params: Sequence[Tensor]) -> dict[str, Any]:
+        """Numbers, and the kept g* by the parameters' positions."""
+        return {
+            "age": self._age,
+            "norm": self.norm,
+            "noise_norm": self.noise_norm,
+            "micro_batches": self.micro_batches,
+            "factor": self._factor,
+            "kept": {i: self._kept[p] for i, p in enumerate(params) if p in self._kept},
+        }
+
+    def load_state_dict(self, state: dict[str, Any], params: Sequence[Tensor]) -> None:
+        self._age = state["age"]
+        self.norm, self.noise_norm = state["norm"], state["noise_norm"]
+        self.micro_batches = state["micro_batches"]
+        self._factor = state["factor"]
+        self._kept = {params[i]: placed_like(params[i], value) for i, value in state["kept"].items()}
+
+
+def part_rows(size: int, share: float) -> Tensor:
+    """Positions of a share of `size` samples, evenly spread: batches come shuffled, so any rows are a random part."""
+    count = min(size, max(_SMALLEST_PART, round(share * size)))
+    return torch.arange(count) * size // max(1, count)
