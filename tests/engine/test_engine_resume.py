@@ -58,7 +58,7 @@ def run_in_process(config: RunConfig, out: str) -> None:
 def assert_same_run(one: Path, other: Path) -> None:
     """Weights, optimizer state, per-sample memory, generators, metrics and suspects: equal bit for bit."""
     first, second = (torch.load(f / "checkpoints/last.ckpt", weights_only=True) for f in (one, other))
-    for part in ("learners", "samples", "method", "epoch", "batch", "flip_ratio"):
+    for part in ("learners", "samples", "method", "epoch", "batch", "flip_ratio", "warmup_epochs", "noise_estimate"):
         assert_equal(first[part], second[part], part)
     assert_equal(first["ranks"][0]["random"], second["ranks"][0]["random"], "random")
     assert lines_without_time(one) == lines_without_time(other)
@@ -127,11 +127,20 @@ def test_a_run_killed_at_random_points_ends_with_the_same_bits(tmp_path: Path, c
     assert_same_run(tmp_path / "whole", tmp_path / "warm")
 
 
-@pytest.mark.parametrize("at", [0, 1, 7, 13])
+SETTLED_ON_THE_WAY = {"warmup": "auto", "flip_ratio": "auto", "epochs": 16, "batch_size": 32, "rho": 0.2, "lr": 0.2}
+
+
+@pytest.mark.parametrize(
+    ("changes", "at"),
+    [
+        *(({}, at) for at in (0, 1, 7, 13)),
+        *((SETTLED_ON_THE_WAY, at) for at in (7, 15, 16, 25)),  # three steps an epoch; warm-up ends after five
+    ],
+)
 def test_a_run_stopped_after_any_step_goes_on_with_the_same_bits(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, object], at: int
 ) -> None:
-    config = small_config(checkpoint_every=1)
+    config = small_config(checkpoint_every=1, **changes)
     train(config, tmp_path / "whole", dataset=small_data(), console=False)
     step, count = Trainer._step, [0]
 

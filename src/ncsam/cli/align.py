@@ -96,13 +96,13 @@ def _at_checkpoint(
     options = {name: config.optimizer_options[name] for name in _OPTIONS if name in config.optimizer_options}
     t = len(read.metrics) / config.epochs
     strength = (config.kappa if kappa is None else kappa) * ramp(config.optimizer_options.get("schedule", "smooth"))(t)
-    flip_ratio = config.flip_ratio if config.flip_ratio is not None else min(task.noise_rate, LARGEST_FLIP_RATIO)
+    known = [ratio for ratio in (read.summary.get("flip_ratio"), config.flip_ratio) if isinstance(ratio, float)]
     return alignments(
         trained.network.networks[0].train(),
         WithClean(drawn, split.clean),
         rho=_radius(read, trained, rho),
         strength=strength,
-        flip_ratio=flip_ratio,
+        flip_ratio=known[0] if known else min(task.noise_rate, LARGEST_FLIP_RATIO),
         criterion=trained.network.method.criterion,
         **options,
     )

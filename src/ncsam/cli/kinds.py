@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
 import click
 
@@ -18,16 +18,18 @@ _METAVARS = {int: "INT", float: "NUMBER", bool: "BOOL", str: "TEXT"}
 
 
 class Scalar(_ParamType):
-    """Text as one of the types that a field allows, whole numbers before fractions before words."""
+    """Text as one of the words or types that a field allows, whole numbers before fractions before any text."""
 
     name = "value"
 
-    def __init__(self, kinds: tuple[type, ...]) -> None:
-        self.kinds = kinds
-        self.metavar = "|".join(_METAVARS[kind] for kind in (int, float, str, bool) if kind in kinds)
+    def __init__(self, kinds: tuple[Any, ...]) -> None:
+        self.named = [word for kind in kinds if get_origin(kind) is Literal for word in get_args(kind)]
+        self.kinds = [kind for kind in kinds if get_origin(kind) is not Literal]
+        metavars = [_METAVARS[kind] for kind in (int, float, str, bool) if kind in kinds]
+        self.metavar = "|".join(metavars + self.named)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if not isinstance(value, str):
+        if not isinstance(value, str) or value in self.named:
             return value
         if type(None) in self.kinds and value.lower() in ("null", "none"):
             return None
@@ -39,7 +41,8 @@ class Scalar(_ParamType):
                     return kind(value)
                 except ValueError:
                     continue
-        return self.fail(f"{value!r} is not {' or '.join(_WORDS[kind] for kind in self.kinds)}", param, ctx)
+        allowed = [_WORDS[kind] for kind in self.kinds] + self.named
+        return self.fail(f"{value!r} is not {' or '.join(allowed)}", param, ctx)
 
 
 class Pair(_ParamType):

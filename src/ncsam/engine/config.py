@@ -5,11 +5,12 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
+import types
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from ncsam._errors import bad_value, need, unknown_name
 from ncsam._files import atomic_path
@@ -62,10 +63,16 @@ class RunConfig:
     lr: float = _option(0.05, "learning rate at the start")
     momentum: float = _option(0.9, "momentum of sgd")
     weight_decay: float = _option(1e-3, "weight decay of the base optimizer")
-    rho: float | str = _option(0.05, "radius of the perturbation")
+    rho: float | Literal["auto"] = _option(0.05, "radius of the perturbation; auto: by its own effect")
     kappa: float = _option(0.1, "largest strength of NCSAM's compensation")
-    flip_ratio: float | None = _option(None, "share of a batch NCSAM flips; null: the noise rate, at most .4")
-    warmup: float | None = _option(None, "share of epochs trained by the base optimizer; null: .25 for ncsam, else 0")
+    flip_ratio: float | Literal["auto"] | None = _option(
+        None, "share of a batch NCSAM flips; null: the noise rate, at most .4; auto: as estimated after warm-up"
+    )
+    warmup: float | Literal["auto"] | None = _option(
+        None,
+        "share of epochs trained by the base optimizer; null: .25 for ncsam, else 0; auto: until noisy validation "
+        "accuracy stops rising",
+    )
     optimizer_options: dict[str, Any] = field(
         default_factory=dict, metadata=_about("further options of sam, bsam or ncsam")
     )
@@ -115,11 +122,12 @@ class RunConfig:
         for name in ("lr", "momentum", "weight_decay", "kappa"):
             value = getattr(self, name)
             _require(name, value, math.isfinite(value) and value >= 0, "a finite number from 0")
-        if isinstance(self.rho, float):
-            _require("rho", self.rho, math.isfinite(self.rho) and self.rho >= 0, "a finite number from 0")
-        for name in ("rate", "flip_ratio", "warmup"):
+        fine = self.rho == "auto" or (math.isfinite(self.rho) and self.rho >= 0)
+        _require("rho", self.rho, fine, "a finite number from 0, or auto")
+        _require("rate", self.rate, self.rate is None or 0 <= self.rate <= 1, "a share in [0, 1], or null")
+        for name in ("flip_ratio", "warmup"):
             value = getattr(self, name)
-            _require(name, value, value is None or 0 <= value <= 1, "a share in [0, 1], or null")
+            _require(name, value, value in (None, "auto") or 0 <= value <= 1, "a share in [0, 1], auto, or null")
         _require("val_share", self.val_share, 0 <= self.val_share < 1, "a share in [0, 1)")
         if self.noise is not None and self.label_file is not None:
             raise bad_value("label_file", self.label_file, f"only without a recipe, and noise={self.noise!r} is one")
@@ -180,7 +188,9 @@ class RunConfig:
 
     @property
     def warmup_epochs(self) -> int:
-        """Whole epochs of warm-up, rounded."""
+        """Whole epochs of warm-up, rounded; for "auto" the most that there may be."""
+        if self.warmup == "auto":
+            return self.epochs // 2
         share = self.warmup if self.warmup is not None else 0.25 if self.optimizer == "ncsam" else 0.0
         return round(share * self.epochs)
 
@@ -235,7 +245,11 @@ def _hints() -> dict[str, Any]:
 
 def _coerced(name: str, value: Any, hint: Any) -> Any:
     """The value in one of the field's types; whole numbers count as floats, and YAML's `1e-3` is one although text."""
-    kinds = tuple(getattr(kind, "__origin__", kind) for kind in (get_args(hint) if _is_union(hint) else (hint,)))
+    hints = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+    named = [word for each in hints if get_origin(each) is Literal for word in get_args(each)]
+    if isinstance(value, str) and value in named:
+        return value
+    kinds = tuple(get_origin(each) or each for each in hints if get_origin(each) is not Literal)
     if isinstance(value, tuple) and list in kinds:
         value = list(value)
     if any(isinstance(value, kind) and not (isinstance(value, bool) and kind is not bool) for kind in kinds):
@@ -246,12 +260,8 @@ def _coerced(name: str, value: Any, hint: Any) -> Any:
         except ValueError:
             pass
     words = {int: "a whole number", float: "a number", str: "text", bool: "true or false", dict: "a mapping"}
-    allowed = " or ".join("null" if k is type(None) else words.get(k, "a list") for k in kinds)
-    raise bad_value(name, value, allowed)
-
-
-def _is_union(hint: Any) -> bool:
-    return type(None) in get_args(hint) or (bool(get_args(hint)) and getattr(hint, "__origin__", None) is None)
+    allowed = [words.get(kind, "a list") for kind in kinds if kind is not type(None)] + named
+    raise bad_value(name, value, " or ".join(allowed + ["null"] * (type(None) in kinds)))
 
 
 def _one_of(name: str, value: str, known: tuple[str, ...]) -> None:

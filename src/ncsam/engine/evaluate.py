@@ -15,6 +15,7 @@ from lightning_fabric import Fabric
 from torch import Tensor, nn
 
 from ncsam.data.loader import Loader
+from ncsam.data.types import Labels
 from ncsam.engine.config import RunConfig
 from ncsam.engine.metrics import accuracy, calibration_error, memorised
 from ncsam.engine.task import Task
@@ -106,6 +107,19 @@ class Evaluator:
         if task.dataset.test is not None:
             self.test = train.with_options(split=task.dataset.test, subset=None).evaluation()
 
+    @property
+    def held_out_labels(self) -> Labels:
+        """The observed labels of the validation samples; of the training split where there are none."""
+        labels = (self.val or self.train).split.labels
+        return labels if self.task.val is None else labels[self.task.val]
+
+    def out_of_sample(self, networks: Sequence[nn.Module]) -> tuple[Labels, Floats]:
+        """`held_out_labels`, and the probabilities (N, classes) that the networks give to those samples."""
+        found = self.predict(networks, self.val or self.train, keep_probabilities=True)
+        assert found.probabilities is not None
+        rows = found.probabilities
+        return self.held_out_labels, rows if self.task.val is None else rows[self.task.val]
+
     def predict(self, networks: Sequence[nn.Module], loader: Loader, keep_probabilities: bool = False) -> Predictions:
         return predict(self.fabric, self.method, networks, loader, keep_probabilities=keep_probabilities)
 
@@ -129,8 +143,8 @@ class Evaluator:
         if self.val is not None:
             reused = on_train is not None and self.task.dataset.val is None
             on_val = on_train if reused and on_train is not None else self.predict(networks, self.val)
-            which = slice(None) if self.task.val is None else self.task.val
-            record["val_accuracy"] = accuracy(on_val.predicted[which], self.val.split.labels[which])
+            predicted = on_val.predicted if self.task.val is None else on_val.predicted[self.task.val]
+            record["val_accuracy"] = accuracy(predicted, self.held_out_labels)
         return record, on_train
 
     def _on_training_split(self, predictions: Predictions) -> dict[str, Any]:

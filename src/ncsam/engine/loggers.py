@@ -25,6 +25,7 @@ FIELDS = (
     "memorised",
     "val_accuracy",
     "calibration_error",
+    "noise_estimate",
     "lr",
     "seconds",
     "train_seconds",
@@ -70,7 +71,7 @@ class MetricsFiles:
 
 def flat(record: Record) -> dict[str, float]:
     """The numbers of a record, telemetry as `telemetry.NAME`, without those that are not known."""
-    values = {name: record[name] for name in FIELDS}
+    values = {name: record.get(name) for name in FIELDS}
     values |= {f"telemetry.{name}": value for name, value in record["telemetry"].items()}
     return {name: value for name, value in values.items() if value is not None}
 

@@ -24,15 +24,15 @@ from ncsam.engine.interrupt import Interrupt
 from ncsam.engine.learner import Learner
 from ncsam.engine.loggers import Logger, open_loggers
 from ncsam.engine.metrics import EpochSums
-from ncsam.engine.optimizers import LARGEST_FLIP_RATIO, learning_rate
+from ncsam.engine.optimizers import learning_rate
 from ncsam.engine.progress import Console
 from ncsam.engine.samples import SampleTable
+from ncsam.engine.settle import Settling
 from ncsam.engine.snapshot import restore_snapshot, take_snapshot
 from ncsam.engine.suspects import Dynamics
 from ncsam.engine.task import Task, view_names
 from ncsam.methods import Plan, State
 from ncsam.methods import create as create_method
-from ncsam.noise import estimate_noise
 from ncsam.optim import NCSAM
 
 _LOOK_EVERY = 50  # steps between looks at the loss on an accelerator, which would have to wait for it
@@ -94,7 +94,7 @@ class Trainer:
         self.epoch = 0  # epochs that are finished
         self.batch = 0  # batches of the next one that are done
         self.history: list[dict[str, Any]] = []
-        self.flip_ratio = config.flip_ratio
+        self.settling = Settling(config, self.evaluator, self.console)
         self.seconds = 0.0
         self._saved_at = self._save_seconds = 0.0
         self.sums = EpochSums(fabric.device)
@@ -149,6 +149,7 @@ class Trainer:
         total = self.sums.seconds + time.perf_counter() - began
         record |= {"seconds": total, "train_seconds": train_seconds}
         record["images_per_second"] = len(self.task.train) / train_seconds
+        record["noise_estimate"] = self.settling.noise_estimate
         record["telemetry"] = self.sums.telemetry()
         self.history.append(record)
         self.seconds += total
@@ -166,13 +167,11 @@ class Trainer:
         self.state.epoch, self.state.batch = epoch, self.batch
         if self.batch == 0:
             self.method.begin_epoch(self.networks, self.state)
-            if epoch == self.config.warmup_epochs + 1:
-                self._settle_flip_ratio()
+            self.settling.before_epoch(epoch, self.history, self.networks)
         for learner in self.learners:
             if (optimizer := learner.sharpness_aware) is not None:
                 optimizer.progress = epoch / self.config.epochs  # t = e / T, the paper's
-                if isinstance(optimizer, NCSAM) and self.flip_ratio is not None:
-                    optimizer.flip_ratio = self.flip_ratio
+                self.settling.apply(optimizer, self.steps_per_epoch)
         for network in self.networks:
             network.train()
 
@@ -206,21 +205,6 @@ class Trainer:
             self.sums.add_telemetry(optimizer.last_step.as_dict())
         if isinstance(optimizer, NCSAM) and plan.index is not None and (flips := optimizer.last_flips) is not None:
             self.samples.add("times_flipped", plan.index[flips.index.to(plan.index.device)], 1)
-
-    def _settle_flip_ratio(self) -> None:
-        """Where neither flip_ratio nor the rate is given: what the warmed-up network makes of samples held out."""
-        if self.config.optimizer != "ncsam" or self.flip_ratio is not None:
-            return
-        self.flip_ratio = LARGEST_FLIP_RATIO
-        if self.config.warmup_epochs == 0:
-            return
-        loader = self.evaluator.val or self.evaluator.train
-        found = self.evaluator.predict(self.networks, loader, keep_probabilities=True)
-        which = self.task.val if self.task.val is not None else slice(None)
-        assert found.probabilities is not None
-        rate = estimate_noise(loader.split.labels[which], found.probabilities[which]).rate
-        self.flip_ratio = min(float(rate), LARGEST_FLIP_RATIO)
-        self.console.say(f"noise rate estimated after warm-up: {100 * rate:.1f} %; flip_ratio {self.flip_ratio:.3f}")
 
     # --- after an epoch
 

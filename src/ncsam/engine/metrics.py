@@ -136,6 +136,7 @@ def summarise(history: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
             "last10": f"mean {where} of the last 10 epochs, percent",
             "val_chosen": f"{where} at the epoch with the best noisy validation accuracy, percent",
             "memorised": "mislabelled training samples predicted as their wrong label after the last epoch, percent",
+            "noise_estimate": "the noise rate that the run itself estimated after warm-up, as a fraction",
             "noise_rate": "realised share of wrong labels among the samples trained on, as a fraction",
             "suspects_auroc": "area under the ROC curve of the suspicion score against truly wrong labels",
         },

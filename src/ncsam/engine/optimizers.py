@@ -44,7 +44,7 @@ def build_optimizer(config: RunConfig, network: nn.Module, method: Method, steps
     # a short epoch is measured once all the same
     options: dict[str, Any] = {"rho": config.rho, "telemetry_every": min(config.telemetry_every, steps_per_epoch)}
     if kind is NCSAM:
-        ratio = LARGEST_FLIP_RATIO if config.flip_ratio is None else config.flip_ratio
+        ratio = config.flip_ratio if isinstance(config.flip_ratio, float) else LARGEST_FLIP_RATIO
         options |= {"kappa": config.kappa, "flip_ratio": ratio}
         options["generator"] = torch.Generator().manual_seed(config.seed)
     return kind(

@@ -135,7 +135,9 @@ def _finish(fabric: Fabric, trainer: Trainer) -> dict[str, Any]:
             "seed": config.seed,
             "data": config.data,
             "model": config.model,
-            "flip_ratio": trainer.flip_ratio if config.optimizer == "ncsam" else None,
+            "warmup_epochs": trainer.settling.warmup_epochs if config.optimizer != "sgd" else None,
+            "flip_ratio": trainer.settling.flip_ratio if config.optimizer == "ncsam" else None,
+            "noise_estimate": trainer.settling.noise_estimate,
         }
         path = folder / "summary.json"  # last of all: it is what marks a run as finished
         with writing(path), atomic_path(path) as temporary:

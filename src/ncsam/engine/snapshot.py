@@ -47,7 +47,7 @@ def take_snapshot(trainer: Trainer) -> tuple[dict[str, Any], dict[str, Any]]:
         "precision": trainer.fabric.strategy.precision.state_dict(),
         "ranks": ranks,
         "history": trainer.history,
-        "flip_ratio": trainer.flip_ratio,
+        **trainer.settling.state_dict(),
         "seconds": trainer.seconds,
     }
     return state, about
@@ -71,7 +71,7 @@ def restore_snapshot(trainer: Trainer, state: Mapping[str, Any]) -> None:
     trainer.fabric.strategy.precision.load_state_dict(state["precision"])
     trainer.epoch, trainer.batch = state["epoch"], state["batch"]
     trainer.history, trainer.seconds = state["history"], state["seconds"]
-    trainer.flip_ratio = state["flip_ratio"]
+    trainer.settling.load_state_dict(state)
     own = state["ranks"][trainer.fabric.global_rank]
     trainer.sums.load_state_dict(own["sums"])
     restore_random_state(own["random"])

@@ -1,0 +1,163 @@
+"""When warm-up ends by itself, and the flip ratio that a run estimates."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from ncsam import models
+from ncsam.data import from_arrays
+from ncsam.data.types import DataSet
+from ncsam.engine import RunConfig, train
+from ncsam.engine.settle import warmup_is_over
+from ncsam.engine.task import load_task
+from ncsam.noise import estimate_noise
+
+
+def end(curve: list[float], *, samples: int = 100, chance: float = 0.1, epochs: int = 60) -> int:
+    """The first epoch after which warm-up is over."""
+    return next(e for e in range(epochs + 1) if warmup_is_over(curve[:e], samples, chance, epochs))
+
+
+@pytest.mark.parametrize(
+    ("curve", "options", "expected"),
+    [
+        # s_8 = .7; s_9 = .7667 > .7 + sqrt(.7 .3 / 100) = .7458; s_10 = .8 < .7667 + .0423; three epochs after 9
+        ([min(0.1 * e, 0.8) for e in range(1, 61)], {}, 12),
+        # of 2,000 samples one standard error is .0095: s_10 = .8 counts as well
+        ([min(0.1 * e, 0.8) for e in range(1, 61)], {"samples": 2000}, 13),
+        ([0.5] * 60, {}, 6),  # the mark rises above chance at 3
+        ([0.5, 0.6, 0.6, 0.55, 0.5, *[0.4] * 55], {}, 6),  # falls: that is memorisation
+        ([0.5, 0.6, 0.4] * 20, {}, 6),  # jumps about: smoothed
+        ([0.5] * 200, {"epochs": 200}, 13),  # patience is a twentieth of the epochs
+        ([0.5] * 30, {"epochs": 30}, 5),  # and two at least
+        ([0.1] * 60, {}, 30),  # at chance: nothing is learnt yet, so half of training
+        ([0.12] * 60, {}, 30),  # nor within one standard error of it, sqrt(.1 .9 / 100) = .03
+        ([0.1] * 10 + [0.3] * 50, {}, 16),  # a late start: it rises at 11, 12 and 13 (.3 > .233 + .042)
+        ([0.7] * 60, {"chance": 0.7}, 30),
+        ([0.1 + 0.015 * e for e in range(60)], {"samples": 5000}, 30),  # rises all the time
+        ([0.5 + 0.004 * e for e in range(60)], {"samples": 10000}, 30),  # .004 an epoch is real for 10,000 samples
+        ([0.5 + 0.004 * e for e in range(60)], {"samples": 50}, 6),  # and nothing for 50
+        ([0.5] * 4, {"epochs": 4}, 2),
+        ([], {"epochs": 1}, 0),
+        ([1.0] * 60, {}, 6),
+    ],
+)
+def test_warm_up_is_over_when_accuracy_stops_rising(
+    curve: list[float], options: dict[str, float], expected: int
+) -> None:
+    assert end(curve, **options) == expected
+
+
+def blobs(samples: int = 300) -> DataSet:
+    rng = np.random.default_rng(0)
+    y = np.arange(samples) % 4
+    x = (rng.normal(size=(samples, 6)) + 2.5 * np.eye(6)[y]).astype(np.float32)
+    return from_arrays(x, y, name="blobs")
+
+
+def config(**changes: object) -> RunConfig:
+    small = {"model": "mlp", "model_options": {"hidden": [16]}, "epochs": 20, "batch_size": 32, "val_share": 0.3}
+    noise = {"data": "blobs", "noise": "symmetric", "rate": 0.3, "lr": 0.1, "rho": 0.2}
+    return RunConfig.from_dict({**small, **noise, **changes})
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    return torch.load(folder / "checkpoints/last.ckpt", weights_only=True)["learners"][0]["network"]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"optimizer": "sam"},
+        {"optimizer": "bsam"},
+        {"optimizer": "ncsam", "flip_ratio": "auto"},
+        {"optimizer": "ncsam", "optimizer_options": {"ramp_from": "warmup"}, "kappa": 0.5},
+    ],
+)
+def test_a_warm_up_that_ends_by_itself_is_one_of_that_length(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], options: dict[str, object]
+) -> None:
+    found = train(config(warmup="auto", **options), tmp_path / "auto", dataset=blobs())
+    epochs = found["warmup_epochs"]
+    assert 5 <= epochs < 10
+    said = capsys.readouterr().out
+    assert f"warm-up ends after {epochs} epochs: noisy validation accuracy has stopped rising" in said
+    records = [json.loads(line) for line in (tmp_path / "auto/metrics.jsonl").read_text().splitlines()]
+    curve = [record["val_accuracy"] / 100 for record in records]
+    labels = load_task(config(), blobs()).dataset.train.labels[load_task(config(), blobs()).val]
+    assert epochs == end(curve, samples=len(labels), chance=np.bincount(labels).max() / len(labels), epochs=20)
+    assert [bool(record["telemetry"].get("grad_norm")) for record in records] == [e >= epochs for e in range(20)]
+
+    fixed = train(config(warmup=epochs / 20, **options), tmp_path / "fixed", dataset=blobs(), console=False)
+    assert {**found, "seconds": 0} == {**fixed, "seconds": 0}
+    other = weights(tmp_path / "fixed")
+    assert all(torch.equal(value, other[name]) for name, value in weights(tmp_path / "auto").items())
+    assert RunConfig.from_yaml(tmp_path / "auto/config.yaml").warmup == "auto"
+
+
+@pytest.mark.parametrize("val_share", [0.3, 0.0])
+def test_flip_ratio_is_what_the_warmed_up_network_makes_of_the_labels(tmp_path: Path, val_share: float) -> None:
+    """Also where a rate is said; on samples held out where there are any."""
+    chosen = config(optimizer="ncsam", flip_ratio="auto", warmup=0.25, schedule="constant", val_share=val_share)
+    summary = train(chosen, tmp_path / "run", dataset=blobs(), console=False)
+    train(chosen.replace(optimizer="sgd", epochs=5), tmp_path / "warm", dataset=blobs(), console=False)
+    task = load_task(chosen, blobs())
+    network = models.create("mlp", 4, 1, in_features=6, hidden=[16])
+    network.load_state_dict(weights(tmp_path / "warm"))
+    split = task.dataset.train
+    which = slice(None) if task.val is None else task.val
+    x = (torch.from_numpy(split.images[which]) - torch.tensor(task.dataset.mean)) / torch.tensor(task.dataset.std)
+    with torch.no_grad():
+        rate = estimate_noise(split.labels[which], network(x.float()).softmax(1).numpy()).rate
+    assert 0.1 < rate < 0.4
+    assert summary["noise_estimate"] == pytest.approx(rate, abs=1e-12)
+    assert summary["flip_ratio"] == summary["noise_estimate"]
+    assert "estimated" in summary["metric_names"]["noise_estimate"]
+    lines = (tmp_path / "run/metrics.jsonl").read_text().splitlines()
+    estimates = [json.loads(line)["noise_estimate"] for line in lines]
+    assert estimates == [None] * 5 + [summary["noise_estimate"]] * 15
+
+
+def test_flip_ratio_auto_does_not_believe_the_rate_and_is_capped(tmp_path: Path) -> None:
+    clean = config(noise=None, optimizer="ncsam", epochs=8)  # clean labels, although the rate says 30 %
+    assert train(clean, tmp_path / "said", dataset=blobs(), console=False)["flip_ratio"] == 0.3
+    found = train(clean.replace(flip_ratio="auto"), tmp_path / "found", dataset=blobs(), console=False)
+    assert found["flip_ratio"] == found["noise_estimate"] < 0.1
+    noisy = config(rate=0.7, optimizer="ncsam", epochs=8, flip_ratio="auto")
+    summary = train(noisy, tmp_path / "capped", dataset=blobs(), console=False)
+    assert summary["noise_estimate"] > 0.5
+    assert summary["flip_ratio"] == 0.4
+
+
+def test_without_sharpness_there_is_nothing_to_settle(tmp_path: Path) -> None:
+    chosen = config(optimizer="sgd", warmup="auto", flip_ratio="auto", epochs=2, val_share=0.0)
+    summary = train(chosen, tmp_path, dataset=blobs(), console=False)
+    assert summary["warmup_epochs"] is summary["flip_ratio"] is summary["noise_estimate"] is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"warmup": "auto", "val_share": 0.0}, r"warmup='auto' is not allowed: .*val_share above 0"),
+        ({"flip_ratio": "auto", "warmup": 0.0}, r"flip_ratio='auto' is not allowed: only after an epoch of warm-up"),
+        ({"flip_ratio": "auto", "warmup": "auto", "epochs": 1}, r"flip_ratio='auto' is not allowed: only after"),
+    ],
+)
+def test_mistakes_are_named(tmp_path: Path, changes: dict[str, object], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        train(config(optimizer="ncsam", **changes), tmp_path, dataset=blobs(), console=False)
+
+
+@pytest.mark.slow
+def test_digits_are_warmed_up_until_memorisation_starts(tmp_path: Path) -> None:
+    chosen = RunConfig(noise="symmetric", rate=0.4, optimizer="ncsam", warmup="auto", flip_ratio="auto", epochs=30)
+    summary = train(chosen, tmp_path, console=False)
+    assert 5 <= summary["warmup_epochs"] <= 10
+    assert summary["noise_estimate"] == pytest.approx(0.4, abs=0.1)
+    records = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert records[summary["warmup_epochs"] - 1]["memorised"] < 30
