@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
@@ -17,51 +14,27 @@ import torch.multiprocessing
 from ncsam.engine import RunConfig, train
 from ncsam.engine.metrics import TIME_FIELDS
 from ncsam.engine.samples import SampleTable
+from two_processes import checkpoint, on_features, train_by_two, write_features
 
 pytestmark = pytest.mark.slow
 
-SCRIPT = """
-import sys, json, torch
-torch.set_num_threads(1)
-from ncsam.engine import RunConfig, train
-from ncsam.engine.loop import Trainer
-
-save, stop = Trainer.save, None
-def saving(self):
-    save(self)
-    if stop is not None and [self.epoch, self.batch] == stop:
-        raise ZeroDivisionError
-Trainer.save = saving
-for out, options, stop in json.loads(sys.argv[1]):
-    try:
-        train(RunConfig.from_dict(options), out, console=False)
-    except ZeroDivisionError:
-        pass
-"""
 OPTIMIZERS = ("sgd", "sam", "bsam", "ncsam")
+SETTLED_ON_THE_WAY = {"warmup": "auto", "flip_ratio": "auto", "epochs": 16, "val_share": 0.36, "batch_size": 32}
 
 
 @pytest.fixture(scope="module")
 def data_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    rng = np.random.default_rng(0)
-    y = np.arange(140) % 4
-    x = (rng.normal(size=(140, 6)) + 1.5 * np.eye(6)[y]).astype(np.float32)
-    path = tmp_path_factory.mktemp("data") / "small.npz"
-    np.savez(path, x=x[:100], y=y[:100], x_test=x[100:], y_test=y[100:])
-    return path
+    return write_features(tmp_path_factory.mktemp("data") / "small.npz")
 
 
 def options(data: Path, **changes: object) -> dict[str, object]:
-    small = {"model": "mlp", "model_options": {"hidden": [8]}, "epochs": 4, "batch_size": 16, "accelerator": "cpu"}
-    noise = {"data": str(data), "noise": "symmetric", "rate": 0.3, "precision": "64-true", "telemetry_every": 1}
-    return {**small, **noise, "rho": 0.2, "kappa": 0.4, "val_share": 0.2, **changes}
+    return on_features(data, **{"kappa": 0.4, "telemetry_every": 1, **changes})
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory, data_file: Path) -> Path:
-    """All runs of two processes, which are started once, as torchrun starts them: importing takes longer than they."""
     out = tmp_path_factory.mktemp("two")
-    runs = [(str(out / name), options(data_file, optimizer=name), None) for name in OPTIMIZERS]
+    runs = [(out / name, options(data_file, optimizer=name), None) for name in OPTIMIZERS]
     chosen = options(
         data_file,
         optimizer="ncsam",
@@ -70,30 +43,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory, data_file: Path) -> Path:
         precision="32-true",
         model_options={"hidden": [8], "dropout": 0.3},
     )
-    runs += [(str(out / "whole"), chosen, None), (str(out / "stopped"), chosen, [1, 3])]
-    runs += [(str(out / "stopped"), chosen, None)]
+    runs += [(out / "whole", chosen, None), (out / "stopped", chosen, [1, 3])]
+    runs += [(out / "stopped", chosen, None)]
+    settling = options(data_file, optimizer="ncsam", **SETTLED_ON_THE_WAY)
+    runs += [(out / "settled", settling, None)]
     sharded = options(data_file, optimizer="ncsam", strategy="fsdp", precision="32-true")
-    runs += [(str(out / "fsdp"), sharded, None), (str(out / "fsdp stopped"), sharded, [2, 0])]
-    runs += [(str(out / "fsdp stopped"), sharded, None)]
-    place = {"GROUP_RANK": 0, "WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2, "TORCHELASTIC_RUN_ID": "test"}
-    where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": 20000 + os.getpid() % 20000}
-    running = [
-        subprocess.Popen(
-            [sys.executable, "-c", SCRIPT, json.dumps(runs)],
-            env={**os.environ, **{k: str(v) for k, v in {**place, **where, "RANK": r, "LOCAL_RANK": r}.items()}},
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for r in range(2)
-    ]
-    for process in running:
-        _, words = process.communicate(timeout=240)
-        assert process.returncode == 0, words
+    runs += [(out / "fsdp", sharded, None), (out / "fsdp stopped", sharded, [2, 0])]
+    runs += [(out / "fsdp stopped", sharded, None)]
+    train_by_two(runs)
     return out
-
-
-def state_of(folder: Path) -> dict[str, object]:
-    return torch.load(folder / "checkpoints/last.ckpt", weights_only=True)
 
 
 def lines(folder: Path) -> list[dict[str, object]]:
@@ -104,7 +62,7 @@ def lines(folder: Path) -> list[dict[str, object]]:
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_two_processes_equal_one_on_the_joined_batch(tmp_path: Path, folder: Path, data_file: Path, name: str) -> None:
     train(RunConfig.from_dict(options(data_file, optimizer=name)), tmp_path, console=False)
-    first, second = state_of(tmp_path), state_of(folder / name)
+    first, second = checkpoint(tmp_path), checkpoint(folder / name)
     assert len(second["ranks"]) == 2
     # 80 samples in batches of 16, so that nothing is padded
     for key, value in first["learners"][0]["network"].items():
@@ -120,8 +78,20 @@ def test_two_processes_equal_one_on_the_joined_batch(tmp_path: Path, folder: Pat
     assert torch.allclose(first["samples"]["margin_sum"], second["samples"]["margin_sum"])
 
 
+def test_two_processes_settle_warm_up_and_flip_ratio_as_one_does(tmp_path: Path, folder: Path, data_file: Path) -> None:
+    chosen = options(data_file, optimizer="ncsam", **SETTLED_ON_THE_WAY)
+    alone = train(RunConfig.from_dict(chosen), tmp_path, console=False)
+    together = json.loads((folder / "settled" / "summary.json").read_text())
+    assert 0 < alone["warmup_epochs"] < 8
+    for name in ("warmup_epochs", "flip_ratio", "noise_estimate", "last", "memorised"):
+        assert together[name] == alone[name], name
+    first, second = checkpoint(tmp_path), checkpoint(folder / "settled")
+    for key, value in first["learners"][0]["network"].items():
+        assert torch.allclose(value, second["learners"][0]["network"][key], rtol=0, atol=1e-7), key
+
+
 def test_two_processes_stopped_in_the_middle_of_an_epoch_end_with_the_same_bits(folder: Path) -> None:
-    one, other = state_of(folder / "whole"), state_of(folder / "stopped")
+    one, other = checkpoint(folder / "whole"), checkpoint(folder / "stopped")
     for key, value in one["learners"][0]["network"].items():
         assert torch.equal(value, other["learners"][0]["network"][key])
     assert lines(folder / "whole") == lines(folder / "stopped")
@@ -133,7 +103,7 @@ def test_two_processes_stopped_in_the_middle_of_an_epoch_end_with_the_same_bits(
 
 def test_sharded_weights_equal_one_process_and_survive_a_stop(tmp_path: Path, folder: Path, data_file: Path) -> None:
     train(RunConfig.from_dict(options(data_file, optimizer="ncsam", precision="32-true")), tmp_path, console=False)
-    alone, sharded, stopped = map(state_of, (tmp_path, folder / "fsdp", folder / "fsdp stopped"))
+    alone, sharded, stopped = map(checkpoint, (tmp_path, folder / "fsdp", folder / "fsdp stopped"))
     for key, value in alone["learners"][0]["network"].items():
         assert torch.allclose(value, sharded["learners"][0]["network"][key], rtol=0, atol=1e-4), key
         assert torch.equal(sharded["learners"][0]["network"][key], stopped["learners"][0]["network"][key]), key
