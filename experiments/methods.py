@@ -1,49 +1,107 @@
 """A table of methods from finished comparisons: accuracy under each optimizer, and the cost of an epoch.
 
     ncsam compare digits --noise symmetric --rate 0.4 --methods ce,gce,... --optimizers sgd,ncsam --out runs/symmetric
-    python experiments/methods.py runs/symmetric [runs/pairflip ...] --markdown table.md
+    python experiments/methods.py runs/symmetric [runs/pairflip ...] --time 20 --markdown table.md
 
-Each folder holds the `comparison.json` that `ncsam compare` wrote, and its runs. Accuracies are means over seeds, with
-the sample standard deviation, of the test accuracy over the last five epochs. The cost is the median time of training
-an epoch (planning included, evaluation not), as a ratio to `ce` under the same optimizer. Comparisons that shall tell
-costs should run one job at a time.
+Each folder holds the `comparison.json` that `ncsam compare` wrote, and its runs. Accuracies are means over seeds of the
+test accuracy over the last five epochs, with the standard error of that mean.
+
+The cost is the median time of training an epoch (planning included, evaluation not) as a ratio to `ce` under the same
+optimizer. By default it is read from the runs, which is rough where they shared the machine with others. With
+`--time N` it is measured anew: runs of N epochs of all methods live in one process and train an epoch each in turn, and
+every epoch is compared with that of `ce` in the same turn. That is done once, with the first folder's noise.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import statistics
+import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from ncsam._files import atomic_path
+
+Rows = list[dict[str, Any]]
+#: Method and optimizer to seconds, or to a ratio.
+Times = dict[tuple[str, str], float]
 
 
 def accuracy(row: dict[str, Any] | None) -> str:
     if row is None or row["last5"]["mean"] is None:
         return "failed" if row is not None and row["failed"] else "-"
     mean, deviation = row["last5"]["mean"], row["last5"]["std"]
-    return f"{mean:.2f}" if deviation is None else f"{mean:.2f} ± {deviation:.2f}"
+    return f"{mean:.2f}" if deviation is None else f"{mean:.2f} ± {deviation / math.sqrt(len(row['seeds'])):.2f}"
 
 
-def seconds(folder: Path, row: dict[str, Any] | None) -> float | None:
-    """Median seconds of training an epoch, over epochs and seeds."""
-    if row is None:
-        return None
-    times = []
-    for name in row["runs"]:
-        lines = folder / name / "metrics.jsonl"
-        if lines.is_file():
-            times += [json.loads(line)["train_seconds"] for line in lines.read_text(encoding="utf-8").splitlines()]
-    return statistics.median(times) if times else None
+def names(rows: Rows) -> tuple[list[str], list[str]]:
+    """The methods and the optimizers, in order."""
+    return list(dict.fromkeys(row["method"] for row in rows)), list(dict.fromkeys(row["optimizer"] for row in rows))
 
 
-def table(folder: Path) -> list[str]:
+def ratios_of_runs(folder: Path, rows: Rows) -> Times:
+    """Median seconds of training an epoch, over epochs and seeds, as a ratio to `ce`."""
+    seconds: Times = {}
+    for row in rows:
+        files = [folder / name / "metrics.jsonl" for name in row["runs"]]
+        lines = [line for file in files if file.is_file() for line in file.read_text(encoding="utf-8").splitlines()]
+        if lines:
+            seconds[row["method"], row["optimizer"]] = statistics.median(
+                json.loads(line)["train_seconds"] for line in lines
+            )
+    plain = {optimizer: value for (method, optimizer), value in seconds.items() if method == "ce"}
+    return {key: value / plain[key[1]] for key, value in seconds.items() if key[1] in plain}
+
+
+def ratios_in_turn(rows: Rows, epochs: int) -> Times:
+    """The same, measured in this process: all methods train an epoch in turn."""
+    found: Times = {}
+    methods, optimizers = names(rows)
+    if "ce" not in methods:
+        return found
+    for optimizer in optimizers:
+        with tempfile.TemporaryDirectory() as folder:
+            seconds = epochs_in_turn(rows[0], methods, optimizer, epochs, Path(folder))
+        for method, times in seconds.items():
+            ratios = [own / plain for own, plain in zip(times, seconds["ce"], strict=True)]
+            found[method, optimizer] = statistics.median(ratios)
+    return found
+
+
+def epochs_in_turn(
+    first: dict[str, Any], methods: Sequence[str], optimizer: str, epochs: int, folder: Path
+) -> dict[str, list[float]]:
+    """Seconds of each epoch of each method."""
+    import torch
+    from lightning_fabric import Fabric
+
+    from ncsam.bench.compare import folder_name, with_spec
+    from ncsam.engine import RunConfig
+    from ncsam.engine.interrupt import Interrupt
+    from ncsam.engine.loop import Trainer
+    from ncsam.engine.task import load_task, settled
+
+    torch.set_num_threads(1)
+    shared = RunConfig(data=first["data"], noise=first["noise"], rate=first["rate"], epochs=epochs, accelerator="cpu")
+    task = load_task(shared)
+    trainers = {}
+    for method in methods:
+        config = settled(with_spec(with_spec(shared, "method", method), "optimizer", optimizer), task)
+        where = folder / folder_name(method, optimizer, config.seed)
+        trainers[method] = Trainer(Fabric(accelerator="cpu", devices=1), config, task, where, console=False)
+    with Interrupt() as interrupt:
+        for _ in range(epochs):
+            for trainer in trainers.values():
+                trainer._epoch(interrupt, [])
+    return {method: [record["train_seconds"] for record in t.history] for method, t in trainers.items()}
+
+
+def table(rows: Rows, ratios: Times) -> list[str]:
     """Markdown lines for one comparison."""
-    rows = json.loads((folder / "comparison.json").read_text(encoding="utf-8"))
-    methods = list(dict.fromkeys(row["method"] for row in rows))
-    optimizers = list(dict.fromkeys(row["optimizer"] for row in rows))
+    methods, optimizers = names(rows)
     by_name = {(row["method"], row["optimizer"]): row for row in rows}
     first = rows[0]
     seeds = max(len(row["seeds"]) for row in rows)
@@ -56,9 +114,8 @@ def table(folder: Path) -> list[str]:
     for method in methods:
         cells = [accuracy(by_name.get((method, optimizer))) for optimizer in optimizers]
         for optimizer in optimizers:
-            own = seconds(folder, by_name.get((method, optimizer)))
-            plain = seconds(folder, by_name.get(("ce", optimizer)))
-            cells.append("-" if own is None or not plain else f"{own / plain:.1f}")
+            ratio = ratios.get((method, optimizer))
+            cells.append("-" if ratio is None else f"{ratio:.1f}")
         lines.append(f"| `{method}` | " + " | ".join(cells) + " |")
     return lines
 
@@ -66,9 +123,18 @@ def table(folder: Path) -> list[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("folders", nargs="+", type=Path, help="folders of finished comparisons")
+    parser.add_argument("--time", type=int, metavar="N", help="measure the cost side by side, in runs of N epochs")
     parser.add_argument("--markdown", type=Path, help="write the tables there instead of printing them")
     arguments = parser.parse_args()
-    text = "\n\n".join("\n".join(table(folder)) for folder in arguments.folders) + "\n"
+    comparisons = {
+        folder: json.loads((folder / "comparison.json").read_text(encoding="utf-8")) for folder in arguments.folders
+    }
+    measured = ratios_in_turn(comparisons[arguments.folders[0]], arguments.time) if arguments.time else None
+    tables = [
+        "\n".join(table(rows, ratios_of_runs(folder, rows) if measured is None else measured))
+        for folder, rows in comparisons.items()
+    ]
+    text = "\n\n".join(tables) + "\n"
     if arguments.markdown is None:
         print(text, end="")
         return

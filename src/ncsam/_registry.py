@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Collection, Iterable
-from typing import Any, TypeVar
+from typing import Any
 
 from ncsam._errors import unknown_name
 
-_Entry = TypeVar("_Entry")
 
-
-def enter(table: dict[str, _Entry], kind: str, name: str, entry: _Entry) -> None:
+def enter(table: dict[str, Any], kind: str, name: str, entry: object) -> None:
     """Enter something under a name that is still free."""
     if name in table:
         raise ValueError(f"a {kind} named {name!r} is registered already")

@@ -24,4 +24,5 @@ class Backward(TransitionMethod):
     @staticmethod
     def corrected(logits: Tensor, targets: Tensor, transition: Tensor) -> Tensor:
         largest = torch.linalg.matrix_norm(torch.linalg.inv(transition), ord=float("inf"))
-        return backward_corrected(logits, targets, transition) / largest.to(logits)
+        loss: Tensor = backward_corrected(logits, targets, transition) / largest.to(logits)
+        return loss
