@@ -32,6 +32,17 @@ def test_half_of_the_pictures_are_mirrored() -> None:
     assert abs(flips.mean() - 0.5) < 4 * 0.5 / 200
 
 
+def test_shifted_pictures_are_moved_by_an_eighth_at_most_and_never_mirrored() -> None:
+    view = VIEWS["shifted"]
+    picture = torch.arange(1, 65, dtype=torch.uint8).reshape(1, 1, 8, 8)
+    padded = torch.zeros(10, 10, dtype=torch.uint8)
+    padded[1:9, 1:9] = picture
+    windows = [padded[top : top + 8, left : left + 8] for top in range(3) for left in range(3)]
+    result = view.cropped(picture.expand(200, -1, -1, -1), draws(view, 200), (8, 8))[:, 0]
+    found = {next(n for n, window in enumerate(windows) if torch.equal(row, window)) for row in result}
+    assert found == set(range(9))
+
+
 def test_cutout_hits_its_share_with_uniform_centres() -> None:
     view = View(cutout=3, cutout_probability=0.25)
     rows = 20_000

@@ -9,6 +9,7 @@ import pytest
 
 from ncsam import methods
 from ncsam.engine import RunConfig
+from ncsam.engine.task import view_names
 from ncsam.methods.registry import _METHODS
 from ncsam.methods.spans import in_epochs, ramp
 
@@ -102,6 +103,15 @@ def test_a_wrong_option_is_named(name, options):
     with pytest.raises(ValueError, match=re.escape(repr(value))) as error:
         methods.create(name, **options)
     assert option in str(error.value) or option == "passive"
+
+
+@pytest.mark.parametrize(("augment", "auto", "own"), [("none", "shifted", "plain"), ("standard", "strong", "weak")])
+def test_views_for_themselves_are_strong_only_where_the_run_augments(augment, auto, own):
+    config = RunConfig(augment=augment)
+    for name in ("gjs", "regce"):
+        assert set(view_names(config, methods.create(name).views)) == {auto}
+        assert set(view_names(config, methods.create(name, view="train").views)) == {own}
+        assert set(view_names(config, methods.create(name, view="strong").views)) == {"strong"}
 
 
 def test_spans_and_ramps():
