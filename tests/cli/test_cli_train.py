@@ -2,16 +2,23 @@
 
 import dataclasses
 import json
+from typing import Literal
 
 import click
+import numpy as np
 import pytest
 import yaml
 from cli_cases import QUICK, call
+from lightning_fabric import Fabric
+from PIL import Image
+from torch import nn
 
-from ncsam.cli.kinds import Scalar
+from ncsam.cli.kinds import Scalar, Settings
 from ncsam.cli.options import ConfigOption, default_out
 from ncsam.cli.train import train
 from ncsam.engine import RunConfig
+from ncsam.engine.learner import Learner
+from ncsam.methods import create
 
 
 def dry(*arguments):
@@ -130,8 +137,9 @@ def test_folders_are_named_for_what_runs_in_them():
         ((int,), "3", 3),
         ((float, type(None)), "null", None),
         ((float, type(None)), "1e-3", 0.001),
-        ((float, str), "auto", "auto"),
-        ((float, str), "2", 2.0),
+        ((float, Literal["auto"]), "auto", "auto"),
+        ((float, Literal["auto"]), "2", 2.0),
+        ((float, Literal["auto"], type(None)), "null", None),
         ((int, str), "2", 2),
         ((bool, str), "True", True),
         ((bool, str), "weights.pt", "weights.pt"),
@@ -147,6 +155,70 @@ def test_values_become_what_the_field_allows(kinds, text, value):
 def test_values_that_fit_nothing_are_refused():
     with pytest.raises(click.BadParameter, match=r"'x' is not a whole number or null"):
         Scalar((int, type(None))).convert("x", None, None)
+    with pytest.raises(click.BadParameter, match=r"'big' is not a number or auto"):
+        Scalar((float, Literal["auto"])).convert("big", None, None)
+
+
+@pytest.mark.parametrize(
+    ("text", "settings"),
+    [
+        ("hidden=[8, 4]", {"hidden": [8, 4]}),
+        ("compensation=relative,sign=-1", {"compensation": "relative", "sign": -1}),
+        ("hidden=[8,4],dropout=0.5,bias=false", {"hidden": [8, 4], "dropout": 0.5, "bias": False}),
+        ("name=a,b", {"name": "a,b"}),
+        ("map={0: 1, 2: 3},x=null", {"map": {0: 1, 2: 3}, "x": None}),
+        ("url=a=b", {"url": "a=b"}),
+        ("broken=[1", {"broken": "[1"}),
+    ],
+)
+def test_settings_with_commas(text, settings):
+    assert Settings().convert(text, None, None) == settings
+
+
+def test_what_the_optimizer_takes_reaches_it(tmp_path):
+    given = ["--rho", "auto", "--kappa", "0.3", "--optimizer-options", "compensation=relative,sign=-1"]
+    given += ["--optimizer-options", "projection=false,target=0.4", "--flip-ratio", "auto", "--warmup", "auto"]
+    config, _ = dry("digits", *given)
+    options = {"compensation": "relative", "sign": -1, "projection": False, "target": 0.4}
+    assert config["optimizer_options"] == options
+    assert (config["rho"], config["kappa"]) == ("auto", 0.3)
+    assert (config["flip_ratio"], config["warmup"]) == ("auto", "auto")
+    run = Fabric(accelerator="cpu")
+    network = nn.Linear(2, 2)
+    optimizer = Learner(run, network, create("ce"), RunConfig.from_dict(config), 10).optimizer
+    assert {name: getattr(optimizer, name) for name in ("compensation", "sign", "projection")} == {
+        name: options[name] for name in ("compensation", "sign", "projection")
+    }
+    assert optimizer.kappa == 0.3
+    for wrong, said in [
+        (["--rho", "big"], "'big' is not a number or auto"),
+        (["--rho", "-1"], "rho=-1.0 is not allowed: a finite number from 0, or auto"),
+        (["--warmup", "1.5"], "warmup=1.5 is not allowed: a share in [0, 1], auto, or null"),
+        (["--warmup", "auto", "--val-share", "0"], "warmup='auto' is not allowed"),
+    ]:
+        assert said in call("train", "digits", *wrong, "--dry-run", code=2).output
+
+
+def test_recommended_needs_no_other_option(tmp_path):
+    rng = np.random.default_rng(0)
+    for i in range(60):
+        path = tmp_path / "shades" / ("dark" if i % 2 else "light") / f"{i}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        level = rng.integers(0, 90, (6, 9)) + (0 if i % 2 else 150)
+        Image.fromarray(level.astype(np.uint8)).save(path)
+    config, (line,) = dry(tmp_path / "shades", "--preset", "recommended")
+    assert config["data"] == str(tmp_path / "shades")
+    assert (config["model"], config["batch_size"], config["rho"]) == ("mlp", 32, "auto")
+    assert config["model_options"]["in_features"] == 3 * 6 * 9
+    assert line == "# runs/shades-ce-sam-s1: a new run would start"
+    assert "Missing argument 'DATA'" in call("train", "--preset", "recommended", code=2).output
+    call("train", tmp_path / "shades", "--preset", "recommended", "--epochs", 8, "--quiet", "--out", tmp_path / "r")
+    assert json.loads((tmp_path / "r" / "summary.json").read_text())["last"] == 100
+    output = call("compare", tmp_path / "shades", "--preset", "recommended", "--dry-run").output
+    assert yaml.safe_load(output)["rho"] == "auto"
+    assert output.count("a new run would start") == 9
+    assert "recommended  " in call("presets").output
+    assert "rho: auto" in call("presets", "recommended").output
 
 
 def test_compare_says_beforehand_what_it_would_run(tmp_path):

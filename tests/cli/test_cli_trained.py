@@ -13,9 +13,9 @@ from PIL import Image
 
 from ncsam import data, models
 from ncsam.cli.export import to_safetensors
-from ncsam.cli.trained import Answer, Trained, load_trained
 from ncsam.engine import RunConfig
 from ncsam.engine.checkpoint import load_checkpoint
+from ncsam.engine.trained import Answer, Trained, load_trained
 from ncsam.methods import Method
 
 DIGITS = data.load("digits")
@@ -85,7 +85,7 @@ def test_what_cannot_be_predicted_is_said(tmp_path, trained):
     both = call("predict", trained, tmp_path / "z.npz", tmp_path / "no.png", code=2).output
     assert "an .npz stands alone" in both
     assert "there are 10 classes" in call("predict", trained, tmp_path / "x.npz", "--top", 11, code=2).output
-    assert "holds no config.yaml" in call("predict", tmp_path, tmp_path / "x.npz", code=2).output
+    assert "a run folder with a checkpoint" in call("predict", tmp_path, tmp_path / "x.npz", code=2).output
 
 
 def test_torchscript_gives_the_same_logits(tmp_path, trained, network, inputs):
@@ -138,7 +138,7 @@ def test_onnx_says_what_it_needs(tmp_path, trained, monkeypatch):
 def test_a_run_without_a_checkpoint_is_refused(tmp_path):
     from made_runs import make_run
 
-    with pytest.raises(ValueError, match="a run with a checkpoint; this one has none yet"):
+    with pytest.raises(ValueError, match="a run folder with a checkpoint, as training writes it; this one has none"):
         load_trained(make_run(tmp_path / "a"))
 
 

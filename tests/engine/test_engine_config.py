@@ -21,9 +21,9 @@ def test_what_is_saved_is_read_back(tmp_path: Path) -> None:
 
 
 def test_numbers_that_yaml_reads_as_text_are_numbers(tmp_path: Path) -> None:
-    (tmp_path / "c.yaml").write_text("weight_decay: 1e-3\nlr: 1\n")  # YAML 1.1 takes 1e-3 for text
+    (tmp_path / "c.yaml").write_text("weight_decay: 1e-3\nlr: 1\nrho: 5e-2\n")  # YAML 1.1 takes 1e-3 for text
     config = RunConfig.from_yaml(tmp_path / "c.yaml")
-    assert (config.weight_decay, config.lr) == (0.001, 1.0)
+    assert (config.weight_decay, config.lr, config.rho) == (0.001, 1.0, 0.05)
 
 
 @pytest.mark.parametrize(
@@ -38,6 +38,11 @@ def test_numbers_that_yaml_reads_as_text_are_numbers(tmp_path: Path) -> None:
         ({"epochs": True}, "epochs=True is not allowed"),
         ({"batch_size": 0}, "batch_size=0 is not allowed"),
         ({"rate": 1.5}, r"rate=1.5 is not allowed: a share in \[0, 1\], or null"),
+        ({"flip_ratio": 1.5}, r"flip_ratio=1.5 is not allowed: a share in \[0, 1\], auto, or null"),
+        ({"warmup": "later"}, "warmup='later' is not allowed: a number or auto or null"),
+        ({"rho": "big"}, "rho='big' is not allowed: a number or auto"),
+        ({"rho": float("nan")}, "rho=nan is not allowed: a finite number from 0, or auto"),
+        ({"rho": None}, "rho=None is not allowed: a number or auto"),
         ({"val_share": 1.0}, "val_share=1.0 is not allowed"),
         ({"loggers": ["wandbb"]}, "unknown logger 'wandbb'. Did you mean 'wandb'"),
         ({"loggers": "wandb"}, "loggers='wandb' is not allowed: a list"),
@@ -103,7 +108,7 @@ PAPER = {
 
 
 def test_there_is_a_preset_for_every_setting() -> None:
-    assert preset_names() == sorted(PAPER)
+    assert preset_names() == sorted([*PAPER, "recommended"])
     with pytest.raises(ValueError, match=r"unknown preset 'cifar10-symetric'. Did you mean 'cifar10-symmetric'"):
         RunConfig.from_preset("cifar10-symetric")
 

@@ -12,11 +12,11 @@ import pytest
 import torch
 
 from ncsam import methods
-from ncsam.cli.trained import load_trained
 from ncsam.data import from_arrays
 from ncsam.data.types import DataSet
 from ncsam.engine import RunConfig, train
 from ncsam.engine.loop import Trainer
+from ncsam.engine.trained import load_trained
 
 CLASSES = 4
 #: Options that let a method's own part begin with the second epoch; the others' does with the first.

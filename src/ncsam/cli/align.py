@@ -15,9 +15,9 @@ from ncsam.bench.runs import Run
 from ncsam.cli.bound import radius, training_data
 from ncsam.cli.failures import MISTAKE, Failure
 from ncsam.cli.output import show_table
-from ncsam.cli.trained import Trained, load_trained
 from ncsam.engine.optimizers import LARGEST_FLIP_RATIO
 from ncsam.engine.task import Task, view_names
+from ncsam.engine.trained import Trained, load_trained
 from ncsam.optim.schedule import ramp
 from ncsam.theory.alignment import Alignment, alignments, mean_alignment
 from ncsam.theory.batches import WithClean

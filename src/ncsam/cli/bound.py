@@ -12,8 +12,8 @@ import click
 from ncsam import theory
 from ncsam._errors import bad_value
 from ncsam.cli.output import show_table
-from ncsam.cli.trained import Trained, load_trained
 from ncsam.engine.task import Task, load_task
+from ncsam.engine.trained import Trained, load_trained
 
 EPILOG = """\b
 Examples:

@@ -27,7 +27,7 @@ Examples:
   ncsam compare digits --noise symmetric --rate 0.4 --optimizers sgd,sam,ncsam --seeds 3 --out runs/digits
   ncsam compare digits --noise symmetric --rate 0.4 --optimizers sam:rho=0.1,sam:rho=0.2,ncsam:kappa=0
   ncsam compare photos/ --methods ce,mixup --optimizers sgd,ncsam --seeds 1,2,3 --jobs 2
-  ncsam compare digits --preset cifar10-symmetric --dry-run
+  ncsam compare photos/ --preset recommended --dry-run
 
 Combinations that are finished are not run again; those that were stopped go on.
 """

@@ -12,7 +12,7 @@ import click
 from ncsam import data as room
 from ncsam.cli.complete import known
 from ncsam.cli.failures import FAILED, Failure
-from ncsam.cli.kinds import Pair
+from ncsam.cli.kinds import settings_option
 from ncsam.cli.output import show_table
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -20,9 +20,7 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 def source_options(command: _Command) -> _Command:
     """`DATA` and how to read it, as `ncsam.data.load` takes them."""
-    command = click.option(
-        "--data-options", type=Pair(), multiple=True, help="options of the reader, such as size=[64,64]"
-    )(command)
+    command = settings_option("--data-options", help="options of the reader, such as size=[64,64]")(command)
     command = click.option("--download", is_flag=True, help="fetch a named data set if it is not there")(command)
     command = click.option("--data-root", metavar="DIR", help="where a named data set lies")(command)
     return click.argument("data", metavar="DATA", shell_complete=known("data"))(command)
@@ -30,12 +28,12 @@ def source_options(command: _Command) -> _Command:
 
 def as_fields(source: dict[str, Any]) -> dict[str, Any]:
     """The values of `source_options` as fields of `RunConfig`."""
-    return {**source, "data_options": dict(source["data_options"])}
+    return {**source, "data_options": source["data_options"]}
 
 
 def load(source: dict[str, Any]) -> room.DataSet:
     """The data set that the values of `source_options` name."""
-    return room.load(source["data"], source["data_root"], download=source["download"], **dict(source["data_options"]))
+    return room.load(source["data"], source["data_root"], download=source["download"], **source["data_options"])
 
 
 @click.group(

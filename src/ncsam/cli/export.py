@@ -14,7 +14,7 @@ import torch
 from ncsam._errors import need
 from ncsam._files import atomic_path
 from ncsam._version import __version__
-from ncsam.cli.trained import Trained, load_trained
+from ncsam.engine.trained import Trained, load_trained
 
 EPILOG = """\b
 Examples:

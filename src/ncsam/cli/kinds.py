@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
+import re
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, get_origin
 
 import click
 
@@ -13,6 +15,7 @@ if TYPE_CHECKING:
 else:
     _ParamType = click.ParamType
 
+_Command = TypeVar("_Command", bound=Callable[..., Any])
 _WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text", type(None): "null"}
 _METAVARS = {int: "INT", float: "NUMBER", bool: "BOOL", str: "TEXT"}
 
@@ -45,22 +48,34 @@ class Scalar(_ParamType):
         return self.fail(f"{value!r} is not {' or '.join(allowed)}", param, ctx)
 
 
-class Pair(_ParamType):
-    """`KEY=VALUE`, the value read as YAML: numbers, words, true, null, [1, 2]."""
+class Settings(_ParamType):
+    """`KEY=VALUE`, or several with commas between them; values are read as YAML: numbers, words, true, null, [1, 2]."""
 
-    name = "KEY=VALUE"
+    name = "KEY=VALUE,..."
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, Any]:
-        if isinstance(value, tuple):
-            return value
-        key, equals, text = value.partition("=")
-        if not key or not equals:
-            self.fail(f"{value!r} is not KEY=VALUE", param, ctx)
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> dict[str, Any]:
+        if not isinstance(value, str):
+            return dict(value)
         yaml = need("yaml", "train", "reading an option")
-        try:
-            return key, yaml.safe_load(text)
-        except yaml.YAMLError:
-            return key, text
+        found: dict[str, Any] = {}
+        for each in re.split(r",(?=\w+=)", value):  # other commas belong to values
+            key, equals, text = each.partition("=")
+            if not key or not equals:
+                self.fail(f"{each!r} is not KEY=VALUE", param, ctx)
+            try:
+                found[key] = yaml.safe_load(text)
+            except yaml.YAMLError:
+                found[key] = text
+        return found
+
+
+def settings_option(flag: str, **settings: Any) -> Callable[[_Command], _Command]:
+    """An option that takes `Settings`, may be given more than once, and becomes one dictionary."""
+
+    def joined(ctx: click.Context, param: click.Parameter, given: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        return {key: value for each in given for key, value in each.items()}
+
+    return click.option(flag, type=Settings(), multiple=True, callback=joined, **settings)
 
 
 class Listed(_ParamType):

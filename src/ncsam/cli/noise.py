@@ -13,7 +13,7 @@ from ncsam import data as room_of_data
 from ncsam import noise as room
 from ncsam.cli.complete import known
 from ncsam.cli.data import as_fields, source_options
-from ncsam.cli.kinds import Pair
+from ncsam.cli.kinds import settings_option
 from ncsam.engine.config import RunConfig
 from ncsam.engine.task import load_task
 
@@ -35,16 +35,14 @@ def noise() -> None:
 @click.option("--noise", "name", required=True, shell_complete=known("noise"), help="recipe: symmetric, pairflip, ...")
 @click.option("--rate", type=float, help="noise rate of the recipe")
 @click.option("--seed", default=0, show_default=True, help="seed of the draws")
-@click.option("--noise-options", type=Pair(), multiple=True, help="further options of the recipe")
+@settings_option("--noise-options", help="further options of the recipe")
 @click.option("--out", required=True, type=click.Path(dir_okay=False, path_type=Path), help="NAME.npz (and NAME.json)")
-def make(
-    name: str, rate: float | None, seed: int, noise_options: tuple[tuple[str, Any], ...], out: Path, **source: Any
-) -> None:
+def make(name: str, rate: float | None, seed: int, noise_options: dict[str, Any], out: Path, **source: Any) -> None:
     """Corrupt the training labels of DATA and save clean and noisy ones side by side.
 
     The realised rate is printed: recipes that may draw the true class again make fewer labels wrong than they say.
     """
-    config = RunConfig(noise=name, rate=rate, noise_seed=seed, noise_options=dict(noise_options), **as_fields(source))
+    config = RunConfig(noise=name, rate=rate, noise_seed=seed, noise_options=noise_options, **as_fields(source))
     record = load_task(config).record
     assert record is not None
     path = record.save(out)

@@ -12,7 +12,7 @@ import click
 
 from ncsam._errors import need
 from ncsam.cli.complete import known
-from ncsam.cli.kinds import Listed, Pair, Scalar
+from ncsam.cli.kinds import Listed, Scalar, settings_option
 from ncsam.engine.config import RunConfig, read_preset, read_yaml
 
 #: The first field of each section of `--help`; those that follow it belong to the same one.
@@ -85,7 +85,7 @@ def resolve(ctx: click.Context) -> RunConfig:
     for param in ctx.command.params:
         name = str(param.name)
         if isinstance(param, ConfigOption) and ctx.get_parameter_source(name) == click.core.ParameterSource.COMMANDLINE:
-            options[name] = {**(options.get(name) or {}), **dict(params[name])} if param.multiple else params[name]
+            options[name] = {**(options.get(name) or {}), **params[name]} if param.multiple else params[name]
     return RunConfig.from_dict(options)
 
 
@@ -99,7 +99,7 @@ def _option(field: dataclasses.Field[Any]) -> Callable[[_Command], _Command]:
         return click.option(f"{flag}/--no-{flag[2:]}", field.name, cls=ConfigOption, default=default, help=about)
     settings: dict[str, Any] = {"cls": ConfigOption, "help": about, "shell_complete": known(field.name)}
     if get_origin(hint) is dict:
-        return click.option(flag, field.name, type=Pair(), multiple=True, **settings)
+        return settings_option(flag, **settings)
     if get_origin(hint) is list:
         return click.option(flag, field.name, type=Listed(), **settings)
     if default is not None:

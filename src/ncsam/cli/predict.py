@@ -13,10 +13,10 @@ import numpy as np
 from ncsam._errors import bad_value
 from ncsam._files import atomic_path
 from ncsam.cli.output import as_csv
-from ncsam.cli.trained import load_trained
 from ncsam.data.arrays import NPZ_NAMES
 from ncsam.data.files import IMAGE_SUFFIXES, image_files
 from ncsam.data.types import Images
+from ncsam.engine.trained import load_trained
 
 EPILOG = """\b
 Examples:

@@ -8,7 +8,7 @@ from ncsam.cli.complete import known
 from ncsam.engine import preset_names, preset_text
 
 
-@click.command(epilog="\b\nExamples:\n  ncsam presets\n  ncsam presets cifar10-symmetric")
+@click.command(epilog="\b\nExamples:\n  ncsam presets\n  ncsam presets recommended\n  ncsam presets cifar10-symmetric")
 @click.argument("name", required=False, shell_complete=known("preset"))
 def presets(name: str | None) -> None:
     """List the presets, or show the one called NAME: its values, where they come from, and what is unknown.

@@ -16,7 +16,6 @@ from torch import Tensor, nn
 
 from ncsam import models
 from ncsam._errors import bad_value
-from ncsam.bench.runs import Run
 from ncsam.data.types import DataSet, Images, Split
 from ncsam.engine.checkpoint import load_checkpoint
 from ncsam.engine.config import RunConfig
@@ -95,10 +94,9 @@ class Trained:
 
 def load_trained(folder: Path) -> Trained:
     """The network of a run folder, from its last checkpoint."""
-    Run.read(folder)  # says what a run folder is, if this is none
     state = load_checkpoint(folder / "checkpoints")
     if state is None:
-        raise bad_value("run", str(folder), "a run with a checkpoint; this one has none yet")
+        raise bad_value("run", str(folder), "a run folder with a checkpoint, as training writes it; this one has none")
     config, about = RunConfig.from_dict(state["config"]), state["data"]
     method = create_method(config.method, **config.method_options)
     channels = about["channels"] if about["size"] is not None else 1
