@@ -4,7 +4,8 @@
     python experiments/methods.py runs/symmetric [runs/pairflip ...] --time 20 --markdown table.md
 
 Each folder holds the `comparison.json` that `ncsam compare` wrote, and its runs. Accuracies are means over seeds of the
-test accuracy over the last five epochs, with the standard error of that mean.
+test accuracy over the last five epochs, with the standard error of that mean; so are the differences between the first
+optimizer and the others, seed by seed.
 
 The cost is the median time of training an epoch (planning included, evaluation not) as a ratio to `ce` under the same
 optimizer. By default it is read from the runs, which is rough where they shared the machine with others. With
@@ -30,11 +31,19 @@ Rows = list[dict[str, Any]]
 Times = dict[tuple[str, str], float]
 
 
-def accuracy(row: dict[str, Any] | None) -> str:
-    if row is None or row["last5"]["mean"] is None:
-        return "failed" if row is not None and row["failed"] else "-"
-    mean, deviation = row["last5"]["mean"], row["last5"]["std"]
-    return f"{mean:.2f}" if deviation is None else f"{mean:.2f} ± {deviation / math.sqrt(len(row['seeds'])):.2f}"
+def by_seed(folder: Path, row: dict[str, Any] | None) -> dict[int, float]:
+    """The accuracy of each finished run."""
+    files = [] if row is None else [folder / name / "summary.json" for name in row["runs"]]
+    found = [json.loads(file.read_text(encoding="utf-8")) for file in files if file.is_file()]
+    return {summary["seed"]: summary["last5"] for summary in found}
+
+
+def mean_and_error(values: Sequence[float], sign: str = "") -> str:
+    """The mean, and its standard error, in percent."""
+    if not values:
+        return "-"
+    mean = f"{statistics.fmean(values):{sign}.2f}"
+    return mean if len(values) < 2 else f"{mean} ± {statistics.stdev(values) / math.sqrt(len(values)):.2f}"
 
 
 def names(rows: Rows) -> tuple[list[str], list[str]]:
@@ -99,20 +108,25 @@ def epochs_in_turn(
     return {method: [record["train_seconds"] for record in t.history] for method, t in trainers.items()}
 
 
-def table(rows: Rows, ratios: Times) -> list[str]:
+def table(folder: Path, rows: Rows, ratios: Times) -> list[str]:
     """Markdown lines for one comparison."""
     methods, optimizers = names(rows)
     by_name = {(row["method"], row["optimizer"]): row for row in rows}
     first = rows[0]
     seeds = max(len(row["seeds"]) for row in rows)
+    differences = [f"{optimizer} less {optimizers[0]}" for optimizer in optimizers[1:]]
+    columns = [*optimizers, *differences, *(f"time, {optimizer}" for optimizer in optimizers)]
     lines = [
         f"{first['data']}, {first['noise']} noise {first['rate']}, {first['epochs']} epochs, {seeds} seeds:",
         "",
-        "| method | " + " | ".join([*optimizers, *(f"time, {optimizer}" for optimizer in optimizers)]) + " |",
-        "|---|" + "---:|" * (2 * len(optimizers)),
+        "| method | " + " | ".join(columns) + " |",
+        "|---|" + "---:|" * len(columns),
     ]
     for method in methods:
-        cells = [accuracy(by_name.get((method, optimizer))) for optimizer in optimizers]
+        found = [by_seed(folder, by_name.get((method, optimizer))) for optimizer in optimizers]
+        cells = [mean_and_error(list(values.values())) for values in found]
+        for other in found[1:]:
+            cells.append(mean_and_error([other[s] - found[0][s] for s in other if s in found[0]], sign="+"))
         for optimizer in optimizers:
             ratio = ratios.get((method, optimizer))
             cells.append("-" if ratio is None else f"{ratio:.1f}")
@@ -131,7 +145,7 @@ def main() -> None:
     }
     measured = ratios_in_turn(comparisons[arguments.folders[0]], arguments.time) if arguments.time else None
     tables = [
-        "\n".join(table(rows, ratios_of_runs(folder, rows) if measured is None else measured))
+        "\n".join(table(folder, rows, ratios_of_runs(folder, rows) if measured is None else measured))
         for folder, rows in comparisons.items()
     ]
     text = "\n\n".join(tables) + "\n"
