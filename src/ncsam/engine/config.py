@@ -70,8 +70,7 @@ class RunConfig:
     )
     warmup: float | Literal["auto"] | None = _option(
         None,
-        "share of epochs trained by the base optimizer; null: .25 for ncsam, else 0; auto: until noisy validation "
-        "accuracy stops rising",
+        "share of epochs trained by the base optimizer; null: .25 for ncsam, else 0; auto: until labels are memorised",
     )
     optimizer_options: dict[str, Any] = field(
         default_factory=dict, metadata=_about("further options of sam, bsam or ncsam")
@@ -190,7 +189,7 @@ class RunConfig:
     def warmup_epochs(self) -> int:
         """Whole epochs of warm-up, rounded; for "auto" the most that there may be."""
         if self.warmup == "auto":
-            return self.epochs // 2
+            return self.epochs
         share = self.warmup if self.warmup is not None else 0.25 if self.optimizer == "ncsam" else 0.0
         return round(share * self.epochs)
 

@@ -123,13 +123,10 @@ class Evaluator:
     def predict(self, networks: Sequence[nn.Module], loader: Loader, keep_probabilities: bool = False) -> Predictions:
         return predict(self.fabric, self.method, networks, loader, keep_probabilities=keep_probabilities)
 
-    def training_split_is_due(self, epoch: int) -> bool:
-        return epoch % self.config.evaluate_train_every == 0 or epoch == self.config.epochs
-
     def measure(
-        self, networks: Sequence[nn.Module], epoch: int, keep_probabilities: bool
+        self, networks: Sequence[nn.Module], epoch: int, keep_probabilities: bool, watched: bool = False
     ) -> tuple[dict[str, Any], Predictions | None]:
-        """The accuracies of a record, and the predictions on the training split where they were due."""
+        """The accuracies of a record, and the predictions on the training split where they are due or `watched`."""
         record: dict[str, Any] = dict.fromkeys(_ACCURACIES)
         if self.test is not None:
             on_test = self.predict(networks, self.test)
@@ -137,7 +134,7 @@ class Evaluator:
             record["test_accuracy"] = 100.0 * float(right.mean())
             record["calibration_error"] = calibration_error(on_test.confidence, right)
         on_train = None
-        if self.training_split_is_due(epoch):
+        if watched or epoch % self.config.evaluate_train_every == 0 or epoch == self.config.epochs:
             on_train = self.predict(networks, self.train, keep_probabilities)
             record |= self._on_training_split(on_train)
         if self.val is not None:

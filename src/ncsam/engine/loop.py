@@ -214,7 +214,9 @@ class Trainer:
         self.samples.synchronise()
         for learner in self.learners:
             learner.share_buffers()
-        accuracies, on_train = self.evaluator.measure(self.networks, epoch, self.dynamics.keeps_probabilities)
+        accuracies, on_train = self.evaluator.measure(
+            self.networks, epoch, self.dynamics.keeps_probabilities, watched=self.settling.watches
+        )
         if on_train is not None:
             self.dynamics.update(on_train, self.task.dataset.train.labels, epoch)
         return {"epoch": epoch, "train_loss": self.sums.mean_loss(), **accuracies, "lr": self.learners[0].lr}

@@ -6,7 +6,6 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 from torch import nn
 
 from ncsam.engine.config import RunConfig
@@ -18,28 +17,23 @@ from ncsam.optim import NCSAM
 from ncsam.optim.sharpness_aware import SharpnessAware
 
 _SMOOTHED = 3  # epochs
-_PATIENCE = 0.05  # of the epochs, and at least two
+_LEAST_GAP = 0.02  # however many samples are held out
 
 
-def warmup_is_over(accuracies: Sequence[float], samples: int, chance: float, epochs: int) -> bool:
-    """Whether noisy-validation accuracy has stopped rising, after `len(accuracies)` of `epochs` epochs.
+def memorising(trained: Sequence[float], held_out: Sequence[float], samples: int) -> bool:
+    """Whether the network fits the labels it has seen better than those it has not.
 
-    Let s_e be the mean accuracy of epochs e - 2 to e, and m a mark, at first `chance`, the share of the most frequent
-    label. Whenever s_e > m + sqrt(m (1 - m) / samples), the mark rises to s_e. Warm-up is over when it has risen at all
-    and not for max(2, round(epochs / 20)) epochs; and after half of the epochs in any case.
+    `trained` and `held_out` are the accuracies on observed labels, as fractions, after each epoch so far: of samples
+    trained on, and of `samples` held out. With t and v their means over the last three epochs, it is memorising if
+    t - v exceeds one standard error of v, sqrt(v (1 - v) / samples), and .02.
 
-    Accuracies and `chance` are fractions. One standard error is what the accuracy of so few samples may differ by for
-    no reason; a network that is still at chance has not begun to learn, let alone to memorise.
+    Noisy validation accuracy stops rising at about the same time; but its own noise, which is several points for some
+    hundred samples, hides when, and it stops rising as well in a network that cannot fit more.
     """
-    done = len(accuracies)
-    if done >= epochs // 2:
-        return True
-    mark, risen = chance, 0
-    for e in range(_SMOOTHED, done + 1):
-        smooth = math.fsum(accuracies[e - _SMOOTHED : e]) / _SMOOTHED
-        if smooth > mark + math.sqrt(mark * (1 - mark) / samples):
-            mark, risen = smooth, e
-    return risen > 0 and done - risen >= max(2, round(_PATIENCE * epochs))
+    if len(trained) < _SMOOTHED:
+        return False
+    t, v = (math.fsum(values[-_SMOOTHED:]) / _SMOOTHED for values in (trained, held_out))
+    return t - v > max(_LEAST_GAP, math.sqrt(v * (1 - v) / samples))
 
 
 class Settling:
@@ -55,6 +49,11 @@ class Settling:
         self.warmup_epochs = None if config.warmup == "auto" else config.warmup_epochs
         self.flip_ratio = None if config.flip_ratio == "auto" else config.flip_ratio
         self.noise_estimate: float | None = None
+
+    @property
+    def watches(self) -> bool:
+        """Whether the coming epoch's end must tell the accuracy on the training split."""
+        return self.warmup_epochs is None and self.config.optimizer != "sgd"
 
     def before_epoch(self, epoch: int, history: Sequence[Mapping[str, Any]], networks: Sequence[nn.Module]) -> None:
         """Answer what can be answered before `epoch`, the first being 1."""
@@ -73,15 +72,13 @@ class Settling:
             optimizer.flip_ratio = self.flip_ratio
 
     def _settle_warmup(self, history: Sequence[Mapping[str, Any]]) -> None:
-        labels = self.evaluator.held_out_labels
-        chance = float(np.bincount(labels).max()) / len(labels)
-        accuracies = [record["val_accuracy"] / 100 for record in history]
-        if not warmup_is_over(accuracies, len(labels), chance, self.config.epochs):
-            return
-        self.warmup_epochs = len(history)
-        late = self.warmup_epochs >= self.config.epochs // 2
-        why = "half of the epochs are done" if late else "noisy validation accuracy has stopped rising"
-        self.console.say(f"warm-up ends after {self.warmup_epochs} epochs: {why}")
+        trained, held_out = (
+            [record[name] / 100 for record in history] for name in ("train_accuracy_observed", "val_accuracy")
+        )
+        if memorising(trained, held_out, len(self.evaluator.held_out_labels)):
+            self.warmup_epochs = len(history)
+            why = "labels trained on are fitted better than those held out"
+            self.console.say(f"warm-up ends after {self.warmup_epochs} epochs: {why}")
 
     def _settle_flip_ratio(self, networks: Sequence[nn.Module]) -> None:
         """min(estimated noise rate, .4), by what the warmed-up network makes of samples held out."""
