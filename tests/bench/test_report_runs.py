@@ -52,6 +52,11 @@ def test_warmup_is_the_configurations_own(tmp_path):
     assert warmup("a", optimizer="sgd") == 0
     assert warmup("b", optimizer="ncsam") == 1  # a quarter of four epochs, the default
     assert warmup("c", optimizer="sam", warmup=0.5) == 2
+    assert warmup("d", optimizer="sam", warmup="auto") == 0  # of one that is not over, or never ended
+    folder = make_run(tmp_path / "e", optimizer="sam", warmup="auto")
+    summary = json.loads((folder / "summary.json").read_text())
+    (folder / "summary.json").write_text(json.dumps({**summary, "warmup_epochs": 3}))
+    assert Run.read(folder).warmup_epochs == 3
 
 
 def test_nothing_is_a_value_and_what_is_not_finite_is_none(tmp_path):

@@ -123,7 +123,9 @@ class Run:
 
     @property
     def warmup_epochs(self) -> int:
-        """Epochs of warm-up; 0 if there is none."""
+        """Epochs of warm-up; 0 if there is none, or none has ended by itself yet."""
+        if self.config.get("warmup") == "auto":
+            return int(self.summary.get("warmup_epochs") or 0)
         fields = {key: self.config[key] for key in ["optimizer", "warmup"] if key in self.config}
         return RunConfig(**fields, epochs=self.epochs).warmup_epochs
 
