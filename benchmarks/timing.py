@@ -42,12 +42,17 @@ def ratio(times: list[float], others: list[float]) -> float:
     return statistics.median(a / b for a, b in zip(times, others, strict=True))
 
 
-def arguments(description: str) -> argparse.Namespace:
+def parser(description: str) -> argparse.ArgumentParser:
     """The two options that every benchmark has."""
-    parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("--quick", action="store_true", help="fewer rounds, under 40 seconds")
-    parser.add_argument("--json", metavar="FILE", help="write the figures to FILE")
-    return parser.parse_args()
+    options = argparse.ArgumentParser(description=description)
+    options.add_argument("--quick", action="store_true", help="fewer rounds, under 40 seconds")
+    options.add_argument("--json", metavar="FILE", help="write the figures to FILE")
+    return options
+
+
+def arguments(description: str) -> argparse.Namespace:
+    """What was asked of a benchmark that has no other options."""
+    return parser(description).parse_args()
 
 
 def table(title: str, rows: Mapping[str, Mapping[str, float]]) -> None:

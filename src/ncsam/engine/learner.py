@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,8 +16,12 @@ from ncsam.engine.config import RunConfig
 from ncsam.engine.optimizers import build_optimizer
 from ncsam.engine.sharding import is_sharded, load_network, load_optimizer, share_buffers, whole
 from ncsam.methods import Method, Plan
+from ncsam.methods.planning import Rows, RowsMethod
 from ncsam.optim.rng import RandomState
 from ncsam.optim.sharpness_aware import SharpnessAware
+
+#: Losses whose logits are the network's answers to rows of the plan's inputs, so that some of them can be had alone.
+_LOSSES_BY_ROW = (Method.loss, RowsMethod.loss)
 
 
 class Learner:
@@ -38,6 +43,8 @@ class Learner:
         self._sharded = is_sharded(network)
         if self._sharded and getattr(self.optimizer, "perturbation", "synced") == "local":
             raise bad_value("perturbation", "local", "only with strategy='ddp', whose ranks hold whole weights")
+        if getattr(self.optimizer, "estimator", "") == "subset" and type(method).loss not in _LOSSES_BY_ROW:
+            raise bad_value("estimator", "subset", f"not with method {method.name}, whose logits are not one per row")
 
     @property
     def sharpness_aware(self) -> SharpnessAware | None:
@@ -70,6 +77,7 @@ class Learner:
                 backward=self.fabric.backward,
                 scaler=self._scaler,  # asked for its scale, and told of an overflow; Fabric's backward does the scaling
                 clean_targets=clean_targets,
+                forward=partial(self._logits, plan),
             )
         loss = outcome.loss.detach()
         del outcome  # nothing of the first graph may outlive it
@@ -79,6 +87,12 @@ class Learner:
                     same.restore()
                 optimizer.backward(self.method.loss(self.network, plan).loss, backward=self.fabric.backward)
         return loss
+
+    def _logits(self, plan: Plan, rows: Tensor) -> Tensor:
+        """Logits of some rows of what the method's loss answers for, passed through the network alone."""
+        inputs = plan.inputs[plan.rows] if isinstance(plan, Rows) else plan.inputs
+        logits: Tensor = self.network(inputs[rows])
+        return logits
 
     def set_lr(self, factor: float) -> None:
         for group in self.optimizer.param_groups:

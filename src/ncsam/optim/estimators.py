@@ -10,13 +10,10 @@ from torch import Tensor
 
 from ncsam.optim.distributed import placed_like
 
-Estimator: TypeAlias = Literal["exact", "fused", "lazy", "subset", "part", "look"]
+Estimator: TypeAlias = Literal["exact", "fused", "lazy", "subset", "look"]
 #: Each estimator's steps from one exact measurement to the next, unless `refresh_every` says otherwise.
-REFRESH_EVERY: dict[str, int] = {"exact": 1, "fused": 20, "lazy": 5, "subset": 1, "part": 20, "look": 10}
-#: Estimators that take g_B + beta g* by one backward, beta from norms that exact steps measured.
-FUSED = ("fused", "part")
+REFRESH_EVERY: dict[str, int] = {"exact": 1, "fused": 20, "lazy": 5, "subset": 1, "look": 10}
 LOOK = 0.7  # LookSAM's alpha: how much of ||g|| the kept part is given
-_SMALLEST_PART = 4  # rows: BatchNorm's statistics of fewer would be noise
 _NORM_MEMORY = 0.5  # norms differ from batch to batch by more than they drift in a few dozen steps
 
 
@@ -78,9 +75,3 @@ class Memory:
         self.micro_batches = state["micro_batches"]
         self._factor = state["factor"]
         self._kept = {params[i]: placed_like(params[i], value) for i, value in state["kept"].items()}
-
-
-def part_rows(size: int, share: float) -> Tensor:
-    """Positions of a share of `size` samples, evenly spread: batches come shuffled, so any rows are a random part."""
-    count = min(size, max(_SMALLEST_PART, round(share * size)))
-    return torch.arange(count) * size // max(1, count)

@@ -42,12 +42,8 @@ class StepFlips:
         target: Target,
         generator: torch.Generator,
         group: dist.ProcessGroup | None,
-        part: tuple[Tensor, int] | None,
     ) -> tuple[Flips, int] | None:
-        """This rank's flips in a micro-batch and their number over all ranks; `None` if there is nobody to flip.
-
-        If the logits are those of a `part` (rows, of so many), the positions noted for the user are the whole's.
-        """
+        """This rank's flips in a micro-batch and their number over all ranks; `None` if there is nobody to flip."""
         size = len(logits) if group is None else sum(joined_sizes(len(logits), logits.device, group))
         # rounding down the joined micro-batches, not each of them: m = floor(ratio |B|) over all
         count = flip_count(ratio, self.samples + size) - self.flipped
@@ -55,12 +51,11 @@ class StepFlips:
         offset = self._offset
         self.samples += size
         self.flipped += count
-        self._offset += len(logits) if part is None else part[1]
+        self._offset += len(logits)
         if index is None:
             return None
         labels = flipped_labels(logits[index], observed[index], target)
-        there = index if part is None else part[0].to(index.device)[index]
-        self._flips.append(Flips(there + offset, labels))
+        self._flips.append(Flips(index + offset, labels))
         return Flips(index, labels), count
 
     def joined(self) -> Flips | None:

@@ -16,7 +16,7 @@ from torch.optim import Optimizer
 from ncsam._errors import bad_value
 from ncsam.optim import validate
 from ncsam.optim.distributed import is_sharded
-from ncsam.optim.estimators import FUSED, LOOK, REFRESH_EVERY, Estimator, Memory, part_rows
+from ncsam.optim.estimators import LOOK, REFRESH_EVERY, Estimator, Memory
 from ncsam.optim.flipping import Flips, Selection, StepFlips, Target, flip_count, observed_labels
 from ncsam.optim.modules import SavedBuffers, data_parallel
 from ncsam.optim.sam import SAM, scaled_gradients
@@ -43,7 +43,8 @@ class NCSAM(SAM):
        :math:`\epsilon = v \min(1, \rho/\|v\|)` [eq:ncsam_perturbation].
     6. The base optimizer steps at w with :math:`\nabla L_B(w + \epsilon)`.
 
-    A step costs two forwards and three backwards, a copy of the weights and one of the gradients (`adaptive`: two).
+    A step costs two forwards and three backwards, a copy of the weights and one of the gradients (`adaptive`: two);
+    `estimator` offers cheaper ones.
     With kappa = 0, flip_ratio = 0 or while s(t) = 0 it is a `SAM` step, and with rho = 0 the base optimizer's,
     bit for bit. With `adaptive` the same is done in ASAM's coordinates: g is T g, and eps is T times the result.
 
@@ -62,11 +63,18 @@ class NCSAM(SAM):
         flip_criterion: loss of the flipped labels: `None` for `criterion`, "ce", "smoothed_ce" (smoothing .1), or a
             function.
         warmup: warm-up steps are the base optimizer's ("base") or SAM's ("sam").
+        estimator: how the perturbation is had, and at what price (see `docs/optimizers.md`):
+            "exact": g_B and g* from this batch; 2 forwards, 3 backwards.
+            "fused": g_B + beta g* by one backward, beta = s N / rho, N a running mean of ||g_B||; 2 and 2.
+            "lazy": g* of the last exact step; 2 and 2.
+            "subset": g* by a forward of the flipped samples alone, `forward(rows)`; 2 + flip_ratio of both.
+            "look": LookSAM (Liu et al., 2022). An exact step keeps g_v, the part of its final gradient orthogonal to
+            g_B; other steps are the base optimizer's, on g_B + .7 (||g_B|| / ||g_v||) g_v; 1 and 1.
+        refresh_every: every so many steps "fused", "lazy" and "look" do an exact one; 20, 5 and 10 if not given.
         generator: source of the draws; one of its own, seeded by `torch.initial_seed()`, if not given.
     """
 
     _flips_labels = True
-    _part: tuple[Tensor, int] | None  # the rows that the coming backward will see, of so many
 
     def __init__(
         self,
@@ -91,7 +99,6 @@ class NCSAM(SAM):
         generator: torch.Generator | None = None,
         estimator: Estimator = "exact",
         refresh_every: int | None = None,
-        ascent_share: float = 0.2,
         target: float = 0.5,
         guess_loss: float | None = None,
         adaptive: bool = False,
@@ -127,7 +134,6 @@ class NCSAM(SAM):
             raise bad_value("refresh_every", refresh_every, "a whole number from 1")
         if estimator == "look" and perturbation == "local":
             raise bad_value("perturbation", "local", "not with estimator='look', whose ranks share one step")
-        self.ascent_share = validate.ratio("ascent_share", ascent_share)
         self._memory = Memory(every)
         #: The flips of the last step: positions in the batch (micro-batches joined) and temporary labels.
         self.last_flips: Flips | None = None
@@ -147,6 +153,8 @@ class NCSAM(SAM):
             process_group=process_group,
             telemetry_every=telemetry_every,
         )
+        if self._auto_radius is not None and estimator == "look":
+            self._auto_radius.steps_per_update = every
 
     @property
     def strength(self) -> float:
@@ -173,13 +181,6 @@ class NCSAM(SAM):
         """Steps from one exact measurement to the next."""
         return self._memory.every
 
-    def clean_rows(self, size: int) -> Tensor | slice:
-        if self.estimator != "part" or not self._perturbs:
-            return slice(None)
-        rows = part_rows(size, self.ascent_share)
-        self._part = rows, size
-        return rows
-
     # --- the noise gradient, from the graph of the clean pass
 
     @property
@@ -190,7 +191,6 @@ class NCSAM(SAM):
         super()._begin()
         self._flips = StepFlips()
         self._micro_batches = 0
-        self._part = None
         self._mislabelled: list[Tensor] = []
 
     def _collect(
@@ -204,7 +204,7 @@ class NCSAM(SAM):
     ) -> None:
         self._micro_batches += 1
         flips = None
-        if self._perturbs and self.strength > 0 and self.flip_ratio > 0 and (self.estimator != "lazy" or self._exact):
+        if self._perturbs and self._compensates and (self._exact or self.estimator == "fused"):
             flips = self._draw(logits, targets, clean_targets)
         if flips is None:
             super()._collect(loss, logits, targets, clean_targets, run)
@@ -234,14 +234,12 @@ class NCSAM(SAM):
         if logits is None or targets is None:
             raise TypeError("backward(loss, logits, targets) of NCSAM needs the logits and the targets, to flip labels")
         self._check_batch(logits, targets)
-        part, self._part = self._part, None
         with torch.no_grad():
             seen = logits.detach().float() if logits.dtype.itemsize < 4 else logits.detach()
             observed = observed_labels(targets)
             drawn = self._flips.draw(
-                seen, observed, self.flip_ratio, self.selection, self.flip_target, self.generator, self._noise_group(),
-                part if part is not None and len(part[0]) == len(seen) else None,
-            )  # fmt: skip
+                seen, observed, self.flip_ratio, self.selection, self.flip_target, self.generator, self._noise_group()
+            )
             if drawn is not None:
                 self._note_mislabelled(observed, clean_targets, drawn[0].index)
         return drawn
@@ -298,6 +296,10 @@ class NCSAM(SAM):
     # --- the perturbation
 
     @property
+    def _compensates(self) -> bool:
+        return self.strength > 0 and self.flip_ratio > 0
+
+    @property
     def _exact(self) -> bool:
         """Whether the coming step takes g_B and g* themselves, each from this batch."""
         return self.estimator in ("exact", "subset") or self._memory.due
@@ -309,7 +311,7 @@ class NCSAM(SAM):
         self._memory.micro_batches = max(1, self._micro_batches)
         if self.estimator == "look":
             yield from self._look_moves(report)
-        elif self.estimator in FUSED and not self._exact and self._flips.flipped:
+        elif self.estimator == "fused" and not self._exact and self._flips.flipped:
             yield from self._fused_moves(report)
         else:
             yield from self._compensated_moves(report)
@@ -317,7 +319,7 @@ class NCSAM(SAM):
     def _noise(self, params: list[Tensor]) -> tuple[list[Tensor], float] | None:
         """g* as (tensors, factor): this batch's, or the one that is reused; `None` if there is none."""
         if self.estimator == "lazy" and not self._exact:
-            return self._memory.kept(params) if self.strength > 0 and self.flip_ratio > 0 else None
+            return self._memory.kept(params) if self._compensates else None
         taken = self._take_side_gradient("noise", params)
         if taken is not None and self.noise_mean == "batch":
             return taken[0], taken[1] * self._flips.flipped / self._flips.samples
@@ -342,7 +344,7 @@ class NCSAM(SAM):
                 multiply_(noise, scaling)
         norm = global_norm(gradients)
         measured = self._measured()
-        remembers = self.estimator in (*FUSED, "lazy")
+        remembers = self.estimator in ("fused", "lazy")
         noise_norm = 0.0
         if measured or remembers or self.compensation == "relative":
             noise_norm = global_norm(noise) * mean

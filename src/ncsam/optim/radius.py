@@ -41,6 +41,7 @@ class AutoRadius:
             raise bad_value("target", target, f"a share above 0 and below {_LARGEST_SHARE:g}")
         self.target = float(target)
         self.guess_loss = None if guess_loss is None else validate.non_negative("guess_loss", guess_loss)
+        self.steps_per_update = 1  # where only some steps have both losses, each moves the radius for all of them
         self._rho = START
         self._share: float | None = None
         self._labels: Tensor | None = None  # how often each class was observed, on all ranks
@@ -139,7 +140,8 @@ class AutoRadius:
         share = (there - here) / max(LEAST_LEARNED, guess - here)
         share = max(-_LARGEST_SHARE, min(share, _LARGEST_SHARE)) if math.isfinite(share) else _LARGEST_SHARE
         self._share = share if self._share is None else _MEMORY * self._share + (1.0 - _MEMORY) * share
-        self._rho = min(max(self._rho * math.exp(RATE * (self.target - self._share)), SMALLEST), LARGEST)
+        change = self.steps_per_update * RATE * (self.target - self._share)
+        self._rho = min(max(self._rho * math.exp(min(max(change, -1.0), 1.0)), SMALLEST), LARGEST)
 
     # --- restarts
 

@@ -142,11 +142,9 @@ class SharpnessAware(OptimizerWrapper):
         mask = RandomState(p.device for p in params) if self.same_dropout else None
         with torch.enable_grad():
             with self._without_sync():
-                rows = self.clean_rows(len(targets))
-                logits = forward() if isinstance(rows, slice) else forward(rows)
-                seen, clean = targets[rows], None if clean_targets is None else clean_targets[rows]
-                loss = self._loss(logits, seen)
-                self.backward(loss, logits, seen, scaler=scaler, clean_targets=clean, forward=forward)
+                logits = forward()
+                loss = self._loss(logits, targets)
+                self.backward(loss, logits, targets, scaler=scaler, clean_targets=clean_targets, forward=forward)
             clean_loss = loss.detach()
             del loss, logits  # nothing of the first graph may outlive it
             for perturbed in self.perturbations():
@@ -206,13 +204,6 @@ class SharpnessAware(OptimizerWrapper):
         if self._auto_radius is not None:
             self._auto_radius.note_labels(logits, targets, self.criterion)
         self._collect(loss, logits, targets, clean_targets, run, forward)
-
-    def clean_rows(self, size: int) -> Tensor | slice:
-        """Which rows of a batch of `size` the pass at w is to see: all, but with `NCSAM(estimator="part")` a part.
-
-        For loops in two phases; call it once per micro-batch, before its `backward`.
-        """
-        return slice(None)
 
     def perturbations(self) -> Iterator[AbstractContextManager[None]]:
         """Second phase: for each of these, enter it and run backward at the perturbed weights.

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 class StepReport:
     """The last step in numbers. `None` where a quantity does not apply, or was not measured at this step.
 
-    Always filled: `step` (counted from 1), `phase` ("base", "sam", "ncsam" or "bsam": what was really done),
+    Always filled: `step` (counted from 1), `phase` ("base", "sam", "ncsam", "bsam" or "look": what was really done),
     `rho`, `progress` t and `strength` s(t). The rest is measured every `telemetry_every` steps, because each of them
     costs a reduction over all gradients.
     """

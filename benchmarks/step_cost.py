@@ -1,0 +1,189 @@
+"""What a training step costs: time and memory against SGD's, with the passes counted, for each estimator of NCSAM.
+
+    python benchmarks/step_cost.py --models mlp cnn --json FILE
+
+Candidates take turns; a ratio is the median of the ratios within a round. Estimators whose steps differ are timed over
+a whole cycle (the peer's LookSAM runs both passes in every step). A pass over a part of the batch counts as that part.
+Memory is the peak of what torch's allocator holds from building the network to the end of two steps:
+weights, gradients, optimizer state, activations, scratch. `pytorch_optimizer`'s SAM and LookSAM are driven as their
+documentation shows.
+"""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytorch_optimizer
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.profiler import ProfilerActivity, profile
+
+from ncsam import NCSAM, SAM
+from ncsam.models import create
+from ncsam.optim.estimators import REFRESH_EVERY
+from timing import Candidate, parser, ratio, table, take_turns, write_json
+
+LOOKSAM_K = 10  # of the peer; as often as our own
+BASE = {"lr": 1e-4, "momentum": 0.9, "weight_decay": 1e-3}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A network and a batch for it; `rounds` and `quick` rounds (0: left out of a quick run)."""
+
+    build: Callable[[], nn.Module]
+    shape: tuple[int, ...]
+    rounds: int
+    quick: int = 0
+
+
+SETTINGS = {
+    "resnet18_b128": Setting(lambda: create("resnet18", num_classes=10), (128, 3, 32, 32), 3),
+    "resnet18_b32": Setting(lambda: create("resnet18", num_classes=10), (32, 3, 32, 32), 7),
+    "cnn": Setting(lambda: create("cnn_small", num_classes=10, in_channels=1), (128, 1, 28, 28), 15, 3),
+    "mlp": Setting(lambda: mlp(784, 256, 256, 10), (128, 784), 80, 30),
+}
+
+
+def mlp(*widths: int) -> nn.Module:
+    layers: list[nn.Module] = []
+    for inputs, outputs in itertools.pairwise(widths):
+        layers += [nn.Linear(inputs, outputs), nn.ReLU()]
+    return nn.Sequential(*layers[:-1])
+
+
+class Training:
+    """A network that is trained on one batch, and counts its passes."""
+
+    def __init__(self, setting: Setting) -> None:
+        torch.manual_seed(0)
+        self.model = setting.build()
+        self.x, self.y = torch.randn(setting.shape), torch.randint(0, 10, (setting.shape[0],))
+        self.forwards = self.backwards = 0.0
+        self.model.register_forward_hook(self._count)
+
+    def _count(self, module: nn.Module, args: tuple[Tensor], output: Tensor) -> None:
+        share = len(output) / len(self.y)
+        self.forwards += share
+
+        def count(grad: Tensor) -> None:
+            self.backwards += share
+
+        output.register_hook(count)
+
+    def loss(self) -> Tensor:
+        return F.cross_entropy(self.model(self.x), self.y)
+
+    def sgd(self) -> Callable[[], object]:
+        base = torch.optim.SGD(self.model.parameters(), **BASE)
+
+        def step() -> None:
+            base.zero_grad()
+            self.loss().backward()
+            base.step()
+
+        return step
+
+    def peer(self, kind: type[torch.optim.Optimizer], **options: float) -> Callable[[], object]:
+        optimizer = kind(self.model.parameters(), torch.optim.SGD, **options, **BASE)
+
+        def closure() -> Tensor:
+            optimizer.zero_grad()
+            loss = self.loss()
+            loss.backward()
+            return loss
+
+        def step() -> None:
+            closure()
+            optimizer.step(closure)
+
+        return step
+
+    def ours(self, kind: type[SAM], **options: object) -> Callable[[], object]:
+        base = torch.optim.SGD(self.model.parameters(), **BASE)
+        optimizer = kind(base, rho=0.05, model=self.model, total_steps=1, **options)
+        return lambda: optimizer.step(lambda rows=slice(None): self.model(self.x[rows]), self.y)
+
+
+def ncsam(training: Training, **options: object) -> Callable[[], object]:
+    return training.ours(NCSAM, schedule="constant", **options)
+
+
+#: How a step is made, and how many steps are a cycle.
+CANDIDATES: dict[str, tuple[Callable[[Training], Callable[[], object]], int]] = {
+    "sgd": (Training.sgd, 1),
+    "sam": (lambda t: t.ours(SAM), 1),
+    "peer_sam": (lambda t: t.peer(pytorch_optimizer.SAM, rho=0.05), 1),
+    "peer_looksam": (lambda t: t.peer(pytorch_optimizer.LookSAM, rho=0.05, k=LOOKSAM_K), 2),
+    "ncsam_exact": (ncsam, 1),
+    "ncsam_fused": (lambda t: ncsam(t, estimator="fused"), REFRESH_EVERY["fused"]),
+    "ncsam_lazy5": (lambda t: ncsam(t, estimator="lazy"), REFRESH_EVERY["lazy"]),
+    "ncsam_subset": (lambda t: ncsam(t, estimator="subset"), 1),
+    "ncsam_look10": (lambda t: ncsam(t, estimator="look"), REFRESH_EVERY["look"]),
+    "sam_look10": (lambda t: ncsam(t, estimator="look", kappa=0.0), REFRESH_EVERY["look"]),
+}
+
+
+def peak_bytes(setting: Setting, make: Callable[[Training], Callable[[], object]]) -> int:
+    """The most bytes that torch's allocator held, from nothing to the end of two steps."""
+    gc.collect()  # what earlier candidates left must not be freed while this one is watched
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as watched:
+        step = make(Training(setting))
+        for _ in range(2):
+            step()
+    events = watched.profiler.kineto_results.events()
+    changes = sorted((e.start_ns(), e.nbytes()) for e in events if e.name() == "[memory]")
+    held = peak = 0
+    for _, change in changes:
+        held += change
+        peak = max(peak, held)
+    return peak
+
+
+def measure(setting: Setting, rounds: int) -> dict[str, dict[str, float]]:
+    memory = {name: peak_bytes(setting, make) for name, (make, _) in CANDIDATES.items()}
+    trainings = {name: Training(setting) for name in CANDIDATES}
+    runs = {}
+    for name, (make, steps) in CANDIDATES.items():
+        step = make(trainings[name])
+        for _ in range(steps):  # kernels are chosen, buffers made
+            step()
+        trainings[name].forwards = trainings[name].backwards = 0.0
+        runs[name] = Candidate(lambda step=step, steps=steps: [step() for _ in range(steps)])
+    total = take_turns(runs, rounds, warmup=0)
+    seconds = {name: [t / CANDIDATES[name][1] for t in times] for name, times in total.items()}
+    return {
+        name: {
+            "vs_sgd": ratio(seconds[name], seconds["sgd"]),
+            "vs_sam": ratio(seconds[name], seconds["sam"]),
+            "forwards": trainings[name].forwards / (rounds * steps),
+            "backwards": trainings[name].backwards / (rounds * steps),
+            "memory_vs_sgd": memory[name] / memory["sgd"],
+        }
+        for name, (_, steps) in CANDIDATES.items()
+    }
+
+
+def main() -> None:
+    options = parser("What a step costs, against SGD's.")
+    options.add_argument("--models", nargs="+", choices=list(SETTINGS), default=None, help="these networks alone")
+    chosen = options.parse_args()
+    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "2")))
+    figures = {}
+    for name, setting in SETTINGS.items():
+        rounds = setting.quick if chosen.quick else setting.rounds
+        if not rounds or name not in (chosen.models or SETTINGS):
+            continue
+        rows = measure(setting, rounds)
+        table(f"{name}: batch {setting.shape[0]}, {rounds} rounds", rows)
+        figures |= {f"{name}.{who}.{what}": value for who, row in rows.items() for what, value in row.items()}
+    write_json(chosen.json, figures)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,342 @@
+"""Each estimator does what its formula says, pays what it promises, and equals the exact step where it must."""
+
+import copy
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from optim_cases import NETWORKS, Counter, batch, largest_difference, network, parameters, same_bits, sgd, twin
+from torch import nn
+
+from ncsam import NCSAM, SAM
+from ncsam.optim import reference
+from ncsam.optim.estimators import LOOK, REFRESH_EVERY, Memory
+from ncsam.optim.flipping import exponential
+
+CHEAP = ["fused", "lazy", "subset", "look"]
+RHO, KAPPA, RATIO = 0.3, 0.4, 0.5
+
+
+def make(model, estimator, **options):
+    options = {"kappa": KAPPA, "flip_ratio": RATIO, "total_steps": 1, "schedule": "constant", **options}
+    return NCSAM(
+        sgd(model), options.pop("rho", RHO), estimator=estimator, generator=torch.Generator().manual_seed(7), **options
+    )
+
+
+def step(optimizer, model, i, size=16):
+    x, y = batch(i, size, next(model.parameters()).dtype)
+    return optimizer.step(lambda rows=slice(None): model(x[rows]), y)
+
+
+# --- the formulas, step by step, against slow ones
+
+
+class Oracle:
+    """The estimators as one reads them, on dictionaries of tensors; draws as the optimizer draws."""
+
+    def __init__(self, estimator, every, compensation="absolute"):
+        self.estimator, self.every, self.compensation = estimator, every, compensation
+        self.draws = torch.Generator().manual_seed(7)
+        self.done = 0
+        self.norm = self.noise_norm = self.noise = self.orthogonal = None
+
+    def flips(self, logits, y):
+        S = reference.selected(logits, RATIO, "gap", exponential(len(y), self.draws))
+        return S, torch.tensor([reference.flipped(logits[i], int(y[i]), "not_observed") for i in S])
+
+    def gradient(self, model, x, y):
+        """The gradient to step on."""
+        refresh = self.done % self.every == 0
+        self.done += 1
+        g, logits = reference.gradient(model, x, y)
+        if self.estimator == "look" and not refresh:
+            scale = LOOK * reference.norm(g) / reference.norm(self.orthogonal)
+            return {n: g[n] + scale * self.orthogonal[n] for n in g}
+        if self.estimator == "fused" and not refresh:
+            v = self.fused(model, x, y, logits)
+        else:
+            v = self.composed(model, x, y, g, logits, refresh)
+        shrink = min(1.0, RHO / reference.norm(v))
+        w = reference.weights(model)
+        descent, _ = reference.gradient(model, x, y, at=reference.moved(w, {n: shrink * e for n, e in v.items()}))
+        if self.estimator == "look":
+            along = sum(float((descent[n] * g[n]).sum()) for n in g) / reference.norm(g) ** 2
+            self.orthogonal = {n: descent[n] - along * g[n] for n in g}
+        return descent
+
+    def fused(self, model, x, y, logits):
+        """rho / N (g_B + beta g*) from one gradient of the sum of losses, N the norm that exact steps measured."""
+        S, labels = self.flips(logits, y)
+        beta = KAPPA * self.norm / (RHO if self.compensation == "absolute" else self.noise_norm)
+        both, _ = reference.gradient(
+            model, x, y, criterion=lambda z, t: F.cross_entropy(z, t) + beta * F.cross_entropy(z[S], labels)
+        )
+        return {n: RHO / self.norm * e for n, e in both.items()}
+
+    def composed(self, model, x, y, g, logits, refresh):
+        """rho g_B/||g_B|| + s g*, g* from this batch or, with lazy, from the last exact step's."""
+        if self.estimator != "lazy" or refresh:
+            S, labels = self.flips(logits, y)
+            if self.estimator == "subset":
+                noise, _ = reference.gradient(model, x[S], labels)
+            else:
+                noise, _ = reference.gradient(model, x, y, criterion=lambda z, _: F.cross_entropy(z[S], labels))
+            self.noise = {n: noise.get(n, torch.zeros_like(g[n])) for n in g}
+        lengths = reference.norm(g), reference.norm(self.noise)
+        self.norm, self.noise_norm = (
+            lengths if self.norm is None else ((self.norm + lengths[0]) / 2, (self.noise_norm + lengths[1]) / 2)
+        )
+        size = KAPPA if self.compensation == "absolute" else KAPPA * RHO / lengths[1]
+        return {n: RHO * g[n] / lengths[0] + size * self.noise[n] for n in g}
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("compensation", ["absolute", "relative"])
+@pytest.mark.parametrize("estimator", CHEAP)
+def test_follows_the_slow_reference(estimator, compensation, name):
+    every = 1 if estimator == "subset" else 3
+    model = network(name)
+    mirror = twin(model)
+    optimizer = make(model, estimator, refresh_every=every, compensation=compensation)
+    oracle, base = Oracle(estimator, every, compensation), sgd(mirror)
+    for i in range(8):
+        x, y = batch(i)
+        gradient = oracle.gradient(mirror, x, y)
+        loss = step(optimizer, model, i)
+        clean = F.cross_entropy(mirror(x), y)  # updates statistics once, as the pass at w does
+        assert loss.item() == pytest.approx(clean.item(), abs=1e-10)
+        for n, p in mirror.named_parameters():
+            p.grad = gradient.get(n)
+        base.step()
+    assert largest_difference(model, mirror) < 1e-9
+
+
+@pytest.mark.parametrize("estimator", ["fused", "lazy", "look"])
+@pytest.mark.parametrize("options", [{}, {"adaptive": True, "eta": 0.01}, {"noise_mean": "batch", "sign": -1}], ids=str)
+def test_refreshing_every_step_is_the_exact_step(estimator, options):
+    model = network("convolutional")
+    other = twin(model)
+    left, right = make(model, estimator, refresh_every=1, **options), make(other, "exact", **options)
+    for i in range(5):
+        step(left, model, i)
+        step(right, other, i)
+    assert largest_difference(model, other) < 1e-12
+
+
+@pytest.mark.parametrize("options", [{"noise_mean": "batch"}, {"sign": -1}, {"projection": False}, {"adaptive": True}])
+def test_fused_is_exact_where_the_norm_is_known(options):
+    """With the weights held still and one batch, the norm that was measured is the norm, and g_B + beta g* is all."""
+    where = []
+    for estimator in ("exact", "fused"):
+        model = network()
+        optimizer = make(model, estimator, selection="lowest_gap", **options)
+        for group in optimizer.param_groups:
+            group["lr"] = 0.0
+        step(optimizer, model, 0)
+        assert optimizer._memory.due == (estimator == "exact")
+        x, y = batch(0)
+
+        def forward(model=model, x=x):
+            where.append(parameters(model))
+            return model(x)
+
+        optimizer.step(forward, y)
+    for a, b in zip(where[1], where[3], strict=True):
+        torch.testing.assert_close(a, b, rtol=0, atol=1e-12)
+    assert not torch.allclose(where[0][0], where[1][0])
+
+
+def test_look_by_hand():
+    """L = (4 a^2 + b^2) / 2 at w = (3/4, 4): g = (3, 4), eps = (.3, .4) at rho .5, g' = (4.2, 4.4).
+
+    g'.g / |g|^2 = 30.2 / 25, so g_v = (4.2 - 3.624, 4.4 - 4.832) = (.576, -.432), |g_v| = .72; on the next step, at the
+    same weights, the base is given (3, 4) + .7 (5 / .72) g_v = (5.8, 1.9).
+    """
+    w = nn.Parameter(torch.tensor([0.75, 4.0], dtype=torch.float64))
+    optimizer = NCSAM(torch.optim.SGD([w], lr=0.0), 0.5, 0.0, estimator="look", refresh_every=2)
+    optimizer.criterion = lambda z, y: (4 * z[0, 0] ** 2 + z[0, 1] ** 2) / 2
+    seen = []
+    for _ in range(3):
+        optimizer.step(lambda: w[None], torch.tensor([0]))
+        seen.append(w.grad.tolist())
+    assert seen[0] == pytest.approx([4.2, 4.4])
+    assert seen[1] == pytest.approx([5.8, 1.9])
+    assert seen[2] == pytest.approx([4.2, 4.4])
+
+
+# --- the price
+
+
+@pytest.mark.parametrize(
+    ("estimator", "refresh", "between"),
+    [
+        ("exact", (2, 3), (2, 3)),
+        ("fused", (2, 3), (2, 2)),
+        ("lazy", (2, 3), (2, 2)),
+        ("subset", (3, 3), (3, 3)),
+        ("look", (2, 3), (1, 1)),
+    ],
+)
+def test_passes_over_two_cycles(estimator, refresh, between):
+    """Pitfall 17: a cheap variant must really skip the pass."""
+    model = network("convolutional")
+    optimizer = make(model, estimator, refresh_every=4)
+    count = Counter(model)
+    seen = []
+    for i in range(8):
+        before = count.forwards, count.backwards
+        step(optimizer, model, i)
+        seen.append((count.forwards - before[0], count.backwards - before[1]))
+    assert seen == [refresh, between, between, between] * 2
+
+
+@pytest.mark.parametrize(("estimator", "sizes"), [("subset", [16, 8, 16]), ("fused", [16, 16])])
+def test_rows_that_each_pass_sees(estimator, sizes):
+    model = network()
+    seen = []
+    model.register_forward_hook(lambda module, args, output: seen.append(len(output)))
+    optimizer = make(model, estimator, warmup_steps=1)
+    step(optimizer, model, 0)
+    assert seen == [16]  # warm-up sees all
+    seen.clear()
+    step(optimizer, model, 1)
+    assert seen == sizes
+
+
+# --- the limits
+
+
+@pytest.mark.parametrize("estimator", ["fused", "lazy", "subset"])
+@pytest.mark.parametrize("options", [{"kappa": 0.0}, {"flip_ratio": 0.0}])
+def test_without_compensation_it_is_sam(estimator, options):
+    model = network("convolutional", torch.float32)
+    other = twin(model)
+    left, right = make(model, estimator, refresh_every=2, **options), SAM(sgd(other), RHO)
+    for i in range(4):
+        step(left, model, i)
+        step(right, other, i)
+    assert same_bits(parameters(model), parameters(other))
+
+
+@pytest.mark.parametrize("estimator", CHEAP)
+def test_no_radius_is_the_base_optimizer(estimator):
+    model = network("convolutional", torch.float32)
+    other = twin(model)
+    optimizer, base = make(model, estimator, rho=0.0), sgd(other)
+    for i in range(3):
+        x, y = batch(i, dtype=torch.float32)
+        step(optimizer, model, i)
+        base.zero_grad()
+        F.cross_entropy(other(x), y).backward()
+        base.step()
+    assert same_bits([*parameters(model), *model.buffers()], [*parameters(other), *other.buffers()])
+
+
+@pytest.mark.parametrize("estimator", CHEAP)
+def test_strength_that_starts_later(estimator):
+    """While s(t) = 0 there is nothing to reuse; the first compensated step measures."""
+    model = network()
+    optimizer = make(model, estimator, schedule=lambda t: float(t > 0.5), refresh_every=3, total_steps=None)
+    phases = []
+    for i in range(6):
+        optimizer.progress = 0.0 if i < 3 else 1.0
+        step(optimizer, model, i)
+        phases.append(optimizer.last_step.phase)
+    if estimator == "look":
+        assert phases == ["sam", "look", "look", "ncsam", "look", "look"]
+    else:
+        assert phases == ["sam"] * 3 + ["ncsam"] * 3
+    assert all(torch.isfinite(p).all() for p in model.parameters())
+
+
+@pytest.mark.parametrize("estimator", ["lazy", "fused"])
+def test_strength_is_this_steps_own(estimator):
+    """What is reused is g* or a norm, not s(t): with s back at 0 the perturbation is SAM's."""
+    model = network()
+    optimizer = make(model, estimator, schedule=lambda t: 1.0 - t, refresh_every=9, total_steps=None)
+    optimizer.progress = 0.0
+    step(optimizer, model, 0)
+    optimizer.progress = 1.0
+    step(optimizer, model, 1)
+    assert optimizer.last_step.phase == "sam"
+
+
+# --- what goes wrong
+
+
+@pytest.mark.parametrize("estimator", CHEAP)
+@pytest.mark.parametrize("cheap", [False, True])
+def test_zero_gradients_are_counted_and_harmless(estimator, cheap):
+    model = network()
+    optimizer = make(model, estimator, refresh_every=9)
+    if cheap:
+        step(optimizer, model, 0)
+    criterion = optimizer.criterion
+    optimizer.criterion = lambda z, y: criterion(z, y) * 0.0
+    before = optimizer.unperturbed_steps
+    step(optimizer, model, 1)
+    assert optimizer.unperturbed_steps == before + 1
+    optimizer.criterion = criterion
+    step(optimizer, model, 2)
+    assert optimizer.unperturbed_steps == before + 1
+    assert all(torch.isfinite(p).all() for p in model.parameters())
+
+
+@pytest.mark.parametrize("estimator", ["exact", *CHEAP])
+@pytest.mark.parametrize("cheap", [False, True])
+def test_noise_gradient_that_is_not_finite(estimator, cheap):
+    """The step is then the base optimizer's, on g_B alone, though one backward may have mixed the two; and no memory
+    of it stays."""
+    model = network()
+    optimizer = make(model, estimator, refresh_every=2)
+    if cheap:
+        step(optimizer, model, 0)
+    other = twin(model)
+    base = sgd(other)
+    base.load_state_dict(copy.deepcopy(optimizer.base_optimizer.state_dict()))
+    optimizer.flip_criterion = lambda z, y: F.cross_entropy(z, y) * math.inf
+    x, y = batch(1)
+    step(optimizer, model, 1)
+    F.cross_entropy(other(x), y).backward()
+    base.step()
+    reuses = cheap and estimator in ("lazy", "look")  # these take no g* now
+    assert optimizer.unperturbed_steps == (0 if reuses else 1)
+    if not reuses:
+        assert largest_difference(model, other) < 1e-12
+    optimizer.flip_criterion = None
+    for i in range(2, 5):
+        step(optimizer, model, i)
+    assert optimizer.unperturbed_steps == (0 if reuses else 1)
+    assert all(torch.isfinite(p).all() for p in model.parameters())
+
+
+def test_bad_arguments():
+    model = network()
+    with pytest.raises(ValueError, match="estimator='cheap'"):
+        make(model, "cheap")
+    with pytest.raises(ValueError, match="refresh_every=0 is not allowed: a whole number from 1"):
+        make(model, "fused", refresh_every=0)
+    with pytest.raises(ValueError, match="perturbation='local'"):
+        make(model, "look", perturbation="local")
+    optimizer = make(model, "subset")
+    x, y = batch()
+    logits = model(x)
+    with pytest.raises(TypeError, match="forward="):
+        optimizer.backward(F.cross_entropy(logits, y), logits, y)
+
+
+def test_default_refreshes():
+    assert {name: make(network(), name).refresh_every for name in REFRESH_EVERY} == REFRESH_EVERY
+
+
+def test_memory_smooths_norms():
+    memory = Memory(2)
+    assert memory.due
+    memory.refresh(4.0, 1.0)
+    assert (memory.norm, memory.noise_norm, memory.due) == (4.0, 1.0, False)
+    memory.age()
+    assert memory.due
+    memory.refresh(2.0, 3.0)
+    assert (memory.norm, memory.noise_norm) == (3.0, 2.0)
