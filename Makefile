@@ -8,7 +8,7 @@ STAMP := $(VENV)/.installed
 .DEFAULT_GOAL := help
 
 help:
-	@echo "make demo   train on scikit-learn's digits with 40 % wrong labels: SGD, SAM, NCSAM"
+	@echo "make demo   train on scikit-learn's digits with 40 % wrong labels: SGD, SAM, NCSAM, and what we recommend"
 	@echo "make test   lint, types and all tests"
 	@echo "make fast   the quick tests alone"
 	@echo "make bench  the benchmarks, quickly; each prints ratios measured in one run"
@@ -21,7 +21,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@touch $@
 
 demo: $(STAMP)
-	$(BIN)/ncsam compare digits --noise symmetric --rate 0.4 --optimizers sgd,sam,ncsam --seeds 3 --epochs 40 --out runs/demo
+	$(BIN)/ncsam compare digits --noise symmetric --rate 0.4 --optimizers sgd,sam,ncsam,sam:rho=auto:warmup=auto --seeds 3 --epochs 40 --out runs/demo
 
 test: lint types
 	$(BIN)/python -m pytest -n 2
