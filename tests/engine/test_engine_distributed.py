@@ -19,7 +19,15 @@ from two_processes import checkpoint, on_features, train_by_two, write_features
 pytestmark = pytest.mark.slow
 
 OPTIMIZERS = ("sgd", "sam", "bsam", "ncsam")
-SETTLED_ON_THE_WAY = {"warmup": "auto", "flip_ratio": "auto", "epochs": 16, "val_share": 0.36, "batch_size": 32}
+SETTLED_ON_THE_WAY = {
+    "warmup": "auto",
+    "flip_ratio": "auto",
+    "rho": "auto",
+    "epochs": 16,
+    "val_share": 0.36,
+    "batch_size": 32,
+    "lr": 0.5,
+}
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +90,7 @@ def test_two_processes_settle_warm_up_and_flip_ratio_as_one_does(tmp_path: Path,
     chosen = options(data_file, optimizer="ncsam", **SETTLED_ON_THE_WAY)
     alone = train(RunConfig.from_dict(chosen), tmp_path, console=False)
     together = json.loads((folder / "settled" / "summary.json").read_text())
-    assert 0 < alone["warmup_epochs"] < 8
+    assert 0 < alone["warmup_epochs"] < 14
     for name in ("warmup_epochs", "flip_ratio", "noise_estimate", "last", "memorised"):
         assert together[name] == alone[name], name
     first, second = checkpoint(tmp_path), checkpoint(folder / "settled")

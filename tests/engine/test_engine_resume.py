@@ -127,21 +127,30 @@ def test_a_run_killed_at_random_points_ends_with_the_same_bits(tmp_path: Path, c
     assert_same_run(tmp_path / "whole", tmp_path / "warm")
 
 
-SETTLED_ON_THE_WAY = {"warmup": "auto", "flip_ratio": "auto", "epochs": 16, "batch_size": 32, "rho": 0.2, "lr": 0.2}
+SETTLED_ON_THE_WAY = {
+    "warmup": "auto",
+    "flip_ratio": "auto",
+    "rho": "auto",
+    "epochs": 16,
+    "batch_size": 32,
+    "lr": 0.4,
+    "val_share": 0.4,
+}
 
 
 @pytest.mark.parametrize(
     ("changes", "at"),
     [
         *(({}, at) for at in (0, 1, 7, 13)),
-        *((SETTLED_ON_THE_WAY, at) for at in (7, 15, 16, 25)),  # three steps an epoch; warm-up ends after five
+        *((SETTLED_ON_THE_WAY, at) for at in (5, 8, 9, 25)),  # two steps an epoch; warm-up ends after four
     ],
 )
 def test_a_run_stopped_after_any_step_goes_on_with_the_same_bits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, object], at: int
 ) -> None:
     config = small_config(checkpoint_every=1, **changes)
-    train(config, tmp_path / "whole", dataset=small_data(), console=False)
+    whole = train(config, tmp_path / "whole", dataset=small_data(), console=False)
+    assert whole["warmup_epochs"] == (4 if changes else 2)
     step, count = Trainer._step, [0]
 
     def failing(self: Trainer, *args: object) -> None:
