@@ -334,9 +334,20 @@ def test_default_refreshes():
 def test_memory_smooths_norms():
     memory = Memory(2)
     assert memory.due
-    memory.refresh(4.0, 1.0)
+    memory.refresh(4.0, 1.0, 128)
     assert (memory.norm, memory.noise_norm, memory.due) == (4.0, 1.0, False)
     memory.age()
     assert memory.due
-    memory.refresh(2.0, 3.0)
+    memory.refresh(2.0, 3.0, 128)
     assert (memory.norm, memory.noise_norm) == (3.0, 2.0)
+
+
+def test_norms_of_a_short_batch_are_no_guess_for_the_next():
+    """The last batch of an epoch is often small, and its gradient long."""
+    memory = Memory(2)
+    memory.refresh(9.0, 9.0, 13)
+    memory.refresh(4.0, 1.0, 128)  # the first of full size counts alone
+    assert (memory.norm, memory.noise_norm) == (4.0, 1.0)
+    memory.age()
+    memory.refresh(20.0, 20.0, 13)
+    assert (memory.norm, memory.noise_norm, memory.due) == (4.0, 1.0, False)

@@ -28,6 +28,7 @@ class Memory:
         """Begin anew: the next step measures."""
         self._age: int | None = None  # steps since the last exact one, that one counted
         self.norm = self.noise_norm = 0.0  # of g_B and g*, smoothed over the exact steps
+        self._samples = 0  # of the largest batch measured
         self.micro_batches = 1  # of the last step, to know the size of the next before its end
         self._kept: dict[Tensor, Tensor] = {}
         self._factor = 0.0
@@ -37,12 +38,19 @@ class Memory:
         """Whether the coming step is to measure exactly."""
         return self._age is None or self._age >= self.every
 
-    def refresh(self, norm: float, noise_norm: float) -> None:
-        """An exact step has measured these."""
-        keep = 0.0 if self._age is None else _NORM_MEMORY
+    def refresh(self, norm: float, noise_norm: float, samples: int) -> None:
+        """An exact step has measured these, on so many samples.
+
+        The gradient of a few samples, as in the last batch of an epoch, is much longer than that of a whole batch: the
+        norms of a batch smaller than the largest one are no guess for the next, and are not taken.
+        """
+        keep = 0.0 if self._age is None or samples > self._samples else _NORM_MEMORY
+        self._age = 1
+        if samples < self._samples:
+            return
+        self._samples = samples
         self.norm = keep * self.norm + (1.0 - keep) * norm
         self.noise_norm = keep * self.noise_norm + (1.0 - keep) * noise_norm
-        self._age = 1
 
     def age(self) -> None:
         """A step has reused what was measured."""
@@ -64,6 +72,7 @@ class Memory:
             "age": self._age,
             "norm": self.norm,
             "noise_norm": self.noise_norm,
+            "samples": self._samples,
             "micro_batches": self.micro_batches,
             "factor": self._factor,
             "kept": {i: self._kept[p] for i, p in enumerate(params) if p in self._kept},
@@ -72,6 +81,6 @@ class Memory:
     def load_state_dict(self, state: dict[str, Any], params: Sequence[Tensor]) -> None:
         self._age = state["age"]
         self.norm, self.noise_norm = state["norm"], state["noise_norm"]
-        self.micro_batches = state["micro_batches"]
+        self._samples, self.micro_batches = state["samples"], state["micro_batches"]
         self._factor = state["factor"]
         self._kept = {params[i]: placed_like(params[i], value) for i, value in state["kept"].items()}

@@ -439,14 +439,14 @@ class NCSAM(SAM):
             length = global_norm(kept)
             if math.isfinite(length) and length > 0:
                 self._memory.keep(list(there), kept, LOOK / length)
-                self._memory.refresh(norm / self._loss_scale, 0.0)
+                self._memory.refresh(norm / self._loss_scale, 0.0, 0)
 
     def _remember(self, params: list[Tensor], noise: list[Tensor], mean: float, norm: float, noise_norm: float) -> None:
         """Take in what an exact step measured, or count one that reused it."""
         if not self._exact:
             self._memory.age()
             return
-        self._memory.refresh(norm / self._loss_scale, noise_norm)
+        self._memory.refresh(norm / self._loss_scale, noise_norm, self._flips.samples)
         if self.estimator == "lazy":
             self._memory.keep(params, noise, mean)
 
