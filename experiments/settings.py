@@ -75,12 +75,12 @@ CORE = (
     "warm-up, SAM auto",
     "automatic warm-up, SAM auto",
     "NCSAM, the paper's",
-    "NCSAM, not projected",
     "NCSAM relative +, auto",
     "NCSAM relative -, auto",
+    "NCSAM, not projected",
 )
 #: Where augmentation leaves nothing memorised, the question is what a radius costs.
-AUGMENTED = ("SGD", "automatic warm-up, SAM auto", "SAM auto", "SAM auto, target .25")
+AUGMENTED = ("SGD", "SAM auto", "automatic warm-up, SAM auto", "SAM auto, target .25")
 
 NOISES: dict[str, dict[str, Any]] = {
     **{f"symmetric {r}": {"noise": "symmetric", "rate": r / 100} for r in (20, 40, 60, 80)},
@@ -214,14 +214,15 @@ def spread(values: list[float]) -> str:
 
 def accuracies(trials: list[Trial], metric: str) -> list[str]:
     """Settings by noise: mean and standard error over seeds; of the memorised share the mean alone."""
-    names = [*trials[0].ground.settings, CHOSEN, *AT_CHOSEN_RADIUS]
+    chooses = trials[0].ground.at_chosen_radius
+    names = [*trials[0].ground.settings, *((CHOSEN, *AT_CHOSEN_RADIUS) if chooses else ())]
     lines = _head("setting", trials)
     for name in names:
         cells = [trial.values(name, metric) for trial in trials]
         if any(cells):
             show = spread if metric == "test_accuracy" else lambda v: f"{statistics.mean(v):.0f}" if v else "-"
             lines.append(f"| {name} | " + " | ".join(map(show, cells)) + " |")
-    if metric == "test_accuracy":
+    if chooses and metric == "test_accuracy":
         chosen = [trial.chosen_radius() for trial in trials]
         lines.append("| *the radius chosen* | " + " | ".join("-" if rho is None else f"{rho}" for rho in chosen) + " |")
     return lines
