@@ -2,8 +2,9 @@
 
     python benchmarks/step_cost.py --models mlp cnn --json FILE
 
-Candidates take turns; a ratio is the median of the ratios within a round. Estimators whose steps differ are timed over
-a whole cycle (the peer's LookSAM runs both passes in every step). A pass over a part of the batch counts as that part.
+Candidates take turns; a ratio is the median of the ratios within a round. Of an estimator that measures exactly every
+k-th step, one such step and one that reuses its results are timed in each round, and weighted 1 to k - 1. The peer's
+LookSAM is timed over two steps (it runs both passes in each). A pass over a part of the batch counts as that part.
 Memory is the peak of what torch's allocator holds from building the network to the end of two steps:
 weights, gradients, optimizer state, activations, scratch. `pytorch_optimizer`'s SAM and LookSAM are driven as their
 documentation shows.
@@ -26,7 +27,7 @@ from torch.profiler import ProfilerActivity, profile
 from ncsam import NCSAM, SAM
 from ncsam.models import create
 from ncsam.optim.estimators import REFRESH_EVERY
-from timing import Candidate, parser, ratio, table, take_turns, write_json
+from timing import Candidate, nothing, parser, ratio, table, take_turns, write_json
 
 LOOKSAM_K = 10  # of the peer; as often as our own
 BASE = {"lr": 1e-4, "momentum": 0.9, "weight_decay": 1e-3}
@@ -66,6 +67,7 @@ class Training:
         self.x, self.y = torch.randn(setting.shape), torch.randint(0, 10, (setting.shape[0],))
         self.forwards = self.backwards = 0.0
         self.model.register_forward_hook(self._count)
+        self.renew: Callable[[], object] = nothing  # makes the next step an exact one
 
     def _count(self, module: nn.Module, args: tuple[Tensor], output: Tensor) -> None:
         share = len(output) / len(self.y)
@@ -107,6 +109,8 @@ class Training:
     def ours(self, kind: type[SAM], **options: object) -> Callable[[], object]:
         base = torch.optim.SGD(self.model.parameters(), **BASE)
         optimizer = kind(base, rho=0.05, model=self.model, total_steps=1, **options)
+        if isinstance(optimizer, NCSAM):
+            self.renew = optimizer._memory.forget
         return lambda: optimizer.step(lambda rows=slice(None): self.model(self.x[rows]), self.y)
 
 
@@ -114,7 +118,7 @@ def ncsam(training: Training, **options: object) -> Callable[[], object]:
     return training.ours(NCSAM, schedule="constant", **options)
 
 
-#: How a step is made, and how many steps are a cycle.
+#: How a step is made, and every how many steps one is exact; of the peer, how many steps are timed.
 CANDIDATES: dict[str, tuple[Callable[[Training], Callable[[], object]], int]] = {
     "sgd": (Training.sgd, 1),
     "sam": (lambda t: t.ours(SAM), 1),
@@ -147,26 +151,50 @@ def peak_bytes(setting: Setting, make: Callable[[Training], Callable[[], object]
 
 def measure(setting: Setting, rounds: int) -> dict[str, dict[str, float]]:
     memory = {name: peak_bytes(setting, make) for name, (make, _) in CANDIDATES.items()}
-    trainings = {name: Training(setting) for name in CANDIDATES}
-    runs = {}
-    for name, (make, steps) in CANDIDATES.items():
-        step = make(trainings[name])
-        for _ in range(steps):  # kernels are chosen, buffers made
+    passes: dict[str, list[float]] = {}
+    runs, parts = {}, {}
+    for name, (make, every) in CANDIDATES.items():
+        training = Training(setting)
+        step = make(training)
+        for _ in range(2):  # kernels are chosen, buffers made
             step()
-        trainings[name].forwards = trainings[name].backwards = 0.0
-        runs[name] = Candidate(lambda step=step, steps=steps: [step() for _ in range(steps)])
+        parts[name] = {name: 1.0}
+        runs[name] = Candidate(counted(passes, name, training, step), training.renew)
+        if every > 1 and name.startswith("peer"):
+            runs[name] = Candidate(counted(passes, name, training, lambda step=step: (step(), step())))
+            parts[name] = {name: 0.5}
+        elif every > 1:  # the turn that follows at once reuses what the exact one has measured
+            reused = f"{name} reused"
+            runs[reused] = Candidate(counted(passes, reused, training, step))
+            parts[name] = {name: 1 / every, reused: 1 - 1 / every}
     total = take_turns(runs, rounds, warmup=0)
-    seconds = {name: [t / CANDIDATES[name][1] for t in times] for name, times in total.items()}
+    seconds = {
+        name: [sum(share * total[part][turn] for part, share in mix.items()) for turn in range(rounds)]
+        for name, mix in parts.items()
+    }
     return {
         name: {
             "vs_sgd": ratio(seconds[name], seconds["sgd"]),
             "vs_sam": ratio(seconds[name], seconds["sam"]),
-            "forwards": trainings[name].forwards / (rounds * steps),
-            "backwards": trainings[name].backwards / (rounds * steps),
+            "forwards": sum(share * passes[part][0] for part, share in mix.items()),
+            "backwards": sum(share * passes[part][1] for part, share in mix.items()),
             "memory_vs_sgd": memory[name] / memory["sgd"],
         }
-        for name, (_, steps) in CANDIDATES.items()
+        for name, mix in parts.items()
     }
+
+
+def counted(
+    passes: dict[str, list[float]], name: str, training: Training, run: Callable[[], object]
+) -> Callable[[], None]:
+    """`run`, which leaves its forwards and backwards in `passes`."""
+
+    def counting() -> None:
+        training.forwards = training.backwards = 0.0
+        run()
+        passes[name] = [training.forwards, training.backwards]
+
+    return counting
 
 
 def constants(rounds: int) -> dict[str, dict[str, float]]:
