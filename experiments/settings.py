@@ -80,7 +80,7 @@ CORE = (
     "NCSAM, not projected",
 )
 #: Where augmentation leaves nothing memorised, the question is what a radius costs.
-AUGMENTED = ("SGD", "SAM auto", "automatic warm-up, SAM auto", "SAM auto, target .25")
+AUGMENTED = ("SGD", "SAM auto", "automatic warm-up, SAM auto")
 
 NOISES: dict[str, dict[str, Any]] = {
     **{f"symmetric {r}": {"noise": "symmetric", "rate": r / 100} for r in (20, 40, 60, 80)},

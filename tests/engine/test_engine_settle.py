@@ -21,15 +21,15 @@ from ncsam.noise import estimate_noise
 @pytest.mark.parametrize(
     ("trained", "held_out", "samples", "expected"),
     [
-        # sqrt(.5 .5 / 100) = .05
-        ([0.56] * 3, [0.5] * 3, 100, True),
-        ([0.54] * 3, [0.5] * 3, 100, False),
-        ([0.54] * 3, [0.5] * 3, 1000, True),  # .0158, and the floor of .02
+        # 2 sqrt(.5 .5 / 100) = .1
+        ([0.61] * 3, [0.5] * 3, 100, True),
+        ([0.59] * 3, [0.5] * 3, 100, False),
+        ([0.54] * 3, [0.5] * 3, 1000, True),  # .0316
         ([0.515] * 3, [0.5] * 3, 100_000, False),  # two points at least
         ([0.9] * 2, [0.5] * 2, 100, False),  # three epochs at least
         ([0.1, 0.9, 0.52, 0.52, 0.52], [0.1, 0.1, 0.5, 0.5, 0.5], 100, False),  # the last three alone
-        ([0.5, 0.5, 0.66], [0.5] * 3, 100, True),  # their mean: .0533
-        ([0.5, 0.5, 0.64], [0.5] * 3, 100, False),
+        ([0.5, 0.5, 0.82], [0.5] * 3, 100, True),  # their mean: .1067
+        ([0.5, 0.5, 0.78], [0.5] * 3, 100, False),
         ([0.4] * 3, [0.5] * 3, 100, False),  # augmented or under-fitted: it is the other way round
         ([1.0] * 3, [1.0] * 3, 100, False),
     ],
@@ -69,6 +69,7 @@ def weights(folder: Path) -> dict[str, torch.Tensor]:
 def test_a_warm_up_that_ends_by_itself_is_one_of_that_length(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], options: dict[str, object]
 ) -> None:
+    options |= {"rate": 0.5, "lr": 0.2}
     found = train(config(warmup="auto", **options), tmp_path / "auto", dataset=blobs())
     epochs = found["warmup_epochs"]
     assert 3 <= epochs < 15

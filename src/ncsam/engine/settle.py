@@ -25,7 +25,7 @@ def memorising(trained: Sequence[float], held_out: Sequence[float], samples: int
 
     `trained` and `held_out` are the accuracies on observed labels, as fractions, after each epoch so far: of samples
     trained on, and of `samples` held out. With t and v their means over the last three epochs, it is memorising if
-    t - v exceeds one standard error of v, sqrt(v (1 - v) / samples), and .02.
+    t - v exceeds two standard errors of v, 2 sqrt(v (1 - v) / samples), and .02.
 
     Noisy validation accuracy stops rising at about the same time; but its own noise, which is several points for some
     hundred samples, hides when, and it stops rising as well in a network that cannot fit more.
@@ -33,7 +33,7 @@ def memorising(trained: Sequence[float], held_out: Sequence[float], samples: int
     if len(trained) < _SMOOTHED:
         return False
     t, v = (math.fsum(values[-_SMOOTHED:]) / _SMOOTHED for values in (trained, held_out))
-    return t - v > max(_LEAST_GAP, math.sqrt(v * (1 - v) / samples))
+    return t - v > max(_LEAST_GAP, 2.0 * math.sqrt(v * (1 - v) / samples))
 
 
 class Settling:
