@@ -44,8 +44,8 @@ class Setting:
 
 
 SETTINGS = {
-    "resnet18_b128": Setting(lambda: create("resnet18", num_classes=10), (128, 3, 32, 32), 3),
-    "resnet18_b32": Setting(lambda: create("resnet18", num_classes=10), (32, 3, 32, 32), 7),
+    "resnet18_b128": Setting(lambda: create("resnet18", num_classes=10), (128, 3, 32, 32), 2),
+    "resnet18_b32": Setting(lambda: create("resnet18", num_classes=10), (32, 3, 32, 32), 3),
     "cnn": Setting(lambda: create("cnn_small", num_classes=10, in_channels=1), (128, 1, 28, 28), 15, 3),
     "mlp": Setting(lambda: mlp(784, 256, 256, 10), (128, 784), 80, 30),
 }
