@@ -133,31 +133,27 @@ CANDIDATES: dict[str, tuple[Callable[[Training], Callable[[], object]], int]] = 
 }
 
 
-def peak_bytes(setting: Setting, make: Callable[[Training], Callable[[], object]]) -> int:
-    """The most bytes that torch's allocator held, from nothing to the end of two steps."""
+def warmed_up(
+    setting: Setting, make: Callable[[Training], Callable[[], object]]
+) -> tuple[Training, Callable[[], object], int]:
+    """A training after two steps, so that kernels are chosen and buffers made; and the most bytes held until then."""
     gc.collect()  # what earlier candidates left must not be freed while this one is watched
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as watched:
-        step = make(Training(setting))
+        training = Training(setting)
+        step = make(training)
         for _ in range(2):
             step()
     events = watched.profiler.kineto_results.events()
     changes = sorted((e.start_ns(), e.nbytes()) for e in events if e.name() == "[memory]")
-    held = peak = 0
-    for _, change in changes:
-        held += change
-        peak = max(peak, held)
-    return peak
+    return training, step, max(itertools.accumulate(change for _, change in changes))
 
 
 def measure(setting: Setting, rounds: int) -> dict[str, dict[str, float]]:
-    memory = {name: peak_bytes(setting, make) for name, (make, _) in CANDIDATES.items()}
+    memory: dict[str, int] = {}
     passes: dict[str, list[float]] = {}
     runs, parts = {}, {}
     for name, (make, every) in CANDIDATES.items():
-        training = Training(setting)
-        step = make(training)
-        for _ in range(2):  # kernels are chosen, buffers made
-            step()
+        training, step, memory[name] = warmed_up(setting, make)
         parts[name] = {name: 1.0}
         runs[name] = Candidate(counted(passes, name, training, step), training.renew)
         if every > 1 and name.startswith("peer"):
