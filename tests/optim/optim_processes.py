@@ -78,6 +78,24 @@ def same_on_both(model):
         assert torch.equal(other[0], other[1])
 
 
+def same_report(ours, expected):
+    """Radius, norms and cosines of the last step are those of one process."""
+    names = (
+        "rho",
+        "rho_share",
+        "grad_norm",
+        "noise_grad_norm",
+        "cos_grad_noise",
+        "cos_sam",
+        "cos_clean",
+        "cos_clean_sam",
+    )
+    for name in names:
+        a, b = getattr(ours, name), getattr(expected, name)
+        assert (a is None) == (b is None), name
+        assert a is None or abs(a - b) < 1e-8, (name, a, b)
+
+
 def ddp_equals_one_process(rank, name, **ddp):
     model = DistributedDataParallel(network("mlp"), **ddp)
     optimizer = optimizer_for(model, name, telemetry_every=1)
@@ -89,19 +107,7 @@ def ddp_equals_one_process(rank, name, **ddp):
     expected, reference = alone(name)
     compare(model.module, expected)
     same_on_both(model.module)
-    for key in (
-        "rho",
-        "rho_share",
-        "grad_norm",
-        "noise_grad_norm",
-        "cos_grad_noise",
-        "cos_sam",
-        "cos_clean",
-        "cos_clean_sam",
-    ):
-        a, b = getattr(optimizer.last_step, key), getattr(reference.last_step, key)
-        assert (a is None) == (b is None), key
-        assert a is None or abs(a - b) < 1e-8, (key, a, b)
+    same_report(optimizer.last_step, reference.last_step)
 
 
 def fsdp_equals_one_process(rank, name):
@@ -118,19 +124,7 @@ def fsdp_equals_one_process(rank, name):
         optimizer.step(lambda rows=slice(None): model(here[rows]), mine(y, rank), clean_targets=mine(clean, rank))  # noqa: B023
     expected, reference = alone(name)
     compare(model, expected)
-    for key in (
-        "rho",
-        "rho_share",
-        "grad_norm",
-        "noise_grad_norm",
-        "cos_grad_noise",
-        "cos_sam",
-        "cos_clean",
-        "cos_clean_sam",
-    ):
-        a, b = getattr(optimizer.last_step, key), getattr(reference.last_step, key)
-        assert (a is None) == (b is None), key
-        assert a is None or abs(a - b) < 1e-8, (key, a, b)
+    same_report(optimizer.last_step, reference.last_step)
 
 
 def local_perturbation(rank):

@@ -69,6 +69,17 @@ def test_bounds():
     assert fed((1.0, -1e9)).rho == pytest.approx(0.05 * math.exp(0.1 * (0.5 + 5.0)))
 
 
+def test_a_rare_measurement_moves_it_as_far_as_all_the_steps_it_stands_for():
+    """As under the estimator "look"; but by no more than a factor of e."""
+    for share, factor in ((0.4, math.exp(10 * 0.1 * 0.1)), (-1.0, math.e), (2.0, 1 / math.e)):
+        radius = AutoRadius(0.5, 2.0)
+        radius.steps_per_update = 10
+        radius.note_loss(torch.tensor(1.0), perturbed=False)
+        radius.note_loss(torch.tensor(1.0 + share), perturbed=True)
+        radius.end(perturbed=True, group=None)
+        assert radius.rho == pytest.approx(0.05 * factor)
+
+
 @pytest.mark.parametrize("bad", [math.inf, -math.inf, math.nan])
 def test_losses_that_are_not_finite(bad):
     before = fed((1.0, 1.8))

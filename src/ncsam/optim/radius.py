@@ -31,6 +31,7 @@ class AutoRadius:
     L_0 is the loss of guessing: of a network that gives every sample the observed label frequencies. For cross-entropy
     it is their entropy; for another criterion it is that criterion at their logarithms, on the batch. `guess_loss`
     gives it instead. The share is smoothed over two steps or so and bounded, so that one odd batch moves little.
+    Where only every k-th step has both losses, it moves the radius by the k-th power, within a factor of e.
 
     A loss at w that is not finite changes nothing; one at w + eps counts as the largest share. All ranks see the mean
     of their losses, and so the same radius.
