@@ -42,11 +42,18 @@ class PictureFiles(Dataset[Any]):
     """Decode a file, or ask for an array made on demand, and cut one uint8 picture per view out of it.
 
     For `"centre"` and `"window"` crops the picture is first scaled to cover `covered(size, resize)` and no more.
-    `colours` is 3 for RGB and 1 for grey. A photograph's own note of which way is up (EXIF) is followed.
+    `colours` is 3 for RGB and 1 for grey. A photograph's own note of which way is up (EXIF) is followed. With `uncut`
+    it is the scaled picture itself, (height, width, channels), from which `windows` cuts the views later.
     """
 
     def __init__(
-        self, images: Stored, views: tuple[View, ...], size: tuple[int, int], resize: int, colours: int
+        self,
+        images: Stored,
+        views: tuple[View, ...],
+        size: tuple[int, int],
+        resize: int,
+        colours: int,
+        uncut: bool = False,
     ) -> None:
         need("PIL.Image", "data", "decoding picture files")
         self.images = images
@@ -54,11 +61,12 @@ class PictureFiles(Dataset[Any]):
         self.size = size
         self.cover = covered(size, resize)
         self.mode = "L" if colours == 1 else "RGB"
+        self.uncut = uncut
 
     def __len__(self) -> int:
         return len(self.images)
 
-    def __getitem__(self, request: Request) -> Tensor | str:
+    def __getitem__(self, request: Request) -> Tensor | Pixels | str:
         name = f"sample {request.index}"
         try:
             stored = self.images[request.index]
@@ -67,7 +75,7 @@ class PictureFiles(Dataset[Any]):
             else:
                 name = f"{stored} ({name})"
                 picture = self._decode(stored, request.crops)
-            return torch.from_numpy(self._cropped(picture, request.crops))
+            return self._canvas(picture) if self.uncut else torch.from_numpy(self._cropped(picture, request.crops))
         except FileNotFoundError:
             return f"{name} is not there"
         except Exception as error:  # Pillow's decoders raise OSError, SyntaxError, ValueError, struct.error and more
@@ -92,9 +100,13 @@ class PictureFiles(Dataset[Any]):
             else:
                 canvas = self._canvas(picture) if canvas is None else canvas
                 cropped.append(self._window(canvas, view, draws))
-        stacked = np.stack(cropped)
-        stacked = stacked[:, None] if stacked.ndim == 3 else stacked.transpose(0, 3, 1, 2)
-        return np.ascontiguousarray(stacked)
+        return channels_first(cropped)
+
+    def windows(self, canvas: Pixels, crops: Draws) -> Tensor:
+        """The views of a picture that came uncut."""
+        return torch.from_numpy(
+            channels_first([self._window(canvas, view, draws) for view, draws in zip(self.views, crops, strict=True)])
+        )
 
     def _share_needed(self, shape: tuple[int, int], crops: Draws) -> float:
         """The smallest scale of the file, at most 1, that no view has to enlarge."""
@@ -141,6 +153,14 @@ def covered(size: tuple[int, int], resize: int) -> tuple[int, int]:
     return round(size[0] * scale), round(size[1] * scale)
 
 
+def channels_first(pictures: Sequence[Pixels]) -> Pixels:
+    """Pictures of one size as one (N, C, H, W) array."""
+    stacked = np.stack(pictures)
+    count, height, width = stacked.shape[:3]
+    planes = stacked if stacked.ndim == 3 else np.ascontiguousarray(stacked.transpose(0, 3, 1, 2))
+    return planes.reshape(count, -1, height, width)
+
+
 def _from_array(pixels: Pixels) -> Image.Image:
     from PIL import Image
 
@@ -149,13 +169,13 @@ def _from_array(pixels: Pixels) -> Image.Image:
 
 def decoded_batches(
     files: PictureFiles, requests: Iterable[list[Request]], workers: int, pin_memory: bool
-) -> Iterator[Tensor]:
-    """Decode each list of requests to (B, views, C, H, W) uint8, in order."""
+) -> Iterator[Any]:
+    """Decode each list of requests, in order: to (B, views, C, H, W) uint8, or to a list of uncut pictures."""
     batches = DataLoader(
         files,
         batch_sampler=requests,
         num_workers=workers,
-        collate_fn=_stack,
+        collate_fn=_together if files.uncut else _stack,
         pin_memory=pin_memory,
         generator=torch.Generator(),  # else the DataLoader takes its base seed from the global generator
     )
@@ -165,11 +185,12 @@ def decoded_batches(
         yield batch
 
 
+def _together(samples: list[Any]) -> list[Any] | str:
+    """The samples, or the first complaint."""
+    return next((sample for sample in samples if isinstance(sample, str)), samples)
+
+
 def _stack(samples: list[Tensor | str]) -> Tensor | str:
     """One tensor, or the first complaint."""
-    pictures = []
-    for sample in samples:
-        if isinstance(sample, str):
-            return sample
-        pictures.append(sample)
-    return torch.stack(pictures)
+    pictures = _together(samples)
+    return pictures if isinstance(pictures, str) else torch.stack(pictures)

@@ -10,6 +10,7 @@ import numpy as np
 
 from ncsam.data.check import check
 from ncsam.data.files import IMAGENET_MEAN, IMAGENET_STD, image_files, into_memory, subfolders
+from ncsam.data.kept import may_keep
 from ncsam.data.types import DataSet, PathList, Split
 from ncsam.data.upright import usual_size
 
@@ -24,7 +25,7 @@ def from_folder(
     size: tuple[int, int] | None = None,
     mean: Sequence[float] = IMAGENET_MEAN,
     std: Sequence[float] = IMAGENET_STD,
-    in_memory: bool = False,
+    in_memory: bool | None = None,
     allow_empty: bool = False,
 ) -> DataSet:
     """A data set from `path/<class>/.../<image>`, or from `path/train/<class>/...` with `test/` or `val/` beside it.
@@ -36,7 +37,9 @@ def from_folder(
         size: The (height, width) that a network sees. Default: the pictures' own where they are all of one size up to
             224 x 224, else a square with the median of their shorter sides, at most 224 (see `usual_size`).
         mean, std: For normalisation, per channel; those of ImageNet by default.
-        in_memory: Decode everything now, for small pictures of one size; `size` is then theirs.
+        in_memory: `True` decodes everything now, for small pictures of one size; `size` is then theirs. `False` reads
+            every file anew in each epoch. By default files are read when they are needed, and a loader keeps what it
+            has decoded where that fits into 1 GiB (see `ncsam.data.kept`); no pixel depends on it.
         allow_empty: Accept classes without a training image.
     """
     path = Path(path)
@@ -71,8 +74,14 @@ def from_folder(
         source=str(path),
         notes=notes,
     )
-    check(dataset, allow_empty=allow_empty)
-    return decoded(dataset) if in_memory else dataset
+    return held(check(dataset, allow_empty=allow_empty), in_memory)
+
+
+def held(dataset: DataSet, in_memory: bool | None) -> DataSet:
+    """The data set decoded now (`True`), read anew in each epoch (`False`), or kept once it is read (`None`)."""
+    if in_memory:
+        return decoded(dataset)
+    return may_keep(dataset) if in_memory is None else dataset
 
 
 def decoded(dataset: DataSet) -> DataSet:

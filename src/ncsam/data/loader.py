@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 
 from ncsam._errors import bad_value
-from ncsam.data.render import Look, Store, Work, open_store
-from ncsam.data.sampling import Indices, Layout, epoch_order, uniforms
+from ncsam.data.render import Look, Store, open_store
+from ncsam.data.sampling import Indices, Layout, Work, epoch_order, uniforms
 from ncsam.data.types import Split
 from ncsam.data.views import View, resolve_views
 

@@ -17,21 +17,16 @@ import torch
 from torch import Tensor
 
 from ncsam._errors import bad_value
-from ncsam.data.decode import PictureFiles, Request, Stored, covered, decoded_batches
-from ncsam.data.sampling import Draws, Indices
-from ncsam.data.types import Images
+from ncsam.data.decode import PictureFiles, Request, Stored, channels_first, covered, decoded_batches
+from ncsam.data.kept import Kept
+from ncsam.data.sampling import Draws, Work
+from ncsam.data.types import Images, PathList
 from ncsam.data.views import CROP, View
 
 # Small batches are rendered several at a time: a call costs as much as some dozens of 32 x 32 pictures do.
 _BLOCK_BYTES = 1 << 20
 
-
-@dataclass(frozen=True)
-class Work:
-    """One batch to render: the samples, and a row of uniform numbers per sample for each view."""
-
-    index: Indices
-    draws: tuple[Draws, ...]
+Cropped = Iterator[tuple[Work, list[Tensor]]]  # one uint8 (B, C, H, W) per view, mirrored
 
 
 @dataclass(frozen=True)
@@ -150,11 +145,15 @@ class Features:
 
 
 class Files:
-    """Picture files, or arrays made on demand: workers decode and crop, the device does the rest by whole batches."""
+    """Picture files, or arrays made on demand: workers decode and crop, the device does the rest by whole batches.
+
+    Files that may be kept in memory are decoded once; they are cropped here.
+    """
 
     def __init__(self, images: Stored, device: torch.device) -> None:
         self.images = images
         self.device = device
+        self.kept = Kept(images.keep if isinstance(images, PathList) else 0)
 
     def check(self, look: Look) -> Look:
         _check_lengths(look, len(look.mean or look.std or (0, 0, 0)), "channels")
@@ -172,24 +171,54 @@ class Files:
         assert look.size is not None
         assert look.resize is not None
         colours = len(look.mean or look.std or (0, 0, 0))
-        files = PictureFiles(self.images, look.views, look.size, look.resize, colours)
+        cover = covered(look.size, look.resize)
+        # what a `resized` crop needs of a JPEG file depends on its draws, so that there is nothing to keep
+        keep = self.kept.has_room(len(self.images) * cover[0] * cover[1] * colours) and not any(
+            view.crop == "resized" for view in look.views
+        )
+        files = PictureFiles(self.images, look.views, look.size, look.resize, colours, uncut=keep)
         scale, shift = look.normaliser(255, (-1, 1, 1), self.device)
+        for work, cropped in (self._from_kept if keep else self._from_files)(works, files, look):
+            yield tuple(
+                look.delivered(view.finished(pictures, draws, scale, shift))
+                for view, pictures, draws in zip(look.views, cropped, work.draws, strict=True)
+            )
+
+    def _from_files(self, works: Iterable[Work], files: PictureFiles, look: Look) -> Cropped:
         under_way: deque[Work] = deque()  # the workers are asked for later batches before this one is finished
 
         def requests() -> Iterator[list[Request]]:
             for work in works:
                 under_way.append(work)
-                crops = np.stack([draws[:, CROP] for draws in work.draws], axis=1)
-                yield [Request(int(index), rows) for index, rows in zip(work.index, crops, strict=True)]
+                yield [Request(int(i), rows) for i, rows in zip(work.index, _crops(work), strict=True)]
 
-        pin = self.device.type == "cuda"
-        for decoded in decoded_batches(files, requests(), look.workers, pin):
-            pictures = decoded.to(self.device, non_blocking=pin)
-            views = []
-            for number, (view, draws) in enumerate(zip(look.views, under_way.popleft().draws, strict=True)):
-                mirrored = view.mirrored(pictures[:, number], draws)
-                views.append(look.delivered(view.finished(mirrored, draws, scale, shift)))
-            yield tuple(views)
+        for decoded in decoded_batches(files, requests(), look.workers, self.device.type == "cuda"):
+            work = under_way.popleft()
+            yield work, self._mirrored(decoded, work, look)
+
+    def _from_kept(self, works: Iterable[Work], files: PictureFiles, look: Look) -> Cropped:
+        assert look.size is not None
+        for work, canvases in self.kept.batches(works, files, look.workers):
+            if all(canvas.shape[:2] == files.cover for canvas in canvases):  # of one size: the whole batch at once
+                pictures = torch.from_numpy(channels_first(canvases)).to(self.device)
+                drawn = zip(look.views, work.draws, strict=True)
+                yield work, [view.cropped(pictures, draws, look.size) for view, draws in drawn]
+            else:
+                windows = [files.windows(canvas, rows) for canvas, rows in zip(canvases, _crops(work), strict=True)]
+                yield work, self._mirrored(torch.stack(windows), work, look)
+
+    def _mirrored(self, cropped: Tensor, work: Work, look: Look) -> list[Tensor]:
+        """One tensor per view from (B, views, C, H, W)."""
+        pictures = cropped.to(self.device, non_blocking=cropped.is_pinned())
+        return [
+            view.mirrored(pictures[:, number], draws)
+            for number, (view, draws) in enumerate(zip(look.views, work.draws, strict=True))
+        ]
+
+
+def _crops(work: Work) -> Draws:
+    """The numbers that place the crops, (B, views, 4)."""
+    return np.stack([draws[:, CROP] for draws in work.draws], axis=1)
 
 
 def _check_lengths(look: Look, channels: int, what: str) -> None:

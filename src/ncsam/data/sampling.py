@@ -39,6 +39,14 @@ def uniforms(rows: int, columns: int, seed: int, epoch: int, batch: int, view: i
 
 
 @dataclass(frozen=True)
+class Work:
+    """One batch to render: the samples, and a row of uniform numbers per sample for each view."""
+
+    index: Indices
+    draws: tuple[Draws, ...]
+
+
+@dataclass(frozen=True)
 class Part:
     """One rank's part of a global batch of `rows`: `positions` in the epoch's order, its rows `start` to `stop`."""
 

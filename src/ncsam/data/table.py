@@ -12,6 +12,7 @@ import numpy as np
 from ncsam._errors import bad_value, need
 from ncsam.data.check import check
 from ncsam.data.files import IMAGENET_MEAN, IMAGENET_STD, listed_files
+from ncsam.data.folder import held
 from ncsam.data.labels import encode_labels
 from ncsam.data.types import DataSet, Split
 from ncsam.data.upright import usual_size
@@ -40,6 +41,7 @@ def from_table(
     size: tuple[int, int] | None = None,
     mean: Sequence[float] = IMAGENET_MEAN,
     std: Sequence[float] = IMAGENET_STD,
+    in_memory: bool | None = None,
     allow_empty: bool = False,
 ) -> DataSet:
     """A data set from a table whose first row names the columns.
@@ -51,7 +53,7 @@ def from_table(
             where no row is `test` and some are `val`, the latter are the test split.
         classes: Class names in order. Default: the labels found, sorted; labels that are whole numbers are taken as
             class numbers.
-        size, mean, std, allow_empty: As for `from_folder`.
+        size, mean, std, in_memory, allow_empty: As for `from_folder`.
     """
     path = Path(path)
     if not path.is_file():
@@ -74,21 +76,19 @@ def from_table(
     if "test" not in parts and "val" in parts:
         parts["test"] = parts.pop("val")
         notes = ("the validation rows serve as the test split",)
-    return check(
-        DataSet(
-            name=path.stem,
-            classes=class_names,
-            train=parts["train"],
-            test=parts.get("test"),
-            val=parts.get("val"),
-            mean=tuple(mean),
-            std=tuple(std),
-            size=size or usual_size(parts["train"].images),
-            source=str(path),
-            notes=notes,
-        ),
-        allow_empty=allow_empty,
+    dataset = DataSet(
+        name=path.stem,
+        classes=class_names,
+        train=parts["train"],
+        test=parts.get("test"),
+        val=parts.get("val"),
+        mean=tuple(mean),
+        std=tuple(std),
+        size=size or usual_size(parts["train"].images),
+        source=str(path),
+        notes=notes,
     )
+    return held(check(dataset, allow_empty=allow_empty), in_memory)
 
 
 def _text(path: Path) -> dict[str, list[Any]]:

@@ -23,12 +23,16 @@ UNKNOWN = -1
 class PathList(Sequence[Path]):
     """Many paths below one folder, held as one array of bytes.
 
-    A million paths take tens of megabytes instead of hundreds, and the workers of a loader share them.
+    A million paths take tens of megabytes instead of hundreds, and the workers of a loader share them. `keep` is how
+    many bytes a loader may spend on keeping the pictures once they are decoded.
     """
 
-    def __init__(self, root: str | os.PathLike[str], names: Iterable[str] | npt.NDArray[np.bytes_]) -> None:
+    def __init__(
+        self, root: str | os.PathLike[str], names: Iterable[str] | npt.NDArray[np.bytes_], *, keep: int = 0
+    ) -> None:
         self.root = Path(root)
         self.names = names if isinstance(names, np.ndarray) else np.array([os.fsencode(n) for n in names], dtype="S")
+        self.keep = keep
 
     def __len__(self) -> int:
         return len(self.names)
@@ -39,11 +43,11 @@ class PathList(Sequence[Path]):
     def __getitem__(self, index: slice) -> PathList: ...
     def __getitem__(self, index: int | slice) -> Path | PathList:
         if isinstance(index, slice):
-            return PathList(self.root, self.names[index])
+            return PathList(self.root, self.names[index], keep=self.keep)
         return self.root / os.fsdecode(bytes(self.names[index]))
 
     def take(self, index: npt.NDArray[np.int64]) -> PathList:
-        return PathList(self.root, self.names[index])
+        return PathList(self.root, self.names[index], keep=self.keep)
 
 
 class LazyImages(Sequence["npt.NDArray[np.uint8]"]):
