@@ -11,9 +11,11 @@ from made_runs import add_classes, add_noise, make_run
 from PIL import Image
 
 from ncsam import data
+from ncsam.bench.pictures import picture
 from ncsam.bench.report import gather, noise_text, write_report
 from ncsam.bench.report_html import plain
 from ncsam.bench.report_markdown import table
+from ncsam.bench.runs import Suspect
 
 VOID = {"meta", "img", "br", "path", "use"}
 
@@ -91,6 +93,16 @@ def test_pictures_are_the_samples_themselves(runs):
     with Image.open(io.BytesIO(base64.b64decode(content))) as image:
         np.testing.assert_array_equal(np.asarray(image), data.load("digits").train.images[7, :, :, 0])
     assert gather([runs], images=0).galleries == []
+
+
+def test_photographs_are_shown_the_way_up_that_training_sees(tmp_path):
+    pixels = np.random.default_rng(0).integers(0, 256, (6, 9, 3), dtype=np.uint8)
+    turned = Image.Exif()
+    turned[0x0112] = 6  # to be shown turned by a quarter to the right
+    (tmp_path / "a").mkdir()
+    Image.fromarray(np.rot90(pixels).copy()).save(tmp_path / "a" / "0.png", exif=turned)
+    shown = picture(data.load(tmp_path), Suspect(0, 0, 0, 1.0, None, None))
+    np.testing.assert_array_equal(np.asarray(shown), pixels)
 
 
 def test_without_the_data_it_says_so_and_leaves_the_pictures_out(tmp_path):

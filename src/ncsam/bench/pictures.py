@@ -15,6 +15,7 @@ import numpy as np
 from ncsam._errors import need
 from ncsam.bench.runs import Run, Suspect
 from ncsam.data import UNKNOWN, DataSet, load
+from ncsam.data.upright import upright
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -98,7 +99,7 @@ def picture(dataset: DataSet, suspect: Suspect) -> Image | None:
         try:
             with pil.open(item) as file:
                 file.draft("RGB", (LONGEST, LONGEST))
-                small: Image = file.convert("RGB")
+                small: Image = upright(file, "RGB")
         except (OSError, SyntaxError, ValueError):
             return None
     else:
