@@ -5,7 +5,10 @@ Both shuffle synthetic 32 x 32 colour pictures, pad by 4 and crop, mirror half o
 operations behind a torch `DataLoader` with two workers, one thread each. Ours runs in the calling process with one
 thread. Both sides take turns, epoch by epoch; the ratio is the median of those of neighbouring epochs.
 
-    python benchmarks/data_pipeline.py [--quick] [--json FILE]
+With `--folder` it is a folder of 1,438 PNG files of 32 x 32 pixels instead: an epoch that reads every file anew
+(`in_memory=False`) against one of a loader that has kept what it read before, which is the default for small folders.
+
+    python benchmarks/data_pipeline.py [--folder] [--quick] [--json FILE]
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ import os
 import platform
 import random
 import statistics
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -27,6 +31,7 @@ from PIL import Image, ImageOps
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
+from ncsam.data import load
 from ncsam.data.loader import Loader
 from ncsam.data.types import Split
 from ncsam.data.views import View
@@ -88,37 +93,75 @@ def measure(pictures: int, batch_size: int, repeats: int) -> dict[str, Any]:
     }
     for epoch in sides.values():
         epoch()  # warm caches; the workers of the DataLoader start here and stay
-    times: dict[str, list[float]] = {name: [] for name in sides}
-    for _ in range(repeats):
-        for name, epoch in sides.items():
-            times[name].append(seconds(epoch, pictures))
+    times = in_turns(sides, pictures, repeats)
     speed = {name: pictures / statistics.median(taken) for name, taken in times.items()}
     return {
         "pipeline_vs_per_sample": statistics.median(b / a for a, b in zip(*times.values(), strict=True)),
         "images_per_second": speed,
         "seconds": times,
-        "pictures": pictures,
-        "batch_size": batch_size,
-        "repeats": repeats,
         "workers_per_sample": WORKERS,
-        "threads_ours": torch.get_num_threads(),
-        "cores": os.cpu_count(),
-        "torch": torch.__version__,
-        "python": platform.python_version(),
     }
+
+
+def measure_folder(pictures: int, batch_size: int, repeats: int) -> dict[str, Any]:
+    rng = np.random.default_rng(0)
+    with tempfile.TemporaryDirectory() as folder:
+        for i in range(pictures):
+            path = Path(folder, f"class {i % 10}", f"{i:05d}.png")
+            path.parent.mkdir(exist_ok=True)
+            small = Image.fromarray(rng.integers(0, 256, (8, 8, 3), dtype=np.uint8))
+            small.resize((32, 32), Image.Resampling.BICUBIC).save(path)  # smooth, as photographs are
+        sides: dict[str, Callable[[], int]] = {}
+        for name, in_memory in (("kept", None), ("read_anew", False)):
+            split = load(folder, in_memory=in_memory).train
+            loader = Loader(split, batch_size, views="weak", mean=MEAN, std=STD, size=(32, 32))
+            sides[name] = lambda loader=loader: sum(len(batch) for batch in loader)  # type: ignore[misc]
+        first = seconds(sides["kept"], pictures)
+        times = in_turns(sides, pictures, repeats)
+    return {
+        "read_anew_vs_kept": statistics.median(b / a for a, b in zip(*times.values(), strict=True)),
+        "seconds_per_epoch": {"first": first} | {name: statistics.median(taken) for name, taken in times.items()},
+        "seconds": times,
+    }
+
+
+def in_turns(sides: dict[str, Callable[[], int]], pictures: int, repeats: int) -> dict[str, list[float]]:
+    """The seconds of each epoch of each side, one after the other."""
+    times: dict[str, list[float]] = {name: [] for name in sides}
+    for _ in range(repeats):
+        for name, epoch in sides.items():
+            times[name].append(seconds(epoch, pictures))
+    return times
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="fewer pictures and repeats; under 40 seconds")
+    parser.add_argument("--folder", action="store_true", help="a small folder, read anew in each epoch or kept")
     parser.add_argument("--json", type=Path, help="write the figures to this file")
     parser.add_argument("--batch-size", type=int, default=128)
     options = parser.parse_args()
     torch.set_num_threads(1)
-    figures = measure(20_000 if options.quick else 50_000, options.batch_size, 5 if options.quick else 7)
-    for name, speed in figures["images_per_second"].items():
-        print(f"{name:>12}: {speed:>10,.0f} images per second")
-    print(f"       ratio: {figures['pipeline_vs_per_sample']:.1f}")
+    pictures = 1438 if options.folder else 20_000 if options.quick else 50_000
+    repeats = 5 if options.quick else 7
+    figures = (measure_folder if options.folder else measure)(pictures, options.batch_size, repeats)
+    if options.folder:
+        for name, taken in figures["seconds_per_epoch"].items():
+            print(f"{name:>12}: {taken:>10.4f} seconds per epoch")
+        print(f"       ratio: {figures['read_anew_vs_kept']:.1f}")
+    else:
+        for name, speed in figures["images_per_second"].items():
+            print(f"{name:>12}: {speed:>10,.0f} images per second")
+        print(f"       ratio: {figures['pipeline_vs_per_sample']:.1f}")
+    figures |= {
+        "pictures": pictures,
+        "batch_size": options.batch_size,
+        "repeats": repeats,
+        "threads_ours": torch.get_num_threads(),
+        "cores": os.cpu_count(),
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+    }
     if options.json:
         options.json.write_text(json.dumps(figures, indent=2) + "\n")
 
