@@ -17,19 +17,11 @@ from torch import Tensor, nn
 from ncsam.data.loader import Loader
 from ncsam.data.types import Labels
 from ncsam.engine.config import RunConfig
-from ncsam.engine.metrics import accuracy, calibration_error, memorised
+from ncsam.engine.metrics import EVALUATED, accuracy, calibration_error, memorised
 from ncsam.engine.task import Task
 from ncsam.methods import Method
 
 Floats = npt.NDArray[np.float32]
-_ACCURACIES = (
-    "test_accuracy",
-    "train_accuracy_observed",
-    "train_accuracy_clean",
-    "memorised",
-    "val_accuracy",
-    "calibration_error",
-)
 
 
 @dataclass(frozen=True)
@@ -127,7 +119,7 @@ class Evaluator:
         self, networks: Sequence[nn.Module], epoch: int, keep_probabilities: bool, watched: bool = False
     ) -> tuple[dict[str, Any], Predictions | None]:
         """The accuracies of a record, and the predictions on the training split where they are due or `watched`."""
-        record: dict[str, Any] = dict.fromkeys(_ACCURACIES)
+        record: dict[str, Any] = dict.fromkeys(EVALUATED)
         if self.test is not None:
             on_test = self.predict(networks, self.test)
             right = on_test.predicted == self.test.split.labels

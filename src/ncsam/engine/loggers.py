@@ -12,19 +12,14 @@ from typing import IO, Any, Protocol
 from ncsam._errors import need
 from ncsam._files import atomic_path
 from ncsam.engine.checkpoint import writing
-from ncsam.engine.metrics import TELEMETRY
+from ncsam.engine.metrics import EVALUATED, TELEMETRY
 
 Record = Mapping[str, Any]
 
 FIELDS = (
     "epoch",
     "train_loss",
-    "test_accuracy",
-    "train_accuracy_observed",
-    "train_accuracy_clean",
-    "memorised",
-    "val_accuracy",
-    "calibration_error",
+    *EVALUATED,
     "noise_estimate",
     "lr",
     "seconds",

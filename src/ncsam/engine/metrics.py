@@ -13,6 +13,15 @@ from torch import Tensor
 
 from ncsam.data.types import UNKNOWN, Labels
 
+#: What an evaluation measures, in percent; `None` where the data set does not allow it.
+EVALUATED = (
+    "test_accuracy",
+    "train_accuracy_observed",
+    "train_accuracy_clean",
+    "memorised",
+    "val_accuracy",
+    "calibration_error",
+)
 #: What the optimizer reports of a step, averaged over the steps of an epoch in which it was measured.
 TELEMETRY = (
     "rho",
