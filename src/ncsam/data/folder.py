@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ncsam._errors import bad_value
 from ncsam.data.check import check
 from ncsam.data.files import IMAGENET_MEAN, IMAGENET_STD, image_files, into_memory, subfolders
 from ncsam.data.kept import may_keep
@@ -79,6 +80,8 @@ def from_folder(
 
 def held(dataset: DataSet, in_memory: bool | None) -> DataSet:
     """The data set decoded now (`True`), read anew in each epoch (`False`), or kept once it is read (`None`)."""
+    if in_memory not in (True, False, None):
+        raise bad_value("in_memory", in_memory, "True, False, or None: kept once read, where that fits")
     if in_memory:
         return decoded(dataset)
     return may_keep(dataset) if in_memory is None else dataset
