@@ -14,7 +14,9 @@ from torch.optim import Optimizer
 from ncsam._errors import bad_value
 from ncsam.optim import validate
 from ncsam.optim.distributed import average_over_ranks
-from ncsam.optim.sharpness_aware import Criterion, Move, Radius, SharpnessAware
+from ncsam.optim.move import Move
+from ncsam.optim.position import Radius
+from ncsam.optim.sharpness_aware import Criterion, SharpnessAware
 from ncsam.optim.telemetry import StepReport
 from ncsam.optim.tensors import add_scaled_, global_norm
 

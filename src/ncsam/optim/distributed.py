@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
 
 import torch
 import torch.distributed as dist
@@ -36,6 +37,14 @@ def find_group(modules: Iterable[nn.Module], params: Iterable[Tensor]) -> dist.P
             group = p.device_mesh.get_group()
             return group if dist.get_world_size(group) > 1 else None
     return None
+
+
+def without_sync(modules: Iterable[nn.Module]) -> ExitStack:
+    """DDP's `no_sync` of all these modules: gradients stay each rank's own."""
+    stack = ExitStack()
+    for wrapper in data_parallel(modules):
+        stack.enter_context(wrapper.no_sync())
+    return stack
 
 
 def sum_over_ranks(tensors: Sequence[Tensor], group: dist.ProcessGroup) -> None:

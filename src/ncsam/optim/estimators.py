@@ -14,7 +14,8 @@ Estimator: TypeAlias = Literal["exact", "fused", "lazy", "subset", "look"]
 #: Each estimator's steps from one exact measurement to the next, unless `refresh_every` says otherwise.
 REFRESH_EVERY: dict[str, int] = {"exact": 1, "fused": 20, "lazy": 5, "subset": 1, "look": 10}
 LOOK = 0.7  # LookSAM's alpha: how much of ||g|| the kept part is given
-_NORM_MEMORY = 0.5  # norms differ from batch to batch by more than they drift in a few dozen steps
+_EXACT_MEMORY = 0.5  # norms differ from batch to batch by more than they drift between exact steps
+_FOLLOWING_MEMORY = 0.8  # the same where every step has one
 
 
 class Memory:
@@ -27,7 +28,7 @@ class Memory:
     def forget(self) -> None:
         """Begin anew: the next step measures."""
         self._age: int | None = None  # steps since the last exact one, that one counted
-        self.norm = self.noise_norm = 0.0  # of g_B and g*, smoothed over the exact steps
+        self.norm = self.noise_norm = 0.0  # of g_B and g*, smoothed over the steps that had them
         self._samples = 0  # of the largest batch measured
         self.micro_batches = 1  # of the last step, to know the size of the next before its end
         self._kept: dict[Tensor, Tensor] = {}
@@ -38,19 +39,28 @@ class Memory:
         """Whether the coming step is to measure exactly."""
         return self._age is None or self._age >= self.every
 
-    def refresh(self, norm: float, noise_norm: float, samples: int) -> None:
-        """An exact step has measured these, on so many samples.
+    def refresh(self) -> None:
+        """A step has measured what the next ones reuse."""
+        self._age = 1
+
+    def note_norms(self, norm: float, noise_norm: float, samples: int) -> None:
+        """Take in the norms of g_B and g* that an exact step measured on so many samples.
 
         The gradient of a few samples, as in the last batch of an epoch, is much longer than that of a whole batch: the
         norms of a batch smaller than the largest one are no guess for the next, and are not taken.
         """
-        keep = 0.0 if self._age is None or samples > self._samples else _NORM_MEMORY
-        self._age = 1
         if samples < self._samples:
             return
+        keep = 0.0 if self.norm == 0.0 or samples > self._samples else _EXACT_MEMORY
         self._samples = samples
         self.norm = keep * self.norm + (1.0 - keep) * norm
         self.noise_norm = keep * self.noise_norm + (1.0 - keep) * noise_norm
+
+    def follow(self, norm: float) -> None:
+        """Take in the norm of g_B that a step had anyway: a geometric mean, on which a short batch tells little."""
+        if self.norm == 0.0:
+            self.norm = norm
+        self.norm *= min(max(norm / self.norm, 0.5), 2.0) ** (1.0 - _FOLLOWING_MEMORY)
 
     def age(self) -> None:
         """A step has reused what was measured."""

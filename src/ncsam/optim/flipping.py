@@ -54,14 +54,14 @@ class StepFlips:
         self._offset += len(logits)
         if index is None:
             return None
-        labels = flipped_labels(logits[index], observed[index], target)
-        self._flips.append(Flips(index + offset, labels))
-        return Flips(index, labels), count
+        flips = Flips(index, flipped_labels(logits[index], observed[index], target))
+        self._flips.append(flips if offset == 0 else Flips(index + offset, flips.labels))
+        return flips, count
 
     def joined(self) -> Flips | None:
         """The flips of all micro-batches as one."""
-        if not self._flips:
-            return None
+        if len(self._flips) < 2:
+            return self._flips[0] if self._flips else None
         return Flips(torch.cat([f.index for f in self._flips]), torch.cat([f.labels for f in self._flips]))
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack
 from typing import Any, Literal
 
 import torch
@@ -15,17 +13,21 @@ from torch.optim import Optimizer
 
 from ncsam._errors import bad_value
 from ncsam.optim import validate
-from ncsam.optim.distributed import is_sharded
-from ncsam.optim.estimators import LOOK, REFRESH_EVERY, Estimator, Memory
-from ncsam.optim.flipping import Flips, Selection, StepFlips, Target, flip_count, observed_labels
-from ncsam.optim.modules import SavedBuffers, data_parallel
-from ncsam.optim.sam import SAM, scaled_gradients
+from ncsam.optim.compensated import compensated_moves
+from ncsam.optim.distributed import is_sharded, without_sync
+from ncsam.optim.estimators import REFRESH_EVERY, Estimator, Memory
+from ncsam.optim.flipped_loss import flip_criterion as criterion_by_name
+from ncsam.optim.flipped_loss import flipped_loss
+from ncsam.optim.flipping import Flips, Selection, StepFlips, Target, observed_labels
+from ncsam.optim.fused import fused_moves, fused_weight
+from ncsam.optim.look import look_moves
+from ncsam.optim.modules import SavedBuffers
+from ncsam.optim.move import Move
+from ncsam.optim.position import Radius
+from ncsam.optim.sam import SAM
 from ncsam.optim.schedule import Ramp, ramp
-from ncsam.optim.sharpness_aware import Criterion, Move, Radius
+from ncsam.optim.sharpness_aware import Criterion
 from ncsam.optim.telemetry import StepReport
-from ncsam.optim.tensors import add_scaled_, cosine, global_dot, global_norm, multiply_, scale_
-
-_INVISIBLE = 1e-15  # a compensation this much smaller than rho changes no bit of eps that matters
 
 
 class NCSAM(SAM):
@@ -123,7 +125,7 @@ class NCSAM(SAM):
         validate.choice("selection", selection, ("gap", "uniform", "lowest_gap"))
         self.flip_target: Target = flip_target
         validate.choice("flip_target", flip_target, ("not_observed", "second"))
-        self.flip_criterion = _flip_criterion(flip_criterion)
+        self.flip_criterion = criterion_by_name(flip_criterion)
         self.warmup = validate.choice("warmup", warmup, ("base", "sam"))
         if generator is None:  # seeding from the global seed draws no number from the global generator
             generator = torch.Generator().manual_seed(torch.initial_seed())
@@ -204,7 +206,7 @@ class NCSAM(SAM):
     ) -> None:
         self._micro_batches += 1
         flips = None
-        if self._perturbs and self._compensates and (self._exact or self.estimator == "fused"):
+        if self._perturbs and self._compensates and (self._exact or self._mixes):
             flips = self._draw(logits, targets, clean_targets)
         if flips is None:
             super()._collect(loss, logits, targets, clean_targets, run)
@@ -222,10 +224,12 @@ class NCSAM(SAM):
                 run(value, retain_graph=True)
 
             super()._collect(loss, logits, targets, clean_targets, run_keeping_graph)
-            self._add_side_gradient("noise", self._summed_loss(logits, flipped, targets), count, run)
+            noise = self._flipped_loss(logits.index_select(0, flipped.index), flipped, targets) * len(flipped.index)
+            self._add_side_gradient("noise", noise, count, run)
         else:
-            noise = self._fused_weight(len(logits)) * self._summed_loss(logits, flipped, targets)
-            super()._collect(loss + noise, logits, targets, clean_targets, run)
+            noise = self._flipped_loss(logits.index_select(0, flipped.index), flipped, targets)
+            weight = fused_weight(self, len(logits)) * len(flipped.index)
+            super()._collect(torch.add(loss, noise, alpha=weight), logits, targets, clean_targets, run)
 
     def _draw(
         self, logits: Tensor | None, targets: Tensor | None, clean_targets: Tensor | None
@@ -238,21 +242,14 @@ class NCSAM(SAM):
             seen = logits.detach().float() if logits.dtype.itemsize < 4 else logits.detach()
             observed = observed_labels(targets)
             drawn = self._flips.draw(
-                seen, observed, self.flip_ratio, self.selection, self.flip_target, self.generator, self._noise_group()
+                seen, observed, self.flip_ratio, self.selection, self.flip_target, self.generator, self._synced_group()
             )
             if drawn is not None:
                 self._note_mislabelled(observed, clean_targets, drawn[0].index)
         return drawn
 
-    def _summed_loss(self, logits: Tensor, flips: Flips, targets: Tensor, rows: Tensor | None = None) -> Tensor:
-        """Loss of the flipped labels, summed over the samples; the logits are the batch's, or these samples' alone."""
-        if not len(flips.index):  # all flips fell to other ranks; this one still takes part in their backward
-            return logits.sum() * 0.0
-        kept = logits[flips.index] if rows is None else logits
-        kept = kept.float() if kept.dtype.itemsize < 4 else kept
-        labels = F.one_hot(flips.labels, logits.shape[1]).to(targets) if targets.is_floating_point() else flips.labels
-        criterion = self.flip_criterion or self.criterion
-        return validate.scalar_loss(criterion(kept, labels)) * len(flips.index)
+    def _flipped_loss(self, logits: Tensor, flips: Flips, targets: Tensor) -> Tensor:
+        return flipped_loss(self.flip_criterion or self.criterion, logits, flips, targets)
 
     def _add_subset_gradient(
         self,
@@ -269,29 +266,10 @@ class NCSAM(SAM):
             raise bad_value("estimator", "subset", "not with sharded parameters, whose passes all ranks must share")
         modules = self._modules or ()
         buffers = SavedBuffers(modules)
-        with ExitStack() as stack:
-            for wrapper in data_parallel(modules):
-                stack.enter_context(wrapper.no_sync())  # summed over the ranks later, as every g* is
-            logits = forward(flips.index)
-            self._add_side_gradient("noise", self._summed_loss(logits, flips, targets, flips.index), count, run)
+        with without_sync(modules):  # summed over the ranks later, as every g* is
+            noise = self._flipped_loss(forward(flips.index), flips, targets) * len(flips.index)
+            self._add_side_gradient("noise", noise, count, run)
         buffers.restore()
-
-    def _fused_weight(self, size: int) -> float:
-        """What the summed loss of flipped samples is multiplied by, so that one backward gives g_B + beta g*.
-
-        v = (rho / ||g_B||) (g_B + beta g*) with beta = s ||g_B|| / rho. The number of micro-batches is taken to be
-        the last step's.
-        """
-        memory, group = self._memory, self._noise_group()
-        ranks = 1 if group is None else dist.get_world_size(group)  # gradients are averaged over them
-        samples = memory.micro_batches * size * ranks
-        number = max(1, samples if self.noise_mean == "batch" else flip_count(self.flip_ratio, samples))
-        against = memory.noise_norm if self.compensation == "relative" else self.rho
-        return self.sign * self.strength * memory.norm / against * ranks / number
-
-    def _noise_group(self) -> dist.ProcessGroup | None:
-        """The ranks whose flipped samples count as one batch's."""
-        return self._group() if self.perturbation == "synced" else None
 
     # --- the perturbation
 
@@ -302,7 +280,14 @@ class NCSAM(SAM):
     @property
     def _exact(self) -> bool:
         """Whether the coming step takes g_B and g* themselves, each from this batch."""
-        return self.estimator in ("exact", "subset") or self._memory.due
+        return self.estimator in ("exact", "subset") or (self._memory.due and not self._mixes)
+
+    @property
+    def _mixes(self) -> bool:
+        """Whether the coming step takes g_B + beta g* by one backward, with the norms that are remembered."""
+        if self.estimator == "look":
+            return self._memory.due and self._memory.norm > 0 and self.compensation == "absolute"
+        return self.estimator == "fused" and not self._memory.due
 
     @torch.no_grad()
     def _moves(self, report: StepReport) -> Iterator[Move]:
@@ -310,157 +295,14 @@ class NCSAM(SAM):
         self.last_flips = self._flips.joined()
         self._memory.micro_batches = max(1, self._micro_batches)
         if self.estimator == "look":
-            yield from self._look_moves(report)
-        elif self.estimator == "fused" and not self._exact and self._flips.flipped:
-            yield from self._fused_moves(report)
+            yield from look_moves(self, report)
+        elif self._mixes and self._flips.flipped:
+            for move in fused_moves(self, report):
+                if move.params:
+                    self._memory.age()
+                yield move
         else:
-            yield from self._compensated_moves(report)
-
-    def _noise(self, params: list[Tensor]) -> tuple[list[Tensor], float] | None:
-        """g* as (tensors, factor): this batch's, or the one that is reused; `None` if there is none."""
-        if self.estimator == "lazy" and not self._exact:
-            return self._memory.kept(params) if self._compensates else None
-        taken = self._take_side_gradient("noise", params)
-        if taken is not None and self.noise_mean == "batch":
-            return taken[0], taken[1] * self._flips.flipped / self._flips.samples
-        return taken
-
-    def _compensated_moves(self, report: StepReport) -> Iterator[Move]:
-        """eps = Proj(rho g_B/||g_B|| + s g*), or SAM's if there is no g*."""
-        params, gradients = self._gradients()
-        taken = self._noise(params)
-        if taken is None:
-            del gradients
-            yield from super()._moves(report)
-            return
-        noise, mean = taken
-        raw, keeps_noise = noise, self.estimator == "lazy"
-        scaling = self._scaling(params)
-        if scaling is not None:
-            gradients = scaled_gradients(gradients, scaling)
-            if keeps_noise:
-                noise = scaled_gradients(noise, scaling)
-            else:
-                multiply_(noise, scaling)
-        norm = global_norm(gradients)
-        measured = self._measured()
-        remembers = self.estimator in ("fused", "lazy")
-        noise_norm = 0.0
-        if measured or remembers or self.compensation == "relative":
-            noise_norm = global_norm(noise) * mean
-        size = self.strength
-        if self.compensation == "relative":
-            size *= math.nan if not math.isfinite(noise_norm) else self.rho / noise_norm if noise_norm else 0.0
-        weight = self.sign * size * mean
-        clean = None
-        if measured:
-            self._report_gradients(report, gradients, noise, norm, noise_norm)
-            clean = self._take_side_gradient("clean", params)
-            if clean is not None:
-                report.cos_clean_sam = cosine(_times(gradients, scaling), clean[0])
-        if abs(weight) < _INVISIBLE * self.rho or norm == 0.0:
-            yield from super()._moves(report)
-            return
-        # v = a g_B + weight noise, in one pass over memory: written over the one of the two that is not needed any
-        # more, with the factor before the bracket left to the move
-        a = self.rho / norm
-        if keeps_noise and scaling is None:
-            into, other, inner, outer = gradients, noise, weight / a, a
-        else:
-            into, other, inner, outer = noise, gradients, a / weight, weight
-        if math.isfinite(noise_norm):
-            add_scaled_(into, other, inner)
-        length = abs(outer) * global_norm(into) if math.isfinite(noise_norm) else math.nan  # ||v||
-        if not self._may_perturb(norm, length):
-            if into is gradients and math.isfinite(noise_norm) and not self._scaled:
-                yield Move.nowhere()  # .grad is not g_B any more: take that, at w
-            return
-        if remembers:
-            self._remember(params, raw, mean, norm, noise_norm)
-        shrink = min(1.0, self.rho / length) if self.projection else 1.0
-        report.phase = "ncsam"
-        if measured:
-            report.perturbation_norm = length * shrink
-            report.projected = shrink < 1.0
-            report.cos_sam = (self.rho + self.sign * size * noise_norm * (report.cos_grad_noise or 0.0)) / length
-        if scaling is not None:
-            multiply_(into, scaling)
-        if clean is not None:
-            report.cos_clean = math.copysign(1.0, outer) * cosine(into, clean[0])
-        move = Move(params, into, outer * shrink)
-        del taken, gradients, noise, raw, into, other  # nothing but w need live through the second pass
-        yield move
-
-    def _fused_moves(self, report: StepReport) -> Iterator[Move]:
-        """The same from one backward: `.grad` is g_B + beta g*, and v is rho / ||g_B|| times it."""
-        params, directions = self._gradients()
-        scaling = self._scaling(params)
-        if scaling is not None:
-            directions = scaled_gradients(directions, scaling)
-        norm = global_norm(directions)
-        if not self._may_perturb(norm):
-            if not self._scaled:
-                yield Move.nowhere()  # .grad is not g_B: take that, at w
-            return
-        self._memory.age()
-        outer = self.rho / (self._memory.norm * self._loss_scale)
-        length = outer * norm  # ||v||
-        shrink = min(1.0, self.rho / length) if self.projection else 1.0
-        if scaling is not None:
-            multiply_(directions, scaling)
-        report.phase = "ncsam"
-        if self._measured():
-            report.perturbation_norm = length * shrink
-            report.projected = shrink < 1.0
-            report.flipped = self._flips.flipped
-            report.flipped_mislabelled = self._mislabelled_share()
-            report.cos_clean = self._cosine_with_clean(params, directions)
-        yield Move(params, directions, outer * shrink)
-
-    def _look_moves(self, report: StepReport) -> Iterator[Move]:
-        """LookSAM: exact steps keep the part g_v of their gradient that is orthogonal to g_B; others add it to g_B."""
-        params, gradients = self._gradients()
-        norm = global_norm(gradients)
-        if not self._exact:
-            kept, scale = self._memory.kept(params)
-            if self._may_perturb(norm):
-                add_scaled_(gradients, kept, scale * norm)
-                self._memory.age()
-                report.phase = "look"
-            return
-        for move in self._compensated_moves(report):
-            yield move
-            there = {p: p.grad for p in params if p.grad is not None}
-            kept = [g for p, g in zip(params, gradients, strict=True) if p in there]
-            descent = list(there.values())
-            along = global_dot(descent, kept) / norm**2
-            scale_(kept, -along)
-            add_scaled_(kept, descent, 1.0)
-            length = global_norm(kept)
-            if math.isfinite(length) and length > 0:
-                self._memory.keep(list(there), kept, LOOK / length)
-                self._memory.refresh(norm / self._loss_scale, 0.0, 0)
-
-    def _remember(self, params: list[Tensor], noise: list[Tensor], mean: float, norm: float, noise_norm: float) -> None:
-        """Take in what an exact step measured, or count one that reused it."""
-        if not self._exact:
-            self._memory.age()
-            return
-        self._memory.refresh(norm / self._loss_scale, noise_norm, self._flips.samples)
-        if self.estimator == "lazy":
-            self._memory.keep(params, noise, mean)
-
-    def _report_gradients(
-        self, report: StepReport, gradients: list[Tensor], noise: list[Tensor], norm: float, noise_norm: float
-    ) -> None:
-        if self._flips.flipped:
-            report.flipped = self._flips.flipped
-            report.flipped_mislabelled = self._mislabelled_share()
-        report.grad_norm = norm / self._loss_scale
-        report.noise_grad_norm = noise_norm
-        report.cos_grad_noise = cosine(gradients, noise)
-        share = 1.0 if self.compensation == "relative" else noise_norm / self.rho
-        report.compensation_ratio = self.strength * share
+            yield from compensated_moves(self, report)
 
     # --- bookkeeping
 
@@ -504,18 +346,3 @@ class NCSAM(SAM):
             f"NCSAM(rho={self._shown_radius()}, kappa={self.kappa}, flip_ratio={self.flip_ratio}, "
             f"total_steps={self.total_steps}, warmup_steps={self.warmup_steps}, base_optimizer={self.base_optimizer!r})"
         )
-
-
-def _flip_criterion(choice: str | Criterion | None) -> Criterion | None:
-    if choice is None or callable(choice):
-        return choice
-    validate.choice("flip_criterion", choice, ("ce", "smoothed_ce"))
-    return F.cross_entropy if choice == "ce" else _smoothed_cross_entropy
-
-
-def _smoothed_cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
-    return F.cross_entropy(logits, targets, label_smoothing=0.1)
-
-
-def _times(tensors: list[Tensor], factors: list[Tensor] | None) -> list[Tensor]:
-    return tensors if factors is None else scaled_gradients(tensors, factors)

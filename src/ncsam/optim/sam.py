@@ -11,7 +11,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from ncsam.optim.sharpness_aware import Criterion, Move, Radius, SharpnessAware
+from ncsam.optim.move import Move
+from ncsam.optim.position import Radius
+from ncsam.optim.sharpness_aware import Criterion, SharpnessAware
 from ncsam.optim.telemetry import StepReport
 from ncsam.optim.tensors import global_norm, local, multiply_
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Literal, TypeAlias
 
 import torch
@@ -15,39 +14,23 @@ from torch import Tensor, nn
 from torch.amp.grad_scaler import GradScaler
 from torch.optim import Optimizer
 
-from ncsam._errors import bad_value
 from ncsam.optim import validate
-from ncsam.optim.distributed import all_agree, average_over_ranks, find_group, is_sharded
-from ncsam.optim.flipping import observed_labels
-from ncsam.optim.modules import SavedBuffers, data_parallel, modules_behind
-from ncsam.optim.radius import AutoRadius
+from ncsam.optim.distributed import all_agree, average_over_ranks, find_group, is_sharded, without_sync
+from ncsam.optim.flipping import joined_sizes, observed_labels
+from ncsam.optim.modules import modules_behind
+from ncsam.optim.move import Move, moved
+from ncsam.optim.position import PositionedOptimizer, Radius
 from ncsam.optim.rng import RandomState
-from ncsam.optim.side_gradient import SideGradient, gradients_aside
+from ncsam.optim.side_gradient import SideGradient
 from ncsam.optim.telemetry import StepReport
 from ncsam.optim.tensors import cosine, scale_
 from ncsam.optim.weights import SavedWeights
-from ncsam.optim.wrapper import OptimizerWrapper
 
 Criterion: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 Backward: TypeAlias = Callable[..., Any]
-Radius: TypeAlias = float | Literal["auto"]
 
 
-@dataclass
-class Move:
-    """Where the next pass is evaluated: at w + scale * directions."""
-
-    params: list[Tensor]
-    directions: list[Tensor]
-    scale: float
-
-    @classmethod
-    def nowhere(cls) -> Move:
-        """Stay at w, for a pass whose gradient is that of w."""
-        return cls([], [], 0.0)
-
-
-class SharpnessAware(OptimizerWrapper):
+class SharpnessAware(PositionedOptimizer):
     """Base of the sharpness-aware optimizers; use `SAM`, `NCSAM` or `BSAM`.
 
     A step is whole (`step(forward, targets)`), or in two phases for loops that own their backward: `backward` at w,
@@ -80,17 +63,8 @@ class SharpnessAware(OptimizerWrapper):
         process_group: dist.ProcessGroup | None,
         telemetry_every: int,
     ) -> None:
-        super().__init__(base_optimizer)
-        self._auto_radius: AutoRadius | None = None
-        if isinstance(rho, str):
-            if rho != "auto":
-                raise bad_value("rho", rho, "a finite number, 0 or larger, or 'auto'")
-            self._auto_radius = AutoRadius(target, guess_loss)
-        else:
-            self.rho = rho
+        super().__init__(base_optimizer, rho, target, guess_loss, total_steps, warmup_steps)
         self.criterion = criterion
-        self.total_steps = None if total_steps is None else validate.count("total_steps", total_steps)
-        self.warmup_steps = validate.count("warmup_steps", warmup_steps)
         self.adaptive = adaptive
         self.eta = validate.non_negative("eta", eta)
         self.perturbation = validate.choice("perturbation", perturbation, ("synced", "local"))
@@ -98,10 +72,6 @@ class SharpnessAware(OptimizerWrapper):
         self.telemetry_every = validate.count("telemetry_every", telemetry_every)
         self.process_group = process_group
         self.last_step: StepReport | None = None
-        #: How many steps went without a perturbation because a norm was zero or not finite.
-        self.unperturbed_steps = 0
-        self._steps = 0
-        self._progress: float | None = None
         self._model = (model,) if isinstance(model, nn.Module) else None if model is None else tuple(model)
         self._modules: tuple[nn.Module, ...] | None = self._model
         self._weights = SavedWeights()
@@ -236,46 +206,7 @@ class SharpnessAware(OptimizerWrapper):
         super().zero_grad(set_to_none)
         self._begin()
 
-    # --- position in training
-
-    @property
-    def progress(self) -> float | None:
-        """t in [0, 1] of the coming step: counted in steps of `total_steps` from 1, or as set by hand (e / T)."""
-        if self._progress is not None or self.total_steps is None:
-            return self._progress
-        return min(1.0, (self._steps + 1) / max(1, self.total_steps))
-
-    @progress.setter
-    def progress(self, value: float | None) -> None:
-        self._progress = None if value is None else validate.ratio("progress", value)
-
-    @property
-    def rho(self) -> float:
-        """The radius of the coming step. Setting it ends an automatic one."""
-        return self._rho if self._auto_radius is None else self._auto_radius.rho
-
-    @rho.setter
-    def rho(self, value: float) -> None:
-        self._rho = validate.non_negative("rho", value)
-        self._auto_radius = None
-
-    @property
-    def steps(self) -> int:
-        """How many steps have been done."""
-        return self._steps
-
-    @property
-    def warming_up(self) -> bool:
-        """Whether the coming step is one of warm-up."""
-        return self._steps < self.warmup_steps
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}(rho={self._shown_radius()}, base_optimizer={self.base_optimizer!r})"
-
     # --- for the subclasses
-
-    def _shown_radius(self) -> str:
-        return f"{self.rho}" if self._auto_radius is None else f"'auto', now {self.rho:.3g}"
 
     @property
     def _perturbs(self) -> bool:
@@ -306,7 +237,7 @@ class SharpnessAware(OptimizerWrapper):
         self._begin()
 
     def __getstate__(self) -> dict[str, Any]:
-        scratch = {"_weights", "_side_gradients", "last_step"}  # scratch and half-done steps do not travel
+        scratch = {"_weights", "_side_gradients", "_checked", "last_step"}  # scratch and half-done steps do not travel
         state = {name: value for name, value in super().__getstate__().items() if name not in scratch}
         return {**state, "_modules": self._model}
 
@@ -317,17 +248,6 @@ class SharpnessAware(OptimizerWrapper):
         self.last_step = None
         self._begin()
 
-    def _own_state(self) -> dict[str, Any]:
-        own = {"steps": self._steps, "progress": self._progress, "unperturbed_steps": self.unperturbed_steps}
-        return own if self._auto_radius is None else {**own, "radius": self._auto_radius.state_dict()}
-
-    def _load_own_state(self, own: dict[str, Any]) -> None:
-        self._steps = int(own["steps"])
-        self._progress = own["progress"]
-        self.unperturbed_steps = int(own["unperturbed_steps"])
-        if self._auto_radius is not None and "radius" in own:
-            self._auto_radius.load_state_dict(own["radius"], self._params()[0].device)
-
     def _begin(self) -> None:
         """Forget what a step has collected so far."""
         self._open = False
@@ -335,6 +255,7 @@ class SharpnessAware(OptimizerWrapper):
         self._loss_scale = 1.0
         self._scaled = False
         self._side_gradients = {}
+        self._checked: Tensor | None = None  # the targets that were read last
         if self._auto_radius is not None:
             self._auto_radius.begin()
 
@@ -356,6 +277,10 @@ class SharpnessAware(OptimizerWrapper):
         """The group whose ranks perturb each on its own and must agree before they do."""
         return self._group() if self.perturbation == "local" else None
 
+    def _synced_group(self) -> dist.ProcessGroup | None:
+        """The group whose samples count as one batch's."""
+        return self._group() if self.perturbation == "synced" else None
+
     def _measured(self) -> bool:
         """Whether this step's telemetry is due."""
         return self.telemetry_every > 0 and self._steps % self.telemetry_every == 0
@@ -368,8 +293,9 @@ class SharpnessAware(OptimizerWrapper):
 
     def _check_batch(self, logits: Tensor, targets: Tensor) -> None:
         """Clear errors for classification, before the loss gives an unclear one."""
-        if self.criterion is F.cross_entropy or self._flips_labels:
+        if targets is not self._checked and (self.criterion is F.cross_entropy or self._flips_labels):
             validate.class_targets(targets, validate.class_logits(logits), first=self._steps == 0)
+            self._checked = targets  # the other passes of this step need not look again
 
     def _scaling(self, params: list[Tensor]) -> list[Tensor] | None:
         """ASAM's T = |w| + eta of each parameter; `None` without `adaptive`."""
@@ -397,8 +323,7 @@ class SharpnessAware(OptimizerWrapper):
         side = self._side_gradients.pop(name, None)
         if side is None or side.samples == 0:
             return None
-        group = self._group() if self.perturbation == "synced" else None
-        sums, factor = side.take(params, group)
+        sums, factor = side.take(params, self._synced_group())
         return sums, factor / (side.samples * self._loss_scale)
 
     def _clean_part(
@@ -407,15 +332,11 @@ class SharpnessAware(OptimizerWrapper):
         """Summed loss and number of the samples whose observed label is right, if telemetry asks for them."""
         if clean_targets is None or logits is None or targets is None or not self._measured():
             return None
+        group = self._synced_group()
         right = observed_labels(targets) == clean_targets
         samples = int(right.sum())
         loss = self._loss(logits[right], targets[right]) * samples if samples else logits.sum() * 0.0
-        group = self._group() if self.perturbation == "synced" else None
-        if group is not None:
-            total = torch.tensor([samples], device=logits.device)
-            dist.all_reduce(total, group=group)
-            samples = int(total)
-        return loss, samples
+        return loss, samples if group is None else sum(joined_sizes(samples, logits.device, group))
 
     def _cosine_with_clean(self, params: list[Tensor], directions: list[Tensor]) -> float | None:
         """cos(directions, g_clean), from the gradient that `_clean_part` asked for."""
@@ -426,34 +347,25 @@ class SharpnessAware(OptimizerWrapper):
 
     @contextmanager
     def _at(self, move: Move, number: int) -> Iterator[None]:
-        """Stand at the moved weights; come back to w and to the buffers of the clean pass, whatever happens."""
-        validate.no_outer_autocast(self._params(), "perturbations()")
-        buffers = SavedBuffers(self._modules or ())
-        for p in self._params():
-            p.grad = None
-        with gradients_aside(self._foreign_params()):
+        """Stand at the moved weights for a pass of this number."""
+        params = self._params()
+        validate.no_outer_autocast(params, "perturbations()")
+        with moved(move, self._weights, params, self._foreign_params(), self._modules or ()):
+            self._pass = number
             try:
-                if move.params:
-                    self._weights.move(move.params, move.directions, move.scale)
-                move.directions.clear()  # gradients at w need not live through the second pass
-                self._pass = number
                 yield
             finally:
                 self._pass = 0
-                self._weights.restore()
-                buffers.restore()
 
-    def _without_sync(self) -> ExitStack:
+    def _without_sync(self) -> AbstractContextManager[object]:
         """DDP's `no_sync` over forward and backward of the clean pass, where each rank perturbs on its own."""
-        stack = ExitStack()
-        if self.perturbation == "local" and self._perturbs:
-            if is_sharded(self._params()):
-                raise ValueError(
-                    "perturbation='local' is not allowed with sharded parameters: only DDP holds whole weights"
-                )
-            for wrapper in data_parallel(self._modules or ()):
-                stack.enter_context(wrapper.no_sync())
-        return stack
+        if self.perturbation == "synced" or not self._perturbs:
+            return nullcontext()
+        if is_sharded(self._params()):
+            raise ValueError(
+                "perturbation='local' is not allowed with sharded parameters: only DDP holds whole weights"
+            )
+        return without_sync(self._modules or ())
 
     def _descend(self, closure: Callable[[], Any] | None) -> Any:
         if not self._ready:

@@ -19,16 +19,25 @@ if TYPE_CHECKING:
 
 
 def is_dtensor(tensor: Tensor) -> TypeGuard[DTensor]:
-    """Whether a tensor is distributed. Where nobody imported that module (it is slow to import), none can be."""
-    module = sys.modules.get("torch.distributed.tensor")
-    return module is not None and isinstance(tensor, getattr(module, "DTensor", ()))
+    """Whether a tensor is distributed."""
+    return isinstance(tensor, _dtensor_type())
+
+
+def _dtensor_type() -> type | tuple[()]:
+    """The class of distributed tensors. Where nobody imported its module (it is slow to import), there are none."""
+    kind: type | tuple[()] = getattr(sys.modules.get("torch.distributed.tensor"), "DTensor", ())
+    return kind
 
 
 def local(tensors: Iterable[Tensor]) -> list[Tensor]:
     """What this process stores of each tensor, as real numbers; writing to it writes to the tensor."""
-    with torch.no_grad():  # `to_local` outside of no_grad would return a node of the graph, not the storage
-        shards = [t.to_local() if is_dtensor(t) else t for t in tensors]
-        return [torch.view_as_real(t) if t.is_complex() else t for t in shards]
+    shards = list(tensors)
+    distributed = _dtensor_type()
+    if any(isinstance(t, distributed) or t.is_complex() for t in shards):
+        with torch.no_grad():  # outside of it, these would return a node of the graph, not the storage
+            shards = [cast("DTensor", t).to_local() if isinstance(t, distributed) else t for t in shards]
+            shards = [torch.view_as_real(t) if t.is_complex() else t for t in shards]
+    return shards
 
 
 def global_norm(tensors: Sequence[Tensor]) -> float:

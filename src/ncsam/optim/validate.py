@@ -89,9 +89,10 @@ def class_targets(targets: object, logits: Tensor, *, first: bool) -> Tensor:
         raise ValueError(
             f"targets of shape {tuple(targets.shape)}: class indices must have the batch's shape {(size,)}"
         )
-    look = size > 0 and (first or targets.device.type == "cpu")
-    if look and not 0 <= int(targets.min()) <= int(targets.max()) < classes:
-        raise ValueError(f"targets hold {int(targets.min())} to {int(targets.max())}: allowed is 0 to {classes - 1}")
+    if size > 0 and (first or targets.device.type == "cpu"):
+        least, most = (int(end) for end in torch.aminmax(targets))
+        if least < 0 or most >= classes:
+            raise ValueError(f"targets hold {least} to {most}: allowed is 0 to {classes - 1}")
     return targets
 
 
