@@ -169,6 +169,25 @@ def test_accumulation_equals_the_whole_batch(estimator, scale):
 
 
 @pytest.mark.parametrize("estimator", CHEAP)
+@pytest.mark.parametrize("compensation", ["absolute", "relative"])
+def test_accumulation_resumes_bit_for_bit(estimator, compensation):
+    """The weight of a fused loss needs the micro-batches of the step before, and a relative one ||g*||, too."""
+    model = network()
+    optimizer = make(model, estimator, compensation=compensation)
+    for i in range(2):
+        two_phase_step(optimizer, model, *batch(i), parts=4)
+    again = twin(model)
+    resumed = make(again, estimator, compensation=compensation)
+    two_phase_step(resumed, again, *batch(9))  # what it remembers by now is forgotten
+    again.load_state_dict(model.state_dict())
+    resumed.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+    for i in range(2, 5):
+        two_phase_step(optimizer, model, *batch(i), parts=4)
+        two_phase_step(resumed, again, *batch(i), parts=4)
+    assert same_bits(parameters(model), parameters(again))
+
+
+@pytest.mark.parametrize("estimator", CHEAP)
 def test_overflow_skips_the_step(estimator):
     model = network(dtype=torch.float32)
     before = parameters(model)

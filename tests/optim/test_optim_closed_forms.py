@@ -142,6 +142,18 @@ def test_strength_by_epoch_and_by_step():
     assert optimizer.strength == 0.0  # the last step of warm-up
 
 
+def test_training_beyond_its_length_stays_at_the_end_of_the_ramp():
+    """r(t) falls again beyond t = 1 and is 0 at 1.5: t stops at 1, and the strength at kappa."""
+    model = nn.Linear(2, 2)
+    optimizer = NCSAM(torch.optim.SGD(model.parameters(), lr=0.1), kappa=0.3, total_steps=4)
+    strengths = []
+    for _ in range(8):
+        strengths.append(optimizer.strength)
+        optimizer.step(lambda: model(torch.eye(2)), torch.tensor([0, 1]))
+    assert strengths == pytest.approx([0.3 * r for r in (0.3125, 1, 1, 1, 1, 1, 1, 1)])
+    assert optimizer.progress == 1.0
+
+
 def test_ramp_from_the_end_of_warmup():
     model = nn.Linear(2, 2)
     optimizer = NCSAM(

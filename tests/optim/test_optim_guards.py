@@ -45,6 +45,27 @@ def test_zero_noise_gradient_leaves_sam():
         torch.testing.assert_close(p, q, rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("estimator", ["exact", "lazy", "subset", "fused", "look"])
+def test_a_compensation_that_cancels_the_perturbation_leaves_the_base_step(estimator):
+    """Pitfall 6: two classes, all weights zero, every label flipped: g* = -g_B, so v = 0 and no direction is left."""
+    model, other = (nn.Linear(3, 2).double() for _ in range(2))
+    x, y = batch()[0][:, 0, 0, :3], (torch.arange(16) % 3 == 0).long()
+    for p in (*model.parameters(), *other.parameters()):
+        nn.init.zeros_(p)
+    optimizer = NCSAM(
+        sgd(model), 0.1, 1.0, 1.0, total_steps=1, compensation="relative", schedule="constant", estimator=estimator
+    )
+    optimizer.step(lambda rows=slice(None): model(x[rows]), y)
+    assert optimizer.unperturbed_steps == 1
+    assert optimizer.last_step.phase == "base"
+    base = sgd(other)
+    F.cross_entropy(other(x), y).backward()
+    base.step()
+    for p, q in zip(model.parameters(), other.parameters(), strict=True):
+        assert float(q.abs().max()) > 0.0
+        torch.testing.assert_close(p, q, rtol=0, atol=1e-15)
+
+
 def test_zero_lower_gradient_of_bsam():
     """Pitfall 6: ||g_-|| = 0 drops its term: d = g+ + g."""
     w = nn.Parameter(torch.tensor([[0.5, 0.0]], dtype=torch.float64))

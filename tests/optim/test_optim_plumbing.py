@@ -97,6 +97,18 @@ def test_hand_set_progress_is_saved():
     assert other.progress == 0.4
 
 
+@pytest.mark.parametrize("cls", ALL)
+def test_counts_are_saved(cls):
+    model = network()
+    optimizer = cls(sgd(model), total_steps=9)
+    step(optimizer, model, 0)
+    optimizer.criterion = lambda logits, targets: logits.sum() * 0.0  # a zero gradient, which nothing can follow
+    step(optimizer, model, 1)
+    other = cls(sgd(model), total_steps=9)
+    other.load_state_dict(through_a_file(optimizer.state_dict()))
+    assert (other.steps, other.unperturbed_steps) == (optimizer.steps, optimizer.unperturbed_steps) == (2, 1)
+
+
 def test_a_checkpoint_of_the_bare_base_optimizer_loads():
     model = network()
     base = sgd(model)

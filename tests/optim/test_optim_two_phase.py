@@ -84,6 +84,22 @@ def test_accumulated_noise_gradient():
     assert largest_difference(model, other) < 1e-12
 
 
+def test_a_mean_over_the_whole_batch_counts_all_micro_batches():
+    """With half of the samples flipped, g* as a mean over the batch is half of that over the flips, in four parts, too.
+
+    The flips of both sides are the same ones: equal seeds and, up to here, equal weights.
+    """
+    model = network()
+    other = twin(model)
+    left = make(NCSAM, model, kappa=0.8, noise_mean="batch")
+    right = make(NCSAM, other, kappa=0.4)
+    for i in range(4):
+        two_phase_step(left, model, *batch(i), parts=4)
+        two_phase_step(right, other, *batch(i), parts=4)
+        assert len(left.last_flips.index) == 8
+    assert largest_difference(model, other) < 1e-12
+
+
 @pytest.mark.parametrize("ratio", [0.1, 0.3, 0.7])
 def test_micro_batches_flip_as_many_as_the_whole_batch(ratio):
     """m = floor(ratio |B|) of the joined batch, not the sum of each one's floor."""
