@@ -2,9 +2,9 @@
 
     python benchmarks/step_cost.py --models mlp cnn --json FILE
 
-Candidates take turns; a ratio is the median of the ratios within a round. Of an estimator that measures exactly every
-k-th step, one such step and one that reuses its results are timed in each round, and weighted 1 to k - 1. The peer's
-LookSAM is timed over two steps (it runs both passes in each). A pass over a part of the batch counts as that part.
+Candidates take turns; a ratio is the median of the ratios within a round. Of an estimator that measures every k-th
+step, one such step and one that reuses its results are timed in each round, and weighted 1 to k - 1. The peer's LookSAM
+is timed over two steps (it runs both passes in each). A pass over a part of the batch counts as that part.
 Memory is the peak of what torch's allocator holds from building the network to the end of two steps:
 weights, gradients, optimizer state, activations, scratch. `pytorch_optimizer`'s SAM and LookSAM are driven as their
 documentation shows.
@@ -15,7 +15,7 @@ from __future__ import annotations
 import gc
 import itertools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import pytorch_optimizer
@@ -27,9 +27,10 @@ from torch.profiler import ProfilerActivity, profile
 from ncsam import NCSAM, SAM
 from ncsam.models import create
 from ncsam.optim.estimators import REFRESH_EVERY
+from ncsam.optim.weights import SavedWeights
 from timing import Candidate, nothing, parser, ratio, table, take_turns, write_json
 
-LOOKSAM_K = 10  # of the peer; as often as our own
+LOOK_K = REFRESH_EVERY["look"]  # the peer's LookSAM measures as often as our own
 BASE = {"lr": 1e-4, "momentum": 0.9, "weight_decay": 1e-3}
 
 
@@ -67,7 +68,7 @@ class Training:
         self.x, self.y = torch.randn(setting.shape), torch.randint(0, 10, (setting.shape[0],))
         self.forwards = self.backwards = 0.0
         self.model.register_forward_hook(self._count)
-        self.renew: Callable[[], object] = nothing  # makes the next step an exact one
+        self.renew: Callable[[], object] = nothing  # makes the next step one that measures
 
     def _count(self, module: nn.Module, args: tuple[Tensor], output: Tensor) -> None:
         share = len(output) / len(self.y)
@@ -110,7 +111,7 @@ class Training:
         base = torch.optim.SGD(self.model.parameters(), **BASE)
         optimizer = kind(base, rho=0.05, model=self.model, total_steps=1, **options)
         if isinstance(optimizer, NCSAM):
-            self.renew = optimizer._memory.forget
+            self.renew = optimizer._memory.expire
         return lambda: optimizer.step(lambda rows=slice(None): self.model(self.x[rows]), self.y)
 
 
@@ -123,13 +124,13 @@ CANDIDATES: dict[str, tuple[Callable[[Training], Callable[[], object]], int]] = 
     "sgd": (Training.sgd, 1),
     "sam": (lambda t: t.ours(SAM), 1),
     "peer_sam": (lambda t: t.peer(pytorch_optimizer.SAM, rho=0.05), 1),
-    "peer_looksam": (lambda t: t.peer(pytorch_optimizer.LookSAM, rho=0.05, k=LOOKSAM_K), 2),
+    "peer_looksam": (lambda t: t.peer(pytorch_optimizer.LookSAM, rho=0.05, k=LOOK_K), 2),
     "ncsam_exact": (ncsam, 1),
     "ncsam_fused": (lambda t: ncsam(t, estimator="fused"), REFRESH_EVERY["fused"]),
     "ncsam_lazy5": (lambda t: ncsam(t, estimator="lazy"), REFRESH_EVERY["lazy"]),
     "ncsam_subset": (lambda t: ncsam(t, estimator="subset"), 1),
-    "ncsam_look10": (lambda t: ncsam(t, estimator="look"), REFRESH_EVERY["look"]),
-    "sam_look10": (lambda t: ncsam(t, estimator="look", kappa=0.0), REFRESH_EVERY["look"]),
+    f"ncsam_look{LOOK_K}": (lambda t: ncsam(t, estimator="look"), LOOK_K),
+    f"sam_look{LOOK_K}": (lambda t: ncsam(t, estimator="look", kappa=0.0), LOOK_K),
 }
 
 
@@ -193,26 +194,58 @@ def counted(
     return counting
 
 
-def constants(rounds: int) -> dict[str, dict[str, float]]:
-    """What the network itself can save: forward and backward of the small CNN against its plain form."""
-    plain, last, half, compiled = (Training(SETTINGS["cnn"]) for _ in range(4))
-    last.model.to(memory_format=torch.channels_last)
-    last.x = last.x.to(memory_format=torch.channels_last)
-    fast = torch.compile(compiled.model)
+# --- constant factors
 
-    def sixteen_bit() -> None:
-        with torch.autocast("cpu", torch.bfloat16):
-            logits = half.model(half.x)
-        F.cross_entropy(logits.float(), half.y).backward()
 
-    runs = {
-        "plain": Candidate(lambda: plain.loss().backward()),
-        "channels_last": Candidate(lambda: last.loss().backward()),
-        "bf16_autocast": Candidate(sixteen_bit),
-        "compiled": Candidate(lambda: F.cross_entropy(fast(compiled.x), compiled.y).backward()),
+class CompiledMoves(SavedWeights):
+    """Saving and moving the weights as one compiled kernel."""
+
+    @torch.no_grad()
+    def move(self, params: Sequence[Tensor], directions: Sequence[Tensor], scale: float) -> None:
+        self._moved = list(params)
+        _save_and_move([p.detach() for p in params], self.buffers(params), list(directions), torch.tensor(scale))
+
+
+@torch.compile
+def _save_and_move(weights: list[Tensor], saved: list[Tensor], directions: list[Tensor], scale: Tensor) -> None:
+    torch._foreach_copy_(saved, weights)
+    torch._foreach_add_(weights, torch._foreach_mul(directions, scale))
+
+
+def constant_factor(setting: Setting, kind: str) -> tuple[Callable[[], object], Callable[[], object]]:
+    """A pass (forward and backward), and a whole step of fused NCSAM that reuses, with one thing changed."""
+    training = Training(setting)
+    training.model._forward_hooks.clear()  # counting would break the compiled graph
+    model, x, y = training.model, training.x, training.y
+    if kind == "channels_last" and x.ndim == 4:
+        model.to(memory_format=torch.channels_last)
+        x = x.to(memory_format=torch.channels_last)
+    run = torch.compile(model) if kind == "compiled_network" else model
+
+    def forward() -> Tensor:
+        with torch.autocast("cpu", torch.bfloat16, enabled=kind == "bf16_autocast"):
+            return run(x)
+
+    base = torch.optim.SGD(model.parameters(), **BASE)
+    optimizer = NCSAM(base, model=model, total_steps=1, schedule="constant", estimator="fused", refresh_every=10**9)
+    if kind == "compiled_moves":
+        optimizer._weights = CompiledMoves()
+    return lambda: F.cross_entropy(forward().float(), y).backward(), lambda: optimizer.step(forward, y)
+
+
+def constants(setting: Setting, rounds: int) -> dict[str, dict[str, float]]:
+    """What memory format, bf16 and compiling save, against the plain form."""
+    kinds = ("plain", "channels_last", "bf16_autocast", "compiled_network", "compiled_moves")
+    made = {kind: constant_factor(setting, kind) for kind in kinds}
+    passes = take_turns({kind: Candidate(run) for kind, (run, _) in made.items()}, rounds)
+    steps = take_turns({kind: Candidate(run) for kind, (_, run) in made.items()}, rounds)
+    return {
+        kind: {
+            "pass_vs_plain": ratio(passes[kind], passes["plain"]),
+            "step_vs_plain": ratio(steps[kind], steps["plain"]),
+        }
+        for kind in kinds
     }
-    seconds = take_turns(runs, rounds, warmup=1)
-    return {name: {"vs_plain": ratio(times, seconds["plain"])} for name, times in seconds.items()}
 
 
 def main() -> None:
@@ -223,9 +256,10 @@ def main() -> None:
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "2")))
     figures: dict[str, float] = {}
     if chosen.constants:
-        rows = constants(3 if chosen.quick else 15)
-        table("Forward and backward of the small CNN, batch 128", rows)
-        figures = {f"cnn.{name}.vs_plain": row["vs_plain"] for name, row in rows.items()}
+        for name in chosen.models or ("cnn", "mlp"):
+            rows = constants(SETTINGS[name], 3 if chosen.quick else SETTINGS[name].rounds)
+            table(f"{name}: forward and backward, and a step of fused NCSAM", rows)
+            figures |= {f"{name}.{who}.{what}": value for who, row in rows.items() for what, value in row.items()}
         write_json(chosen.json, figures)
         return
     for name, setting in SETTINGS.items():

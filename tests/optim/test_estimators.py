@@ -181,7 +181,7 @@ def test_look_by_hand():
     """L = (4 a^2 + b^2) / 2 at w = (3/4, 4): g = (3, 4), eps = (.3, .4) at rho .5, g' = (4.2, 4.4).
 
     g'.g / |g|^2 = 30.2 / 25, so g_v = (4.2 - 3.624, 4.4 - 4.832) = (.576, -.432), |g_v| = .72; on the next step, at the
-    same weights, the base is given (3, 4) + .7 (5 / .72) g_v = (5.8, 1.9).
+    same weights, the base is given (3, 4) + .85 (5 / .72) g_v = (6.4, 1.45).
     """
     w = nn.Parameter(torch.tensor([0.75, 4.0], dtype=torch.float64))
     optimizer = NCSAM(torch.optim.SGD([w], lr=0.0), 0.5, 0.0, estimator="look", refresh_every=2)
@@ -191,7 +191,7 @@ def test_look_by_hand():
         optimizer.step(lambda: w[None], torch.tensor([0]))
         seen.append(w.grad.tolist())
     assert seen[0] == pytest.approx([4.2, 4.4])
-    assert seen[1] == pytest.approx([5.8, 1.9])
+    assert seen[1] == pytest.approx([6.4, 1.45])
     assert seen[2] == pytest.approx([4.2, 4.4])
 
 

@@ -11,9 +11,9 @@ from torch import Tensor
 from ncsam.optim.distributed import placed_like
 
 Estimator: TypeAlias = Literal["exact", "fused", "lazy", "subset", "look"]
-#: Each estimator's steps from one exact measurement to the next, unless `refresh_every` says otherwise.
-REFRESH_EVERY: dict[str, int] = {"exact": 1, "fused": 20, "lazy": 5, "subset": 1, "look": 10}
-LOOK = 0.7  # LookSAM's alpha: how much of ||g|| the kept part is given
+#: Each estimator's steps from one measurement to the next, unless `refresh_every` says otherwise.
+REFRESH_EVERY: dict[str, int] = {"exact": 1, "fused": 20, "lazy": 5, "subset": 1, "look": 5}
+LOOK = 0.85  # LookSAM's alpha: how much of ||g|| the kept part is given; .7 there, .5 to 1 tried here
 _EXACT_MEMORY = 0.5  # norms differ from batch to batch by more than they drift between exact steps
 _FOLLOWING_MEMORY = 0.8  # the same where every step has one
 
@@ -26,8 +26,8 @@ class Memory:
         self.forget()
 
     def forget(self) -> None:
-        """Begin anew: the next step measures."""
-        self._age: int | None = None  # steps since the last exact one, that one counted
+        """Begin anew."""
+        self.expire()
         self.norm = self.noise_norm = 0.0  # of g_B and g*, smoothed over the steps that had them
         self._samples = 0  # of the largest batch measured
         self.micro_batches = 1  # of the last step, to know the size of the next before its end
@@ -38,6 +38,10 @@ class Memory:
     def due(self) -> bool:
         """Whether the coming step is to measure exactly."""
         return self._age is None or self._age >= self.every
+
+    def expire(self) -> None:
+        """Let the next step measure."""
+        self._age: int | None = None  # steps since the last measurement, that one counted
 
     def refresh(self) -> None:
         """A step has measured what the next ones reuse."""

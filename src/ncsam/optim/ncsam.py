@@ -70,9 +70,10 @@ class NCSAM(SAM):
             "fused": g_B + beta g* by one backward, beta = s N / rho, N a running mean of ||g_B||; 2 and 2.
             "lazy": g* of the last exact step; 2 and 2.
             "subset": g* by a forward of the flipped samples alone, `forward(rows)`; 2 + flip_ratio of both.
-            "look": LookSAM (Liu et al., 2022). An exact step keeps g_v, the part of its final gradient orthogonal to
-            g_B; other steps are the base optimizer's, on g_B + .7 (||g_B|| / ||g_v||) g_v; 1 and 1.
-        refresh_every: every so many steps "fused", "lazy" and "look" do an exact one; 20, 5 and 10 if not given.
+            "look": LookSAM (Liu et al., 2022). A fused step keeps g_v, the part of its final gradient orthogonal to
+            the one at w; other steps are the base optimizer's, on g_B + .85 (||g_B|| / ||g_v||) g_v; 1 and 1.
+        refresh_every: every so many steps "fused" and "lazy" do an exact one, and "look" measures; 20, 5 and 5 if not
+            given.
         generator: source of the draws; one of its own, seeded by `torch.initial_seed()`, if not given.
     """
 
@@ -180,7 +181,7 @@ class NCSAM(SAM):
 
     @property
     def refresh_every(self) -> int:
-        """Steps from one exact measurement to the next."""
+        """Steps from one measurement to the next."""
         return self._memory.every
 
     # --- the noise gradient, from the graph of the clean pass
