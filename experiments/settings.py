@@ -134,7 +134,11 @@ def grounds(out: Path, fashion: Path | None, cifar: Path | None) -> list[Ground]
         options = {"data": str(file), "model": "resnet8", "lr": 0.1, "epochs": 32, "evaluate_train_every": 32}
         noises = {**HUMAN, **NOISES}
         found.append(Ground("cifar-plain", 3, {**options, "augment": "none"}, noises, CORE, at_chosen_radius=False))
-        found.append(Ground("cifar", 3, {**options, "augment": "standard"}, noises, AUGMENTED, at_chosen_radius=False))
+        augmented = {**options, "augment": "standard"}
+        found.append(Ground("cifar", 3, augmented, noises, AUGMENTED, at_chosen_radius=False))
+        # the same with the length, rate and small batches of the preset `recommended`: seven times the steps
+        longer = {**augmented, "epochs": 60, "evaluate_train_every": 60, "batch_size": 32, "lr": 0.05}
+        found.append(Ground("cifar-longer", 3, longer, HUMAN, AUGMENTED, at_chosen_radius=False))
     return found
 
 
@@ -158,11 +162,13 @@ class Trial:
     def folder(self) -> Path:
         return self.out / self.ground.name / self.noise.replace(" ", "")
 
-    def run(self, workers: int) -> None:
+    def run(self, workers: int, settings: list[str]) -> None:
         """Do what is not done yet: first what needs no choice, then what is tried at the chosen radius."""
-        self._compare([SETTINGS[name] for name in self.ground.settings], workers)
+        wanted = [name for name in self.ground.settings if name in settings]
+        if wanted:
+            self._compare([SETTINGS[name] for name in wanted], workers)
         rho = self.chosen_radius()
-        if rho is not None and self.ground.at_chosen_radius:
+        if rho is not None and self.ground.at_chosen_radius and CHOSEN in settings:
             self._compare([spec.format(rho=rho) for spec in AT_CHOSEN_RADIUS.values()], workers)
 
     def _compare(self, specs: list[str], workers: int) -> None:
@@ -277,6 +283,8 @@ def main() -> None:
     parser.add_argument("--fashion", type=Path, help="folder with Fashion-MNIST's files")
     parser.add_argument("--cifar", type=Path, help="archive of CIFAR-10 pictures with human labels")
     parser.add_argument("--only", nargs="+", help="these data sets and noises alone, such as: digits human")
+    names = [*SETTINGS, CHOSEN]
+    parser.add_argument("--settings", nargs="+", choices=names, default=names, metavar="NAME", help="these rows alone")
     parser.add_argument("--jobs", type=int, default=2, help="runs at a time")
     parser.add_argument("--tables", action="store_true", help="only tabulate what is finished")
     parser.add_argument("--markdown", type=Path, help="write the tables there instead of printing them")
@@ -292,7 +300,7 @@ def main() -> None:
                 names & wanted for names in ({g.name for g in available}, {n for t in trials for n in t.ground.noises})
             ]
             if all(not some or value in some for some, value in zip(asked, kinds.values(), strict=True)):
-                trial.run(arguments.jobs)
+                trial.run(arguments.jobs, arguments.settings)
     text = tables(trials)
     if arguments.markdown is None:
         print(text, end="")

@@ -156,3 +156,21 @@ def test_what_memorises_nothing_stays_with_the_base_optimizer(tmp_path: Path) ->
     train(config(optimizer="sgd", epochs=2), tmp_path / "sgd", dataset=blobs(), console=False)
     other = weights(tmp_path / "sgd")
     assert all(torch.equal(value, other[name]) for name, value in weights(tmp_path / "auto").items())
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"optimizer": "sam", "rho": "auto", "epochs": 4}, True),  # four epochs fit no noise
+        ({"optimizer": "sam", "rho": 0.01, "rate": 0.5, "lr": 0.2, "epochs": 30}, False),
+        ({"optimizer": "sgd", "epochs": 4}, False),  # nothing to hold it back
+        ({"optimizer": "sam", "rho": "auto", "epochs": 4, "val_share": 0.0}, False),  # nothing to tell by
+    ],
+)
+def test_a_run_says_when_it_memorised_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], options: dict[str, object], said: bool
+) -> None:
+    train(config(**options), tmp_path, dataset=blobs())
+    record = json.loads((tmp_path / "metrics.jsonl").read_text().splitlines()[-1])
+    words = f"no label was memorised: {record['train_accuracy_observed']:.1f} % of those trained on are fitted"
+    assert (words in capsys.readouterr().out) is said

@@ -33,6 +33,10 @@ def memorising(trained: Sequence[float], held_out: Sequence[float], samples: int
     if len(trained) < _SMOOTHED:
         return False
     t, v = (math.fsum(values[-_SMOOTHED:]) / _SMOOTHED for values in (trained, held_out))
+    return _fits_better(t, v, samples)
+
+
+def _fits_better(t: float, v: float, samples: int) -> bool:
     return t - v > max(_LEAST_GAP, 2.0 * math.sqrt(v * (1 - v) / samples))
 
 
@@ -70,6 +74,17 @@ class Settling:
             optimizer.warmup_steps = self.warmup_epochs * steps_per_epoch
         if isinstance(optimizer, NCSAM) and self.flip_ratio is not None:
             optimizer.flip_ratio = self.flip_ratio
+
+    def last_word(self, history: Sequence[Mapping[str, Any]]) -> None:
+        """Say so if a perturbed run memorised nothing: it may also have been kept from learning."""
+        if self.config.optimizer == "sgd" or not history or history[-1]["val_accuracy"] is None:
+            return
+        t, v = history[-1]["train_accuracy_observed"], history[-1]["val_accuracy"]
+        if not _fits_better(t / 100, v / 100, len(self.evaluator.held_out_labels)):
+            self.console.say(
+                f"no label was memorised: {t:.1f} % of those trained on are fitted, {v:.1f} % of those held out. Is that "
+                "less than you hoped for? Then the perturbation may hold the network back: compare --optimizer sgd"
+            )
 
     def _settle_warmup(self, history: Sequence[Mapping[str, Any]]) -> None:
         trained, held_out = (
