@@ -172,5 +172,5 @@ def test_a_run_says_when_it_memorised_nothing(
 ) -> None:
     train(config(**options), tmp_path, dataset=blobs())
     record = json.loads((tmp_path / "metrics.jsonl").read_text().splitlines()[-1])
-    words = f"no label was memorised: {record['train_accuracy_observed']:.1f} % of those trained on are fitted"
+    words = f"nothing was memorised: labels trained on are fitted to {record['train_accuracy_observed']:.1f} %"
     assert (words in capsys.readouterr().out) is said
