@@ -82,8 +82,8 @@ class Settling:
         t, v = history[-1]["train_accuracy_observed"], history[-1]["val_accuracy"]
         if not _fits_better(t / 100, v / 100, len(self.evaluator.held_out_labels)):
             self.console.say(
-                f"nothing was memorised: labels trained on are fitted to {t:.1f} %, those held out to {v:.1f} %. If that "
-                "is less than you hoped for, the perturbation may hold the network back: compare --optimizer sgd"
+                f"nothing was memorised: labels trained on are fitted to {t:.1f} %, those held out to {v:.1f} %. If "
+                "that is less than you hoped for, the perturbation may hold the network back: compare --optimizer sgd"
             )
 
     def _settle_warmup(self, history: Sequence[Mapping[str, Any]]) -> None:
