@@ -215,20 +215,19 @@ class NCSAM(SAM):
         assert logits is not None, "checked by _draw"
         assert targets is not None, "checked by _draw"
         flipped, count = flips
-        own_pass = self.estimator == "subset" and len(flipped.index) > 1  # BatchNorm cannot do with one sample
-        if own_pass:
+        if self.estimator == "subset" and len(flipped.index) > 1:  # BatchNorm cannot do with one sample
             super()._collect(loss, logits, targets, clean_targets, run)
             self._add_subset_gradient(flipped, targets, count, run, forward)
-        elif self._exact:
+            return
+        noise = self._flipped_loss(logits.index_select(0, flipped.index), flipped, targets)
+        if self._exact:
 
             def run_keeping_graph(value: Tensor, retain_graph: bool = False) -> None:
                 run(value, retain_graph=True)
 
             super()._collect(loss, logits, targets, clean_targets, run_keeping_graph)
-            noise = self._flipped_loss(logits.index_select(0, flipped.index), flipped, targets) * len(flipped.index)
-            self._add_side_gradient("noise", noise, count, run)
+            self._add_side_gradient("noise", noise * len(flipped.index), count, run)
         else:
-            noise = self._flipped_loss(logits.index_select(0, flipped.index), flipped, targets)
             weight = fused_weight(self, len(logits)) * len(flipped.index)
             super()._collect(torch.add(loss, noise, alpha=weight), logits, targets, clean_targets, run)
 
@@ -286,9 +285,10 @@ class NCSAM(SAM):
     @property
     def _mixes(self) -> bool:
         """Whether the coming step takes g_B + beta g* by one backward, with the norms that are remembered."""
-        if self.estimator == "look":
-            return self._memory.due and self._memory.norm > 0 and self.compensation == "absolute"
-        return self.estimator == "fused" and not self._memory.due
+        memory = self._memory
+        if self.estimator == "look":  # which knows ||g_B||, but neither ||g*|| nor ||T g_B||
+            return memory.due and memory.norm > 0 and self.compensation == "absolute" and not self.adaptive
+        return self.estimator == "fused" and not memory.due
 
     @torch.no_grad()
     def _moves(self, report: StepReport) -> Iterator[Move]:
