@@ -2,6 +2,7 @@
 
 import copy
 import io
+import math
 import pickle
 
 import pytest
@@ -249,6 +250,37 @@ def test_telemetry_of_both_kinds_of_step(estimator):
         assert between.perturbation_norm <= 0.3 + 1e-12
         assert between.cos_clean is not None
         assert (between.cos_grad_noise is None) == (estimator == "fused")
+
+
+@pytest.mark.parametrize("estimator", CHEAP)
+def test_automatic_radius_moves_for_all_the_steps_a_measurement_stands_for(estimator):
+    """Only every third step of "look" has both losses; the others always do."""
+    model = network()
+    optimizer = make(model, estimator, rho="auto")
+    step(optimizer, model, 0)
+    step(optimizer, model, 1)
+    share = optimizer.last_step.rho_share  # of the first step
+    steps = 3 if estimator == "look" else 1
+    assert abs(share - 0.5) > 0.01
+    assert optimizer.last_step.rho == pytest.approx(0.05 * math.exp(steps * 0.1 * (0.5 - share)))
+
+
+@pytest.mark.parametrize("estimator", CHEAP)
+def test_what_an_estimator_measured_is_forgotten_with_the_run_it_was_measured_in(estimator):
+    """The state of an exact run has nothing to reuse: whoever takes it up measures first, and goes on as a new one."""
+    model = network()
+    exact = make(model, "exact")
+    step(exact, model, 0)
+    models = [twin(model), twin(model)]
+    used, new = (make(each, estimator) for each in models)
+    for i in range(2):
+        step(used, models[0], i)
+    models[0].load_state_dict(model.state_dict())
+    for i, optimizer in enumerate((used, new)):
+        optimizer.load_state_dict(copy.deepcopy(exact.state_dict()))
+        step(optimizer, models[i], 5)
+        step(optimizer, models[i], 6)
+    assert same_bits(parameters(models[0]), parameters(models[1]))
 
 
 @pytest.mark.parametrize("estimator", CHEAP)

@@ -109,6 +109,21 @@ def test_counts_are_saved(cls):
     assert (other.steps, other.unperturbed_steps) == (optimizer.steps, optimizer.unperturbed_steps) == (2, 1)
 
 
+def test_bsam_remembers_its_first_learning_rate():
+    """rho_min(t) = rho lr(t) / lr(0): who resumes with the rate of the moment has not begun with it."""
+    model = network()
+    again, unaware = twin(model), twin(model)
+    optimizer = BSAM(torch.optim.SGD(model.parameters(), lr=0.1), rho=0.3)
+    optimizer.param_groups[0]["lr"] = 0.02
+    resumed = BSAM(torch.optim.SGD(again.parameters(), lr=0.02), rho=0.3)
+    resumed.load_state_dict(through_a_file(optimizer.state_dict()))
+    step(optimizer, model, 0)
+    step(resumed, again, 0)
+    step(BSAM(torch.optim.SGD(unaware.parameters(), lr=0.02), rho=0.3), unaware, 0)
+    assert same_bits(parameters(model), parameters(again))
+    assert not same_bits(parameters(model), parameters(unaware))
+
+
 def test_a_checkpoint_of_the_bare_base_optimizer_loads():
     model = network()
     base = sgd(model)

@@ -164,6 +164,27 @@ def test_another_criterion_is_asked_itself():
     assert guess_of(optimizer) == pytest.approx(2 - 2 * (4 * p[0] + 2 * p[1] + 2 * p[2]) / 8)
 
 
+def test_another_criterion_is_asked_by_each_micro_batch():
+    """L_0 is the mean of what each of them finds, as the loss is."""
+    model = network()
+    x, _ = batch(size=8)
+    y = torch.tensor([0, 0, 0, 0, 1, 1, 2, 2])
+
+    def mae(logits, targets):
+        return (2 - 2 * logits.softmax(1).gather(1, targets[:, None])).mean()
+
+    optimizer = make("sam", model, criterion=mae, model=model)
+    for _ in range(3):
+        logits = model(x)
+        optimizer.backward(mae(logits, y) / 3, logits, y)
+    for perturbed in optimizer.perturbations():
+        with perturbed:
+            for _ in range(3):
+                optimizer.backward(mae(model(x), y) / 3)
+    p = [5 / 12, 3 / 12, 3 / 12]
+    assert guess_of(optimizer) == pytest.approx(2 - 2 * (4 * p[0] + 2 * p[1] + 2 * p[2]) / 8)
+
+
 def test_a_given_guess_needs_no_classes():
     torch.manual_seed(0)
     model = torch.nn.Linear(3, 1)
@@ -329,6 +350,27 @@ def test_resume_is_bit_for_bit(name, way):
     train(half, second, range(4, 8))
     assert same_bits(parameters(whole), parameters(half))
     assert optimizer.rho == second.rho
+
+
+def test_the_labels_seen_before_a_restart_count():
+    """L_0 is the entropy of all labels so far; only a network that has learned something shows the difference."""
+    model = network()
+    x, y = batch()
+    plain = torch.optim.SGD(model.parameters(), lr=0.5, momentum=0.9)
+    for _ in range(200):
+        plain.zero_grad()
+        F.cross_entropy(model(x), y).backward()
+        plain.step()
+    again = copy.deepcopy(model)
+    optimizer = make("sam", model)
+    optimizer.step(lambda: model(x), y)
+    resumed = make("sam", again)
+    again.load_state_dict(model.state_dict())
+    resumed.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+    some = y == y[0]  # one class: alone, it would have no entropy
+    for one, its in ((optimizer, model), (resumed, again)):
+        assert float(one.step(lambda: its(x[some]), y[some])) < 0.5  # noqa: B023
+    assert optimizer.rho == resumed.rho
 
 
 def test_the_state_is_plain():

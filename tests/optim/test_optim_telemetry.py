@@ -57,6 +57,68 @@ def test_every_quantity_of_ncsam():
     assert report.cos_clean_sam == pytest.approx(cos(g, g_clean))
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"sign": -1},
+        {"kappa": 20.0},
+        {"kappa": 20.0, "sign": -1},
+        {"kappa": 20.0, "projection": False},
+        {"kappa": 2.0, "compensation": "relative", "sign": -1},
+        {"adaptive": True, "eta": 0.01},
+        {"adaptive": True, "eta": 0.01, "kappa": 20.0, "sign": -1},
+    ],
+    ids=lambda options: ",".join(f"{name}={value}" for name, value in options.items()),
+)
+def test_of_the_alternatives(options):
+    """In ASAM's coordinates (T = 1 without it) v = rho T g/||T g|| + sign s T g*, and eps = T v min(1, rho/||v||)."""
+    model = network()
+    x, y = batch()
+    clean = y.clone()
+    clean[::3] = (clean[::3] + 1) % 4
+    rho, s, sign = 0.3, options.get("kappa", 0.8), options.get("sign", 1)
+    optimizer = NCSAM(
+        sgd(model, lr=0.0),
+        rho,
+        **{"kappa": s, "flip_ratio": 0.5, "total_steps": 4, "schedule": "constant", "telemetry_every": 1, **options},
+        generator=torch.Generator().manual_seed(1),
+    )
+    where = []
+
+    def forward():
+        where.append(flat([p.detach() for p in model.parameters()]))
+        return model(x)
+
+    optimizer.step(forward, y, clean_targets=clean)
+    flips, report = optimizer.last_flips, optimizer.last_step
+    logits, right = model(x), y == clean
+    scaling = where[0].abs() + 0.01 if "adaptive" in options else torch.ones_like(where[0])
+    g = scaling * gradient(model, F.cross_entropy(logits, y))
+    noise = scaling * gradient(model, F.cross_entropy(logits[flips.index], flips.labels))
+    g_clean = gradient(model, F.cross_entropy(logits[right], y[right]))
+    relative = "compensation" in options
+    v = rho * g / g.norm() + sign * s * noise * (rho / noise.norm() if relative else 1.0)
+    shrink = min(1.0, rho / float(v.norm())) if options.get("projection", True) else 1.0
+    eps = where[1] - where[0]
+
+    def cos(a, b):
+        return float(a @ b / (a.norm() * b.norm()))
+
+    torch.testing.assert_close(eps, scaling * v * shrink, rtol=0, atol=1e-12)
+    assert report.grad_norm == pytest.approx(float(g.norm()))
+    assert report.noise_grad_norm == pytest.approx(float(noise.norm()))
+    assert report.cos_grad_noise == pytest.approx(cos(g, noise))
+    assert report.compensation_ratio == pytest.approx(s if relative else s * float(noise.norm()) / rho)
+    assert report.cos_sam == pytest.approx(cos(g, v))
+    assert report.perturbation_norm == pytest.approx(float(v.norm()) * shrink)
+    assert report.projected == (shrink < 1.0)
+    mislabelled = float((~right)[flips.index].double().mean())
+    assert mislabelled != 0.5  # which would be right the other way round, too
+    assert report.flipped_mislabelled == pytest.approx(mislabelled)
+    assert report.cos_clean == pytest.approx(cos(eps, g_clean))
+    assert report.cos_clean_sam == pytest.approx(cos(scaling * g, g_clean))
+
+
 @pytest.mark.parametrize("cls", [SAM, BSAM])
 def test_of_sam_and_bsam(cls):
     model = network()
