@@ -199,6 +199,24 @@ def all_flips_on_one_rank(rank):
         compare(plain, expected)
 
 
+def local_flips_are_each_ranks_own(rank):
+    """The least certain samples all sit on rank 0: with perturbation="local" rank 1 flips as many of its own."""
+    model = DistributedDataParallel(network("mlp"))
+    options = {"selection": "lowest_gap", "flip_ratio": 0.25, "warmup_steps": 0}
+    optimizer = optimizer_for(model, "ncsam", perturbation="local", **options)
+    x, y = batch()
+    x = torch.cat([x[:8] * 0.01, x[8:] * 30])
+    single = network("mlp")
+    for bias in (model.module.first.bias, model.module.last.bias, single.first.bias, single.last.bias):
+        torch.nn.init.zeros_(bias)
+    alone_here = optimizer_for(single, "ncsam", **options)
+    optimizer.step(lambda: model(mine(x, rank)), mine(y, rank))
+    alone_here.step(lambda: single(mine(x, rank)), mine(y, rank))
+    assert len(optimizer.last_flips.index) == 2
+    assert torch.equal(optimizer.last_flips.index, alone_here.last_flips.index)
+    same_on_both(model.module)
+
+
 def shard(model):
     return fully_shard(model, mesh=init_device_mesh("cpu", (2,)))
 
@@ -280,6 +298,31 @@ def uneven_batches(rank):
     same_on_both(model.module)
 
 
+def generators_of_their_own(rank):
+    """Ranks seeded differently draw as the first of them does, which is what one process would have drawn."""
+    model = DistributedDataParallel(network("mlp"))
+    optimizer = optimizer_for(model, "ncsam", warmup_steps=0, generator=torch.Generator().manual_seed(5 + rank))
+    for i in range(STEPS):
+        x, y = batch(i)
+        optimizer.step(lambda: model(mine(x, rank)), mine(y, rank))  # noqa: B023
+    compare(model.module, alone("ncsam", warmup_steps=0)[0])
+    same_on_both(model.module)
+
+
+def right_labels_on_one_rank(rank):
+    """All of rank 1's labels are wrong: it has nothing to add to g_clean, and still takes part."""
+    x, y = batch()
+    clean = torch.cat([y[:8], (y[8:] + 1) % 4])
+    model, expected = DistributedDataParallel(network("mlp")), network("mlp")
+    for name in ("sam", "ncsam"):
+        optimizer = optimizer_for(model, name, telemetry_every=1, warmup_steps=0)
+        single = optimizer_for(expected, name, telemetry_every=1, warmup_steps=0)
+        optimizer.step(lambda: model(mine(x, rank)), mine(y, rank), clean_targets=mine(clean, rank))
+        single.step(lambda: expected(x), y, clean_targets=clean)
+        assert optimizer.last_step.cos_clean is not None
+        same_report(optimizer.last_step, single.last_step)
+
+
 CHECKS = {
     **{f"ddp {name}": lambda r, n=name: ddp_equals_one_process(r, n) for name in OPTIONS},
     **{
@@ -296,6 +339,9 @@ CHECKS = {
     "sharded weights are restored": sharded_weights_are_restored,
     "sharded parameters refuse local perturbation": sharded_parameters_refuse_local_perturbation,
     "uneven batches": uneven_batches,
+    "local flips are each rank's own": local_flips_are_each_ranks_own,
+    "generators of their own": generators_of_their_own,
+    "right labels on one rank": right_labels_on_one_rank,
 }
 
 

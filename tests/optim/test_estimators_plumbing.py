@@ -283,6 +283,32 @@ def test_what_an_estimator_measured_is_forgotten_with_the_run_it_was_measured_in
     assert same_bits(parameters(models[0]), parameters(models[1]))
 
 
+@pytest.mark.parametrize("estimator", ["fused", "lazy", "subset"])
+def test_what_is_reported_of_a_cheap_perturbation_is_what_it_was(estimator):
+    model = network()
+    x, y = batch()
+    clean = y.clone()
+    clean[::3] = (clean[::3] + 1) % 4
+    right = y == clean
+    optimizer = make(model, estimator, telemetry_every=1, sign=-1)
+    for group in optimizer.param_groups:
+        group["lr"] = 0.0
+    places = []
+
+    def forward(rows=slice(None)):
+        places.append(torch.cat([p.detach().flatten() for p in model.parameters()]))
+        return model(x[rows])
+
+    optimizer.step(forward, y, clean_targets=clean)
+    optimizer.step(forward, y, clean_targets=clean)  # the first that reuses something
+    eps = places[-1] - places[0]
+    gradients = torch.autograd.grad(F.cross_entropy(model(x)[right], y[right]), list(model.parameters()))
+    g_clean = torch.cat([g.flatten() for g in gradients])
+    report = optimizer.last_step
+    assert report.perturbation_norm == pytest.approx(float(eps.norm()))
+    assert report.cos_clean == pytest.approx(float(eps @ g_clean / (eps.norm() * g_clean.norm())))
+
+
 @pytest.mark.parametrize("estimator", CHEAP)
 def test_automatic_radius(estimator):
     """It follows the steps that have both losses; state and all."""

@@ -159,6 +159,16 @@ def test_measuring_changes_nothing_but_costs_a_backward_for_the_clean_part():
     assert (counts[1].forwards, counts[1].backwards) == (6, 12)
 
 
+@pytest.mark.parametrize("cls", [SAM, BSAM])
+def test_scaled_losses_of_sam_and_bsam_report_unscaled_norms(cls):
+    model = network()
+    x, y = batch()
+    g = gradient(model, F.cross_entropy(model(x), y))
+    optimizer = cls(sgd(model), rho=0.3, telemetry_every=1)
+    optimizer.step(lambda: model(x), y, scaler=torch.amp.GradScaler("cpu", init_scale=1024.0))
+    assert optimizer.last_step.grad_norm == pytest.approx(float(g.norm()))
+
+
 def test_scaled_losses_report_unscaled_norms():
     model = network()
     x, y = batch()

@@ -100,6 +100,20 @@ def test_a_mean_over_the_whole_batch_counts_all_micro_batches():
     assert largest_difference(model, other) < 1e-12
 
 
+def test_zero_grad_drops_an_unfinished_step():
+    """A first phase that was given up leaves neither flips nor a noise gradient behind."""
+    model = network()
+    other = twin(model)
+    left, right = make(NCSAM, model, flip_ratio=1.0), make(NCSAM, other, flip_ratio=1.0)
+    x, y = batch(7)
+    logits = model(x)
+    left.backward(F.cross_entropy(logits, y), logits, y)
+    two_phase_step(left, model, *batch())  # begins with zero_grad
+    two_phase_step(right, other, *batch())
+    assert torch.equal(left.last_flips.index, torch.arange(16))
+    assert same_bits(parameters(model), parameters(other))
+
+
 @pytest.mark.parametrize("ratio", [0.1, 0.3, 0.7])
 def test_micro_batches_flip_as_many_as_the_whole_batch(ratio):
     """m = floor(ratio |B|) of the joined batch, not the sum of each one's floor."""
