@@ -236,6 +236,22 @@ def test_rows_that_each_pass_sees(estimator, sizes):
     assert seen == sizes
 
 
+@pytest.mark.parametrize("estimator", ["exact", *CHEAP])
+def test_targets_are_read_once_a_step(estimator, monkeypatch):
+    """Reading them waits for the device; but wrong ones are refused in any step."""
+    reads = []
+    extremes = torch.aminmax
+    monkeypatch.setattr(torch, "aminmax", lambda values: reads.append(len(values)) or extremes(values))
+    model = network()
+    optimizer = make(model, estimator, refresh_every=2)
+    for i in range(3):
+        step(optimizer, model, i)
+    assert reads == [16] * 3
+    x, _ = batch()
+    with pytest.raises(ValueError, match="targets hold 0 to 99"):
+        optimizer.step(lambda rows=slice(None): model(x[rows]), torch.arange(16) // 15 * 99)
+
+
 # --- the limits
 
 

@@ -44,6 +44,7 @@ class SharpnessAware(PositionedOptimizer):
     _loss_scale: float
     _scaled: bool  # by a GradScaler
     _side_gradients: dict[str, SideGradient]
+    _checked: Tensor | None = None  # this step's targets, once their values were read
 
     def __init__(
         self,
@@ -199,11 +200,13 @@ class SharpnessAware(PositionedOptimizer):
             self._auto_radius.end(perturbed=moves > 0, group=self._group())
         self._open = False
         self._ready = True
+        self._checked = None
         self._steps += 1
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Drop the gradients, and what an unfinished step has collected."""
         super().zero_grad(set_to_none)
+        self._checked = None
         self._begin()
 
     # --- for the subclasses
@@ -255,7 +258,6 @@ class SharpnessAware(PositionedOptimizer):
         self._loss_scale = 1.0
         self._scaled = False
         self._side_gradients = {}
-        self._checked: Tensor | None = None  # the targets that were read last
         if self._auto_radius is not None:
             self._auto_radius.begin()
 
