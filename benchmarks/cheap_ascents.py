@@ -144,7 +144,7 @@ class Step:
         else:
             g = network.backward(loss + s * self.norm / self.rho * flipped)
             v = self.rho / self.norm * g
-        return g, v * min(1.0, self.rho / float(v.norm()))
+        return g, v * (self.rho / v.norm()).clamp(max=1.0)
 
     def _flips(self, z: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         """Logits and labels of the flipped samples."""
@@ -158,7 +158,7 @@ class Step:
         """A whole step, and what later ones reuse of it."""
         g, self.eps = self._ascend(network, x, y, ramp, exact)
         descent = network.gradient(x, y, self.eps)
-        self.along = (descent @ g) / (g @ g)
+        self.along = (descent @ g) / g.norm() ** 2
         added = descent - (1.0 if self.way.kind == "difference" else self.along) * g
         self.ratio = added.norm() / g.norm()
         unit = added / added.norm()
