@@ -1,4 +1,4 @@
-"""Does compensating the descent gradient, instead of the perturbation, beat plain SAM? Three forms, at SAM's own cost.
+"""Does compensating the descent gradient, instead of the perturbation, beat plain SAM? Five forms, at SAM's own cost.
 
     python experiments/descent.py --seeds 3                                # digits, 40 % symmetric and pair-flip noise
     python experiments/descent.py --seeds 3 --cifar cifar10_subset.npz     # and CIFAR-10 with human labels
@@ -10,13 +10,21 @@ rival, pi = sigmoid(z_r - z_y), the share of r among the two. At w + eps the los
     relabel   (1 - s pi) loss(y) + s pi loss(r)
     soften    (1 - s / 2) loss(y) + (s / 2) loss(p), p the probabilities at w
 
-with s = min(1, 2 (3 - 2t) t^2), the paper's ramp; `none` is SAM, the control. All have the automatic radius, which
+with s = min(1, 2 (3 - 2t) t^2), the paper's ramp. A network that has memorised a label doubts it no more; what it said
+before may. So with q the average of a sample's probabilities at w over the epochs, q <- .7 q + .3 p, and the doubt
+d = s (1 - q_y / max q):
+
+    recall-damp      (1 - d) loss(y)
+    recall-relabel   (1 - d) loss(y) + d loss(q)
+
+`none` is SAM, the control. All have the automatic radius, which
 follows the plain losses, and the same warm-up. Printed: test accuracy over the last five epochs, seed by seed.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import statistics
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,7 +39,7 @@ from ncsam.data import load
 from ncsam.optim.schedule import smooth
 from reduce_cifar import halved
 
-FORMS = ("none", "damp", "relabel", "soften")
+FORMS = ("none", "damp", "relabel", "soften", "recall-damp", "recall-relabel")
 
 
 @dataclass(frozen=True)
@@ -73,19 +81,24 @@ def grounds(cifar: Path | None, seed: int) -> list[Ground]:
     return found
 
 
-def compensated(form: str, logits: Tensor, labels: Tensor, at_w: Tensor, strength: float) -> Tensor:
-    """The loss at w + eps, given the logits at w."""
+def compensated(form: str, logits: Tensor, labels: Tensor, at_w: Tensor, recalled: Tensor, strength: float) -> Tensor:
+    """The loss at w + eps, given the logits at w and the average of past probabilities."""
     if form == "none":
         return F.cross_entropy(logits, labels)
-    own = at_w.gather(1, labels[:, None]).squeeze(1)
-    others = at_w.scatter(1, labels[:, None], -torch.inf)
-    wrong = strength * torch.sigmoid(others.amax(1) - own)
-    if form == "damp":
+    if form.startswith("recall"):
+        own = recalled.gather(1, labels[:, None]).squeeze(1)
+        wrong = strength * (1 - own / recalled.amax(1))
+        other = recalled
+    else:
+        own = at_w.gather(1, labels[:, None]).squeeze(1)
+        others = at_w.scatter(1, labels[:, None], -torch.inf)
+        wrong = strength * torch.sigmoid(others.amax(1) - own)
+        other = F.one_hot(others.argmax(1), logits.shape[1]).to(logits)
+    if form.endswith("damp"):
         return ((1 - wrong) * F.cross_entropy(logits, labels, reduction="none")).mean()
     observed = F.one_hot(labels, logits.shape[1]).to(logits)
-    if form == "relabel":
-        rival = F.one_hot(others.argmax(1), logits.shape[1]).to(logits)
-        return F.cross_entropy(logits, torch.lerp(observed, rival, wrong[:, None]))
+    if form.endswith("relabel"):
+        return F.cross_entropy(logits, torch.lerp(observed, other, wrong[:, None]))
     return F.cross_entropy(logits, torch.lerp(observed, at_w.softmax(1), strength / 2))
 
 
@@ -97,6 +110,7 @@ def accuracy(ground: Ground, form: str, seed: int) -> float:
     batches = len(ground.x) // 128
     optimizer = SAM(base, rho="auto", warmup_steps=ground.warmup * batches, model=model)
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, ground.epochs * batches)
+    recalled = torch.full((len(ground.x), 10), 0.1)
     found = []
     for epoch in range(1, ground.epochs + 1):
         model.train()
@@ -105,10 +119,12 @@ def accuracy(ground: Ground, form: str, seed: int) -> float:
             optimizer.zero_grad()
             logits = model(x)
             optimizer.backward(F.cross_entropy(logits, y), logits, y)
+            now = logits.detach()
+            recalled[index] = torch.lerp(recalled[index], now.softmax(1), 0.3)
             for perturbed in optimizer.perturbations():
                 with perturbed:
                     moved = model(x)
-                    loss = compensated(form, moved, y, logits.detach(), smooth(epoch / ground.epochs))
+                    loss = compensated(form, moved, y, now, recalled[index], smooth(epoch / ground.epochs))
                     # the radius follows the plain loss; the difference of the two has no value, only a gradient
                     optimizer.backward(F.cross_entropy(moved, y).detach() + loss - loss.detach())
             optimizer.step()
@@ -125,6 +141,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--cifar", type=Path, help="archive of CIFAR-10 pictures with human labels in y_worst")
     parser.add_argument("--only", help="the ground whose name holds this")
+    parser.add_argument("--forms", nargs="+", choices=FORMS, default=FORMS, help="these alone; differences need none")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     seeds = range(1, arguments.seeds + 1)
@@ -134,10 +151,11 @@ def main() -> None:
         if arguments.only and arguments.only not in ground.name:
             continue
         control: list[float] = []
-        for form in FORMS:
+        for form in arguments.forms:
             values = [accuracy(grounds_of[seed][number], form, seed) for seed in seeds]
-            control = control or values
-            gain = statistics.mean(a - b for a, b in zip(values, control, strict=True))
+            if form == "none":
+                control = values
+            gain = statistics.mean(a - b for a, b in zip(values, control, strict=True)) if control else math.nan
             each = ", ".join(f"{value:.1f}" for value in values)
             print(f"| {ground.name} | {form} | {statistics.mean(values):.1f} | {gain:+.1f} | {each} |", flush=True)
 
