@@ -149,14 +149,16 @@ def test_guessing_costs_the_entropy_of_the_labels():
     assert guess_of(soft) == pytest.approx(1.5 * math.log(2))
 
 
+def mae(logits, targets):
+    """Mean absolute error: 2 - 2 p_y."""
+    return (2 - 2 * logits.softmax(1).gather(1, targets[:, None])).mean()
+
+
 def test_another_criterion_is_asked_itself():
     """Mean absolute error of a guess of (n_c + 1) / (n + C): 2 - 2 p_y."""
     model = network()
     x, _ = batch(size=8)
     y = torch.tensor([0, 0, 0, 0, 1, 1, 2, 2])
-
-    def mae(logits, targets):
-        return (2 - 2 * logits.softmax(1).gather(1, targets[:, None])).mean()
 
     optimizer = make("sam", model, criterion=mae)
     optimizer.step(lambda: model(x), y)
@@ -169,9 +171,6 @@ def test_another_criterion_is_asked_by_each_micro_batch():
     model = network()
     x, _ = batch(size=8)
     y = torch.tensor([0, 0, 0, 0, 1, 1, 2, 2])
-
-    def mae(logits, targets):
-        return (2 - 2 * logits.softmax(1).gather(1, targets[:, None])).mean()
 
     optimizer = make("sam", model, criterion=mae, model=model)
     for _ in range(3):

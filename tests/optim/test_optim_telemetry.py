@@ -16,6 +16,10 @@ def gradient(model, loss):
     return flat(torch.autograd.grad(loss, list(model.parameters()), retain_graph=True))
 
 
+def cos(a, b):
+    return float(a @ b / (a.norm() * b.norm()))
+
+
 def test_every_quantity_of_ncsam():
     model = network()
     x, y = batch()
@@ -38,9 +42,6 @@ def test_every_quantity_of_ncsam():
     noise = gradient(model, F.cross_entropy(model(x)[flips.index], flips.labels))
     eps = where[1] - where[0]
     s = kappa * 2 * (3 - 0.5) * 0.25**2
-
-    def cos(a, b):
-        return float(a @ b / (a.norm() * b.norm()))
 
     assert report.phase == "ncsam"
     assert (report.step, report.progress, report.flipped) == (1, 0.25, 8)
@@ -100,9 +101,6 @@ def test_of_the_alternatives(options):
     v = rho * g / g.norm() + sign * s * noise * (rho / noise.norm() if relative else 1.0)
     shrink = min(1.0, rho / float(v.norm())) if options.get("projection", True) else 1.0
     eps = where[1] - where[0]
-
-    def cos(a, b):
-        return float(a @ b / (a.norm() * b.norm()))
 
     torch.testing.assert_close(eps, scaling * v * shrink, rtol=0, atol=1e-12)
     assert report.grad_norm == pytest.approx(float(g.norm()))
