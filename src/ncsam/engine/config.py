@@ -80,7 +80,7 @@ class RunConfig:
         default_factory=dict, metadata=_about("of steps: milestones (shares), gamma")
     )
     # network
-    model: str = _option("auto", "network by name; auto: mlp for small grey pictures and features, else resnet18")
+    model: str = _option("auto", "network by name; auto: mlp for features and pictures up to 16 pixels, else resnet18")
     model_options: dict[str, Any] = field(default_factory=dict, metadata=_about("options of the network"))
     pretrained: bool | str = _option(False, "true for published weights, or their name, or a file")
     # training
