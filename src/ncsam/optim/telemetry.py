@@ -11,7 +11,8 @@ class StepReport:
 
     Always filled: `step` (counted from 1), `phase` ("base", "sam", "ncsam", "bsam" or "look": what was really done),
     `rho`, `progress` t and `strength` s(t). The rest is measured every `telemetry_every` steps, because each of them
-    costs a reduction over all gradients.
+    costs a reduction over all gradients. With `adaptive`, `cos_sam` and `perturbation_norm` are of T^-1 eps, in the
+    coordinates in which ASAM's ball is round; `cos_clean` and `cos_clean_sam` are of eps itself.
     """
 
     step: int
