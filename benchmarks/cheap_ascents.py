@@ -221,10 +221,11 @@ def main() -> None:
     options.add_argument("--radius", type=float, nargs="+", default=[0.5])
     options.add_argument("--kappa", type=float, default=0.1, help="0 is SAM")
     options.add_argument("--anew", type=int, default=4, help="every so many measurements, an exact one")
+    options.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     options.add_argument("--cifar", metavar="FILE", help="archive of CIFAR-10 pictures with human labels")
     chosen = options.parse_args()
     torch.set_num_threads(1)
-    seeds = (1,) if chosen.quick else (1, 2, 3)
+    seeds = chosen.seeds[:1] if chosen.quick else chosen.seeds
     rows: dict[str, dict[str, float]] = {}
     for name in chosen.ways[:3] if chosen.quick else chosen.ways:
         rows[name] = {}

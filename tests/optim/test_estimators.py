@@ -236,6 +236,26 @@ def test_rows_that_each_pass_sees(estimator, sizes):
     assert seen == sizes
 
 
+@pytest.mark.parametrize("estimator", ["exact", "look"])
+def test_a_compiled_loop_steps_as_a_plain_one(estimator):
+    """A function that calls `step` may be compiled, with a compiled network inside."""
+    model = network(dtype=torch.float32)
+    other = twin(model)
+    left, right = make(model, estimator, refresh_every=2), make(other, estimator, refresh_every=2)
+    compiled = torch.compile(model, backend="eager")
+
+    @torch.compile(backend="eager")
+    def train(x, y):
+        x = x * 1.0
+        return left.step(lambda rows=slice(None): compiled(x[rows]), y) * 2.0
+
+    for i in range(4):
+        x, y = batch(i, dtype=torch.float32)
+        loss = train(x, y)
+        assert loss.item() == pytest.approx(2.0 * step(right, other, i).item())
+    assert same_bits(parameters(model), parameters(other))
+
+
 @pytest.mark.parametrize("estimator", ["exact", *CHEAP])
 def test_targets_are_read_once_a_step(estimator, monkeypatch):
     """Reading them waits for the device; but wrong ones are refused in any step."""

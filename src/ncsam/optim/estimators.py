@@ -19,7 +19,7 @@ _FOLLOWING_MEMORY = 0.8  # the same where every step has one
 
 
 class Memory:
-    """What the steps between two exact ones reuse: norms of g_B and g*, or g* itself."""
+    """What the steps between two measurements reuse: norms of g_B and g*, and g* or look's g_v."""
 
     def __init__(self, every: int) -> None:
         self.every = every
@@ -36,7 +36,7 @@ class Memory:
 
     @property
     def due(self) -> bool:
-        """Whether the coming step is to measure exactly."""
+        """Whether the coming step is to measure."""
         return self._age is None or self._age >= self.every
 
     def expire(self) -> None:

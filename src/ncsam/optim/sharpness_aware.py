@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch._compile import _disable_dynamo  # `torch.compiler.disable` would import the compiler along with us
 from torch.amp.grad_scaler import GradScaler
 from torch.optim import Optimizer
 
@@ -81,6 +82,7 @@ class SharpnessAware(PositionedOptimizer):
 
     # --- one whole step
 
+    @_disable_dynamo  # a compiled training loop runs the step as it is, and the networks in it as they were compiled
     def step(  # type: ignore[override]
         self,
         forward: Callable[..., Tensor] | None = None,
