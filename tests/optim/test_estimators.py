@@ -256,6 +256,20 @@ def test_a_compiled_loop_steps_as_a_plain_one(estimator):
     assert same_bits(parameters(model), parameters(other))
 
 
+def test_a_compiled_network_may_warm_up():
+    """Its first backwards keep no graph; later ones must be able to."""
+    model = network("convolutional", torch.float32)
+    other = twin(model)
+    left, right = make(model, "exact", warmup_steps=1), make(other, "exact", warmup_steps=1)
+    compiled = torch.compile(model, backend="aot_eager")
+    for i in range(3):
+        x, y = batch(i, dtype=torch.float32)
+        left.step(lambda: compiled(x), y)  # noqa: B023
+        step(right, other, i)
+    assert left.last_step.phase == "ncsam"
+    assert largest_difference(model, other) < 1e-4
+
+
 @pytest.mark.parametrize("estimator", ["exact", *CHEAP])
 def test_targets_are_read_once_a_step(estimator, monkeypatch):
     """Reading them waits for the device; but wrong ones are refused in any step."""

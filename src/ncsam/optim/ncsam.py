@@ -27,6 +27,7 @@ from ncsam.optim.position import Radius
 from ncsam.optim.sam import SAM
 from ncsam.optim.schedule import Ramp, ramp
 from ncsam.optim.sharpness_aware import Criterion
+from ncsam.optim.side_gradient import allow_two_backwards
 from ncsam.optim.telemetry import StepReport
 
 
@@ -138,6 +139,7 @@ class NCSAM(SAM):
         if estimator == "look" and perturbation == "local":
             raise bad_value("perturbation", "local", "not with estimator='look', whose ranks share one step")
         self._memory = Memory(every)
+        allow_two_backwards()
         #: The flips of the last step: positions in the batch (micro-batches joined) and temporary labels.
         self.last_flips: Flips | None = None
         super().__init__(

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
+import torch._functorch.config as compiled_graphs
 import torch.distributed as dist
 from torch import Tensor
 
@@ -23,6 +24,15 @@ def gradients_aside(params: Iterable[Tensor]) -> Iterator[None]:
     finally:
         for p, grad in held:
             p.grad = grad
+
+
+def allow_two_backwards() -> None:
+    """Let graphs that are compiled from now on be run backward twice.
+
+    By default a compiled backward overwrites what it needs no more, and then refuses `retain_graph`, which the steps
+    after warm-up ask for.
+    """
+    compiled_graphs.donated_buffer = False
 
 
 class SideGradient:
