@@ -58,7 +58,8 @@ def run_in_process(config: RunConfig, out: str) -> None:
 def assert_same_run(one: Path, other: Path) -> None:
     """Weights, optimizer state, per-sample memory, generators, metrics and suspects: equal bit for bit."""
     first, second = (torch.load(f / "checkpoints/last.ckpt", weights_only=True) for f in (one, other))
-    for part in ("learners", "samples", "method", "epoch", "batch", "flip_ratio", "warmup_epochs", "noise_estimate"):
+    settled = ("flip_ratio", "warmup_epochs", "noise_estimate", "target")
+    for part in ("learners", "samples", "method", "epoch", "batch", *settled):
         assert_equal(first[part], second[part], part)
     assert_equal(first["ranks"][0]["random"], second["ranks"][0]["random"], "random")
     assert lines_without_time(one) == lines_without_time(other)

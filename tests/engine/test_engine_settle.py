@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from ncsam import models
+from ncsam import SAM, models
 from ncsam.data import from_arrays
 from ncsam.data.types import DataSet
 from ncsam.engine import RunConfig, train
@@ -122,15 +122,16 @@ def test_flip_ratio_auto_does_not_believe_the_rate_and_is_capped(tmp_path: Path)
 
 
 def test_without_sharpness_there_is_nothing_to_settle(tmp_path: Path) -> None:
-    chosen = config(optimizer="sgd", warmup="auto", flip_ratio="auto", epochs=2, val_share=0.0)
+    chosen = config(optimizer="sgd", warmup="auto", target="auto", flip_ratio="auto", epochs=2, val_share=0.0)
     summary = train(chosen, tmp_path, dataset=blobs(), console=False)
-    assert summary["warmup_epochs"] is summary["flip_ratio"] is summary["noise_estimate"] is None
+    assert summary["warmup_epochs"] is summary["flip_ratio"] is summary["noise_estimate"] is summary["target"] is None
 
 
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
         ({"warmup": "auto", "val_share": 0.0}, r"warmup='auto' is not allowed: .*val_share above 0"),
+        ({"target": "auto", "val_share": 0.0}, r"target='auto' is not allowed: .*val_share above 0"),
         ({"flip_ratio": "auto", "warmup": 0.0}, r"flip_ratio='auto' is not allowed: only after an epoch of warm-up"),
     ],
 )
@@ -174,3 +175,28 @@ def test_a_run_says_when_it_memorised_nothing(
     record = json.loads((tmp_path / "metrics.jsonl").read_text().splitlines()[-1])
     words = f"nothing was memorised: labels trained on are fitted to {record['train_accuracy_observed']:.1f} %"
     assert (words in capsys.readouterr().out) is said
+
+
+def test_a_target_that_is_left_open_is_a_quarter_and_then_a_half(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    targets: list[float | None] = []
+    step = SAM.step
+
+    def watched(self: SAM, *args: object, **options: object) -> object:
+        targets.append(self.target)
+        return step(self, *args, **options)
+
+    monkeypatch.setattr(SAM, "step", watched)
+    summary = train(config(optimizer="sam", rho="auto", target="auto", rate=0.5), tmp_path, dataset=blobs())
+    assert summary["target"] == 0.5
+    steps = 7  # 210 samples by 32
+    gentle = targets.count(0.25) // steps
+    assert 3 <= gentle < 20
+    assert targets == [0.25] * (gentle * steps) + [0.5] * ((20 - gentle) * steps)
+    assert f"target of the radius is 0.5 after epoch {gentle}: held-out loss falls no more" in capsys.readouterr().out
+
+
+def test_with_a_fixed_radius_there_is_no_target_to_settle(tmp_path: Path) -> None:
+    chosen = config(optimizer="sam", rho=0.1, target="auto", epochs=2)
+    assert train(chosen, tmp_path, dataset=blobs(), console=False)["target"] is None

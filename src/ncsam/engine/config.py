@@ -64,6 +64,9 @@ class RunConfig:
     momentum: float = _option(0.9, "momentum of sgd")
     weight_decay: float = _option(1e-3, "weight decay of the base optimizer")
     rho: float | Literal["auto"] = _option(0.05, "radius of the perturbation; auto: by its own effect")
+    target: float | Literal["auto"] = _option(
+        0.5, "share of what was learned that rho auto takes away; auto: .25, and .5 when held-out loss stops falling"
+    )
     kappa: float = _option(0.1, "largest strength of NCSAM's compensation")
     flip_ratio: float | Literal["auto"] | None = _option(
         None, "share of a batch NCSAM flips; null: the noise rate, at most .4; auto: as estimated after warm-up"
@@ -123,6 +126,8 @@ class RunConfig:
             _require(name, value, math.isfinite(value) and value >= 0, "a finite number from 0")
         fine = self.rho == "auto" or (math.isfinite(self.rho) and self.rho >= 0)
         _require("rho", self.rho, fine, "a finite number from 0, or auto")
+        fine = self.target == "auto" or 0 < self.target < 5
+        _require("target", self.target, fine, "a share above 0 and below 5, or auto")
         _require("rate", self.rate, self.rate is None or 0 <= self.rate <= 1, "a share in [0, 1], or null")
         for name in ("flip_ratio", "warmup"):
             value = getattr(self, name)

@@ -20,9 +20,11 @@ from ncsam.optim.sharpness_aware import SharpnessAware
 _SHARPNESS_AWARE: dict[str, type[SharpnessAware]] = {"sam": SAM, "bsam": BSAM, "ncsam": NCSAM}
 #: What the engine itself hands to the optimizer, from options of the run.
 _OURS = {"self", "base_optimizer", "criterion", "total_steps", "warmup_steps", "model", "process_group", "generator"}
-_OWN_OPTIONS = {"rho", "kappa", "flip_ratio", "telemetry_every"}
+_OWN_OPTIONS = {"rho", "target", "kappa", "flip_ratio", "telemetry_every"}
 #: Where the noise rate is unknown and there is nothing yet to estimate it from: the paper's largest share.
 LARGEST_FLIP_RATIO = 0.4
+#: The target of an automatic radius that is left open: while held-out loss falls, and from then on.
+GENTLE_TARGET, FULL_TARGET = 0.25, 0.5
 
 
 def build_optimizer(config: RunConfig, network: nn.Module, method: Method, steps_per_epoch: int) -> Optimizer:
@@ -43,6 +45,7 @@ def build_optimizer(config: RunConfig, network: nn.Module, method: Method, steps
     _refuse_unknown(config.optimizer_options, known, config.optimizer)
     # a short epoch is measured once all the same
     options: dict[str, Any] = {"rho": config.rho, "telemetry_every": min(config.telemetry_every, steps_per_epoch)}
+    options["target"] = GENTLE_TARGET if config.target == "auto" else config.target
     if kind is NCSAM:
         ratio = config.flip_ratio if isinstance(config.flip_ratio, float) else LARGEST_FLIP_RATIO
         options |= {"kappa": config.kappa, "flip_ratio": ratio}

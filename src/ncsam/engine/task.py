@@ -95,10 +95,12 @@ def settled(config: RunConfig, task: Task) -> RunConfig:
     """The configuration with every "auto" replaced by what it means for this data.
 
     `flip_ratio=None` is the noise rate, at most .4, where that is said. Else it is estimated after warm-up, and
-    `warmup="auto"` is decided on the way: both are refused here where the run will have nothing to go by.
+    `warmup="auto"` and `target="auto"` are decided on the way: refused here where the run will have nothing to go by.
     """
-    if config.optimizer != "sgd" and config.warmup == "auto" and task.val is None and task.dataset.val is None:
-        raise bad_value("warmup", "auto", "only with validation samples to watch: val_share above 0 (now 0)")
+    for name in ("warmup", "target"):
+        watches = config.optimizer != "sgd" and getattr(config, name) == "auto"
+        if watches and task.val is None and task.dataset.val is None:
+            raise bad_value(name, "auto", "only with validation samples to watch: val_share above 0 (now 0)")
     if config.optimizer == "ncsam" and config.flip_ratio == "auto" and config.warmup_epochs == 0:
         raise bad_value("flip_ratio", "auto", "only after an epoch of warm-up, which warmup and epochs leave none")
     size, channels = task.dataset.size, task.channels

@@ -63,6 +63,17 @@ class PositionedOptimizer(OptimizerWrapper):
         self._auto_radius = None
 
     @property
+    def target(self) -> float | None:
+        """The share of what was learned that an automatic radius takes away; `None` with a fixed radius."""
+        return None if self._auto_radius is None else self._auto_radius.target
+
+    @target.setter
+    def target(self, value: float) -> None:
+        if self._auto_radius is None:
+            raise bad_value("target", value, "only with rho='auto'")
+        self._auto_radius.target = value
+
+    @property
     def steps(self) -> int:
         """How many steps have been done."""
         return self._steps
