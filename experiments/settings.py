@@ -43,6 +43,7 @@ SETTINGS = {
     **{f"warm-up, SAM {rho}": f"sam:rho={rho}{WARM}" for rho in RADII},
     "SAM auto": "sam:rho=auto",
     "SAM auto, target .25": "sam:rho=auto:target=0.25",
+    "SAM auto, target auto": "sam:rho=auto:target=auto",
     "warm-up, SAM auto": AUTO,
     "automatic warm-up, SAM auto": "sam:rho=auto:warmup=auto",
     "warm-up, ASAM 1.0": f"sam:rho=1.0:adaptive=true:eta=0.01{WARM}",
@@ -72,6 +73,7 @@ CORE = (
     "warm-up, SAM 0.05",
     "SAM auto",
     "SAM auto, target .25",
+    "SAM auto, target auto",
     "warm-up, SAM auto",
     "automatic warm-up, SAM auto",
     "NCSAM, the paper's",
@@ -80,7 +82,7 @@ CORE = (
     "NCSAM, not projected",
 )
 #: Where augmentation leaves nothing memorised, the question is what a radius costs.
-AUGMENTED = ("SGD", "SAM auto", "automatic warm-up, SAM auto")
+AUGMENTED = ("SGD", "SAM auto", "SAM auto, target auto", "automatic warm-up, SAM auto")
 
 NOISES: dict[str, dict[str, Any]] = {
     **{f"symmetric {r}": {"noise": "symmetric", "rate": r / 100} for r in (20, 40, 60, 80)},

@@ -57,7 +57,7 @@ class Settling:
         self.noise_estimate: float | None = None
         opens_target = config.optimizer != "sgd" and config.rho == "auto" and config.target == "auto"
         self.target = GENTLE_TARGET if opens_target else None
-        self._held_out_loss = HeldOutLoss(max(3, round(config.epochs / 6))) if opens_target else None
+        self._held_out_loss = HeldOutLoss(max(3, round(config.epochs / 4))) if opens_target else None
 
     @property
     def watches(self) -> bool:
