@@ -177,22 +177,21 @@ def test_settings_with_commas(text, settings):
 
 def test_what_the_optimizer_takes_reaches_it(tmp_path):
     given = ["--rho", "auto", "--kappa", "0.3", "--optimizer-options", "compensation=relative,sign=-1"]
-    given += ["--optimizer-options", "projection=false,target=0.4", "--flip-ratio", "auto", "--warmup", "auto"]
+    given += ["--optimizer-options", "projection=false", "--target", "0.4", "--flip-ratio", "auto", "--warmup", "auto"]
     config, _ = dry("digits", *given)
-    options = {"compensation": "relative", "sign": -1, "projection": False, "target": 0.4}
+    options = {"compensation": "relative", "sign": -1, "projection": False}
     assert config["optimizer_options"] == options
-    assert (config["rho"], config["kappa"]) == ("auto", 0.3)
+    assert (config["rho"], config["target"], config["kappa"]) == ("auto", 0.4, 0.3)
     assert (config["flip_ratio"], config["warmup"]) == ("auto", "auto")
     run = Fabric(accelerator="cpu")
     network = nn.Linear(2, 2)
     optimizer = Learner(run, network, create("ce"), RunConfig.from_dict(config), 10).optimizer
-    assert {name: getattr(optimizer, name) for name in ("compensation", "sign", "projection")} == {
-        name: options[name] for name in ("compensation", "sign", "projection")
-    }
-    assert optimizer.kappa == 0.3
+    assert {name: getattr(optimizer, name) for name in options} == options
+    assert (optimizer.target, optimizer.kappa) == (0.4, 0.3)
     for wrong, said in [
         (["--rho", "big"], "'big' is not a number or auto"),
         (["--rho", "-1"], "rho=-1.0 is not allowed: a finite number from 0, or auto"),
+        (["--target", "0"], "target=0.0 is not allowed: a share above 0 and below 5, or auto"),
         (["--warmup", "1.5"], "warmup=1.5 is not allowed: a share in [0, 1], auto, or null"),
         (["--warmup", "auto", "--val-share", "0"], "warmup='auto' is not allowed"),
     ]:

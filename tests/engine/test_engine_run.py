@@ -314,7 +314,7 @@ def test_sixteen_bit_weights_are_refused_under_a_perturbation(tmp_path: Path) ->
         ({"method": "mixap"}, "unknown method 'mixap'. Did you mean 'mixup'"),
         ({"method_options": {"smoth": 0.1}}, "unknown option of ce 'smoth'"),
         ({"optimizer_options": {"sing": -1}}, "unknown option of ncsam 'sing'. Did you mean 'sign'"),
-        ({"optimizer_options": {"rho": 1}}, "unknown option of ncsam 'rho'"),
+        ({"optimizer_options": {"rho": 1}}, "not rho, which is an option of the run"),
         ({"model": "resnet19"}, "unknown model 'resnet19'"),
         ({"noise": "symetric"}, "unknown noise 'symetric'. Did you mean 'symmetric'"),
         ({"noise": "symmetric", "rate": None}, "rate=None is not allowed"),

@@ -42,6 +42,8 @@ def build_optimizer(config: RunConfig, network: nn.Module, method: Method, steps
         return base
     kind = _SHARPNESS_AWARE[config.optimizer]
     known = [name for name in inspect.signature(kind.__init__).parameters if name not in _OURS | _OWN_OPTIONS]
+    for name in _OWN_OPTIONS & config.optimizer_options.keys():
+        raise bad_value("optimizer_options", config.optimizer_options, f"not {name}, which is an option of the run")
     _refuse_unknown(config.optimizer_options, known, config.optimizer)
     # a short epoch is measured once all the same
     options: dict[str, Any] = {"rho": config.rho, "telemetry_every": min(config.telemetry_every, steps_per_epoch)}
