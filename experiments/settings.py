@@ -75,14 +75,13 @@ CORE = (
     "SAM auto, target .25",
     "SAM auto, target auto",
     "warm-up, SAM auto",
-    "automatic warm-up, SAM auto",
     "NCSAM, the paper's",
     "NCSAM relative +, auto",
     "NCSAM relative -, auto",
     "NCSAM, not projected",
 )
 #: Where augmentation leaves nothing memorised, the question is what a radius costs.
-AUGMENTED = ("SGD", "SAM auto", "SAM auto, target auto", "automatic warm-up, SAM auto")
+AUGMENTED = ("SGD", "SAM auto", "SAM auto, target auto")
 
 NOISES: dict[str, dict[str, Any]] = {
     **{f"symmetric {r}": {"noise": "symmetric", "rate": r / 100} for r in (20, 40, 60, 80)},
