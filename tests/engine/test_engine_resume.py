@@ -139,10 +139,14 @@ SETTLED_ON_THE_WAY = {
 }
 
 
+OPEN_TARGET = {**SETTLED_ON_THE_WAY, "optimizer": "sam", "warmup": 0.0, "flip_ratio": None, "target": "auto"}
+
+
 @pytest.mark.parametrize(
     ("changes", "at"),
     [
         *(({}, at) for at in (0, 1, 7, 13)),
+        *((OPEN_TARGET, at) for at in (3, 4, 9, 20)),
         *((SETTLED_ON_THE_WAY, at) for at in (5, 10, 11, 25)),  # two steps an epoch; warm-up ends after five
     ],
 )
@@ -151,7 +155,8 @@ def test_a_run_stopped_after_any_step_goes_on_with_the_same_bits(
 ) -> None:
     config = small_config(checkpoint_every=1, **changes)
     whole = train(config, tmp_path / "whole", dataset=small_data(), console=False)
-    assert whole["warmup_epochs"] == (5 if changes else 2)
+    found = (whole["warmup_epochs"], whole["target"])
+    assert found == ((0, 0.5) if changes is OPEN_TARGET else (5, None) if changes else (2, None))
     step, count = Trainer._step, [0]
 
     def failing(self: Trainer, *args: object) -> None:
