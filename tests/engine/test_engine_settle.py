@@ -131,7 +131,7 @@ def test_without_sharpness_there_is_nothing_to_settle(tmp_path: Path) -> None:
     ("changes", "words"),
     [
         ({"warmup": "auto", "val_share": 0.0}, r"warmup='auto' is not allowed: .*val_share above 0"),
-        ({"target": "auto", "val_share": 0.0}, r"target='auto' is not allowed: .*val_share above 0"),
+        ({"rho": "auto", "target": "auto", "val_share": 0.0}, r"target='auto' is not allowed: .*val_share above 0"),
         ({"flip_ratio": "auto", "warmup": 0.0}, r"flip_ratio='auto' is not allowed: only after an epoch of warm-up"),
     ],
 )
@@ -198,5 +198,5 @@ def test_a_target_that_is_left_open_is_a_quarter_and_then_a_half(
 
 
 def test_with_a_fixed_radius_there_is_no_target_to_settle(tmp_path: Path) -> None:
-    chosen = config(optimizer="sam", rho=0.1, target="auto", epochs=2)
+    chosen = config(optimizer="sam", rho=0.1, target="auto", epochs=2, val_share=0.0)
     assert train(chosen, tmp_path, dataset=blobs(), console=False)["target"] is None

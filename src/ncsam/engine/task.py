@@ -97,9 +97,9 @@ def settled(config: RunConfig, task: Task) -> RunConfig:
     `flip_ratio=None` is the noise rate, at most .4, where that is said. Else it is estimated after warm-up, and
     `warmup="auto"` and `target="auto"` are decided on the way: refused here where the run will have nothing to go by.
     """
-    for name in ("warmup", "target"):
-        watches = config.optimizer != "sgd" and getattr(config, name) == "auto"
-        if watches and task.val is None and task.dataset.val is None:
+    open_target = config.rho == "auto" and config.target == "auto"
+    for name, watches in (("warmup", config.warmup == "auto"), ("target", open_target)):
+        if watches and config.optimizer != "sgd" and task.val is None and task.dataset.val is None:
             raise bad_value(name, "auto", "only with validation samples to watch: val_share above 0 (now 0)")
     if config.optimizer == "ncsam" and config.flip_ratio == "auto" and config.warmup_epochs == 0:
         raise bad_value("flip_ratio", "auto", "only after an epoch of warm-up, which warmup and epochs leave none")
