@@ -1,4 +1,4 @@
-"""When warm-up ends by itself, and the flip ratio that a run estimates."""
+"""When warm-up ends by itself, the flip ratio that a run estimates, and what augmentation means for the radius."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import torch
 
-from ncsam import SAM, models
+from ncsam import models
 from ncsam.data import from_arrays
 from ncsam.data.types import DataSet
 from ncsam.engine import RunConfig, train
 from ncsam.engine.settle import memorising
-from ncsam.engine.task import load_task
+from ncsam.engine.task import load_task, settled
 from ncsam.noise import estimate_noise
 
 
@@ -122,16 +122,15 @@ def test_flip_ratio_auto_does_not_believe_the_rate_and_is_capped(tmp_path: Path)
 
 
 def test_without_sharpness_there_is_nothing_to_settle(tmp_path: Path) -> None:
-    chosen = config(optimizer="sgd", warmup="auto", target="auto", flip_ratio="auto", epochs=2, val_share=0.0)
+    chosen = config(optimizer="sgd", warmup="auto", flip_ratio="auto", epochs=2, val_share=0.0)
     summary = train(chosen, tmp_path, dataset=blobs(), console=False)
-    assert summary["warmup_epochs"] is summary["flip_ratio"] is summary["noise_estimate"] is summary["target"] is None
+    assert summary["warmup_epochs"] is summary["flip_ratio"] is summary["noise_estimate"] is None
 
 
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
         ({"warmup": "auto", "val_share": 0.0}, r"warmup='auto' is not allowed: .*val_share above 0"),
-        ({"rho": "auto", "target": "auto", "val_share": 0.0}, r"target='auto' is not allowed: .*val_share above 0"),
         ({"flip_ratio": "auto", "warmup": 0.0}, r"flip_ratio='auto' is not allowed: only after an epoch of warm-up"),
     ],
 )
@@ -177,26 +176,24 @@ def test_a_run_says_when_it_memorised_nothing(
     assert (words in capsys.readouterr().out) is said
 
 
-def test_a_target_that_is_left_open_is_a_quarter_and_then_a_half(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("size", "channels", "options", "expected"),
+    [
+        (24, 3, {}, 0.25),  # colour pictures of this size are augmented
+        (24, 3, {"augment": "none"}, 0.5),
+        (24, 1, {}, 0.5),
+        (24, 1, {"augment": "paper"}, 0.25),
+        (24, 3, {"target": 0.4}, 0.4),
+        (24, 1, {"target": 0.4, "augment": "standard"}, 0.4),
+    ],
+)
+def test_a_target_left_open_is_gentle_where_pictures_are_augmented(
+    size: int, channels: int, options: dict[str, object], expected: float
 ) -> None:
-    targets: list[float | None] = []
-    step = SAM.step
-
-    def watched(self: SAM, *args: object, **options: object) -> object:
-        targets.append(self.target)
-        return step(self, *args, **options)
-
-    monkeypatch.setattr(SAM, "step", watched)
-    summary = train(config(optimizer="sam", rho="auto", target="auto", rate=0.5), tmp_path, dataset=blobs())
-    assert summary["target"] == 0.5
-    steps = 7  # 210 samples by 32
-    gentle = targets.count(0.25) // steps
-    assert 3 <= gentle < 20
-    assert targets == [0.25] * (gentle * steps) + [0.5] * ((20 - gentle) * steps)
-    assert f"target of the radius is 0.5 after epoch {gentle}: held-out loss falls no more" in capsys.readouterr().out
-
-
-def test_with_a_fixed_radius_there_is_no_target_to_settle(tmp_path: Path) -> None:
-    chosen = config(optimizer="sam", rho=0.1, target="auto", epochs=2, val_share=0.0)
-    assert train(chosen, tmp_path, dataset=blobs(), console=False)["target"] is None
+    pictures = np.zeros((20, size, size, channels), dtype=np.uint8)
+    pictures[::2] = 255
+    data = from_arrays(pictures, np.arange(20) % 2, name="pictures")
+    chosen = RunConfig.from_dict({"data": "pictures", "optimizer": "sam", "rho": "auto", "target": "auto", **options})
+    found = settled(chosen, load_task(chosen, data))
+    assert found.target == expected
+    assert chosen.conflicts(found) == {}  # so the same command goes on with the run

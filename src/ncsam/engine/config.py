@@ -65,7 +65,7 @@ class RunConfig:
     weight_decay: float = _option(1e-3, "weight decay of the base optimizer")
     rho: float | Literal["auto"] = _option(0.05, "radius of the perturbation; auto: by its own effect")
     target: float | Literal["auto"] = _option(
-        0.5, "share of what was learned that rho auto takes away; auto: .25, and .5 when held-out loss stops falling"
+        0.5, "share of what was learned that rho auto takes away; auto: .5, with augmentation .25"
     )
     kappa: float = _option(0.1, "largest strength of NCSAM's compensation")
     flip_ratio: float | Literal["auto"] | None = _option(
@@ -177,7 +177,13 @@ class RunConfig:
         What is left to the data here agrees with whatever it was settled to there.
         """
         wanted, there = self.to_dict(), saved.to_dict()
-        for name, unsettled in (("model", "auto"), ("augment", "auto"), ("batch_size", None), ("flip_ratio", None)):
+        for name, unsettled in (
+            ("model", "auto"),
+            ("augment", "auto"),
+            ("target", "auto"),
+            ("batch_size", None),
+            ("flip_ratio", None),
+        ):
             if wanted[name] == unsettled:
                 wanted[name] = there[name]
         wanted["model_options"] = {**there["model_options"], **wanted["model_options"]}

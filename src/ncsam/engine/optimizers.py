@@ -23,8 +23,6 @@ _OURS = {"self", "base_optimizer", "criterion", "total_steps", "warmup_steps", "
 _OWN_OPTIONS = {"rho", "target", "kappa", "flip_ratio", "telemetry_every"}
 #: Where the noise rate is unknown and there is nothing yet to estimate it from: the paper's largest share.
 LARGEST_FLIP_RATIO = 0.4
-#: The target of an automatic radius that is left open: while held-out loss falls, and from then on.
-GENTLE_TARGET, FULL_TARGET = 0.25, 0.5
 
 
 def build_optimizer(config: RunConfig, network: nn.Module, method: Method, steps_per_epoch: int) -> Optimizer:
@@ -45,9 +43,8 @@ def build_optimizer(config: RunConfig, network: nn.Module, method: Method, steps
     for name in _OWN_OPTIONS & config.optimizer_options.keys():
         raise bad_value("optimizer_options", config.optimizer_options, f"not {name}, which is an option of the run")
     _refuse_unknown(config.optimizer_options, known, config.optimizer)
-    # a short epoch is measured once all the same
-    options: dict[str, Any] = {"rho": config.rho, "telemetry_every": min(config.telemetry_every, steps_per_epoch)}
-    options["target"] = GENTLE_TARGET if config.target == "auto" else config.target
+    options: dict[str, Any] = {"rho": config.rho, "target": config.target}
+    options["telemetry_every"] = min(config.telemetry_every, steps_per_epoch)  # a short epoch is measured all the same
     if kind is NCSAM:
         ratio = config.flip_ratio if isinstance(config.flip_ratio, float) else LARGEST_FLIP_RATIO
         options |= {"kappa": config.kappa, "flip_ratio": ratio}

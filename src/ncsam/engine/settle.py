@@ -1,4 +1,4 @@
-"""What a run settles while it goes: when warm-up ends, the target of its radius, which share of a batch NCSAM flips."""
+"""What a run settles while it goes: when warm-up ends, and which share of a batch NCSAM flips."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from torch import nn
 
 from ncsam.engine.config import RunConfig
 from ncsam.engine.evaluate import Evaluator
-from ncsam.engine.held_out import HeldOutLoss
-from ncsam.engine.optimizers import FULL_TARGET, GENTLE_TARGET, LARGEST_FLIP_RATIO
+from ncsam.engine.optimizers import LARGEST_FLIP_RATIO
 from ncsam.engine.progress import Console
 from ncsam.noise import estimate_noise
 from ncsam.optim import NCSAM
@@ -19,7 +18,7 @@ from ncsam.optim.sharpness_aware import SharpnessAware
 
 _SMOOTHED = 3  # epochs
 _LEAST_GAP = 0.02  # however many samples are held out
-_ANSWERS = ("warmup_epochs", "flip_ratio", "noise_estimate", "target")
+_ANSWERS = ("warmup_epochs", "flip_ratio", "noise_estimate")
 
 
 def memorising(trained: Sequence[float], held_out: Sequence[float], samples: int) -> bool:
@@ -55,9 +54,6 @@ class Settling:
         self.warmup_epochs = None if config.warmup == "auto" else config.warmup_epochs
         self.flip_ratio = None if config.flip_ratio == "auto" else config.flip_ratio
         self.noise_estimate: float | None = None
-        opens_target = config.optimizer != "sgd" and config.rho == "auto" and config.target == "auto"
-        self.target = GENTLE_TARGET if opens_target else None
-        self._held_out_loss = HeldOutLoss(max(3, round(config.epochs / 4))) if opens_target else None
 
     @property
     def watches(self) -> bool:
@@ -70,8 +66,6 @@ class Settling:
             return
         if self.warmup_epochs is None:
             self._settle_warmup(history)
-        if self.warmup_epochs is not None and self.warmup_epochs < epoch - 1 and self.target == GENTLE_TARGET:
-            self._settle_target(epoch - 1, networks)
         if self.warmup_epochs == epoch - 1 and self.config.optimizer == "ncsam" and self.flip_ratio is None:
             self._settle_flip_ratio(networks)
 
@@ -79,8 +73,6 @@ class Settling:
         """Tell an optimizer what is settled."""
         if self.warmup_epochs is not None:
             optimizer.warmup_steps = self.warmup_epochs * steps_per_epoch
-        if self.target is not None:
-            optimizer.target = self.target
         if isinstance(optimizer, NCSAM) and self.flip_ratio is not None:
             optimizer.flip_ratio = self.flip_ratio
 
@@ -104,12 +96,6 @@ class Settling:
             why = "labels trained on are fitted better than those held out"
             self.console.say(f"warm-up ends after {self.warmup_epochs} epochs: {why}")
 
-    def _settle_target(self, epochs: int, networks: Sequence[nn.Module]) -> None:
-        assert self._held_out_loss is not None, "it is there while the target is open"
-        if not self._held_out_loss.still_falls(*self.evaluator.out_of_sample(networks)):
-            self.target = FULL_TARGET
-            self.console.say(f"target of the radius is {FULL_TARGET} after epoch {epochs}: held-out loss falls no more")
-
     def _settle_flip_ratio(self, networks: Sequence[nn.Module]) -> None:
         """min(estimated noise rate, .4), by what the warmed-up network makes of samples held out."""
         self.flip_ratio = LARGEST_FLIP_RATIO
@@ -123,11 +109,8 @@ class Settling:
         )
 
     def state_dict(self) -> dict[str, Any]:
-        found = {name: getattr(self, name) for name in _ANSWERS}
-        return found if self._held_out_loss is None else {**found, "held_out_loss": self._held_out_loss.state_dict()}
+        return {name: getattr(self, name) for name in _ANSWERS}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         for name in _ANSWERS:
             setattr(self, name, state.get(name, getattr(self, name)))
-        if self._held_out_loss is not None:
-            self._held_out_loss.load_state_dict(state["held_out_loss"])

@@ -26,6 +26,9 @@ Indices = npt.NDArray[np.int64]
 
 _VIEWS = {"none": "plain", "standard": "weak", "paper": "weak_cutout"}
 _SMALL = 5000  # training samples
+#: Targets of the automatic radius. Augmentation keeps a network from memorising, too: where it does, the full target
+#: costs more of what the network learns than it spares.
+FULL_TARGET, GENTLE_TARGET = 0.5, 0.25
 _PHOTOGRAPH = 128  # pixels; from here on a shorter side of 8/7 is cropped (256 to 224), as is usual for photographs
 
 
@@ -95,12 +98,10 @@ def settled(config: RunConfig, task: Task) -> RunConfig:
     """The configuration with every "auto" replaced by what it means for this data.
 
     `flip_ratio=None` is the noise rate, at most .4, where that is said. Else it is estimated after warm-up, and
-    `warmup="auto"` and `target="auto"` are decided on the way: refused here where the run will have nothing to go by.
+    `warmup="auto"` is decided on the way: both are refused here where the run will have nothing to go by.
     """
-    open_target = config.rho == "auto" and config.target == "auto"
-    for name, watches in (("warmup", config.warmup == "auto"), ("target", open_target)):
-        if watches and config.optimizer != "sgd" and task.val is None and task.dataset.val is None:
-            raise bad_value(name, "auto", "only with validation samples to watch: val_share above 0 (now 0)")
+    if config.optimizer != "sgd" and config.warmup == "auto" and task.val is None and task.dataset.val is None:
+        raise bad_value("warmup", "auto", "only with validation samples to watch: val_share above 0 (now 0)")
     if config.optimizer == "ncsam" and config.flip_ratio == "auto" and config.warmup_epochs == 0:
         raise bad_value("flip_ratio", "auto", "only after an epoch of warm-up, which warmup and epochs leave none")
     size, channels = task.dataset.size, task.channels
@@ -117,13 +118,21 @@ def settled(config: RunConfig, task: Task) -> RunConfig:
     augment = config.augment
     if augment == "auto":
         augment = "standard" if size is not None and channels == 3 and max(size) >= 24 else "none"
+    target = config.target
+    if target == "auto":
+        target = FULL_TARGET if augment == "none" else GENTLE_TARGET
     # a small data set makes too few steps of 128 in the usual number of epochs to fit anything, right or wrong
     batch_size = config.batch_size or (128 if len(task.train) >= _SMALL else 32)
     flip_ratio = config.flip_ratio
     if config.optimizer == "ncsam" and flip_ratio is None and config.rate is not None:
         flip_ratio = min(config.rate, LARGEST_FLIP_RATIO)
     return config.replace(
-        model=model, model_options=options, augment=augment, batch_size=batch_size, flip_ratio=flip_ratio
+        model=model,
+        model_options=options,
+        augment=augment,
+        target=target,
+        batch_size=batch_size,
+        flip_ratio=flip_ratio,
     )
 
 
