@@ -111,6 +111,10 @@ def grounds(out: Path, fashion: Path | None, cifar: Path | None) -> list[Ground]
     """The data sets that are there, the large ones cut to what two cores can do."""
     length = {"epochs": 60, "evaluate_train_every": 60}
     found = [Ground("digits", 5, {"data": "digits", **length})]
+    # crops and mirroring, and so many epochs that labels are memorised all the same
+    longer = {"data": "digits", "augment": "standard", "epochs": 300, "evaluate_train_every": 300}
+    some = {name: NOISES[name] for name in ("symmetric 40", "instance 40")}
+    found.append(Ground("digits-longer", 3, longer, some, AUGMENTED, at_chosen_radius=False))
     if fashion is not None:
         file = out / "fashion.npz"
         if not file.is_file():

@@ -65,7 +65,7 @@ class RunConfig:
     weight_decay: float = _option(1e-3, "weight decay of the base optimizer")
     rho: float | Literal["auto"] = _option(0.05, "radius of the perturbation; auto: by its own effect")
     target: float | Literal["auto"] = _option(
-        0.5, "share of what was learned that rho auto takes away; auto: .5, with augmentation .25"
+        0.5, "share of what was learned that rho auto takes away; auto: .5, with augmentation .1"
     )
     kappa: float = _option(0.1, "largest strength of NCSAM's compensation")
     flip_ratio: float | Literal["auto"] | None = _option(

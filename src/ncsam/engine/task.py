@@ -28,7 +28,7 @@ _VIEWS = {"none": "plain", "standard": "weak", "paper": "weak_cutout"}
 _SMALL = 5000  # training samples
 #: Targets of the automatic radius. Augmentation keeps a network from memorising, too: where it does, the full target
 #: costs more of what the network learns than it spares.
-FULL_TARGET, GENTLE_TARGET = 0.5, 0.25
+FULL_TARGET, GENTLE_TARGET = 0.5, 0.1
 _PHOTOGRAPH = 128  # pixels; from here on a shorter side of 8/7 is cropped (256 to 224), as is usual for photographs
 
 

@@ -1,0 +1,152 @@
+"""Does it matter where SAM perturbs: which layers, how far in each, and how many samples share a perturbation?
+
+    python experiments/where.py --seeds 3                                # digits, 40 % symmetric and pair-flip noise
+    python experiments/where.py --seeds 2 --only CIFAR --cifar cifar10_subset.npz
+
+    all       eps = rho g / |g|, SAM, the control
+    norm      the same in the parameters of normalisation layers alone (a network without them is left out)
+    not-norm  the same in all other parameters
+    layers    every tensor moves in proportion to its own size: eps_l = rho (|w_l| / |w|) g_l / |g_l|
+    parts     each quarter of the batch has its own eps, from its own gradient
+    samples   each sample has its own eps, in the last layer alone: with h its features, d = softmax(z) - onehot(y),
+              its logits move by rho d (<h, h> + 1) / (|d| sqrt(|h|^2 + 1)), so this costs one forward and one backward
+
+All have the automatic radius at target .5, no warm-up, batches of 128, and all but `samples` cost what SAM costs.
+Printed: test accuracy over the last five epochs, seed by seed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from descent import Ground, grounds
+from ncsam import models
+from ncsam.optim.radius import AutoRadius
+
+FORMS = ("all", "norm", "not-norm", "layers", "parts", "samples")
+
+
+def is_norm(module: nn.Module) -> bool:
+    return isinstance(module, nn.modules.batchnorm._BatchNorm)
+
+
+def perturbation(form: str, model: nn.Module, rho: float) -> Iterator[tuple[Tensor, Tensor]]:
+    """Each parameter that moves, and by how much, from the gradients that are there."""
+    norms = {id(p) for module in model.modules() if is_norm(module) for p in module.parameters()}
+    moving = {"norm": lambda p: id(p) in norms, "not-norm": lambda p: id(p) not in norms}.get(form, lambda p: True)
+    parameters = [(p, p.grad) for p in model.parameters() if p.grad is not None and moving(p)]
+    if form == "layers":
+        whole = torch.stack([p.detach().norm() for p, _ in parameters]).norm()
+        yield from ((p, g * (rho * p.detach().norm() / whole / (g.norm() + 1e-12))) for p, g in parameters)
+    else:
+        length = torch.stack([g.norm() for _, g in parameters]).norm() + 1e-12
+        yield from ((p, g * (rho / length)) for p, g in parameters)
+
+
+def descent_gradient(
+    form: str, model: nn.Module, x: Tensor, y: Tensor, radius: AutoRadius, share: float
+) -> list[Tensor]:
+    """SAM's gradient on these samples, which are `share` of a batch; the radius takes note of both losses."""
+    model.zero_grad()
+    logits = model(x)
+    loss = F.cross_entropy(logits, y)
+    loss.backward()
+    radius.note_labels(logits, y, F.cross_entropy)
+    radius.note_loss(share * loss, perturbed=False)
+    moves = list(perturbation(form, model, radius.rho))
+    model.zero_grad()
+    buffers = [buffer.clone() for buffer in model.buffers()]
+    with torch.no_grad():
+        for p, move in moves:
+            p.add_(move)
+    loss = F.cross_entropy(model(x), y)
+    loss.backward()
+    radius.note_loss(share * loss, perturbed=True)
+    with torch.no_grad():
+        for p, move in moves:
+            p.sub_(move)
+        for buffer, before in zip(model.buffers(), buffers, strict=True):
+            buffer.copy_(before)
+    return [share * p.grad for p in model.parameters() if p.grad is not None]
+
+
+def samples_gradient(model: nn.Module, features: list[Tensor], x: Tensor, y: Tensor, radius: AutoRadius) -> None:
+    """Leave the gradient at each sample's own last layer."""
+    model.zero_grad()
+    logits = model(x)
+    h = features.pop()
+    with torch.no_grad():
+        d = logits.softmax(1) - F.one_hot(y, logits.shape[1])
+        eps = radius.rho * d / (d.norm(dim=1, keepdim=True) + 1e-12) / (h.square().sum(1, keepdim=True) + 1).sqrt()
+    loss = F.cross_entropy(logits + eps * ((h.detach() * h).sum(1, keepdim=True) + 1), y)
+    loss.backward()
+    radius.note_labels(logits, y, F.cross_entropy)
+    radius.note_loss(F.cross_entropy(logits.detach(), y), perturbed=False)
+    radius.note_loss(loss, perturbed=True)
+
+
+def accuracy(ground: Ground, form: str, seed: int) -> float | None:
+    torch.manual_seed(seed)
+    sizes = {"in_features": 64, "hidden": [256, 256]} if ground.network == "mlp" else {}
+    model = models.create(ground.network, 10, ground.x.shape[1], **sizes)
+    if "norm" in form and not any(is_norm(module) for module in model.modules()):
+        return None
+    features: list[Tensor] = []
+    if form == "samples":
+        last = [module for module in model.modules() if isinstance(module, nn.Linear)][-1]
+        last.register_forward_pre_hook(lambda _, inputs: features.append(inputs[0]))
+    optimizer = torch.optim.SGD(model.parameters(), lr=ground.lr, momentum=0.9, weight_decay=1e-3)
+    batches = len(ground.x) // 128
+    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, ground.epochs * batches)
+    radius = AutoRadius(0.5, None)
+    found = []
+    for epoch in range(1, ground.epochs + 1):
+        model.train()
+        for index in torch.randperm(len(ground.x))[: batches * 128].split(128):
+            x, y = ground.x[index], ground.labels[index]
+            if form == "samples":
+                samples_gradient(model, features, x, y, radius)
+            else:
+                parts = list(zip(x.chunk(4), y.chunk(4), strict=True)) if form == "parts" else [(x, y)]
+                found_there = [descent_gradient(form, model, a, b, radius, 1 / len(parts)) for a, b in parts]
+                for p, *gradients in zip(model.parameters(), *found_there, strict=True):
+                    p.grad = torch.stack(gradients).sum(0)
+            radius.end(perturbed=True, group=None)
+            optimizer.step()
+            scheduler.step()
+        if epoch > ground.epochs - 5:
+            model.eval()
+            with torch.no_grad():
+                found.append(100 * float((model(ground.x_test).argmax(1) == ground.y_test).float().mean()))
+            features.clear()
+    return statistics.mean(found)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--cifar", type=Path, help="archive of CIFAR-10 pictures with human labels in y_worst")
+    parser.add_argument("--only", default="", help="the ground whose name holds this")
+    parser.add_argument("--forms", nargs="+", choices=FORMS, default=FORMS, help="these alone")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    seeds = range(1, arguments.seeds + 1)
+    grounds_of = {seed: grounds(arguments.cifar, seed) for seed in seeds}
+    print("| ground | form | accuracy | by seed |\n|---|---|---:|---|")
+    for number, ground in enumerate(grounds_of[1]):
+        for form in arguments.forms if arguments.only in ground.name else ():
+            values = [v for seed in seeds if (v := accuracy(grounds_of[seed][number], form, seed)) is not None]
+            if values:
+                each = ", ".join(f"{value:.1f}" for value in values)
+                print(f"| {ground.name} | {form} | {statistics.mean(values):.1f} | {each} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
