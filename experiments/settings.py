@@ -70,10 +70,15 @@ LEFT_OUT = ("SAM 0.05", "SAM 0.1", "SAM auto, target .1", "warm-up, SAM 0.1", "w
 #: For the costly grounds: what their question needs, and no more.
 CORE = (
     "SGD",
+    "AdamW",
+    "SAM 0.2",
+    "SAM 0.5",
     "warm-up, SAM 0.05",
+    "warm-up, SAM 0.5",
     "SAM auto",
     "SAM auto, target .25",
     "warm-up, SAM auto",
+    "warm-up, ASAM auto",
     "NCSAM, the paper's",
     "NCSAM relative +, auto",
     "NCSAM relative -, auto",
