@@ -230,15 +230,16 @@ def spread(values: list[float]) -> str:
 
 
 def accuracies(trials: list[Trial], metric: str) -> list[str]:
-    """Settings by noise: mean and standard error over seeds; of the memorised share the mean alone."""
+    """Settings by noise: mean and standard error over seeds; of other metrics the mean alone."""
     chooses = trials[0].ground.at_chosen_radius
     names = [*trials[0].ground.settings, *((CHOSEN, *AT_CHOSEN_RADIUS) if chooses else ())]
     lines = _head("setting", trials)
     for name in names:
         cells = [trial.values(name, metric) for trial in trials]
         if any(cells):
-            show = spread if metric == "test_accuracy" else lambda v: f"{statistics.mean(v):.0f}" if v else "-"
-            lines.append(f"| {name} | " + " | ".join(map(show, cells)) + " |")
+            digits = {"memorised": 0, "val_accuracy": 1}.get(metric)
+            shown = [spread(v) if digits is None else f"{statistics.mean(v):.{digits}f}" if v else "-" for v in cells]
+            lines.append(f"| {name} | " + " | ".join(shown) + " |")
     if chooses and metric == "test_accuracy":
         chosen = [trial.chosen_radius() for trial in trials]
         lines.append("| *the radius chosen* | " + " | ".join("-" if rho is None else f"{rho}" for rho in chosen) + " |")
@@ -284,7 +285,8 @@ def tables(trials: list[Trial]) -> str:
         parts += [f"## {name}, {seeds} seeds", "Test accuracy, mean of the last five epochs, ± standard error:"]
         parts += ["\n".join(accuracies(own, "test_accuracy")), "Difference from the control, seed by seed:"]
         parts += ["\n".join(paired(own)), "Share of the wrong labels that were memorised, %:"]
-        parts += ["\n".join(accuracies(own, "memorised"))]
+        parts += ["\n".join(accuracies(own, "memorised")), "Accuracy on the noisy labels held out, last five epochs:"]
+        parts += ["\n".join(accuracies(own, "val_accuracy"))]
     return "\n\n".join(parts) + "\n"
 
 
