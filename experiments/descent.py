@@ -23,62 +23,17 @@ follows the plain losses, and the same warm-up. Printed: test accuracy over the 
 
 from __future__ import annotations
 
-import argparse
-import math
 import statistics
-from dataclasses import dataclass
-from pathlib import Path
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ncsam import SAM, models, noise
-from ncsam.data import load
+from ncsam import SAM
 from ncsam.optim.schedule import smooth
-from reduce_cifar import halved
+from small_grounds import Ground, tabulate
 
 FORMS = ("none", "damp", "relabel", "soften", "recall-damp", "recall-relabel")
-
-
-@dataclass(frozen=True)
-class Ground:
-    """Tensors to train and test on, the network, and the length of training."""
-
-    name: str
-    x: Tensor
-    labels: Tensor
-    x_test: Tensor
-    y_test: Tensor
-    network: str
-    lr: float
-    epochs: int
-    warmup: int
-
-
-def normalised(pictures: np.ndarray, like: np.ndarray) -> Tensor:
-    """Pictures (N, H, W, C) as floats (N, C, H, W), by the mean and deviation of `like`."""
-    return torch.from_numpy((pictures - like.mean()) / like.std()).float().permute(0, 3, 1, 2).contiguous()
-
-
-def grounds(cifar: Path | None, seed: int) -> list[Ground]:
-    digits = load("digits")
-    assert digits.test is not None
-    images = [np.asarray(split.images).reshape(-1, 8, 8, 1) for split in (digits.train, digits.test)]
-    x, x_test = (normalised(part, images[0]) for part in images)
-    y_test = torch.from_numpy(digits.test.labels)
-    found = []
-    for name, corrupt in (("symmetric", noise.symmetric), ("pair flip", noise.pairflip)):
-        labels = torch.tensor(corrupt(digits.train.labels, 0.4, num_classes=10, seed=seed).noisy)
-        found.append(Ground(f"digits, {name} 40", x, labels, x_test, y_test, "mlp", 0.05, 60, 15))
-    if cifar is not None:
-        with np.load(cifar) as whole:
-            train, test = (halved(whole[name][:2500]) for name in ("x_train", "x_test"))
-            human, truth = (torch.from_numpy(whole[name][:2500].astype(np.int64)) for name in ("y_worst", "y_test"))
-        x, x_test = (normalised(part, train) for part in (train, test))
-        found.append(Ground("CIFAR-10, human", x, human, x_test, truth, "resnet8", 0.1, 30, 4))
-    return found
 
 
 def compensated(form: str, logits: Tensor, labels: Tensor, at_w: Tensor, recalled: Tensor, strength: float) -> Tensor:
@@ -104,17 +59,15 @@ def compensated(form: str, logits: Tensor, labels: Tensor, at_w: Tensor, recalle
 
 def accuracy(ground: Ground, form: str, seed: int) -> float:
     torch.manual_seed(seed)
-    sizes = {"in_features": 64, "hidden": [256, 256]} if ground.network == "mlp" else {}
-    model = models.create(ground.network, 10, ground.x.shape[1], **sizes)
+    model = ground.model()
     base = torch.optim.SGD(model.parameters(), lr=ground.lr, momentum=0.9, weight_decay=1e-3)
-    batches = len(ground.x) // 128
-    optimizer = SAM(base, rho="auto", warmup_steps=ground.warmup * batches, model=model)
-    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, ground.epochs * batches)
+    optimizer = SAM(base, rho="auto", warmup_steps=ground.warmup * ground.batches, model=model)
+    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, ground.epochs * ground.batches)
     recalled = torch.full((len(ground.x), 10), 0.1)
     found = []
     for epoch in range(1, ground.epochs + 1):
         model.train()
-        for index in torch.randperm(len(ground.x))[: batches * 128].split(128):
+        for index in ground.order():
             x, y = ground.x[index], ground.labels[index]
             optimizer.zero_grad()
             logits = model(x)
@@ -130,35 +83,9 @@ def accuracy(ground: Ground, form: str, seed: int) -> float:
             optimizer.step()
             scheduler.step()
         if epoch > ground.epochs - 5:
-            model.eval()
-            with torch.no_grad():
-                found.append(100 * float((model(ground.x_test).argmax(1) == ground.y_test).float().mean()))
+            found.append(ground.accuracy(model))
     return statistics.mean(found)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--cifar", type=Path, help="archive of CIFAR-10 pictures with human labels in y_worst")
-    parser.add_argument("--only", help="the ground whose name holds this")
-    parser.add_argument("--forms", nargs="+", choices=FORMS, default=FORMS, help="these alone; differences need none")
-    arguments = parser.parse_args()
-    torch.set_num_threads(1)
-    seeds = range(1, arguments.seeds + 1)
-    grounds_of = {seed: grounds(arguments.cifar, seed) for seed in seeds}
-    print("| ground | form | accuracy | minus none | by seed |\n|---|---|---:|---:|---|")
-    for number, ground in enumerate(grounds_of[1]):
-        if arguments.only and arguments.only not in ground.name:
-            continue
-        control: list[float] = []
-        for form in arguments.forms:
-            values = [accuracy(grounds_of[seed][number], form, seed) for seed in seeds]
-            if form == "none":
-                control = values
-            gain = statistics.mean(a - b for a, b in zip(values, control, strict=True)) if control else math.nan
-            each = ", ".join(f"{value:.1f}" for value in values)
-            print(f"| {ground.name} | {form} | {statistics.mean(values):.1f} | {gain:+.1f} | {each} |", flush=True)
-
-
 if __name__ == "__main__":
-    main()
+    tabulate(__doc__ or "", FORMS, accuracy)

@@ -17,18 +17,15 @@ Printed: test accuracy over the last five epochs, seed by seed.
 
 from __future__ import annotations
 
-import argparse
 import statistics
 from collections.abc import Iterator
-from pathlib import Path
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from descent import Ground, grounds
-from ncsam import models
 from ncsam.optim.radius import AutoRadius
+from small_grounds import Ground, tabulate
 
 FORMS = ("all", "norm", "not-norm", "layers", "parts", "samples")
 
@@ -94,8 +91,7 @@ def samples_gradient(model: nn.Module, features: list[Tensor], x: Tensor, y: Ten
 
 def accuracy(ground: Ground, form: str, seed: int) -> float | None:
     torch.manual_seed(seed)
-    sizes = {"in_features": 64, "hidden": [256, 256]} if ground.network == "mlp" else {}
-    model = models.create(ground.network, 10, ground.x.shape[1], **sizes)
+    model = ground.model()
     if "norm" in form and not any(is_norm(module) for module in model.modules()):
         return None
     features: list[Tensor] = []
@@ -103,13 +99,12 @@ def accuracy(ground: Ground, form: str, seed: int) -> float | None:
         last = [module for module in model.modules() if isinstance(module, nn.Linear)][-1]
         last.register_forward_pre_hook(lambda _, inputs: features.append(inputs[0]))
     optimizer = torch.optim.SGD(model.parameters(), lr=ground.lr, momentum=0.9, weight_decay=1e-3)
-    batches = len(ground.x) // 128
-    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, ground.epochs * batches)
+    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, ground.epochs * ground.batches)
     radius = AutoRadius(0.5, None)
     found = []
     for epoch in range(1, ground.epochs + 1):
         model.train()
-        for index in torch.randperm(len(ground.x))[: batches * 128].split(128):
+        for index in ground.order():
             x, y = ground.x[index], ground.labels[index]
             if form == "samples":
                 samples_gradient(model, features, x, y, radius)
@@ -122,31 +117,10 @@ def accuracy(ground: Ground, form: str, seed: int) -> float | None:
             optimizer.step()
             scheduler.step()
         if epoch > ground.epochs - 5:
-            model.eval()
-            with torch.no_grad():
-                found.append(100 * float((model(ground.x_test).argmax(1) == ground.y_test).float().mean()))
-            features.clear()
+            found.append(ground.accuracy(model))
+            features.clear()  # of the test pictures
     return statistics.mean(found)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--cifar", type=Path, help="archive of CIFAR-10 pictures with human labels in y_worst")
-    parser.add_argument("--only", default="", help="the ground whose name holds this")
-    parser.add_argument("--forms", nargs="+", choices=FORMS, default=FORMS, help="these alone")
-    arguments = parser.parse_args()
-    torch.set_num_threads(1)
-    seeds = range(1, arguments.seeds + 1)
-    grounds_of = {seed: grounds(arguments.cifar, seed) for seed in seeds}
-    print("| ground | form | accuracy | by seed |\n|---|---|---:|---|")
-    for number, ground in enumerate(grounds_of[1]):
-        for form in arguments.forms if arguments.only in ground.name else ():
-            values = [v for seed in seeds if (v := accuracy(grounds_of[seed][number], form, seed)) is not None]
-            if values:
-                each = ", ".join(f"{value:.1f}" for value in values)
-                print(f"| {ground.name} | {form} | {statistics.mean(values):.1f} | {each} |", flush=True)
-
-
 if __name__ == "__main__":
-    main()
+    tabulate(__doc__ or "", FORMS, accuracy)
