@@ -67,12 +67,6 @@ class PositionedOptimizer(OptimizerWrapper):
         """The share of what was learned that an automatic radius takes away; `None` with a fixed radius."""
         return None if self._auto_radius is None else self._auto_radius.target
 
-    @target.setter
-    def target(self, value: float) -> None:
-        if self._auto_radius is None:
-            raise bad_value("target", value, "only with rho='auto'")
-        self._auto_radius.target = value
-
     @property
     def steps(self) -> int:
         """How many steps have been done."""

@@ -38,7 +38,9 @@ class AutoRadius:
     """
 
     def __init__(self, target: float, guess_loss: float | None) -> None:
-        self.target = target
+        if not isinstance(target, int | float) or isinstance(target, bool) or not 0 < target < _LARGEST_SHARE:
+            raise bad_value("target", target, f"a share above 0 and below {_LARGEST_SHARE:g}")
+        self.target = float(target)
         self.guess_loss = None if guess_loss is None else validate.non_negative("guess_loss", guess_loss)
         self.steps_per_update = 1  # where only some steps have both losses, each moves the radius for all of them
         self._rho = START
@@ -46,17 +48,6 @@ class AutoRadius:
         self._labels: Tensor | None = None  # how often each class was observed, on all ranks
         self._waiting: Tensor | None = None  # losses at w, at w + eps, and of guessing, still on their device
         self.begin()
-
-    @property
-    def target(self) -> float:
-        """The share of what was learned that perturbations are to take away."""
-        return self._target
-
-    @target.setter
-    def target(self, value: float) -> None:
-        if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < _LARGEST_SHARE:
-            raise bad_value("target", value, f"a share above 0 and below {_LARGEST_SHARE:g}")
-        self._target = float(value)
 
     @property
     def rho(self) -> float:
