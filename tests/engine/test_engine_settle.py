@@ -177,20 +177,20 @@ def test_a_run_says_when_it_memorised_nothing(
 
 
 @pytest.mark.parametrize(
-    ("size", "channels", "options", "expected"),
+    ("channels", "options", "expected"),
     [
-        (24, 3, {}, 0.1),  # colour pictures of this size are augmented
-        (24, 3, {"augment": "none"}, 0.5),
-        (24, 1, {}, 0.5),
-        (24, 1, {"augment": "paper"}, 0.1),
-        (24, 3, {"target": 0.4}, 0.4),
-        (24, 1, {"target": 0.4, "augment": "standard"}, 0.4),
+        (3, {}, 0.1),  # colour pictures of this size are augmented
+        (3, {"augment": "none"}, 0.5),
+        (1, {}, 0.5),
+        (1, {"augment": "paper"}, 0.1),
+        (3, {"target": 0.4}, 0.4),
+        (1, {"target": 0.4, "augment": "standard"}, 0.4),
     ],
 )
 def test_a_target_left_open_is_gentle_where_pictures_are_augmented(
-    size: int, channels: int, options: dict[str, object], expected: float
+    channels: int, options: dict[str, object], expected: float
 ) -> None:
-    pictures = np.zeros((20, size, size, channels), dtype=np.uint8)
+    pictures = np.zeros((20, 24, 24, channels), dtype=np.uint8)
     pictures[::2] = 255
     data = from_arrays(pictures, np.arange(20) % 2, name="pictures")
     chosen = RunConfig.from_dict({"data": "pictures", "optimizer": "sam", "rho": "auto", "target": "auto", **options})
