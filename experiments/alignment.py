@@ -27,11 +27,11 @@ import torch
 from ncsam import data, models, noise
 from ncsam._errors import need
 from ncsam._files import atomic_path
-from ncsam.bench.figures import COLOURS
 from ncsam.data.loader import Loader
 from ncsam.data.types import DataSet
 from ncsam.optim import NCSAM
 from ncsam.optim.schedule import smooth
+from ncsam.report.figures import COLOURS
 from ncsam.theory import WithClean, alignments, mean_alignment
 
 RHO, KAPPA, WARMUP, LARGEST_FLIP = 0.05, 0.1, 0.25, 0.4  # the paper's, with the rho of its first author's code

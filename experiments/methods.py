@@ -87,7 +87,7 @@ def epochs_in_turn(
     import torch
     from lightning_fabric import Fabric
 
-    from ncsam.bench.compare import folder_name, with_spec
+    from ncsam.compare.specs import folder_name, with_spec
     from ncsam.engine import RunConfig
     from ncsam.engine.interrupt import Interrupt
     from ncsam.engine.loop import Trainer

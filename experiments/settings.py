@@ -24,7 +24,8 @@ import numpy as np
 from scipy import stats
 
 from ncsam._files import atomic_path
-from ncsam.bench.compare import compare, folder_name
+from ncsam.compare import compare
+from ncsam.compare.specs import folder_name
 from ncsam.data import load
 from ncsam.engine import RunConfig
 from reduce_cifar import halved

@@ -11,11 +11,11 @@ from typing import Any
 import click
 import numpy as np
 
-from ncsam.bench.runs import Run
 from ncsam.cli.bound import radius, training_data
 from ncsam.cli.failures import MISTAKE, Failure
 from ncsam.cli.output import show_table
 from ncsam.engine.optimizers import LARGEST_FLIP_RATIO
+from ncsam.engine.runs import Run
 from ncsam.engine.task import Task, view_names
 from ncsam.engine.trained import Trained, load_trained
 from ncsam.optim.schedule import ramp

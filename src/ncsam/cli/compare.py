@@ -10,17 +10,18 @@ from typing import Any
 import click
 
 from ncsam._files import atomic_path
-from ncsam.bench.compare import compare as run_comparison
-from ncsam.bench.compare import folder_name, with_spec
-from ncsam.bench.figures import curves_png
-from ncsam.bench.report import noise_text, write_report
-from ncsam.bench.runs import COMMAND_FILE, find_runs, group_runs
 from ncsam.cli.complete import known
 from ncsam.cli.failures import FAILED, Failure
 from ncsam.cli.kinds import Listed, Seeds
 from ncsam.cli.options import ConfigCommand, config_options, default_out, echo_config, resolve
 from ncsam.cli.results import show_comparison
 from ncsam.cli.train import outlook
+from ncsam.compare import compare as run_comparison
+from ncsam.compare.specs import folder_name, with_spec
+from ncsam.engine.runs import COMMAND_FILE, find_runs
+from ncsam.report.content import noise_text, write_report
+from ncsam.report.figures import curves_png
+from ncsam.report.groups import group_runs
 
 EPILOG = """\b
 Examples:

@@ -92,7 +92,7 @@ def plot(
     file: Path, column: str | None, data: str | None, data_root: str | None, classes: str | None, out: Path | None
 ) -> None:
     """Draw the transition matrix of FILE as a PNG: clean classes down, noisy labels across."""
-    from ncsam.bench.figures import new_figure, save_png
+    from ncsam.report.figures import new_figure, save_png
 
     record = read(file, column, data, data_root)
     names = classes.split(",") if classes else None

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from ncsam.bench.report import write_report
+from ncsam.report.content import write_report
 
 EPILOG = """\b
 Examples:

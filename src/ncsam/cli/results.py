@@ -7,9 +7,10 @@ from typing import Any
 
 import click
 
-from ncsam.bench.report import COLUMNS, DIGITS
-from ncsam.bench.runs import Run, Spread
+from ncsam._statistics import Spread
 from ncsam.cli.output import is_narrow, show_table
+from ncsam.engine.runs import Run
+from ncsam.report.content import COLUMNS, DIGITS
 
 
 def show_summary(run: Run) -> None:

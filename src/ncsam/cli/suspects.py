@@ -8,10 +8,9 @@ from typing import Any
 
 import click
 
-from ncsam.bench.pictures import class_name
-from ncsam.bench.runs import Run
 from ncsam.cli.failures import MISTAKE, Failure
 from ncsam.cli.output import as_csv, show_table
+from ncsam.engine.runs import Run, class_name
 
 EPILOG = """\b
 Examples:

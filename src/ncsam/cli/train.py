@@ -9,10 +9,10 @@ from typing import Any
 import click
 from lightning_fabric.utilities import rank_zero_only
 
-from ncsam.bench.runs import Run
 from ncsam.cli.options import ConfigCommand, config_options, default_out, echo_config, resolve
 from ncsam.cli.results import show_summary
 from ncsam.engine import train as run_training
+from ncsam.engine.runs import Run
 from ncsam.methods import create as create_method
 
 EPILOG = """\b

@@ -6,7 +6,9 @@ import statistics
 import pytest
 from made_runs import add_noise, make_run
 
-from ncsam.bench.runs import Run, Spread, find_runs, group_runs
+from ncsam._statistics import Spread
+from ncsam.engine.runs import Run, find_runs
+from ncsam.report.groups import group_runs
 
 
 def test_spread_is_mean_and_sample_deviation():

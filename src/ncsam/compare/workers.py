@@ -1,4 +1,4 @@
-"""Runs in worker processes (`ncsam.bench.worker`): two at a time on two cores, each with its share of the threads."""
+"""Runs in worker processes (`ncsam.compare.worker`): two at a time on two cores, each with its share of the threads."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class _Worker:
         count = str(self._threads)
         environment = {**os.environ, "OMP_NUM_THREADS": count, "MKL_NUM_THREADS": count}
         return subprocess.Popen(
-            [sys.executable, "-m", "ncsam.bench.worker", count],
+            [sys.executable, "-m", "ncsam.compare.worker", count],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

@@ -1,4 +1,4 @@
-"""Run folders, read back: one `Run` each, and runs that differ in their seed alone gathered in a `Group`."""
+"""Run folders, read back: `Run` is what one of them holds."""
 
 from __future__ import annotations
 
@@ -6,35 +6,20 @@ import csv
 import json
 import math
 import os
-import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from ncsam._errors import bad_value, need
-from ncsam.engine.config import NEUTRAL, RunConfig
+from ncsam.data.types import UNKNOWN
+from ncsam.engine.config import RunConfig
 from ncsam.noise import NoisyLabels
 
 #: Beside the runs of a comparison: the command that made them.
 COMMAND_FILE = "command.txt"
-#: Fields in which runs of one group may differ: the seeds, the machine, and what is said about the file itself.
-_NOT_IDENTITY = NEUTRAL | {
-    "version",
-    "command",
-    "seed",
-    "noise_seed",
-    "devices",
-    "accelerator",
-    "strategy",
-    "num_nodes",
-}
-#: Fields that a label names first when they differ, most of them by their value alone.
-_NAMED_FIRST = ("data", "noise", "rate", "label_file", "model", "method", "optimizer")
-#: Settings that have no effect under an optimizer.
-_UNUSED = {"sgd": {"rho", "kappa", "flip_ratio"}, "sam": {"kappa", "flip_ratio"}, "bsam": {"kappa", "flip_ratio"}}
 
 
 @dataclass(frozen=True)
@@ -47,26 +32,6 @@ class Suspect:
     suspicion: float
     clean: int | None
     path: str | None
-
-
-@dataclass(frozen=True)
-class Spread:
-    """Mean and sample standard deviation (n - 1 in the denominator; `None` for a single value)."""
-
-    mean: float
-    std: float | None
-
-    @classmethod
-    def of(cls, values: Iterable[float | None]) -> Spread | None:
-        """Of the values that are there; `None` if there is none."""
-        known = [float(v) for v in values if v is not None and math.isfinite(v)]
-        if not known:
-            return None
-        return cls(statistics.fmean(known), statistics.stdev(known) if len(known) > 1 else None)
-
-    def text(self, digits: int = 2) -> str:
-        spread = "" if self.std is None else f" ± {self.std:.{digits}f}"
-        return f"{self.mean:.{digits}f}{spread}"
 
 
 @dataclass(frozen=True)
@@ -173,32 +138,11 @@ class Run:
         return found
 
 
-class Point(NamedTuple):
-    """An epoch of a curve: mean over seeds, and the standard deviation where there are several."""
-
-    epoch: int
-    mean: float
-    std: float | None
-
-
-@dataclass(frozen=True)
-class Group:
-    """Runs that differ in their seed alone, under a label that tells the groups of one report apart."""
-
-    label: str
-    runs: Sequence[Run]
-
-    def spread(self, metric: str) -> Spread | None:
-        return Spread.of(run.summary.get(metric) for run in self.runs)
-
-    def curve(self, name: str) -> list[Point]:
-        """Mean and standard deviation over the runs, at the epochs that every run with the curve has reached."""
-        curves = [curve for curve in (run.curve(name) for run in self.runs) if curve]
-        if not curves:
-            return []
-        epochs = sorted(set.intersection(*(set(curve) for curve in curves)))
-        spreads = [Spread.of(curve[epoch] for curve in curves) for epoch in epochs]
-        return [Point(e, s.mean, s.std) for e, s in zip(epochs, spreads, strict=True) if s is not None]
+def class_name(classes: Sequence[str] | None, label: int) -> str:
+    """A class by its name, or by its number where names are not known; a clean label may be known to differ only."""
+    if label == UNKNOWN:
+        return "another class"
+    return classes[label] if classes and 0 <= label < len(classes) else str(label)
 
 
 def find_runs(paths: Iterable[str | os.PathLike[str]]) -> list[Run]:
@@ -216,54 +160,6 @@ def _in_order(folder: Path, below: Sequence[Path]) -> list[Run]:
     rows = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else []
     places = {name: place for place, name in enumerate(name for row in rows for name in row.get("runs", ()))}
     return [Run.read(path) for path in sorted(below, key=lambda path: places.get(path.name, len(places)))]
-
-
-def group_runs(runs: Iterable[Run]) -> list[Group]:
-    """Runs by configuration, in the order in which each was first seen; the seed and the machine do not count."""
-    by_identity: dict[str, list[Run]] = {}
-    for run in runs:
-        identity = {key: value for key, value in run.config.items() if key not in _NOT_IDENTITY}
-        by_identity.setdefault(json.dumps(identity, sort_keys=True, default=str), []).append(run)
-    members = list(by_identity.values())
-    labels = _labels([group[0].config for group in members])
-    return [Group(label, group) for label, group in zip(labels, members, strict=True)]
-
-
-def varying(configs: Sequence[dict[str, Any]]) -> list[str]:
-    """The fields, seeds and machine aside, in which the configurations differ."""
-    fields = dict.fromkeys(key for config in configs for key in config if key not in _NOT_IDENTITY)
-    return [key for key in fields if len({repr(config.get(key)) for config in configs}) > 1]
-
-
-def _labels(configs: Sequence[dict[str, Any]]) -> list[str]:
-    """Every setting that was given more than one value, and those that are needed to tell the groups apart.
-
-    A setting that an optimizer does not use is not said of it, and a flip ratio that follows from the rate is not said
-    unless it must be.
-    """
-    differing = varying(configs)
-    used = [{k: v for k, v in c.items() if k not in _UNUSED.get(str(c.get("optimizer")), ())} for c in configs]
-    several = [key for key in differing if len({repr(c[key]) for c in used if c.get(key) is not None}) > 1]
-    named = [key for key in _NAMED_FIRST if key in differing] or ["method", "optimizer"]
-    named += [key for key in several if key not in named and key != "flip_ratio"]
-    for extra in (key for key in differing if key not in named):
-        distinct = len({_label(config, named) for config in used})
-        if distinct == len(configs):
-            break
-        if len({_label(config, [*named, extra]) for config in used}) > distinct:
-            named.append(extra)
-    return [_label(config, named) for config in used]
-
-
-def _label(config: dict[str, Any], keys: Sequence[str]) -> str:
-    said = []
-    for key in keys:
-        value = config.get(key)
-        if isinstance(value, dict):
-            said += [f"{name} {setting}" for name, setting in value.items()]
-        elif value is not None:
-            said.append(str(value) if key in _NAMED_FIRST and key != "rate" else f"{key} {value}")
-    return ", ".join(said)
 
 
 def _typed(key: str, text: str | None) -> Any:

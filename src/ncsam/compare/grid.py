@@ -1,30 +1,23 @@
-"""All combinations of methods, optimizers and seeds, each in a run folder of its own.
-
-A spec is a name with options: `NAME[:OPTION=VALUE]...`, such as `sam:rho=0.1:warmup=0.25`, `ncsam:kappa=0` or
-`mixup:alpha=8`. An option is one of the run's (`rho`, `lr`, `warmup`, `base`, ...) or else one of the method's or
-optimizer's own (`alpha`; `sign`, `compensation`, ...). Values are read as YAML: numbers, true, false, null, words.
-"""
+"""All combinations of methods, optimizers and seeds, each in a run folder of its own; for their names see `specs`."""
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
-import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
-from ncsam._errors import bad_value, need
+from ncsam._errors import bad_value
 from ncsam._files import atomic_path
-from ncsam.bench.workers import Job, Result, available_cores, run_all
+from ncsam.compare.specs import folder_name, with_spec
+from ncsam.compare.workers import Job, Result, available_cores, run_all
 from ncsam.engine import RunConfig, RunError
 from ncsam.engine.folder import read_summary
-from ncsam.methods import create as create_method
 
 #: What a row averages over seeds.
 METRICS = ("best", "last", "last5", "last10", "val_chosen", "memorised", "suspects_auroc", "seconds")
@@ -113,33 +106,6 @@ def _combinations(
             changed = with_spec(with_spec(config, "method", method), "optimizer", optimizer)
             for seed in seeds:
                 yield _Run(folder_name(method, optimizer, seed), method, optimizer, changed.replace(seed=seed))
-
-
-def with_spec(config: RunConfig, kind: Literal["method", "optimizer"], spec: str) -> RunConfig:
-    """The configuration under a spec such as `sam:rho=0.1`; a method that cannot be made is refused."""
-    yaml = need("yaml", "train", "reading a spec")
-    name, *settings = re.split(r":(?=[^:=]*=)", spec)  # a value may hold a colon: model=timm:resnet18
-    known = {f.name for f in dataclasses.fields(RunConfig)}
-    if not name or ":" in name or "=" in name:
-        raise bad_value(kind, spec, "NAME, or NAME:OPTION=VALUE with further options after further colons")
-    changes: dict[str, Any] = {kind: name}
-    own: dict[str, Any] = {}
-    for setting in settings:
-        option, _, value = setting.partition("=")
-        if not option.isidentifier():
-            raise bad_value(kind, spec, "NAME, or NAME:OPTION=VALUE with further options after further colons")
-        (changes if option in known else own)[option] = yaml.safe_load(value)
-    if own:
-        changes[f"{kind}_options"] = {**getattr(config, f"{kind}_options"), **own}
-    changed = config.replace(**changes)
-    if kind == "method":
-        create_method(changed.method, **changed.method_options)
-    return changed
-
-
-def folder_name(method: str, optimizer: str, seed: int) -> str:
-    """`METHOD-OPTIMIZER-sSEED`, with what a file system may not like replaced."""
-    return re.sub(r"[^\w.=+-]", "_", f"{method}-{optimizer}-s{seed}")
 
 
 def _rows(runs: list[_Run], summaries: dict[str, dict[str, Any]], errors: dict[str, str]) -> list[dict[str, Any]]:

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ncsam._errors import need
-from ncsam.bench.runs import Run, Suspect
-from ncsam.data import UNKNOWN, DataSet, load
+from ncsam.data import DataSet, load
 from ncsam.data.upright import upright
+from ncsam.engine.runs import Run, Suspect, class_name
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -48,13 +48,6 @@ class Gallery:
 
     def name(self, label: int) -> str:
         return class_name(self.classes, label)
-
-
-def class_name(classes: Sequence[str] | None, label: int) -> str:
-    """A class by its name, or by its number where names are not known; a clean label may be known to differ only."""
-    if label == UNKNOWN:
-        return "another class"
-    return classes[label] if classes and 0 <= label < len(classes) else str(label)
 
 
 def gallery(run: Run, label: str, count: int) -> Gallery:

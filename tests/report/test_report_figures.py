@@ -8,9 +8,10 @@ import pytest
 from made_runs import make_run
 from PIL import Image
 
-from ncsam.bench import figures
-from ncsam.bench.figures import COLOURS, CURVES, TELEMETRY, Look, curves_png, draw, looks, new_figure, panel_svg
-from ncsam.bench.runs import find_runs, group_runs
+from ncsam.engine.runs import find_runs
+from ncsam.report import figures
+from ncsam.report.figures import COLOURS, CURVES, TELEMETRY, Look, curves_png, draw, looks, new_figure, panel_svg
+from ncsam.report.groups import group_runs
 
 ACCURACY = CURVES[0]
 
@@ -90,7 +91,7 @@ def test_svg_leaves_its_colours_to_the_page(groups):
 
 
 def test_every_colour_has_a_variable():
-    from ncsam.bench.report_style import STYLE
+    from ncsam.report.style import STYLE
 
     for variable in figures.VARIABLES.values():
         assert STYLE.count(f"{variable}:") == 2, f"{variable} is for light and for dark"

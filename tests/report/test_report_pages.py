@@ -11,11 +11,11 @@ from made_runs import add_classes, add_noise, make_run
 from PIL import Image
 
 from ncsam import data
-from ncsam.bench.pictures import picture
-from ncsam.bench.report import gather, noise_text, write_report
-from ncsam.bench.report_html import plain
-from ncsam.bench.report_markdown import table
-from ncsam.bench.runs import Suspect
+from ncsam.engine.runs import Suspect
+from ncsam.report.content import gather, noise_text, write_report
+from ncsam.report.html import plain
+from ncsam.report.markdown import table
+from ncsam.report.previews import picture
 
 VOID = {"meta", "img", "br", "path", "use"}
 

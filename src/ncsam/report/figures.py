@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from ncsam._errors import need
 from ncsam._files import atomic_path
-from ncsam.bench.runs import Group
+from ncsam.report.groups import Group
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

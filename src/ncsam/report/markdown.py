@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ncsam._files import atomic_path
-from ncsam.bench.figures import curves_png
-from ncsam.bench.pictures import Gallery
-from ncsam.bench.report import Report
+from ncsam.report.content import Report
+from ncsam.report.figures import curves_png
+from ncsam.report.previews import Gallery
 
 
 def write_markdown(report: Report, path: Path) -> list[Path]:

@@ -1,6 +1,6 @@
 """Which way to NCSAM's gradient works at the price of SGD? Several, in plain PyTorch.
 
-    python benchmarks/cheap_ascents.py --data digits_pair --ways look stale [--cifar FILE] [--kappa 0] [--radius .3 .5]
+    python experiments/cheap_ascents.py --data digits_pair --ways look stale [--cifar FILE] [--kappa 0] [--radius .3 .5]
 
 MLP with two layers of 256, batch 128, 60 epochs, 15 of them SGD; lr .05 with cosine, momentum .9, weight decay 1e-3;
 40 % wrong labels; mean accuracy of the last five epochs over three seeds. Choices are made here, on data that
@@ -23,7 +23,7 @@ import torch.nn.functional as F
 from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
-from timing import parser, table, write_json
+from common import parser, table, write_json
 
 EPOCHS, BATCH, FLIPPED, FEWER = 60, 128, 0.4, 37
 DATA = ("digits_symmetric", "digits_pair", "cifar_symmetric", "cifar_human")

@@ -1,4 +1,4 @@
-"""A worker process: `python -m ncsam.bench.worker THREADS`.
+"""A worker process: `python -m ncsam.compare.worker THREADS`.
 
 It reads a job per line from standard input and answers each with a line on standard output. It lives for many jobs,
 because importing torch takes longer than a small run. When its input ends, because the parent is done or gone, it

@@ -11,10 +11,12 @@ from typing import Any
 
 from ncsam._errors import bad_value
 from ncsam._files import atomic_path
+from ncsam._statistics import Spread
 from ncsam._version import __version__
-from ncsam.bench.pictures import Gallery, gallery
-from ncsam.bench.runs import Group, Run, Spread, find_runs, group_runs, varying
+from ncsam.engine.runs import Run, find_runs
 from ncsam.noise import NoisyLabels
+from ncsam.report.groups import Group, group_runs, varying
+from ncsam.report.previews import Gallery, gallery
 
 #: The columns of the summary: metric, and whether more of it is better (`None`: neither).
 COLUMNS: dict[str, bool | None] = {
@@ -116,8 +118,8 @@ def write_report(
 
     An `out` that ends in `.md` is Markdown alone.
     """
-    from ncsam.bench.report_html import to_html
-    from ncsam.bench.report_markdown import write_markdown
+    from ncsam.report.html import to_html
+    from ncsam.report.markdown import write_markdown
 
     out = Path(out)
     report = gather(list(paths), title=title, images=images)

@@ -1,6 +1,6 @@
 """How good NCSAM's estimators are: their perturbation beside the exact one, and the accuracy they end with.
 
-    python benchmarks/estimator_quality.py FOLDER --cifar cifar10_subset.npz --json FILE
+    python experiments/estimator_quality.py FOLDER --cifar cifar10_subset.npz --json FILE
 
 Directions: one exact run on digits; at each of its steps every estimator answers for the same weights, batch and draw.
 Accuracy: whole runs of the engine, three seeds, mean of the last five epochs. Digits come with scikit-learn; `--cifar`
@@ -22,6 +22,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from common import parser, table, write_json
 from ncsam import NCSAM
 from ncsam._files import atomic_path
 from ncsam.engine import RunConfig, train
@@ -29,7 +30,6 @@ from ncsam.engine.task import load_task
 from ncsam.models import create
 from ncsam.optim.estimators import REFRESH_EVERY
 from ncsam.optim.tensors import cosine
-from timing import parser, table, write_json
 
 RHO, KAPPA, WARMUP = 0.5, 0.1, 0.25
 COMMON = {"rho": RHO, "kappa": KAPPA, "warmup": WARMUP, "batch_size": 128, "augment": "none", "telemetry_every": 0}

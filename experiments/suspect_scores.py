@@ -3,7 +3,7 @@
 Each is computed from the same runs: predictions on the un-augmented training split after every epoch. "all" is over all
 epochs, "late" over those after the first quarter, "early" over the first quarter. Held-out samples are left out here.
 
-    python benchmarks/suspect_scores.py [--quick] [--json FILE]
+    python experiments/suspect_scores.py [--quick] [--json FILE]
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from common import parser, table, write_json
 from ncsam.engine import RunConfig, train
 from ncsam.engine.evaluate import Predictions
 from ncsam.engine.suspects import Dynamics, auroc
 from ncsam.engine.task import load_task
-from timing import arguments, table, write_json
 
 
 def scores(kept: list[Predictions], labels: np.ndarray) -> dict[str, np.ndarray]:
@@ -45,7 +45,7 @@ def scores(kept: list[Predictions], labels: np.ndarray) -> dict[str, np.ndarray]
 
 
 def main() -> None:
-    options = arguments(__doc__.splitlines()[0])
+    options = parser(__doc__.splitlines()[0]).parse_args()
     torch.set_num_threads(1)
     epochs, seeds = (20, (1,)) if options.quick else (60, (1, 2, 3))
     kept: list[Predictions] = []

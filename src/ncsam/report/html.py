@@ -10,12 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from ncsam.bench.figures import CURVES, STYLES, TELEMETRY, Panel, looks, new_figure, panel_svg
-from ncsam.bench.pictures import Gallery
-from ncsam.bench.report import Cell, Report
-from ncsam.bench.report_style import STYLE
-from ncsam.bench.runs import Group, Run
+from ncsam.engine.runs import Run
 from ncsam.noise import NoisyLabels
+from ncsam.report.content import Cell, Report
+from ncsam.report.figures import CURVES, STYLES, TELEMETRY, Panel, looks, new_figure, panel_svg
+from ncsam.report.groups import Group
+from ncsam.report.previews import Gallery
+from ncsam.report.style import STYLE
 
 #: Up to this many classes the transition matrix is a table with numbers; above, a picture.
 _READABLE = 20

@@ -1,0 +1,5 @@
+"""Reports on runs: groups of seeds, tables, curves, the most suspicious samples; as a page or as Markdown."""
+
+from ncsam.report.content import write_report
+
+__all__ = ["write_report"]
