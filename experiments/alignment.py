@@ -44,7 +44,7 @@ def noisy(dataset: DataSet, recipe: str, rate: float | None, arrays: dict[str, A
     if rate is None:
         observed = arrays[recipe][: len(train)]
     else:
-        options = {"inputs": train.images} if recipe == "instance" else {}
+        options = {"inputs": train.inputs} if recipe == "instance" else {}
         observed = noise.make(recipe, train.labels, rate, num_classes=dataset.num_classes, seed=0, **options).noisy
     return replace(dataset, train=train.with_labels(observed, train.labels))
 

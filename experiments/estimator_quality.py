@@ -99,7 +99,7 @@ def accuracies(
 def batches(epochs: int) -> Iterator[tuple[Tensor, Tensor]]:
     """Digits with 40 % symmetric noise, in shuffled batches of 128."""
     split = load_task(RunConfig(noise="symmetric", rate=0.4)).dataset.train
-    x = torch.from_numpy(np.array(split.images)).float().flatten(1)
+    x = torch.from_numpy(np.array(split.inputs)).float().flatten(1)
     x = (x - x.mean()) / x.std()
     y = torch.from_numpy(np.array(split.labels)).long()
     for _ in range(epochs):

@@ -60,7 +60,7 @@ def normalised(pictures: np.ndarray, like: np.ndarray) -> Tensor:
 def grounds(cifar: Path | None, seed: int) -> list[Ground]:
     digits = load("digits")
     assert digits.test is not None
-    images = [np.asarray(split.images).reshape(-1, 8, 8, 1) for split in (digits.train, digits.test)]
+    images = [np.asarray(split.inputs).reshape(-1, 8, 8, 1) for split in (digits.train, digits.test)]
     x, x_test = (normalised(part, images[0]) for part in images)
     y_test = torch.from_numpy(digits.test.labels)
     found = []

@@ -33,7 +33,7 @@ def test_noise_that_looks_at_pictures_gets_them(tmp_path):
     options = ["--noise", "instance", "--rate", 0.3, "--noise-options", "input=unit", "--seed", 2]
     call("noise", "make", "digits", *options, "--out", tmp_path / "idn")
     train = data.load("digits").train
-    expected = noise.instance(train.labels, 0.3, inputs=train.images, input="unit", num_classes=10, seed=2)
+    expected = noise.instance(train.labels, 0.3, inputs=train.inputs, input="unit", num_classes=10, seed=2)
     assert NoisyLabels.load(tmp_path / "idn").sha256 == expected.sha256
 
 

@@ -42,17 +42,17 @@ def inputs():
 
 
 def test_predictions_are_the_networks_own(tmp_path, trained, network):
-    images = DIGITS.test.images[:40]
+    images = DIGITS.test.inputs[:40]
     np.savez(tmp_path / "some.npz", x=images)
     rows = list(csv.DictReader(io.StringIO(call("predict", trained, tmp_path / "some.npz", "--batch-size", 16).output)))
     probability, label = logits_of(network, images).softmax(dim=1).max(dim=1)
     assert [row["label"] for row in rows] == [str(number) for number in label.tolist()]
     np.testing.assert_allclose([float(row["probability"]) for row in rows], probability, atol=2e-6)
-    assert rows[3]["image"] == f"{tmp_path / 'some.npz'}[3]"
+    assert rows[3]["input"] == f"{tmp_path / 'some.npz'}[3]"
 
 
 def test_the_test_accuracy_comes_out_again(tmp_path, trained):
-    np.savez(tmp_path / "test.npz", x=DIGITS.test.images)
+    np.savez(tmp_path / "test.npz", x=DIGITS.test.inputs)
     rows = json.loads(call("predict", trained, tmp_path / "test.npz", "--json").output)
     right = np.mean([int(row["label"]) for row in rows] == DIGITS.test.labels)
     last = json.loads((trained / "summary.json").read_text())["last"]
@@ -60,7 +60,7 @@ def test_the_test_accuracy_comes_out_again(tmp_path, trained):
 
 
 def test_files_and_folders_are_found_and_decoded(tmp_path, trained, network):
-    images = DIGITS.test.images[:3]
+    images = DIGITS.test.inputs[:3]
     (tmp_path / "more").mkdir()
     paths = [tmp_path / "a.png", tmp_path / "more" / "b.png", tmp_path / "more" / "c.png"]
     for path, pixels in zip(paths, images, strict=True):
@@ -69,7 +69,7 @@ def test_files_and_folders_are_found_and_decoded(tmp_path, trained, network):
     assert call("predict", trained, paths[0], tmp_path / "more", "--top", 2, "--out", out).output == f"{out}\n"
     rows = json.loads(out.read_text())
     values, classes = logits_of(network, images).softmax(dim=1).topk(2, dim=1)
-    assert [row["image"] for row in rows] == [str(path) for path in paths]
+    assert [row["input"] for row in rows] == [str(path) for path in paths]
     assert [[row["label"], row["label2"]] for row in rows] == [[str(c) for c in pair] for pair in classes.tolist()]
     np.testing.assert_allclose([[row["probability"], row["probability2"]] for row in rows], values, atol=2e-6)
 
@@ -78,7 +78,7 @@ def test_what_cannot_be_predicted_is_said(tmp_path, trained):
     (tmp_path / "empty").mkdir()
     (tmp_path / "no.png").write_text("no picture")
     np.savez(tmp_path / "z.npz", z=np.zeros(3))
-    np.savez(tmp_path / "x.npz", x=DIGITS.test.images[:1])
+    np.savez(tmp_path / "x.npz", x=DIGITS.test.inputs[:1])
     assert "no picture is in it or below it" in call("predict", trained, tmp_path / "empty", code=2).output
     assert "cannot be decoded as a picture" in call("predict", trained, tmp_path / "no.png", code=2).output
     assert "an array named x; it holds z" in call("predict", trained, tmp_path / "z.npz", code=2).output
@@ -144,7 +144,7 @@ def test_a_run_without_a_checkpoint_is_refused(tmp_path):
 
 def test_double_precision_is_no_obstacle(tmp_path):
     call("train", "digits", *QUICK, "--precision", "64-true", "--epochs", 1, "--quiet", "--out", tmp_path / "r")
-    np.savez(tmp_path / "test.npz", x=DIGITS.test.images)
+    np.savez(tmp_path / "test.npz", x=DIGITS.test.inputs)
     rows = json.loads(call("predict", tmp_path / "r", tmp_path / "test.npz", "--json").output)
     last = json.loads((tmp_path / "r" / "summary.json").read_text())["last"]
     assert 100 * np.mean([int(row["label"]) for row in rows] == DIGITS.test.labels) == pytest.approx(last, abs=0.3)
@@ -187,9 +187,9 @@ def test_a_method_that_averages_weights_exports_the_average(tmp_path, method):
     for name, value in network.state_dict().items():
         assert torch.equal(value, state["method"]["average"][name])
     assert not torch.equal(network.fc.bias, state["learners"][0]["network"]["fc.bias"])
-    np.savez(tmp_path / "test.npz", x=DIGITS.test.images)
+    np.savez(tmp_path / "test.npz", x=DIGITS.test.inputs)
     rows = json.loads(call("predict", tmp_path / "r", tmp_path / "test.npz", "--json").output)
-    expected = logits_of(network.eval(), DIGITS.test.images).argmax(dim=1).tolist()
+    expected = logits_of(network.eval(), DIGITS.test.inputs).argmax(dim=1).tolist()
     assert [row["label"] for row in rows] == [str(label) for label in expected]
 
 

@@ -47,7 +47,7 @@ def test_plain_batches_hold_the_normalised_pictures_and_observed_labels() -> Non
     data = split()
     for batch in Loader(data, 16, views="plain", mean=MEAN, std=STD).iterate(0):
         index = batch.index.numpy()
-        expected = (data.images[index] / 255 - np.array(MEAN)) / np.array(STD)
+        expected = (data.inputs[index] / 255 - np.array(MEAN)) / np.array(STD)
         np.testing.assert_allclose(batch.views[0].permute(0, 2, 3, 1).numpy(), expected, atol=2e-6)
         np.testing.assert_array_equal(batch.labels.numpy(), data.labels[index])
         assert batch.views[0].dtype == torch.float32
@@ -70,7 +70,7 @@ def test_a_weak_view_is_a_padded_window_that_the_draws_name() -> None:
     (batch,) = loader.iterate(3)
     draws = uniforms(53, 8, 7, 3, 0, 0)
     for i, index in enumerate(batch.index.tolist()):
-        padded = np.pad(data.images[index], ((2, 2), (2, 2), (0, 0)))
+        padded = np.pad(data.inputs[index], ((2, 2), (2, 2), (0, 0)))
         top, left = int(draws[i, 0] * 5), int(draws[i, 1] * 5)
         window = padded[top : top + 8, left : left + 8]
         window = window[:, ::-1] if draws[i, 4] < 0.5 else window
@@ -96,7 +96,7 @@ def test_a_view_does_not_depend_on_the_views_beside_it() -> None:
 def test_larger_pictures_are_cropped_to_size() -> None:
     data = split(side=8)
     (plain,) = Loader(data, 53, views="plain", size=(4, 6), shuffle=False).iterate(0)
-    np.testing.assert_allclose(plain.views[0].permute(0, 2, 3, 1).numpy(), data.images[:, 2:6, 1:7] / 255, atol=1e-6)
+    np.testing.assert_allclose(plain.views[0].permute(0, 2, 3, 1).numpy(), data.inputs[:, 2:6, 1:7] / 255, atol=1e-6)
     (weak,) = Loader(data, 53, views=("weak", "resized"), size=(4, 6)).iterate(0)
     assert [view.shape for view in weak.views] == [(53, 3, 4, 6)] * 2
 
@@ -290,7 +290,7 @@ def test_joined_ranks_equal_one_process_with_the_joined_batch(samples: int, worl
 def test_evaluation_passes_every_sample_once_in_order_on_any_number_of_ranks() -> None:
     data = split()
     train = Loader(data, 4, views="strong", mean=MEAN, std=STD, drop_last=True)
-    expected = (data.images / 255 - np.array(MEAN)) / np.array(STD)
+    expected = (data.inputs / 255 - np.array(MEAN)) / np.array(STD)
     for world_size in (1, 2, 3):
         ranks = [train.with_options(rank=rank, world_size=world_size).evaluation() for rank in range(world_size)]
         parts = [part for batch in zip(*(rank.iterate(0) for rank in ranks), strict=True) for part in batch]
@@ -363,10 +363,10 @@ def test_bad_options_are_refused(options: dict[str, Any], message: str) -> None:
 
 
 def test_bad_splits_and_epochs_are_refused() -> None:
-    images, labels = split().images, split().labels
+    images, labels = split().inputs, split().labels
     with pytest.raises(ValueError, match="0 samples"):
         Loader(Split(images[:0], labels[:0]), 8)
-    with pytest.raises(ValueError, match="53 images"):
+    with pytest.raises(ValueError, match="53 inputs"):
         Loader(Split(images, labels[:50]), 8)
     with pytest.raises(ValueError, match="int64 array"):
         Loader(Split(np.asarray(images).astype(np.int64), labels), 8)

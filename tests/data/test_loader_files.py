@@ -12,7 +12,7 @@ from PIL import Image
 
 from ncsam.data.loader import Loader
 from ncsam.data.sampling import uniforms
-from ncsam.data.types import LazyImages, Split
+from ncsam.data.types import LazyInputs, Split
 from ncsam.data.views import View
 
 
@@ -40,7 +40,7 @@ def batches(split: Split, epoch: int = 0, **options: Any) -> list[Any]:
 def test_plain_files_are_their_centre(folder: Split) -> None:
     for batch in batches(folder, views="plain", mean=(0.5,) * 3, std=(0.25,) * 3):
         for view, index in zip(batch.views[0], batch.index.tolist(), strict=True):
-            pixels = np.asarray(Image.open(folder.images[index]))
+            pixels = np.asarray(Image.open(folder.inputs[index]))
             pixels = pixels if index % 2 else pixels[:, 3:15]
             np.testing.assert_allclose(view.permute(1, 2, 0).numpy(), (pixels / 255 - 0.5) / 0.25, atol=1e-5)
             assert int(batch.labels[batch.index == index]) == index
@@ -53,7 +53,7 @@ def test_windows_of_files_are_those_the_draws_name(folder: Split, mode: Any, pad
     by = 2 if padding is None else padding  # by default an eighth of 12, rounded
     draws = uniforms(11, view.draws, 2, 0, 0, 0)
     for row, index in zip(range(11), batch.index.tolist(), strict=True):
-        pixels = np.asarray(Image.open(folder.images[index]))
+        pixels = np.asarray(Image.open(folder.inputs[index]))
         padded = np.pad(pixels, ((by, by), (by, by), (0, 0)), mode="reflect" if mode == "reflect" else "constant")
         top, left = int(draws[row, 0] * (2 * by + 1)), int(draws[row, 1] * (padded.shape[1] - 11))
         window = padded[top : top + 12, left : left + 12]
@@ -108,8 +108,8 @@ def test_ranks_join_to_one_process(folder: Split) -> None:
 
 
 def test_files_and_memory_agree(folder: Split) -> None:
-    square = Split(folder.images[1::2], np.arange(5))
-    stored = Split(np.stack([np.asarray(Image.open(path)) for path in square.images]), np.arange(5))
+    square = Split(folder.inputs[1::2], np.arange(5))
+    stored = Split(np.stack([np.asarray(Image.open(path)) for path in square.inputs]), np.arange(5))
     view = View(crop="window", padding=2, flip=0.5, operations=1, cutout=4)
     for one, two in zip(batches(square, views=view), batches(stored, views=view), strict=True):
         assert torch.equal(one.views[0], two.views[0])
@@ -117,8 +117,8 @@ def test_files_and_memory_agree(folder: Split) -> None:
 
 
 def test_arrays_made_on_demand_are_cropped_like_files(folder: Split) -> None:
-    arrays = [np.asarray(Image.open(path)) for path in folder.images]
-    lazy = Split(LazyImages(lambda i: arrays[i], np.arange(11)), np.arange(11))
+    arrays = [np.asarray(Image.open(path)) for path in folder.inputs]
+    lazy = Split(LazyInputs(lambda i: arrays[i], np.arange(11)), np.arange(11))
     for one, two in zip(batches(folder, views="weak"), batches(lazy, views="weak"), strict=True):
         assert torch.equal(one.views[0], two.views[0])
 
@@ -146,7 +146,7 @@ def test_modes_other_than_rgb(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("workers", [0, 1])
 def test_a_damaged_file_is_named(folder: Split, workers: int) -> None:
-    path = Path(folder.images[5])
+    path = Path(folder.inputs[5])
     path.write_bytes(path.read_bytes()[:60])
     with pytest.raises(ValueError, match=r"05\.png \(sample 5\) cannot be decoded") as error:
         batches(folder, workers=workers)

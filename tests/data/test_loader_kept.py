@@ -167,9 +167,9 @@ def test_each_size_and_colour_is_kept_apart(tmp_path: Path, decodings: Counter[s
 
 def test_the_splits_share_the_budget_by_their_samples(tmp_path: Path) -> None:
     dataset = data.load(make_folder(tmp_path, SHAPES["one size"]))
-    rooms = [split.images.keep for split in (dataset.train, dataset.test, dataset.val)]
+    rooms = [split.inputs.keep for split in (dataset.train, dataset.test, dataset.val)]
     assert rooms == [2**30 * n // 19 for n in (11, 5, 3)]
-    assert dataset.train.images[2:4].keep == dataset.train.take(np.array([1, 5])).images.keep == rooms[0]
+    assert dataset.train.inputs[2:4].keep == dataset.train.take(np.array([1, 5])).inputs.keep == rooms[0]
     assert PathList(tmp_path, ["a.png"]).keep == 0  # named data sets, and pictures to predict, are read when wanted
 
 
@@ -199,18 +199,18 @@ def test_long_pictures_are_kept_as_far_as_there_is_room(
 
 def test_what_is_said_of_in_memory_wins(tmp_path: Path, decodings: Counter[str]) -> None:
     path = make_folder(tmp_path, SHAPES["one size"])
-    assert data.load(path, in_memory=True).train.images.shape == (11, 12, 10, 3)
+    assert data.load(path, in_memory=True).train.inputs.shape == (11, 12, 10, 3)
     with pytest.raises(ValueError, match="in_memory='auto' is not allowed: True, False, or None"):
         data.load(path, in_memory="auto")
     lazy = data.load(path, in_memory=False)
-    assert all(split.images.keep == 0 for split in lazy.splits.values())
+    assert all(split.inputs.keep == 0 for split in lazy.splits.values())
     table = tmp_path / "table.csv"
     with table.open("w", newline="") as file:
         rows = [(f"train/class {i % 2}/{i:03d}.png", str(i % 2)) for i in range(11)]
         csv.writer(file).writerows([("path", "label"), *rows])
-    assert data.load(table).train.images.keep == 2**30
-    assert data.load(table, in_memory=False).train.images.keep == 0
-    assert data.load(table, in_memory=True).train.images.shape == (11, 12, 10, 3)
+    assert data.load(table).train.inputs.keep == 2**30
+    assert data.load(table, in_memory=False).train.inputs.keep == 0
+    assert data.load(table, in_memory=True).train.inputs.shape == (11, 12, 10, 3)
 
 
 # --- runs -----------------------------------------------------------------------------------------------------------

@@ -116,12 +116,12 @@ def test_cifar10_pixels_labels_and_order(tmp_path: Path, version: str, place: st
     else:
         pack(files(), folder, tmp_path / "cifar10" / archive)
     read = data.load("cifar10", root, partial=True)
-    assert read.train.images.dtype == np.uint8
-    assert read.train.images.flags.c_contiguous
-    assert np.array_equal(read.train.images, TRAIN)
+    assert read.train.inputs.dtype == np.uint8
+    assert read.train.inputs.flags.c_contiguous
+    assert np.array_equal(read.train.inputs, TRAIN)
     assert np.array_equal(read.train.labels, TRAIN_LABELS)
     assert read.test is not None
-    assert np.array_equal(read.test.images, TEST)
+    assert np.array_equal(read.test.inputs, TEST)
     assert np.array_equal(read.test.labels, TEST_LABELS)
     assert read.train.labels.dtype == np.int64
     assert read.classes == CIFAR10_CLASSES
@@ -135,7 +135,7 @@ def test_cifar100_fine_and_coarse(tmp_path: Path, version: str, coarse: bool) ->
     files, folder, archive = C100[version]
     pack(files(), folder, tmp_path / archive)
     read = data.load("cifar100", tmp_path, partial=True, coarse=coarse)
-    assert np.array_equal(read.train.images, TRAIN)
+    assert np.array_equal(read.train.inputs, TRAIN)
     assert np.array_equal(read.train.labels, COARSE if coarse else FINE)
     assert read.classes == tuple(COARSE_NAMES if coarse else FINE_NAMES)
     assert np.array_equal(read.test.labels, np.zeros(6) if coarse else TEST_LABELS)
@@ -247,7 +247,7 @@ def test_cifar10n(tmp_path: Path, as_arrays: bool, labels: str, key: str) -> Non
     read = data.load("cifar10n", tmp_path, labels=labels, partial=True)
     assert np.array_equal(read.train.labels, columns[key])
     assert np.array_equal(read.train.clean, clean)
-    assert np.array_equal(read.train.images, TRAIN)
+    assert np.array_equal(read.train.inputs, TRAIN)
     assert read.test.clean is None
     assert read.train.labels.flags.writeable
     assert read.name == "cifar10n"

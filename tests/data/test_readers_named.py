@@ -36,30 +36,30 @@ def test_digits_pixels_and_split() -> None:
     bunch = load_digits()
     read = data.load("digits")
     assert (len(read.train), len(read.test)) == (1438, 359)
-    assert read.train.images.shape == (1438, 8, 8, 1)
-    assert read.train.images.dtype == np.uint8
+    assert read.train.inputs.shape == (1438, 8, 8, 1)
+    assert read.train.inputs.dtype == np.uint8
     # Every picture is in exactly one split, under its own label, and round(255 v / 16) can be undone.
-    levels = np.rint(np.concatenate([read.train.images, read.test.images])[..., 0] * (16 / 255)).astype(int)
+    levels = np.rint(np.concatenate([read.train.inputs, read.test.inputs])[..., 0] * (16 / 255)).astype(int)
     labels = np.concatenate([read.train.labels, read.test.labels])
     ours = sorted((row.tobytes(), label) for row, label in zip(levels, labels, strict=True))
     theirs = zip(bunch.images.astype(int), bunch.target, strict=True)
     assert ours == sorted((row.tobytes(), label) for row, label in theirs)
     for c, count in enumerate(np.bincount(bunch.target)):
         assert np.sum(read.test.labels == c) == round(0.2 * count)
-    scaled = read.train.images / 255
+    scaled = read.train.inputs / 255
     assert read.mean == pytest.approx([scaled.mean()])
     assert read.std == pytest.approx([scaled.std()])
     again = data.load("digits")
-    assert np.array_equal(again.test.images, read.test.images)
+    assert np.array_equal(again.test.inputs, read.test.inputs)
     assert not np.array_equal(data.load("digits", seed=1).test.labels, read.test.labels)
 
 
 def test_digits_as_features() -> None:
     read, pictures = data.load("digits", as_features=True), data.load("digits")
-    assert read.train.images.shape == (1438, 64)
-    assert read.train.images.dtype == np.float32
+    assert read.train.inputs.shape == (1438, 64)
+    assert read.train.inputs.dtype == np.float32
     assert read.size is None
-    assert np.array_equal(np.rint(read.train.images * 255).reshape(-1, 8, 8, 1), pictures.train.images)
+    assert np.array_equal(np.rint(read.train.inputs * 255).reshape(-1, 8, 8, 1), pictures.train.inputs)
     assert len(read.mean) == len(read.std) == 64
     assert min(read.std) > 0
 
@@ -95,11 +95,11 @@ def test_idx(tmp_path: Path, name: str, compressed: bool, dots: bool) -> None:
         spelled = file.replace("-idx", ".idx") if dots else file
         (folder / (spelled + ".gz" * compressed)).write_bytes(gzip.compress(content) if compressed else content)
     read = data.load(name, tmp_path, partial=True)
-    assert np.array_equal(read.train.images, GREY[:10, :, :, None])
-    assert np.array_equal(read.test.images, GREY[10:, :, :, None])
+    assert np.array_equal(read.train.inputs, GREY[:10, :, :, None])
+    assert np.array_equal(read.test.inputs, GREY[10:, :, :, None])
     assert np.array_equal(read.train.labels, GREY_LABELS[:10])
     assert np.array_equal(read.test.labels, GREY_LABELS[10:])
-    assert read.train.images.flags.writeable
+    assert read.train.inputs.flags.writeable
     assert read.size == (28, 28)
     with pytest.raises(ValueError, match=f"{name}, split 'train': 10 samples found, 60,000 expected"):
         data.load(name, tmp_path)
@@ -135,7 +135,7 @@ def test_the_real_fashion_mnist(tmp_path: Path) -> None:
     assert np.bincount(read.train.labels).tolist() == [6000] * 10
     assert np.bincount(read.test.labels).tolist() == [1000] * 10
     assert read.train.labels[:10].tolist() == [9, 0, 0, 3, 0, 2, 7, 2, 5, 5]
-    mean, square = read.train.images.mean(), (read.train.images.astype(np.uint16) ** 2).mean()
+    mean, square = read.train.inputs.mean(), (read.train.inputs.astype(np.uint16) ** 2).mean()
     assert read.mean == pytest.approx([mean / 255], abs=5e-5)
     assert read.std == pytest.approx([np.sqrt(square - mean**2) / 255], abs=5e-5)
 
@@ -163,21 +163,21 @@ def tiny(tmp_path: Path) -> Path:
 def test_tiny_imagenet(tiny: Path) -> None:
     read = data.load("tiny_imagenet", tiny, partial=True)
     base = tiny / "tiny-imagenet-200"
-    assert [path.relative_to(base / "train").as_posix() for path in read.train.images] == [
+    assert [path.relative_to(base / "train").as_posix() for path in read.train.inputs] == [
         "n01/images/n01_10.JPEG",
         "n01/images/n01_2.JPEG",
         "n02/images/n02_10.JPEG",
         "n02/images/n02_2.JPEG",
     ]
     assert read.train.labels.tolist() == [0, 0, 1, 1]
-    assert [path.name for path in read.test.images] == ["val_2.JPEG", "val_0.JPEG", "val_1.JPEG"]
+    assert [path.name for path in read.test.inputs] == ["val_2.JPEG", "val_0.JPEG", "val_1.JPEG"]
     assert read.test.labels.tolist() == [1, 0, 1]
     assert read.classes == ("goldfish", "tench")
     assert not read.train.in_memory
     decoded = data.load("tiny_imagenet", tiny, partial=True, in_memory=True)
-    assert decoded.train.images.shape == (4, 64, 64, 3)
-    assert decoded.train.images[:, 5, 5, 0].tolist() == [10, 10, 20, 20]
-    assert decoded.test.images[:, 9, 9, 2].tolist() == [150, 200, 100]
+    assert decoded.train.inputs.shape == (4, 64, 64, 3)
+    assert decoded.train.inputs[:, 5, 5, 0].tolist() == [10, 10, 20, 20]
+    assert decoded.test.inputs[:, 9, 9, 2].tolist() == [150, 200, 100]
 
 
 def test_tiny_imagenet_from_its_zip(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -212,11 +212,11 @@ def test_animal10n_raw(tmp_path: Path) -> None:
     for name in ("training/9_2.jpg", "training/0_17.jpg", "training/3_1.jpg", "testing/5_4.jpg"):
         picture(tmp_path / "animal10n" / name)
     read = data.load("animal10n", tmp_path, partial=True)
-    assert [path.name for path in read.train.images] == ["0_17.jpg", "3_1.jpg", "9_2.jpg"]
+    assert [path.name for path in read.train.inputs] == ["0_17.jpg", "3_1.jpg", "9_2.jpg"]
     assert read.train.labels.tolist() == [0, 3, 9]
     assert read.test.labels.tolist() == [5]
     assert read.classes[9] == "Guinea pig"
-    assert data.load("animal10n", tmp_path, partial=True, in_memory=True).train.images.shape == (3, 64, 64, 3)
+    assert data.load("animal10n", tmp_path, partial=True, in_memory=True).train.inputs.shape == (3, 64, 64, 3)
     picture(tmp_path / "animal10n" / "training" / "cat.jpg")
     with pytest.raises(ValueError, match=r"cat.jpg: a file must be named <label>_<id>.jpg"):
         data.load("animal10n", tmp_path, partial=True)
@@ -242,9 +242,9 @@ def test_animal10n_binary(tmp_path: Path, order: str, said: str) -> None:
         (tmp_path / f"data_batch_{i + 1}.bin").write_bytes(records(slice(i, i + 1)))
     (tmp_path / "test_batch.bin").write_bytes(records(slice(11, 12)))
     read = data.load("animal10n", tmp_path, partial=True)
-    assert np.array_equal(read.train.images, pictures[:11])
+    assert np.array_equal(read.train.inputs, pictures[:11])
     assert read.train.labels.tolist() == labels[:11]
-    assert np.array_equal(read.test.images, pictures[11:])
+    assert np.array_equal(read.test.inputs, pictures[11:])
     assert read.notes == (f"binary version, {said}",)
 
 
@@ -286,12 +286,12 @@ def food(tmp_path: Path) -> Path:
 
 def test_food101(food: Path) -> None:
     read = data.load("food101", food, partial=True)
-    assert [path.relative_to(food).as_posix() for path in read.train.images] == [
+    assert [path.relative_to(food).as_posix() for path in read.train.inputs] == [
         "food-101/images/waffles/7.jpg",
         "food-101/images/apple_pie/1.jpg",
     ]
     assert read.train.labels.tolist() == [1, 0]
-    assert [path.name for path in read.test.images] == ["9.jpg", "2.jpg"]
+    assert [path.name for path in read.test.inputs] == ["9.jpg", "2.jpg"]
     assert read.classes == ("apple_pie", "waffles")
     with pytest.raises(ValueError, match="2 samples found, 75,750 expected"):
         data.load("food101", food)
@@ -299,15 +299,15 @@ def test_food101(food: Path) -> None:
 
 def test_food101n(food: Path) -> None:
     read = data.load("food101n", food, partial=True)
-    assert [path.name for path in read.train.images] == ["cc.jpg", "aa.jpg", "bb.jpg"]
+    assert [path.name for path in read.train.inputs] == ["cc.jpg", "aa.jpg", "bb.jpg"]
     assert read.train.labels.tolist() == [1, 0, 0]
     assert read.train.clean is None
-    assert [path.relative_to(food).as_posix() for path in read.test.images] == [
+    assert [path.relative_to(food).as_posix() for path in read.test.inputs] == [
         "food-101/images/waffles/9.jpg",
         "food-101/images/apple_pie/2.jpg",
     ]
     verified = read.extra["verified_train"]
-    assert [path.name for path in verified.images] == ["bb.jpg", "cc.jpg"]
+    assert [path.name for path in verified.inputs] == ["bb.jpg", "cc.jpg"]
     assert verified.labels.tolist() == [0, 1]
     assert verified.clean.tolist() == [data.UNKNOWN, 1]
     assert read.extra["verified_val"].clean.tolist() == [0]
@@ -346,13 +346,13 @@ def test_clothing1m(tmp_path: Path, annotations: str) -> None:
     text(lists / "noisy_label_kv.txt", f"{keys[0]} 0", f"{keys[1]} 1", f"{keys[3]} 13", f"{keys[5]} 2")
     text(lists / "clean_label_kv.txt", f"{keys[4]} 4", f"{keys[5]} 5", f"{keys[6]} 6", f"{keys[7]} 7")
     read = data.load("clothing1m", tmp_path, partial=True)
-    assert [path.relative_to(base).as_posix() for path in read.train.images] == [keys[3], keys[0], keys[1]]
+    assert [path.relative_to(base).as_posix() for path in read.train.inputs] == [keys[3], keys[0], keys[1]]
     assert read.train.labels.tolist() == [13, 0, 1]
     assert read.val.labels.tolist() == [5]
     assert read.test.labels.tolist() == [7, 6]
     assert read.extra["clean_train"].labels.tolist() == [4]
     both = read.extra["both"]
-    assert [path.name for path in both.images] == ["5.jpg"]
+    assert [path.name for path in both.inputs] == ["5.jpg"]
     assert (both.labels.tolist(), both.clean.tolist()) == ([2], [5])
     assert len(read.classes) == 14
     assert list(read.splits) == ["train", "val", "test", "clean_train", "both"]

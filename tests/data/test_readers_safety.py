@@ -222,7 +222,7 @@ def test_damaged_pictures_are_found_before_training(damaged: Path, workers: int)
     kept, bad = data.check_images(read.train, workers=workers, skip=True)
     assert [found.index for found in bad] == [2, 5, 6]
     assert [found.path for found in bad] == [damaged / "a" / f"{i}.jpg" for i in (2, 5, 6)]
-    assert [path.name for path in kept.images] == ["0.jpg", "1.jpg", "3.jpg", "4.jpg", "7.jpg"]
+    assert [path.name for path in kept.inputs] == ["0.jpg", "1.jpg", "3.jpg", "4.jpg", "7.jpg"]
     assert len(kept.labels) == 5
     again, none = data.check_images(kept)
     assert again is kept
@@ -269,7 +269,7 @@ def test_one_file_and_one_entry_add_a_data_set(monkeypatch: pytest.MonkeyPatch) 
     def mine(root: Path, *, download: bool = False, level: int = 1) -> data.DataSet:
         return data.from_arrays(np.full((2, 3, 3), level, dtype=np.uint8), ["a", "b"], name="mine")
 
-    assert data.load("mine", level=7).train.images.max() == 7
+    assert data.load("mine", level=7).train.inputs.max() == 7
     assert "mine" in data.names()
     with pytest.raises(ValueError, match="a data set of this name is registered already"):
         data.register("mine", about="", obtain="", licence="")(mine)

@@ -47,7 +47,7 @@ def test_folder_of_classes(tmp_path: Path) -> None:
         path.write_text("") if name.endswith("txt") else picture(path)
     read = data.load(tmp_path)
     assert read.classes == ("cat", "dog")
-    assert [path.relative_to(tmp_path).as_posix() for path in read.train.images] == [
+    assert [path.relative_to(tmp_path).as_posix() for path in read.train.inputs] == [
         "cat/deep/z.png",
         "cat/y.png",
         "dog/a.JPG",
@@ -69,7 +69,7 @@ def test_folder_with_splits(tmp_path: Path, others: tuple[str, ...], val: int | 
     for name in others:
         picture(tmp_path / name / "b" / f"{name}.png", 30)
     read = data.load(str(tmp_path), in_memory=True)
-    assert read.train.images[:, 0, 0, 0].tolist() == [10, 20]
+    assert read.train.inputs[:, 0, 0, 0].tolist() == [10, 20]
     assert read.size == (4, 6)
     assert (None if read.val is None else len(read.val)) == val
     assert len(read.test) == test
@@ -145,7 +145,7 @@ def test_in_memory_and_from_files_are_the_same_way_up(tmp_path: Path) -> None:
     Image.fromarray(pixels[0]).save(tmp_path / "a" / "0.png")
     Image.fromarray(np.rot90(pixels[1]).copy()).save(tmp_path / "a" / "1.png", exif=turned)
     Image.fromarray(grey).save(tmp_path / "a" / "2.png")
-    read = data.load(tmp_path, in_memory=True).train.images
+    read = data.load(tmp_path, in_memory=True).train.inputs
     assert np.array_equal(read[:2], pixels)
     assert np.array_equal(read[2], (grey >> 8)[..., None].repeat(3, -1))
     (batch,) = Loader(data.load(tmp_path).train, 3, views="plain", size=(6, 9), shuffle=False).iterate(0)
@@ -181,7 +181,7 @@ def table(path: Path, header: list[str], rows: list[tuple[object, ...]], delimit
 @pytest.mark.parametrize("header", [["path", "label", "clean_label"], ["Filename", "Noisy_Label", "true_label"]])
 def test_table(images: Path, suffix: str, header: list[str]) -> None:
     read = data.load(table(images / f"mine{suffix}", header, ROWS, "\t" if suffix == ".tsv" else ","))
-    assert [path.relative_to(images).as_posix() for path in read.train.images] == [row[0] for row in ROWS]
+    assert [path.relative_to(images).as_posix() for path in read.train.inputs] == [row[0] for row in ROWS]
     assert read.classes == ("cat", "dog")
     assert read.train.labels.tolist() == [1, 0, 1, 0]
     assert read.train.clean.tolist() == [0, 0, 1, 1]
@@ -197,7 +197,7 @@ def test_table_with_splits_own_names_and_class_order(images: Path, tmp_path_fact
     read = data.load(path, classes=["dog", "cat"], **options)
     assert read.train.labels.tolist() == [0, 1]
     assert read.test.labels.tolist() == [1]
-    assert [p.name for p in read.train.images] == ["1.png", "2.png"]
+    assert [p.name for p in read.train.inputs] == ["1.png", "2.png"]
     assert read.val is None
     assert read.train.clean is None
 
@@ -261,7 +261,7 @@ def test_arrays() -> None:
     read = data.from_arrays(
         PICTURES, [0, 1, 2, 0, 1, 2], y_clean=[0, 1, 1, 0, 1, 2], x_test=PICTURES[:2], y_test=[2, 1]
     )
-    assert np.array_equal(read.train.images, PICTURES)
+    assert np.array_equal(read.train.inputs, PICTURES)
     assert read.train.clean.tolist() == [0, 1, 1, 0, 1, 2]
     assert read.test.labels.tolist() == [2, 1]
     assert read.size == (5, 7)
@@ -269,15 +269,15 @@ def test_arrays() -> None:
     assert read.mean == pytest.approx(scaled.mean(axis=(0, 1, 2)))
     assert read.std == pytest.approx(scaled.std(axis=(0, 1, 2)))
     first = data.from_arrays(PICTURES.transpose(0, 3, 1, 2), [0] * 6, channels_first=True)
-    assert np.array_equal(first.train.images, PICTURES)
-    assert data.from_arrays(PICTURES[..., 0], [0] * 6).train.images.shape == (6, 5, 7, 1)
+    assert np.array_equal(first.train.inputs, PICTURES)
+    assert data.from_arrays(PICTURES[..., 0], [0] * 6).train.inputs.shape == (6, 5, 7, 1)
 
 
 def test_features() -> None:
     x = RNG.normal(size=(8, 3))
     x[:, 2] = 4.0
     read = data.from_arrays(x, ["b", "a"] * 4)
-    assert read.train.images.dtype == np.float32
+    assert read.train.inputs.dtype == np.float32
     assert read.classes == ("a", "b")
     assert read.train.labels.tolist() == [1, 0] * 4
     assert read.size is None
@@ -294,7 +294,7 @@ def test_features() -> None:
             lambda: data.from_arrays(PICTURES.transpose(0, 3, 1, 2), [0] * 6),
             r"channels_first=True is for \(N, C, H, W\)",
         ),
-        (lambda: data.from_arrays(PICTURES, [0] * 5), "6 images for 5 labels"),
+        (lambda: data.from_arrays(PICTURES, [0] * 5), "6 inputs for 5 labels"),
         (lambda: data.from_arrays(PICTURES, [0] * 6, y_clean=[0]), "1 clean labels for 6 labels"),
         (lambda: data.from_arrays(PICTURES, [0] * 6, x_test=PICTURES), "x_test and y_test go together"),
         (
@@ -319,7 +319,7 @@ def test_npz(tmp_path: Path) -> None:
     extra = {"y_clean": np.array([1, 1, 0, 0, 1, 1]), "x_val": PICTURES[:1], "y_val": np.array([1])}
     np.savez(path, images=PICTURES, labels=np.array([0, 1] * 3), classes=np.array(["no", "yes"]), **extra)
     read = data.load(path)
-    assert np.array_equal(read.train.images, PICTURES)
+    assert np.array_equal(read.train.inputs, PICTURES)
     assert read.train.labels.tolist() == [0, 1] * 3
     assert read.train.clean.tolist() == [1, 1, 0, 0, 1, 1]
     assert read.val.labels.tolist() == [1]
@@ -382,16 +382,16 @@ def test_dataset_decodes_only_when_asked(kind: str, targets: bool) -> None:
     assert read.train.clean.tolist() == [0] * 6
     assert read.size == (5, 7)
     for i in range(6):
-        assert np.array_equal(read.train.images[i], PICTURES[i])
+        assert np.array_equal(read.train.inputs[i], PICTURES[i])
     part = read.train.take(np.array([4, 2]))
-    assert np.array_equal(part.images[0], PICTURES[4])
+    assert np.array_equal(part.inputs[0], PICTURES[4])
     assert part.labels.tolist() == [1, 2]
-    assert np.array_equal(part.images[1:][0], PICTURES[2])
-    assert np.array_equal(data.into_memory(part).images, PICTURES[[4, 2]])
+    assert np.array_equal(part.inputs[1:][0], PICTURES[2])
+    assert np.array_equal(data.into_memory(part).inputs, PICTURES[[4, 2]])
     assert "decoded on demand" in data.describe(read)
     if kind != "array":
         return
-    again = pickle.loads(pickle.dumps(read.train.images.take(np.array([3])).order))
+    again = pickle.loads(pickle.dumps(read.train.inputs.take(np.array([3])).order))
     assert again.tolist() == [3]
 
 
@@ -403,7 +403,7 @@ def test_dataset_with_data_or_samples(tmp_path: Path) -> None:
     source = InMemory(None, [0, 1, 2, 0, 1, 2], True)
     read = data.from_dataset(source, test=source)
     assert source.decoded == 0
-    assert np.array_equal(read.train.images, PICTURES)
+    assert np.array_equal(read.train.inputs, PICTURES)
     assert read.classes == ("zero", "one", "two")
     assert read.test.labels.tolist() == [0, 1, 2, 0, 1, 2]
     assert read.mean == pytest.approx((PICTURES / 255).mean(axis=(0, 1, 2)))
@@ -412,7 +412,7 @@ def test_dataset_with_data_or_samples(tmp_path: Path) -> None:
         samples = tuple((str(tmp_path / f"{i}.png"), i % 2) for i in range(4))
 
     read = data.from_dataset(Folder(None, [0, 1, 0, 1], True))
-    assert read.train.images[3] == tmp_path / "3.png"
+    assert read.train.inputs[3] == tmp_path / "3.png"
     assert read.size == (224, 224)  # no file is there to be asked
     picture(tmp_path / "2.png", size=(9, 7))
     assert data.from_dataset(Folder(None, [0, 1, 0, 1], True)).size == (7, 9)
@@ -426,7 +426,7 @@ def test_floats_are_rounded_to_the_nearest_level() -> None:
 def test_dataset_of_vectors_and_errors() -> None:
     x = torch.arange(12.0).reshape(4, 3)
     read = data.from_dataset(TensorDataset(x, torch.tensor([0, 1, 1, 0])))
-    assert np.array_equal(read.train.images, x.numpy())
+    assert np.array_equal(read.train.inputs, x.numpy())
     assert read.train.labels.tolist() == [0, 1, 1, 0]
     normalised = Counting(lambda i: torch.from_numpy(PICTURES[i]).permute(2, 0, 1) / 255 - 0.5, [0] * 6, True)
     with pytest.raises(ValueError, match=r"floats must be in \[0, 1\]"):
@@ -460,8 +460,8 @@ def test_hold_out() -> None:
     read = data.hold_out(whole, 0.1, seed=3)
     expected = sum(round(0.1 * count) for count in np.bincount(whole.train.labels).tolist())
     assert (len(read.train), len(read.val), len(read.test)) == (1438 - expected, expected, 359)
-    both = np.concatenate([read.train.images, read.val.images]).reshape(1438, -1)
-    assert sorted(map(bytes, both)) == sorted(map(bytes, whole.train.images.reshape(1438, -1)))
+    both = np.concatenate([read.train.inputs, read.val.inputs]).reshape(1438, -1)
+    assert sorted(map(bytes, both)) == sorted(map(bytes, whole.train.inputs.reshape(1438, -1)))
     with pytest.raises(ValueError, match="digits has a split 'test' already"):
         data.hold_out(whole, 0.1, into="test")
     with pytest.raises(ValueError, match="fraction=1 is not allowed"):

@@ -138,7 +138,7 @@ def test_metrics_are_those_of_the_saved_network(tmp_path: Path) -> None:
 
     split, test = task.dataset.train, task.dataset.test
     last = records(tmp_path)[-1]
-    on_train, on_test = probabilities(split.images), probabilities(test.images)
+    on_train, on_test = probabilities(split.inputs), probabilities(test.inputs)
     predicted, wrong = on_train.argmax(1), split.labels != split.clean
     trained = np.zeros(len(split), dtype=bool)
     trained[task.train] = True
@@ -230,7 +230,7 @@ def test_clean_labels_change_nothing_but_metrics(tmp_path: Path) -> None:
     train(chosen, tmp_path / "known", dataset=pictures(), console=False)
     split = task.dataset.train
     blind = from_arrays(
-        split.images, split.labels, x_test=task.dataset.test.images, y_test=task.dataset.test.labels, name="corners"
+        split.inputs, split.labels, x_test=task.dataset.test.inputs, y_test=task.dataset.test.labels, name="corners"
     )
     summary = train(chosen.replace(noise=None), tmp_path / "blind", dataset=blind, console=False)
     one, other = (
@@ -243,7 +243,7 @@ def test_clean_labels_change_nothing_but_metrics(tmp_path: Path) -> None:
 
 def test_flip_ratio_is_estimated_where_no_rate_is_said(tmp_path: Path) -> None:
     task = load_task(config(), pictures(400))
-    noisy = from_arrays(task.dataset.train.images, task.dataset.train.labels, name="corners")
+    noisy = from_arrays(task.dataset.train.inputs, task.dataset.train.labels, name="corners")
     chosen = config(noise=None, rate=None, epochs=12, optimizer="ncsam", val_share=0.3)
     summary = train(chosen, tmp_path, dataset=noisy, console=False)
     assert RunConfig.from_yaml(tmp_path / "config.yaml").flip_ratio is None

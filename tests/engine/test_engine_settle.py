@@ -98,7 +98,7 @@ def test_flip_ratio_is_what_the_warmed_up_network_makes_of_the_labels(tmp_path: 
     network.load_state_dict(weights(tmp_path / "warm"))
     split = task.dataset.train
     which = slice(None) if task.val is None else task.val
-    x = (torch.from_numpy(split.images[which]) - torch.tensor(task.dataset.mean)) / torch.tensor(task.dataset.std)
+    x = (torch.from_numpy(split.inputs[which]) - torch.tensor(task.dataset.mean)) / torch.tensor(task.dataset.std)
     with torch.no_grad():
         rate = estimate_noise(split.labels[which], network(x.float()).softmax(1).numpy()).rate
     assert 0.1 < rate < 0.4

@@ -110,7 +110,7 @@ def test_two_epochs_and_the_same_bits_after_a_stop(
 
     if optimizer == "sgd":  # from the checkpoint alone, as `ncsam predict` does
         test = pictures().test
-        found = torch.cat(list(load_trained(tmp_path / "whole").probabilities(test.images))).argmax(dim=1)
+        found = torch.cat(list(load_trained(tmp_path / "whole").probabilities(test.inputs))).argmax(dim=1)
         assert 100 * float((found.numpy() == test.labels).mean()) == pytest.approx(whole["summary"]["last"])
 
     step = Trainer._step

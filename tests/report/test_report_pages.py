@@ -91,7 +91,7 @@ def test_pictures_are_the_samples_themselves(runs):
     header, _, content = found.pictures[0].partition(",")
     assert header == "data:image/png;base64"
     with Image.open(io.BytesIO(base64.b64decode(content))) as image:
-        np.testing.assert_array_equal(np.asarray(image), data.load("digits").train.images[7, :, :, 0])
+        np.testing.assert_array_equal(np.asarray(image), data.load("digits").train.inputs[7, :, :, 0])
     assert gather([runs], images=0).galleries == []
 
 

@@ -15,7 +15,7 @@ from ncsam._files import atomic_path
 from ncsam.cli.output import as_csv
 from ncsam.data.arrays import NPZ_NAMES
 from ncsam.data.files import IMAGE_SUFFIXES, image_files
-from ncsam.data.types import Images
+from ncsam.data.types import Inputs
 from ncsam.engine.trained import load_trained
 
 EPILOG = """\b
@@ -28,28 +28,28 @@ Examples:
 
 @click.command(epilog=EPILOG)
 @click.argument("run", type=click.Path(exists=True, file_okay=False, path_type=Path))
-@click.argument("images", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
+@click.argument("inputs", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="file to write (.csv or .json) [screen]")
 @click.option("--json", "as_json", is_flag=True, help="JSON instead of CSV")
 @click.option("--top", type=click.IntRange(min=1), default=1, show_default=True, help="how many classes of each")
-@click.option("--batch-size", type=click.IntRange(min=1), default=256, show_default=True, help="pictures at a time")
+@click.option("--batch-size", type=click.IntRange(min=1), default=256, show_default=True, help="samples at a time")
 @click.option("--workers", default=0, show_default=True, help="processes that decode picture files")
 def predict(
-    run: Path, images: Sequence[Path], out: Path | None, as_json: bool, top: int, batch_size: int, workers: int
+    run: Path, inputs: Sequence[Path], out: Path | None, as_json: bool, top: int, batch_size: int, workers: int
 ) -> None:
-    """Classify IMAGES with the last checkpoint of RUN: files, folders of them, or one .npz with an array x.
+    """Classify INPUTS with the last checkpoint of RUN: files, folders of them, or one .npz with an array x.
 
-    Gives a line per picture: where it is from, its label, and the probability of that label.
+    Gives a line per sample: where it is from, its label, and the probability of that label.
     """
     trained = load_trained(run)
-    names, inputs = find_images(images)
+    names, found = find_inputs(inputs)
     if top > len(trained.classes):
         raise bad_value("top", top, f"there are {len(trained.classes)} classes")
     rows: list[dict[str, Any]] = []
-    for batch in trained.probabilities(inputs, batch_size=batch_size, workers=workers):
+    for batch in trained.probabilities(found, batch_size=batch_size, workers=workers):
         values, classes = batch.topk(top, dim=1)
         for chances, numbers in zip(values.tolist(), classes.tolist(), strict=True):
-            row: dict[str, Any] = {"image": names[len(rows)]}
+            row: dict[str, Any] = {"input": names[len(rows)]}
             for rank, (chance, number) in enumerate(zip(chances, numbers, strict=True), start=1):
                 suffix = "" if rank == 1 else str(rank)
                 row |= {f"label{suffix}": trained.classes[number], f"probability{suffix}": round(chance, 6)}
@@ -63,27 +63,27 @@ def predict(
     click.echo(str(out))
 
 
-def find_images(paths: Sequence[Path]) -> tuple[list[str], Images]:
+def find_inputs(paths: Sequence[Path]) -> tuple[list[str], Inputs]:
     """The pictures that the paths name, in order, each with a name for the table."""
     if any(path.suffix == ".npz" for path in paths):
         if len(paths) > 1:
-            raise bad_value("images", [str(path) for path in paths], "an .npz stands alone")
+            raise bad_value("inputs", [str(path) for path in paths], "an .npz stands alone")
         return _arrays(paths[0])
     found: list[Path] = []
     for path in paths:
         below = [path / name for name in image_files(path)] if path.is_dir() else [path]
         if not below:
-            raise bad_value("images", str(path), f"no picture is in it or below it ({', '.join(IMAGE_SUFFIXES)})")
+            raise bad_value("inputs", str(path), f"no picture is in it or below it ({', '.join(IMAGE_SUFFIXES)})")
         found += below
     return [str(path) for path in found], found
 
 
-def _arrays(path: Path) -> tuple[list[str], Images]:
+def _arrays(path: Path) -> tuple[list[str], Inputs]:
     with np.load(path, allow_pickle=False) as file:
         name = next((name for name in NPZ_NAMES["x"] if name in file.files), None)
         if name is None:
-            raise bad_value("images", str(path), f"an array named x; it holds {', '.join(file.files)}")
-        images = file[name]
-    if images.dtype == np.uint8 and images.ndim == 3:
-        images = images[..., None]
-    return [f"{path}[{number}]" for number in range(len(images))], images
+            raise bad_value("inputs", str(path), f"an array named x; it holds {', '.join(file.files)}")
+        inputs = file[name]
+    if inputs.dtype == np.uint8 and inputs.ndim == 3:
+        inputs = inputs[..., None]
+    return [f"{path}[{number}]" for number in range(len(inputs))], inputs

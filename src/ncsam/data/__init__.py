@@ -26,7 +26,7 @@ from ncsam.data.loader import Batch, Loader
 from ncsam.data.registry import Entry, entry, load, names, register
 from ncsam.data.table import from_table
 from ncsam.data.torch_dataset import from_dataset
-from ncsam.data.types import UNKNOWN, DataSet, Images, Labels, LazyImages, PathList, Split
+from ncsam.data.types import UNKNOWN, DataSet, Inputs, Labels, LazyInputs, PathList, Split
 from ncsam.data.views import View
 
 __all__ = [
@@ -35,9 +35,9 @@ __all__ = [
     "Batch",
     "DataSet",
     "Entry",
-    "Images",
+    "Inputs",
     "Labels",
-    "LazyImages",
+    "LazyInputs",
     "Loader",
     "PathList",
     "Split",

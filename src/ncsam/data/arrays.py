@@ -57,17 +57,17 @@ def from_arrays(
         mean, std: For normalisation, per channel (pictures in [0, 1]). Default: those of the training images.
         allow_empty: Accept classes without a training sample.
     """
-    for part, images, labels in (("test", x_test, y_test), ("val", x_val, y_val)):
-        if (images is None) != (labels is None):
+    for part, inputs, labels in (("test", x_test, y_test), ("val", x_val, y_val)):
+        if (inputs is None) != (labels is None):
             raise ValueError(f"{name}: x_{part} and y_{part} go together; one of them is missing")
     encoded, names = encode_labels([y, y_clean, y_test, y_test_clean, y_val], classes, where=name)
     train_y, train_clean, test_y, test_clean, val_y = encoded
     assert train_y is not None
-    train = Split(_images(x, "x", channels_first), train_y, train_clean)
-    test = None if test_y is None else Split(_images(x_test, "x_test", channels_first), test_y, test_clean)
-    val = None if val_y is None else Split(_images(x_val, "x_val", channels_first), val_y)
-    assert isinstance(train.images, np.ndarray)
-    found_mean, found_std = statistics(train.images)
+    train = Split(_inputs(x, "x", channels_first), train_y, train_clean)
+    test = None if test_y is None else Split(_inputs(x_test, "x_test", channels_first), test_y, test_clean)
+    val = None if val_y is None else Split(_inputs(x_val, "x_val", channels_first), val_y)
+    assert isinstance(train.inputs, np.ndarray)
+    found_mean, found_std = statistics(train.inputs)
     return check(
         DataSet(
             name=name,
@@ -77,7 +77,7 @@ def from_arrays(
             val=val,
             mean=found_mean if mean is None else tuple(mean),
             std=found_std if std is None else tuple(std),
-            size=train.images.shape[1:3] if train.images.dtype == np.uint8 else None,
+            size=train.inputs.shape[1:3] if train.inputs.dtype == np.uint8 else None,
             source="arrays",
         ),
         allow_empty=allow_empty,
@@ -127,22 +127,22 @@ def from_npz(
     )
 
 
-def _images(x: npt.ArrayLike | None, name: str, channels_first: bool) -> npt.NDArray[Any]:
-    images = np.asarray(x)
-    if images.dtype.kind == "f":
-        if not np.isfinite(images).all():
+def _inputs(x: npt.ArrayLike | None, name: str, channels_first: bool) -> npt.NDArray[Any]:
+    inputs = np.asarray(x)
+    if inputs.dtype.kind == "f":
+        if not np.isfinite(inputs).all():
             raise ValueError(f"{name} holds values that are not finite")
-        return np.ascontiguousarray(images, dtype=np.float32)
-    if images.dtype != np.uint8:
-        raise bad_value(f"{name}.dtype", str(images.dtype), "uint8 for pictures, a float type for features")
-    if images.ndim == 4 and channels_first:
-        images = channels_last([images])
-    if images.ndim == 3:
-        images = images[..., None]
-    if images.ndim != 4 or images.shape[3] not in (1, 3):
-        hint = "; channels_first=True is for (N, C, H, W)" if images.ndim == 4 and images.shape[1] in (1, 3) else ""
-        raise bad_value(f"{name}.shape", images.shape, f"(N, H, W) or (N, H, W, C) with 1 or 3 channels{hint}")
-    return np.ascontiguousarray(images)
+        return np.ascontiguousarray(inputs, dtype=np.float32)
+    if inputs.dtype != np.uint8:
+        raise bad_value(f"{name}.dtype", str(inputs.dtype), "uint8 for pictures, a float type for features")
+    if inputs.ndim == 4 and channels_first:
+        inputs = channels_last([inputs])
+    if inputs.ndim == 3:
+        inputs = inputs[..., None]
+    if inputs.ndim != 4 or inputs.shape[3] not in (1, 3):
+        hint = "; channels_first=True is for (N, C, H, W)" if inputs.ndim == 4 and inputs.shape[1] in (1, 3) else ""
+        raise bad_value(f"{name}.shape", inputs.shape, f"(N, H, W) or (N, H, W, C) with 1 or 3 channels{hint}")
+    return np.ascontiguousarray(inputs)
 
 
 def channels_last(parts: Sequence[npt.NDArray[np.uint8]]) -> npt.NDArray[np.uint8]:

@@ -54,15 +54,15 @@ def check(
 
 
 def _check_lengths(split: Split, where: str) -> None:
-    for name, other in (("images", split.images), ("clean labels", split.clean)):
+    for name, other in (("inputs", split.inputs), ("clean labels", split.clean)):
         if other is not None and len(other) != len(split.labels):
             raise ValueError(f"{where}: {len(other):,} {name} for {len(split.labels):,} labels; they must be as many")
-    if isinstance(split.images, np.ndarray):
-        shape, kind = split.images.shape, split.images.dtype
+    if isinstance(split.inputs, np.ndarray):
+        shape, kind = split.inputs.shape, split.inputs.dtype
         if kind == np.uint8 and (len(shape) != 4 or shape[3] not in (1, 3)):
             raise ValueError(f"{where}: uint8 images of shape {shape}; expected (N, H, W, C) with 1 or 3 channels")
         if kind not in (np.uint8, np.float32):
-            raise ValueError(f"{where}: images of type {kind}; expected uint8 pictures or float32 features")
+            raise ValueError(f"{where}: inputs of type {kind}; expected uint8 pictures or float32 features")
 
 
 def _check_range(labels: Labels, lowest: int, num_classes: int, what: str) -> None:

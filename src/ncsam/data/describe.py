@@ -8,7 +8,7 @@ from ncsam.data.types import DataSet, PathList, Split
 
 
 def describe(dataset: DataSet, classes: int = 10) -> str:
-    """Splits with their sizes, where the images lie, the realised noise where clean labels are known, and the counts of
+    """Splits with their sizes, where the inputs lie, the realised noise where clean labels are known, and the counts of
     the first `classes` classes.
     """
     size = f"{dataset.size[0]} x {dataset.size[1]}" if dataset.size else "features"
@@ -32,10 +32,10 @@ def describe(dataset: DataSet, classes: int = 10) -> str:
 
 
 def _kind(split: Split) -> str:
-    if isinstance(split.images, np.ndarray):
-        shape = " x ".join(map(str, split.images.shape[1:]))
-        return f"{split.images.dtype} {shape}, in memory"
-    return "image files" if isinstance(split.images, PathList) else "decoded on demand"
+    if isinstance(split.inputs, np.ndarray):
+        shape = " x ".join(map(str, split.inputs.shape[1:]))
+        return f"{split.inputs.dtype} {shape}, in memory"
+    return "image files" if isinstance(split.inputs, PathList) else "decoded on demand"
 
 
 def _noise(split: Split) -> str:

@@ -80,7 +80,7 @@ def check_images(split: Split, *, workers: int = 2, skip: bool = False) -> tuple
         skip: Return the split without the damaged images, and the list of them with the reasons. By default the first
             few are named in a `ValueError`.
     """
-    images = split.images
+    images = split.inputs
     if isinstance(images, np.ndarray):
         return split, []
 
@@ -111,9 +111,9 @@ def check_images(split: Split, *, workers: int = 2, skip: bool = False) -> tuple
 
 def into_memory(split: Split, *, workers: int = 2) -> Split:
     """The split with its pictures decoded as one uint8 (N, H, W, 3) array; they must all have one size."""
-    if isinstance(split.images, np.ndarray):
+    if isinstance(split.inputs, np.ndarray):
         return split
-    paths = split.images
+    paths = split.inputs
     if len(paths) == 0:
         raise bad_value("split", split, "it has no images")
     first = _decode(paths[0])

@@ -71,7 +71,7 @@ def from_folder(
         val=val,
         mean=tuple(mean),
         std=tuple(std),
-        size=size or usual_size(train.images),
+        size=size or usual_size(train.inputs),
         source=str(path),
         notes=notes,
     )
@@ -90,13 +90,13 @@ def held(dataset: DataSet, in_memory: bool | None) -> DataSet:
 def decoded(dataset: DataSet) -> DataSet:
     """The data set with every split's pictures in memory."""
     train = into_memory(dataset.train)
-    assert isinstance(train.images, np.ndarray)
+    assert isinstance(train.inputs, np.ndarray)
     return replace(
         dataset,
         train=train,
         test=None if dataset.test is None else into_memory(dataset.test),
         val=None if dataset.val is None else into_memory(dataset.val),
-        size=train.images.shape[1:3],
+        size=train.inputs.shape[1:3],
     )
 
 

@@ -27,10 +27,10 @@ def may_keep(dataset: DataSet) -> DataSet:
     total = sum(len(split) for split in dataset.splits.values())
 
     def allowed(split: Split | None) -> Split | None:
-        if split is None or not isinstance(split.images, PathList):
+        if split is None or not isinstance(split.inputs, PathList):
             return split
-        files = split.images
-        return replace(split, images=PathList(files.root, files.names, keep=BUDGET * len(split) // total))
+        files = split.inputs
+        return replace(split, inputs=PathList(files.root, files.names, keep=BUDGET * len(split) // total))
 
     train = allowed(dataset.train)
     assert train is not None

@@ -91,8 +91,8 @@ class Loader:
     def __post_init__(self) -> None:
         if len(self.split) == 0:
             raise bad_value("split", "0 samples", "a loader needs at least one")
-        if len(self.split.images) != len(self.split):
-            raise bad_value("split", f"{len(self.split.images)} images", f"as many as its {len(self.split)} labels")
+        if len(self.split.inputs) != len(self.split):
+            raise bad_value("split", f"{len(self.split.inputs)} inputs", f"as many as its {len(self.split)} labels")
         if not 0 <= self.seed < 2**32:
             raise bad_value("seed", self.seed, "a whole number in [0, 2**32)")
         if self.workers < 0:
@@ -100,7 +100,7 @@ class Loader:
         if self.size is not None and (len(self.size) != 2 or min(self.size) < 1):
             raise bad_value("size", self.size, "(height, width), both at least 1")
         self.device = torch.device(self.device)
-        self.store = open_store(self.split.images, self.device) if self.store is None else self.store
+        self.store = open_store(self.split.inputs, self.device) if self.store is None else self.store
         self._samples = _positions(self.subset, len(self.split))
         self._layout = Layout(
             len(self._samples), self.batch_size, self.rank, self.world_size, self.drop_last, self.exact

@@ -20,7 +20,7 @@ from ncsam._errors import bad_value
 from ncsam.data.decode import PictureFiles, Request, Stored, channels_first, covered, decoded_batches
 from ncsam.data.kept import Kept
 from ncsam.data.sampling import Draws, Work
-from ncsam.data.types import Images, PathList
+from ncsam.data.types import Inputs, PathList
 from ncsam.data.views import CROP, View
 
 # Small batches are rendered several at a time: a call costs as much as some dozens of 32 x 32 pictures do.
@@ -66,17 +66,17 @@ class Store(Protocol):
     def render(self, works: Iterable[Work], look: Look) -> Iterator[tuple[Tensor, ...]]: ...
 
 
-def open_store(images: Images, device: torch.device) -> Store:
-    """Whatever `Split.images` holds, ready to be rendered."""
-    if not isinstance(images, np.ndarray):
-        return Files(images, device)
-    if images.dtype == np.uint8 and images.ndim in (3, 4):
-        return Pictures(images, device)
-    if np.issubdtype(images.dtype, np.floating) and images.ndim >= 2:
-        return Features(images, device)
+def open_store(inputs: Inputs, device: torch.device) -> Store:
+    """Whatever `Split.inputs` holds, ready to be rendered."""
+    if not isinstance(inputs, np.ndarray):
+        return Files(inputs, device)
+    if inputs.dtype == np.uint8 and inputs.ndim in (3, 4):
+        return Pictures(inputs, device)
+    if np.issubdtype(inputs.dtype, np.floating) and inputs.ndim >= 2:
+        return Features(inputs, device)
     raise bad_value(
-        "split.images",
-        f"{images.dtype} array of shape {images.shape}",
+        "split.inputs",
+        f"{inputs.dtype} array of shape {inputs.shape}",
         "uint8 (N, H, W, C) pictures, float (N, ...) features, or a list of paths",
     )
 

@@ -84,7 +84,7 @@ def from_table(
         val=parts.get("val"),
         mean=tuple(mean),
         std=tuple(std),
-        size=size or usual_size(parts["train"].images),
+        size=size or usual_size(parts["train"].inputs),
         source=str(path),
         notes=notes,
     )

@@ -15,7 +15,7 @@ from ncsam.data.arrays import statistics
 from ncsam.data.check import check
 from ncsam.data.files import IMAGENET_MEAN, IMAGENET_STD
 from ncsam.data.labels import encode_labels
-from ncsam.data.types import DataSet, Images, LazyImages, PathList, Split
+from ncsam.data.types import DataSet, Inputs, LazyInputs, PathList, Split
 from ncsam.data.upright import usual_size
 
 
@@ -54,10 +54,10 @@ def from_dataset(
     columns = [_labels(dataset), clean, None if test is None else _labels(test)]
     (observed, true, tested), names = encode_labels(columns, classes, where=name)
     assert observed is not None
-    train_images = _images(dataset)
-    parts = Split(train_images, observed, true)
-    held = None if tested is None else Split(_images(test), tested)
-    found_mean, found_std, found_size = _measures(train_images)
+    train_inputs = _inputs(dataset)
+    parts = Split(train_inputs, observed, true)
+    held = None if tested is None else Split(_inputs(test), tested)
+    found_mean, found_std, found_size = _measures(train_inputs)
     return check(
         DataSet(
             name=name,
@@ -85,7 +85,7 @@ def _plain(label: Any) -> Any:
     return label.item() if isinstance(label, (torch.Tensor, np.generic)) else label
 
 
-def _images(dataset: Any) -> Images:
+def _inputs(dataset: Any) -> Inputs:
     for attribute in ("samples", "imgs"):
         found = getattr(dataset, attribute, None)
         if found and len(found) == len(dataset) and isinstance(found[0], (tuple, list)):
@@ -101,7 +101,7 @@ def _images(dataset: Any) -> Images:
     first = dataset[0][0]
     if isinstance(first, (torch.Tensor, np.ndarray)) and first.ndim == 1:
         return np.stack([np.asarray(dataset[i][0], dtype=np.float32) for i in range(len(dataset))])
-    return LazyImages(_Maker(dataset), np.arange(len(dataset)))
+    return LazyInputs(_Maker(dataset), np.arange(len(dataset)))
 
 
 class _Maker:
@@ -135,13 +135,13 @@ def as_picture(item: Any) -> npt.NDArray[np.uint8]:
     return picture[..., None] if picture.ndim == 2 else picture
 
 
-def _measures(images: Images) -> tuple[tuple[float, ...], tuple[float, ...], tuple[int, int] | None]:
-    if isinstance(images, np.ndarray):
-        size = (images.shape[1], images.shape[2]) if images.dtype == np.uint8 else None
-        return *statistics(images), size
-    if isinstance(images, PathList):
-        return IMAGENET_MEAN, IMAGENET_STD, usual_size(images)
-    first = images[0]
+def _measures(inputs: Inputs) -> tuple[tuple[float, ...], tuple[float, ...], tuple[int, int] | None]:
+    if isinstance(inputs, np.ndarray):
+        size = (inputs.shape[1], inputs.shape[2]) if inputs.dtype == np.uint8 else None
+        return *statistics(inputs), size
+    if isinstance(inputs, PathList):
+        return IMAGENET_MEAN, IMAGENET_STD, usual_size(inputs)
+    first = inputs[0]
     assert isinstance(first, np.ndarray)
     height, width, channels = first.shape
     return (*((IMAGENET_MEAN, IMAGENET_STD) if channels == 3 else ((0.5,), (0.5,))), (height, width))

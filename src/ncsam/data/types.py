@@ -1,4 +1,4 @@
-"""What a reader returns: the images or where they lie, the observed labels, and, kept apart, the clean ones."""
+"""What a reader returns: the inputs or where they lie, the observed labels, and, kept apart, the clean ones."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import numpy.typing as npt
 Labels: TypeAlias = npt.NDArray[np.int64]
 #: In memory: uint8 (N, H, W, C) pictures or float32 (N, ...) features. On disk: one path per sample. Elsewhere (any
 #: torch data set): a sequence whose elements are decoded uint8 (H, W, C) arrays, made when asked for.
-Images: TypeAlias = "npt.NDArray[Any] | Sequence[Path] | Sequence[npt.NDArray[np.uint8]]"
+Inputs: TypeAlias = "npt.NDArray[Any] | Sequence[Path] | Sequence[npt.NDArray[np.uint8]]"
 
 #: A clean label that is known to differ from the observed one, while the true class is not known.
 UNKNOWN = -1
@@ -50,7 +50,7 @@ class PathList(Sequence[Path]):
         return PathList(self.root, self.names[index], keep=self.keep)
 
 
-class LazyImages(Sequence["npt.NDArray[np.uint8]"]):
+class LazyInputs(Sequence["npt.NDArray[np.uint8]"]):
     """Pictures that `make(i)` decodes when asked; `order` says which of them, in which order."""
 
     def __init__(self, make: Callable[[int], npt.NDArray[np.uint8]], order: npt.NDArray[np.int64]) -> None:
@@ -63,14 +63,14 @@ class LazyImages(Sequence["npt.NDArray[np.uint8]"]):
     @overload
     def __getitem__(self, index: int) -> npt.NDArray[np.uint8]: ...
     @overload
-    def __getitem__(self, index: slice) -> LazyImages: ...
-    def __getitem__(self, index: int | slice) -> npt.NDArray[np.uint8] | LazyImages:
+    def __getitem__(self, index: slice) -> LazyInputs: ...
+    def __getitem__(self, index: int | slice) -> npt.NDArray[np.uint8] | LazyInputs:
         if isinstance(index, slice):
-            return LazyImages(self.make, self.order[index])
+            return LazyInputs(self.make, self.order[index])
         return self.make(int(self.order[index]))
 
-    def take(self, index: npt.NDArray[np.int64]) -> LazyImages:
-        return LazyImages(self.make, self.order[index])
+    def take(self, index: npt.NDArray[np.int64]) -> LazyInputs:
+        return LazyInputs(self.make, self.order[index])
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Split:
     training. `index` of a sample is its position here.
     """
 
-    images: Images
+    inputs: Inputs
     labels: Labels
     clean: Labels | None = None
 
@@ -90,22 +90,22 @@ class Split:
 
     @property
     def in_memory(self) -> bool:
-        return isinstance(self.images, np.ndarray)
+        return isinstance(self.inputs, np.ndarray)
 
     def with_labels(self, labels: Labels, clean: Labels | None) -> Split:
-        """The same images under other observed labels."""
+        """The same inputs under other observed labels."""
         return replace(self, labels=labels, clean=clean)
 
     def take(self, index: npt.NDArray[np.int64]) -> Split:
         """The samples at `index`, in that order."""
-        images: Any
-        if isinstance(self.images, np.ndarray):
-            images = self.images[index]
-        elif isinstance(self.images, (PathList, LazyImages)):
-            images = self.images.take(index)
+        inputs: Any
+        if isinstance(self.inputs, np.ndarray):
+            inputs = self.inputs[index]
+        elif isinstance(self.inputs, (PathList, LazyInputs)):
+            inputs = self.inputs.take(index)
         else:
-            images = [self.images[i] for i in index]
-        return Split(images, self.labels[index], None if self.clean is None else self.clean[index])
+            inputs = [self.inputs[i] for i in index]
+        return Split(inputs, self.labels[index], None if self.clean is None else self.clean[index])
 
 
 @dataclass(frozen=True)

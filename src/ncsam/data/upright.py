@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ncsam._errors import need
-from ncsam.data.types import Images
+from ncsam.data.types import Inputs
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -35,7 +35,7 @@ def upright(file: Image.Image, mode: str) -> Image.Image:
     return picture.convert(mode)
 
 
-def usual_size(paths: Images) -> tuple[int, int]:
+def usual_size(paths: Inputs) -> tuple[int, int]:
     """The (height, width) to show a network of picture files, from the headers of 64 of them, evenly spread.
 
     Pictures of one size up to 224 x 224 stay as they are. Otherwise it is a square with the median of their shorter

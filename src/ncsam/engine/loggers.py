@@ -24,7 +24,7 @@ FIELDS = (
     "lr",
     "seconds",
     "train_seconds",
-    "images_per_second",
+    "samples_per_second",
 )
 COLUMNS = (*FIELDS, *(f"telemetry.{name}" for name in TELEMETRY))
 

@@ -149,7 +149,7 @@ class Trainer:
         record = self._measured(epoch)
         total = self.sums.seconds + time.perf_counter() - began
         record |= {"seconds": total, "train_seconds": train_seconds}
-        record["images_per_second"] = len(self.task.train) / train_seconds
+        record["samples_per_second"] = len(self.task.train) / train_seconds
         record["noise_estimate"] = self.settling.noise_estimate
         record["telemetry"] = self.sums.telemetry()
         self.history.append(record)

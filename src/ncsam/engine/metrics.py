@@ -40,7 +40,7 @@ TELEMETRY = (
 )
 _SHARES = ("projected", "flipped_mislabelled")
 #: Fields that depend on the machine and differ between two otherwise equal runs.
-TIME_FIELDS = ("seconds", "train_seconds", "images_per_second")
+TIME_FIELDS = ("seconds", "train_seconds", "samples_per_second")
 
 
 def accuracy(predicted: Labels, labels: Labels) -> float | None:

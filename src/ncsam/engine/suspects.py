@@ -127,7 +127,7 @@ def write_suspects(
         "held_out": held.astype(np.int64),
     }
     names = [*COLUMNS]
-    if isinstance(split.images, PathList):
+    if isinstance(split.inputs, PathList):
         names.append("path")
     if split.clean is not None:
         names.append("clean")
@@ -143,7 +143,7 @@ def write_suspects(
 
 def _cell(name: str, i: int, columns: dict[str, Any], split: Split) -> object:
     if name == "path":
-        return split.images[i]
+        return split.inputs[i]
     value = columns[name][i]
     if name == "first_learned":
         return int(value) or ""

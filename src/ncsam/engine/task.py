@@ -105,8 +105,8 @@ def settled(config: RunConfig, task: Task) -> RunConfig:
     if config.optimizer == "ncsam" and config.flip_ratio == "auto" and config.warmup_epochs == 0:
         raise bad_value("flip_ratio", "auto", "only after an epoch of warm-up, which warmup and epochs leave none")
     size, channels = task.dataset.size, task.channels
-    images = task.dataset.train.images
-    numbers = int(np.prod(images.shape[1:])) if isinstance(images, np.ndarray) else None
+    inputs = task.dataset.train.inputs
+    numbers = int(np.prod(inputs.shape[1:])) if isinstance(inputs, np.ndarray) else None
     model, options = config.model, dict(config.model_options)
     if model == "auto":
         if size is None or max(size) <= 16:
@@ -169,7 +169,7 @@ def _corrupted(config: RunConfig, dataset: DataSet) -> NoisyLabels:
     if "inputs" in required and "inputs" not in options:
         if not dataset.train.in_memory:
             raise bad_value("noise", config.noise, "it looks at the pictures, which must be in memory for that")
-        options["inputs"] = dataset.train.images
+        options["inputs"] = dataset.train.inputs
     if "rate" in required and config.rate is None:
         raise bad_value("rate", None, f"noise={config.noise!r} needs a rate in [0, 1]")
     missing = [name for name in required if name not in ("labels", "rate", *options)]

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from ncsam import models
 from ncsam._errors import bad_value
-from ncsam.data.types import DataSet, Images, Split
+from ncsam.data.types import DataSet, Inputs, Split
 from ncsam.engine.checkpoint import load_checkpoint
 from ncsam.engine.config import RunConfig
 from ncsam.engine.task import Task
@@ -72,10 +72,10 @@ class Trained:
         return torch.randn(count, *shape, generator=torch.Generator().manual_seed(0))
 
     @torch.no_grad()
-    def probabilities(self, images: Images, *, batch_size: int = 256, workers: int = 0) -> Iterator[Tensor]:
+    def probabilities(self, inputs: Inputs, *, batch_size: int = 256, workers: int = 0) -> Iterator[Tensor]:
         """Class probabilities (batch, classes) of pictures, prepared as in the run's own evaluation."""
-        nobody = np.zeros(len(images), dtype=np.int64)
-        split = Split(images, nobody)
+        nobody = np.zeros(len(inputs), dtype=np.int64)
+        split = Split(inputs, nobody)
         size = self.about["size"]
         dataset = DataSet(
             name=self.about["name"],

@@ -83,7 +83,7 @@ def _load(source: str, root: str | None, options: str) -> DataSet:
 
 def picture(dataset: DataSet, suspect: Suspect) -> Image | None:
     """The sample as a small picture; `None` for features, damaged files, and indices the data set does not have."""
-    images = dataset.train.images
+    images = dataset.train.inputs
     if not 0 <= suspect.index < len(images):
         return None
     pil: Any = need("PIL.Image", "data", "showing pictures")
