@@ -15,6 +15,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from ncsam._errors import bad_value, need, unknown_name
 from ncsam._files import atomic_path
 from ncsam._version import __version__
+from ncsam.engine.folds import parse_fold
 
 OPTIMIZERS = ("sgd", "sam", "bsam", "ncsam")
 BASES = ("sgd", "adamw")
@@ -55,6 +56,7 @@ class RunConfig:
     label_file: str | None = _option(None, "published file of noisy labels for the training split")
     label_column: str | None = _option(None, "column of the label file, or array of the .npz, to take")
     val_share: float = _option(0.1, "share of the training split held out, with its noisy labels, for validation")
+    fold: str | None = _option(None, "hold out this part of the training split instead: 2/5 is the second of five")
     # method and optimizer
     method: str = _option("ce", "learning method")
     method_options: dict[str, Any] = field(default_factory=dict, metadata=_about("options of the method"))
@@ -133,6 +135,8 @@ class RunConfig:
             value = getattr(self, name)
             _require(name, value, value in (None, "auto") or 0 <= value <= 1, "a share in [0, 1], auto, or null")
         _require("val_share", self.val_share, 0 <= self.val_share < 1, "a share in [0, 1)")
+        if self.fold is not None:
+            parse_fold(self.fold)
         if self.noise is not None and self.label_file is not None:
             raise bad_value("label_file", self.label_file, f"only without a recipe, and noise={self.noise!r} is one")
         if self.label_column is not None and self.label_file is None and not self.data.endswith(".npz"):

@@ -19,12 +19,14 @@ from ncsam.data.labels import stratified
 from ncsam.data.loader import Loader
 from ncsam.data.types import DataSet, Labels, Split
 from ncsam.engine.config import RunConfig
+from ncsam.engine.folds import parse_fold, stratified_folds
 from ncsam.engine.optimizers import LARGEST_FLIP_RATIO
 from ncsam.noise import NoisyLabels
 
 Indices = npt.NDArray[np.int64]
 
 _VIEWS = {"none": "plain", "standard": "weak", "paper": "weak_cutout"}
+FOLD_SEED = 0  # of the split into folds: the same for every run, whose parts must join to the whole
 _SMALL = 5000  # training samples
 #: Targets of the automatic radius. Augmentation keeps a network from memorising, too: where it does, the full target
 #: costs more of what the network learns than it spares.
@@ -85,6 +87,10 @@ def load_task(config: RunConfig, dataset: DataSet | None = None) -> Task:
     if record is not None:
         dataset = dataclasses.replace(dataset, train=dataset.train.with_labels(record.noisy, record.clean))
     every = np.arange(len(dataset.train))
+    if config.fold is not None:
+        part, parts = parse_fold(config.fold)
+        out = stratified_folds(dataset.train.labels, parts, FOLD_SEED) == part - 1
+        return Task(dataclasses.replace(dataset, val=None), every[~out], every[out], record)
     if dataset.val is not None or config.val_share == 0:
         return Task(dataset, every, None, record)
     # by the observed labels, and the same for every seed: runs that are compared train on the same samples

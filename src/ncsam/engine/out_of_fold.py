@@ -1,0 +1,74 @@
+"""Out-of-fold predictions of a run: its configuration trained K more times, each time with a part held out."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ncsam._errors import bad_value
+from ncsam.data.types import DataSet
+from ncsam.engine.checkpoint import load_checkpoint
+from ncsam.engine.config import RunConfig
+from ncsam.engine.folds import OutOfFold, load_oof, save_oof, stratified_folds
+from ncsam.engine.run import train
+from ncsam.engine.task import FOLD_SEED, load_task
+from ncsam.engine.trained import load_trained
+
+Floats = npt.NDArray[np.float32]
+
+
+def out_of_fold(
+    folder: str | os.PathLike[str], folds: int, *, dataset: DataSet | None = None, console: bool = True
+) -> OutOfFold:
+    """Train the configuration of a run `folds` times, and write what each network says of the samples it never saw.
+
+    The runs lie in `FOLDER/folds/PART-of-FOLDS` and are ordinary ones: whatever is finished is not trained again, and
+    what was stopped goes on. The result is `FOLDER/oof_probs.npy`, in the order of the training split. `dataset` is
+    used in place of the configuration's data, as in `train`.
+    """
+    folder = Path(folder)
+    config = RunConfig.from_yaml(folder / "config.yaml")
+    if config.fold is not None:
+        raise bad_value("run", str(folder), f"a run on all samples; this one holds out part {config.fold}")
+    task = load_task(config, dataset)
+    split = task.dataset.train
+    parts = stratified_folds(split.labels, folds, FOLD_SEED)
+    known = load_oof(folder)
+    if known is not None and known.about.get("folds") == folds and known.belong_to(split.labels):
+        return known
+    probabilities = np.zeros((len(split), task.dataset.num_classes), dtype=np.float32)
+    trained: list[float] = []
+    for part in range(folds):
+        here = folder / "folds" / f"{part + 1}-of-{folds}"
+        train(config.replace(fold=f"{part + 1}/{folds}"), here, dataset=dataset, console=console)
+        held = np.flatnonzero(parts == part)
+        probabilities[held] = _predictions(here, held, split.take(held).images)
+        trained.append(_fit(here))
+    about: dict[str, Any] = {"folds": folds, "seed": FOLD_SEED, "train_accuracy": float(np.mean(trained))}
+    save_oof(folder, probabilities, split.labels, about)
+    found = load_oof(folder)
+    assert found is not None
+    return found
+
+
+def _predictions(folder: Path, held: npt.NDArray[np.int64], images: Any) -> Floats:
+    """Mean probabilities over the epochs of a finished run; its last network's where those were not kept."""
+    state = load_checkpoint(folder / "checkpoints")
+    assert state is not None, "a finished run has a checkpoint"
+    samples = state["samples"]
+    if "probability_sum" in samples:
+        rows = samples["probability_sum"][held].double().numpy()
+        means: Floats = (rows / rows.sum(axis=1, keepdims=True)).astype(np.float32)
+        return means
+    return np.concatenate([batch.cpu().numpy() for batch in load_trained(folder).probabilities(images)])
+
+
+def _fit(folder: Path) -> float:
+    """The last accuracy, in percent, on the observed labels that a run was trained on."""
+    last = (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()[-1]
+    return float(json.loads(last)["train_accuracy_observed"])
