@@ -47,7 +47,7 @@ def out_of_fold(
         here = folder / "folds" / f"{part + 1}-of-{folds}"
         train(config.replace(fold=f"{part + 1}/{folds}"), here, dataset=dataset, console=console)
         held = np.flatnonzero(parts == part)
-        probabilities[held] = _predictions(here, held, split.take(held).images)
+        probabilities[held] = _predictions(here, held, split.take(held).inputs)
         trained.append(_fit(here))
     about: dict[str, Any] = {"folds": folds, "seed": FOLD_SEED, "train_accuracy": float(np.mean(trained))}
     save_oof(folder, probabilities, split.labels, about)
@@ -56,7 +56,7 @@ def out_of_fold(
     return found
 
 
-def _predictions(folder: Path, held: npt.NDArray[np.int64], images: Any) -> Floats:
+def _predictions(folder: Path, held: npt.NDArray[np.int64], inputs: Any) -> Floats:
     """Mean probabilities over the epochs of a finished run; its last network's where those were not kept."""
     state = load_checkpoint(folder / "checkpoints")
     assert state is not None, "a finished run has a checkpoint"
@@ -65,7 +65,7 @@ def _predictions(folder: Path, held: npt.NDArray[np.int64], images: Any) -> Floa
         rows = samples["probability_sum"][held].double().numpy()
         means: Floats = (rows / rows.sum(axis=1, keepdims=True)).astype(np.float32)
         return means
-    return np.concatenate([batch.cpu().numpy() for batch in load_trained(folder).probabilities(images)])
+    return np.concatenate([batch.cpu().numpy() for batch in load_trained(folder).probabilities(inputs)])
 
 
 def _fit(folder: Path) -> float:
