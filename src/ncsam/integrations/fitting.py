@@ -1,0 +1,115 @@
+"""A small training loop over arrays in memory: any method, any optimizer, one process, nothing written to disk.
+
+`ncsam.engine` is the full loop, with pictures, ranks, checkpoints and a run folder. This one needs torch alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from ncsam.data.loader import Batch
+from ncsam.engine.optimizers import build_optimizer, learning_rate
+from ncsam.engine.samples import SampleTable
+from ncsam.methods import Method, Plan, State
+from ncsam.optim import SharpnessAware
+from ncsam.optim.rng import RandomState
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ncsam.engine.config import RunConfig
+
+_ROWS = 1024  # in one forward of a prediction
+
+
+def fit_arrays(
+    config: RunConfig, method: Method, create: Callable[[], nn.Module], inputs: Tensor, labels: Tensor, num_classes: int
+) -> tuple[list[nn.Module], list[float]]:
+    """Train the method's networks on rows in memory; the networks and the mean loss of each epoch.
+
+    Method, optimizer, epochs, batch size and schedule are those of `config`, as in `ncsam train`; every view that the
+    method asks for is the row itself. An epoch's order depends on (seed, epoch) alone.
+    """
+    assert config.batch_size is not None, "the caller settles it"
+    device = inputs.device
+    size = min(config.batch_size, len(inputs))
+    starts = range(0, len(inputs), size)
+    if len(starts) > 1 and len(inputs) % size == 1:  # BatchNorm cannot do with one sample
+        starts = starts[:-1]
+    networks = [network.to(device) for network in method.build(create)]
+    optimizers = [build_optimizer(config, network, method, len(starts)) for network in networks]
+    state = State(
+        num_classes=num_classes,
+        labels=labels,
+        epochs=config.epochs,
+        steps_per_epoch=len(starts),
+        samples=SampleTable(len(inputs), device),
+        seed=config.seed,
+        noise_rate=config.rate,
+        predict=lambda some: predict_arrays(method, some, inputs).float(),
+    )
+    method.start(state)
+    factor = learning_rate(config)
+    total, done, losses = config.epochs * len(starts), 0, []
+    for epoch in range(1, config.epochs + 1):
+        state.epoch, state.batch = epoch, 0
+        method.begin_epoch(networks, state)
+        for network, optimizer in zip(networks, optimizers, strict=True):
+            network.train()
+            if isinstance(optimizer, SharpnessAware):
+                optimizer.progress = epoch / config.epochs
+        generator = torch.Generator().manual_seed(config.seed * 100_003 + epoch)
+        order = torch.randperm(len(inputs), generator=generator).to(device)
+        seen = torch.zeros((), device=device)
+        for state.batch, start in enumerate(starts):
+            index = order[start : start + size]
+            rows = inputs[index]
+            with torch.no_grad():
+                plans = method.plan(Batch((rows,) * len(method.views), labels[index], index), networks, state)
+            for network, optimizer, plan in zip(networks, optimizers, plans, strict=True):
+                for group in optimizer.param_groups:
+                    group["lr"] = group["initial_lr"] * factor(done / total)
+                seen += step(method, network, optimizer, plan) / len(networks)
+            method.after_step(networks, state)
+            done += 1
+        losses.append(float(seen) / len(starts))
+    return networks, losses
+
+
+def step(method: Method, network: nn.Module, optimizer: Optimizer, plan: Plan) -> Tensor:
+    """One step on a plan, with a sharpness-aware optimizer or another; the loss at the weights before it."""
+    optimizer.zero_grad()
+    if not isinstance(optimizer, SharpnessAware):
+        loss = method.loss(network, plan).loss
+        torch.autograd.backward(loss)
+        optimizer.step()
+        return loss.detach()
+    same = RandomState([plan.inputs.device]) if optimizer.same_dropout else None
+    outcome = method.loss(network, plan)
+    optimizer.backward(outcome.loss, outcome.logits, outcome.targets)
+    loss = outcome.loss.detach()
+    del outcome  # nothing of the first graph may outlive it
+    for perturbed in optimizer.perturbations():
+        with perturbed:
+            if same is not None:
+                same.restore()
+            optimizer.backward(method.loss(network, plan).loss)
+    optimizer.step()
+    return loss
+
+
+@torch.no_grad()
+def predict_arrays(method: Method, networks: Sequence[nn.Module], inputs: Tensor) -> Tensor:
+    """Class probabilities of all rows, in evaluation mode; the networks' own mode is kept."""
+    modes = [network.training for network in networks]
+    for network in networks:
+        network.eval()
+    found = torch.cat([method.predict(networks, rows).double().softmax(dim=1) for rows in torch.split(inputs, _ROWS)])
+    for network, mode in zip(networks, modes, strict=True):
+        network.train(mode)
+    return found
