@@ -496,3 +496,18 @@ def test_numbers_and_names(columns: list, classes: list | None, numbers: list, n
 def test_clean_labels_must_be_classes() -> None:
     with pytest.raises(ValueError, match=r"arrays, split 'train': clean label -1 of sample 1 is out of range"):
         data.from_arrays(PICTURES[:2], [0, 1], y_clean=[0, -1])
+
+
+def test_an_npz_may_name_the_file_behind_each_row_of_features(tmp_path):
+    x = np.arange(8, dtype=np.float32).reshape(4, 2)
+    files = np.array(["a/1.jpg", "a/2.jpg", "b/3.jpg", "b/4.jpg"])
+    np.savez(tmp_path / "f.npz", x=x, y=[0, 0, 1, 1], paths=files, x_test=x[:1], y_test=[0], paths_test=files[:1])
+    found = data.load(tmp_path / "f.npz")
+    assert [found.train.path(i) for i in range(4)] == files.tolist()
+    assert found.train.take(np.array([3, 1])).path(0) == "b/4.jpg"
+    assert found.train.with_labels(found.train.labels, None).path(2) == "b/3.jpg"
+    assert found.test is not None
+    assert found.test.path(0) == "a/1.jpg"
+    np.savez(tmp_path / "short.npz", x=x, y=[0, 0, 1, 1], paths=files[:3])
+    with pytest.raises(ValueError, match=r"names\.shape=\(3,\).*each of the 4"):
+        data.load(tmp_path / "short.npz")

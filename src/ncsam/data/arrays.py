@@ -13,7 +13,7 @@ import numpy.typing as npt
 from ncsam._errors import bad_value
 from ncsam.data.check import check
 from ncsam.data.labels import encode_labels
-from ncsam.data.types import DataSet, Split
+from ncsam.data.types import DataSet, Labels, Split
 
 #: The names under which each array of an `.npz` is looked for; the first one there is taken.
 NPZ_NAMES = {
@@ -25,6 +25,9 @@ NPZ_NAMES = {
     "y_test_clean": ("y_test_clean", "test_clean_labels"),
     "x_val": ("x_val", "val_images", "images_val", "X_val"),
     "y_val": ("y_val", "val_labels", "labels_val"),
+    "names": ("paths", "files"),
+    "names_test": ("paths_test", "files_test"),
+    "names_val": ("paths_val", "files_val"),
     "classes": ("classes", "class_names", "label_names"),
 }
 
@@ -39,6 +42,9 @@ def from_arrays(
     y_test_clean: Any = None,
     x_val: npt.ArrayLike | None = None,
     y_val: Any = None,
+    names: npt.ArrayLike | None = None,
+    names_test: npt.ArrayLike | None = None,
+    names_val: npt.ArrayLike | None = None,
     classes: Sequence[str] | None = None,
     channels_first: bool = False,
     mean: Sequence[float] | None = None,
@@ -52,6 +58,7 @@ def from_arrays(
         x: Pictures as uint8, (N, H, W, C) or (N, H, W); or features as floats of any shape (N, ...), kept as float32.
         y: Observed labels: class numbers or class names, one per sample.
         y_clean: The true labels, where known; they reach metrics only.
+        names, names_test, names_val: The file behind each sample, for features that were computed from files.
         classes: Class names in order. Default: the names found, sorted, or the numbers.
         channels_first: The pictures are (N, C, H, W).
         mean, std: For normalisation, per channel (pictures in [0, 1]). Default: those of the training images.
@@ -60,18 +67,22 @@ def from_arrays(
     for part, inputs, labels in (("test", x_test, y_test), ("val", x_val, y_val)):
         if (inputs is None) != (labels is None):
             raise ValueError(f"{name}: x_{part} and y_{part} go together; one of them is missing")
-    encoded, names = encode_labels([y, y_clean, y_test, y_test_clean, y_val], classes, where=name)
+    encoded, class_names = encode_labels([y, y_clean, y_test, y_test_clean, y_val], classes, where=name)
     train_y, train_clean, test_y, test_clean, val_y = encoded
     assert train_y is not None
-    train = Split(_inputs(x, "x", channels_first), train_y, train_clean)
-    test = None if test_y is None else Split(_inputs(x_test, "x_test", channels_first), test_y, test_clean)
-    val = None if val_y is None else Split(_inputs(x_val, "x_val", channels_first), val_y)
+    train = Split(_inputs(x, "x", channels_first), train_y, train_clean, _names(names, "names", train_y))
+    test = val = None
+    if test_y is not None:
+        files = _names(names_test, "names_test", test_y)
+        test = Split(_inputs(x_test, "x_test", channels_first), test_y, test_clean, files)
+    if val_y is not None:
+        val = Split(_inputs(x_val, "x_val", channels_first), val_y, names=_names(names_val, "names_val", val_y))
     assert isinstance(train.inputs, np.ndarray)
     found_mean, found_std = statistics(train.inputs)
     return check(
         DataSet(
             name=name,
-            classes=names,
+            classes=class_names,
             train=train,
             test=test,
             val=val,
@@ -97,7 +108,7 @@ def from_npz(
     """A data set from an `.npz` file; the options are those of `from_arrays`.
 
     `NPZ_NAMES` lists the array names: `x` or `images`, `y` or `labels`, and where there are such `y_clean`, `x_test`,
-    `y_test`, `x_val`, `y_val`, `classes`.
+    `y_test`, `x_val`, `y_val`, `classes`, and `paths` (`paths_test`, `paths_val`) with the file behind each sample.
     """
     path = Path(path)
     try:
@@ -143,6 +154,15 @@ def _inputs(x: npt.ArrayLike | None, name: str, channels_first: bool) -> npt.NDA
         hint = "; channels_first=True is for (N, C, H, W)" if inputs.ndim == 4 and inputs.shape[1] in (1, 3) else ""
         raise bad_value(f"{name}.shape", inputs.shape, f"(N, H, W) or (N, H, W, C) with 1 or 3 channels{hint}")
     return np.ascontiguousarray(inputs)
+
+
+def _names(names: npt.ArrayLike | None, argument: str, labels: Labels) -> npt.NDArray[np.str_] | None:
+    if names is None:
+        return None
+    found = np.asarray(names, dtype=np.str_)
+    if found.shape != labels.shape:
+        raise bad_value(f"{argument}.shape", found.shape, f"a name for each of the {len(labels):,} samples")
+    return found
 
 
 def channels_last(parts: Sequence[npt.NDArray[np.uint8]]) -> npt.NDArray[np.uint8]:

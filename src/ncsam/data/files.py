@@ -126,7 +126,7 @@ def into_memory(split: Split, *, workers: int = 2) -> Split:
         images[i] = picture
 
     _in_threads(put, range(len(paths)), workers)
-    return Split(images, split.labels, split.clean)
+    return Split(images, split.labels, split.clean, split.names)
 
 
 def _decode(item: Any) -> npt.NDArray[np.uint8]:

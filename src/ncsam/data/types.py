@@ -78,12 +78,13 @@ class Split:
     """One part (training, test, validation) of a data set.
 
     `labels` are the observed ones, right or wrong; `clean`, where known, is for metrics only and never reaches
-    training. `index` of a sample is its position here.
+    training. `index` of a sample is its position here. `names` are the files that features were computed from.
     """
 
     inputs: Inputs
     labels: Labels
     clean: Labels | None = None
+    names: npt.NDArray[np.str_] | None = None
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -105,7 +106,19 @@ class Split:
             inputs = self.inputs.take(index)
         else:
             inputs = [self.inputs[i] for i in index]
-        return Split(inputs, self.labels[index], None if self.clean is None else self.clean[index])
+        clean = None if self.clean is None else self.clean[index]
+        names = None if self.names is None else self.names[index]
+        return Split(inputs, self.labels[index], clean, names)
+
+    def path(self, index: int) -> str | None:
+        """The file of a sample, where it has one."""
+        if isinstance(self.inputs, PathList):
+            return str(self.inputs[index])
+        return None if self.names is None else str(self.names[index])
+
+    @property
+    def has_paths(self) -> bool:
+        return isinstance(self.inputs, PathList) or self.names is not None
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import torch
 
 from ncsam._files import atomic_path
-from ncsam.data.types import PathList, Split
+from ncsam.data.types import Split
 from ncsam.engine.checkpoint import writing
 from ncsam.engine.evaluate import Predictions
 from ncsam.engine.samples import SampleTable
@@ -127,7 +127,7 @@ def write_suspects(
         "held_out": held.astype(np.int64),
     }
     names = [*COLUMNS]
-    if isinstance(split.inputs, PathList):
+    if split.has_paths:
         names.append("path")
     if split.clean is not None:
         names.append("clean")
@@ -143,7 +143,7 @@ def write_suspects(
 
 def _cell(name: str, i: int, columns: dict[str, Any], split: Split) -> object:
     if name == "path":
-        return split.inputs[i]
+        return split.path(i)
     value = columns[name][i]
     if name == "first_learned":
         return int(value) or ""
