@@ -71,6 +71,7 @@ def trained(
         mean=dataset.mean,
         std=dataset.std,
         seed=seed,
+        batches="full",
         drop_last=True,
     )
     base = torch.optim.SGD(network.parameters(), lr=0.05, momentum=0.9, weight_decay=1e-3)
@@ -80,7 +81,7 @@ def trained(
     flip_ratio = min(float(wrong.mean()), LARGEST_FLIP)
     warmup = round(WARMUP * epochs) * len(loader) if optimizer == "ncsam" else steps  # SGD is warm-up without end
     step = NCSAM(base, RHO, KAPPA, flip_ratio, warmup_steps=warmup, generator=torch.Generator().manual_seed(seed))
-    evaluation = loader.with_options(drop_last=False).evaluation()
+    evaluation = loader.evaluation()
     history = []
     for epoch in range(1, epochs + 1):
         step.progress = epoch / epochs

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ncsam.data.loader import Batch, Loader
-from ncsam.data.sampling import Layout, epoch_order, uniforms
+from ncsam.data.sampling import Batches, Layout, epoch_order, uniforms
 from ncsam.data.types import Split
 from ncsam.data.views import VIEWS, View
 
@@ -59,8 +59,11 @@ def test_an_epoch_holds_every_sample_once_in_a_new_order() -> None:
     epochs = [joined(loader.iterate(epoch)).index.tolist() for epoch in range(3)]
     assert all(sorted(order) == list(range(53)) for order in epochs)
     assert epochs[0] != epochs[1] != epochs[2] != epochs[0]
-    assert [len(batch) for batch in loader.iterate(0)] == [16, 16, 16, 5]
-    assert [len(batch) for batch in loader.with_options(drop_last=True).iterate(0)] == [16, 16, 16]
+    assert [len(batch) for batch in loader.iterate(0)] == [13, 13, 13, 14]
+    full = loader.with_options(batches="full")
+    assert [len(batch) for batch in full.iterate(0)] == [16, 16, 16, 5]
+    assert joined(full.iterate(0)).index.tolist() == epochs[0]
+    assert [len(batch) for batch in full.with_options(drop_last=True).iterate(0)] == [16, 16, 16]
     assert joined(loader.with_options(shuffle=False).iterate(1)).index.tolist() == list(range(53))
 
 
@@ -150,7 +153,7 @@ def test_batches_can_be_moved_and_kept() -> None:
     assert all(same(a, b) for a, b in zip(kept, loader.iterate(0), strict=True))
     moved = kept[0].to("meta")
     assert {part.device.type for part in (*moved.views, moved.labels, moved.index)} == {"meta"}
-    assert len(kept[0]) == 16
+    assert len(kept[0]) == 13
 
 
 # --- determinism and resuming
@@ -179,8 +182,9 @@ def test_the_global_generators_are_neither_read_nor_moved() -> None:
     assert same(first, joined(loader.iterate(0)))
 
 
-def test_an_epoch_can_be_entered_at_every_batch() -> None:
-    loader = Loader(split(), 8, views=("weak_cutout", "strong"))
+@pytest.mark.parametrize("batches", ["equal", "full"])
+def test_an_epoch_can_be_entered_at_every_batch(batches: Batches) -> None:
+    loader = Loader(split(), 8, views=("weak_cutout", "strong"), batches=batches)
     whole = list(loader.iterate(4))
     assert len(whole) == len(loader) == 7
     for start in range(8):
@@ -223,6 +227,7 @@ def test_a_state_of_another_run_is_refused() -> None:
         (Loader(split(), 8), "seed"),
         (Loader(split(52), 8, seed=1), "samples"),
         (Loader(split(), 4, seed=1), "global_batch"),
+        (Loader(split(), 8, seed=1, batches="full"), "equal_batches"),
     ):
         with pytest.raises(ValueError, match=name):
             loader.load_state_dict(state)
@@ -240,28 +245,30 @@ def test_a_state_of_another_run_is_refused() -> None:
     batch_size=st.integers(1, 9),
     world_size=st.integers(1, 5),
     drop_last=st.booleans(),
-    exact=st.booleans(),
+    batches=st.sampled_from(["equal", "full"]),
 )
 def test_ranks_share_each_global_batch(
-    samples: int, batch_size: int, world_size: int, drop_last: bool, exact: bool
+    samples: int, batch_size: int, world_size: int, drop_last: bool, batches: Batches
 ) -> None:
-    whole = batch_size * world_size
-    if samples < world_size or (drop_last and (exact or samples < whole)):
+    whole, equal = batch_size * world_size, batches == "equal"
+    if samples < world_size or (drop_last and (equal or samples < whole)):
         return
-    layouts = [Layout(samples, batch_size, rank, world_size, drop_last, exact) for rank in range(world_size)]
+    layouts = [Layout(samples, batch_size, rank, world_size, batches, drop_last) for rank in range(world_size)]
     seen: list[int] = []
+    lengths: list[int] = []
     assert len({len(layout) for layout in layouts}) == 1
     for batch in range(len(layouts[0])):
         parts = [layout.part(batch) for layout in layouts]
         together = np.concatenate([part.positions for part in parts])
         sizes = [len(part.positions) for part in parts]
         assert min(sizes) >= 1
-        assert max(sizes) <= (max(2, batch_size) if exact else batch_size)
-        assert max(sizes) - min(sizes) <= (1 if exact else 0)
+        assert max(sizes) <= (max(2, batch_size) if equal else batch_size)
+        assert max(sizes) - min(sizes) <= (1 if equal else 0)
+        lengths.append(len(together))
         assert len(together) == parts[0].rows
         rows = [row for part in parts for row in range(part.start, part.stop)]
         assert rows == list(range(parts[0].rows))
-        if not exact:
+        if not equal:
             expected = np.arange(batch * whole, min((batch + 1) * whole, samples))
             np.testing.assert_array_equal(together[: len(expected)], expected)
             padding = together[len(expected) :]
@@ -270,26 +277,31 @@ def test_ranks_share_each_global_batch(
             together = expected
         seen.extend(together.tolist())
     assert seen == list(range(samples // whole * whole if drop_last else samples))
+    if equal:
+        assert max(lengths) - min(lengths) <= 1
+        if batch_size > 1:
+            assert len(lengths) == -(-samples // whole)
 
 
+@pytest.mark.parametrize("batches", ["equal", "full"])
 @pytest.mark.parametrize("samples", [48, 53])
 @pytest.mark.parametrize("world_size", [2, 3, 4])
-def test_joined_ranks_equal_one_process_with_the_joined_batch(samples: int, world_size: int) -> None:
+def test_joined_ranks_equal_one_process_with_the_joined_batch(samples: int, world_size: int, batches: Batches) -> None:
     data = split(samples)
-    one = Loader(data, 4 * world_size, views=("weak_cutout", "strong"), mean=MEAN, std=STD)
+    one = Loader(data, 4 * world_size, views=("weak_cutout", "strong"), mean=MEAN, std=STD, batches=batches)
     ranks = [one.with_options(batch_size=4, rank=rank, world_size=world_size) for rank in range(world_size)]
     assert {len(rank) for rank in ranks} == {len(one)}
     for expected, *parts in zip(one.iterate(1), *(rank.iterate(1) for rank in ranks), strict=True):
         together = joined(parts)
-        count = len(expected)  # what follows is padding of the last batch
-        assert len(together) - count < world_size
+        count = len(expected)  # what follows is padding of a short last batch
+        assert len(together) - count < (1 if batches == "equal" else world_size)
         cut = Batch(tuple(view[:count] for view in together.views), together.labels[:count], together.index[:count])
         assert same(cut, expected)
 
 
 def test_evaluation_passes_every_sample_once_in_order_on_any_number_of_ranks() -> None:
     data = split()
-    train = Loader(data, 4, views="strong", mean=MEAN, std=STD, drop_last=True)
+    train = Loader(data, 4, views="strong", mean=MEAN, std=STD, batches="full", drop_last=True)
     expected = (data.inputs / 255 - np.array(MEAN)) / np.array(STD)
     for world_size in (1, 2, 3):
         ranks = [train.with_options(rank=rank, world_size=world_size).evaluation() for rank in range(world_size)]
@@ -343,8 +355,9 @@ def test_orders_are_permutations_that_look_random() -> None:
         ({"world_size": 0}, "world_size=0"),
         ({"rank": 2, "world_size": 2}, "rank=2"),
         ({"world_size": 54}, "world_size=54"),
-        ({"batch_size": 54, "drop_last": True}, "do not fill one global batch"),
-        ({"drop_last": True, "exact": True}, "drop_last=True"),
+        ({"batch_size": 54, "batches": "full", "drop_last": True}, "do not fill one global batch"),
+        ({"drop_last": True}, "drop_last=True is not allowed: only with batches='full'"),
+        ({"batches": "ful"}, "unknown batches 'ful'. Did you mean 'full'"),
         ({"seed": -1}, "seed=-1"),
         ({"workers": -1}, "workers=-1"),
         ({"views": "weka"}, "unknown view 'weka'. Did you mean 'weak'"),

@@ -143,6 +143,7 @@ SETTLED_ON_THE_WAY = {
     ("changes", "at"),
     [
         *(({}, at) for at in (0, 1, 7, 13)),
+        ({"batches": "full"}, 7),
         *((SETTLED_ON_THE_WAY, at) for at in (5, 10, 11, 25)),  # two steps an epoch; warm-up ends after five
     ],
 )
@@ -151,7 +152,7 @@ def test_a_run_stopped_after_any_step_goes_on_with_the_same_bits(
 ) -> None:
     config = small_config(checkpoint_every=1, **changes)
     whole = train(config, tmp_path / "whole", dataset=small_data(), console=False)
-    assert whole["warmup_epochs"] == (5 if changes else 2)
+    assert whole["warmup_epochs"] == (5 if "warmup" in changes else 2)
     step, count = Trainer._step, [0]
 
     def failing(self: Trainer, *args: object) -> None:

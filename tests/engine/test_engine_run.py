@@ -179,7 +179,7 @@ def test_what_a_run_folder_holds(tmp_path: Path) -> None:
     # measured at steps 1, 7, 13, 19, six an epoch; s = kappa min(1, 2 (3 - 2t) t^2) at t = e / T
     assert [line["telemetry"].get("strength") for line in lines] == [None, 0.1, 0.1, 0.1]
     assert all(0 <= line["telemetry"]["flipped_mislabelled"] <= 100 for line in lines[1:])
-    assert lines[1]["telemetry"]["flipped"] == 6  # floor(.4 * 16)
+    assert lines[1]["telemetry"]["flipped"] == 6  # floor(.4 * 15)
     steps = 24
     assert lines[-1]["lr"] == pytest.approx(0.05 * 0.5 * (1 + math.cos(math.pi * (steps - 1) / steps)))
     with (tmp_path / "metrics.csv").open() as file:
@@ -199,8 +199,8 @@ def test_what_a_run_folder_holds(tmp_path: Path) -> None:
     scores = [float(row["suspicion"]) for row in suspects]
     assert scores == sorted(scores, reverse=True)
     assert sum(int(row["held_out"]) for row in suspects) == 9  # a tenth of each observed class, rounded
-    # warm-up ends after 6 of 24 steps; each later one flips floor(.4 |B|): five batches of 16 and one of 11
-    assert sum(int(row["times_flipped"]) for row in suspects) == 3 * (5 * 6 + 4)
+    # warm-up ends after 6 of 24 steps; each later one flips floor(.4 |B|): five batches of 15 and one of 16
+    assert sum(int(row["times_flipped"]) for row in suspects) == 3 * (5 * 6 + 6)
     assert all(row["times_flipped"] == "0" for row in suspects if row["held_out"] == "1")
 
 

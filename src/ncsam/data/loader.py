@@ -18,7 +18,7 @@ from torch import Tensor
 
 from ncsam._errors import bad_value
 from ncsam.data.render import Look, Store, open_store
-from ncsam.data.sampling import Indices, Layout, Work, epoch_order, uniforms
+from ncsam.data.sampling import Batches, Indices, Layout, Work, epoch_order, uniforms
 from ncsam.data.types import Split
 from ncsam.data.views import View, resolve_views
 
@@ -45,7 +45,7 @@ class Batch:
 class Loader:
     """Batches of a split, epoch after epoch.
 
-    - `batch_size`: samples per batch on each rank.
+    - `batch_size`: samples per batch on each rank, at most.
     - `views`: names (`"plain"`, `"shifted"`, `"weak"`, `"weak_cutout"`, `"strong"`, `"resized"`) or `View` recipes.
       Each gives one tensor in `batch.views`, with its own random numbers. Float features are normalised only, whatever
       the view.
@@ -55,7 +55,7 @@ class Loader:
       is cut from that; for a square, the file's shorter side is brought to it. By default the longer side of `size`, so
       that a crop loses only the ends of one side and a file of that very size nothing.
     - `seed`: a number in [0, 2**32). `shuffle`: a new order in each epoch; else the split's own.
-    - `drop_last`, `exact`, `rank`, `world_size`: see `ncsam.data.sampling.Layout`.
+    - `batches`, `drop_last`, `rank`, `world_size`: see `ncsam.data.sampling.Layout`.
     - `subset`: positions of the samples to use. `batch.index` still counts in the whole split.
     - `device`: where pictures in memory are kept and augmented, and where batches arrive.
     - `dtype`, `channels_last`: type and memory order of the views.
@@ -77,8 +77,8 @@ class Loader:
     resize: int | None = None
     seed: int = 0
     shuffle: bool = True
+    batches: Batches = "equal"
     drop_last: bool = False
-    exact: bool = False
     rank: int = 0
     world_size: int = 1
     subset: npt.ArrayLike | None = field(default=None, repr=False)
@@ -103,7 +103,7 @@ class Loader:
         self.store = open_store(self.split.inputs, self.device) if self.store is None else self.store
         self._samples = _positions(self.subset, len(self.split))
         self._layout = Layout(
-            len(self._samples), self.batch_size, self.rank, self.world_size, self.drop_last, self.exact
+            len(self._samples), self.batch_size, self.rank, self.world_size, self.batches, self.drop_last
         )
         look = Look(
             resolve_views(self.views),
@@ -129,7 +129,7 @@ class Loader:
     def evaluation(self, batch_size: int | None = None) -> Loader:
         """The same samples un-augmented, in order, each exactly once; by default in batches four times as large."""
         size = 4 * self.batch_size if batch_size is None else batch_size
-        return self.with_options(batch_size=size, views="plain", shuffle=False, drop_last=False, exact=True)
+        return self.with_options(batch_size=size, views="plain", shuffle=False, batches="equal", drop_last=False)
 
     def __len__(self) -> int:
         """Batches in an epoch, the same number on every rank."""
@@ -195,6 +195,7 @@ class Loader:
             "seed": self.seed,
             "samples": len(self._samples),
             "global_batch": self.batch_size * self.world_size,
+            "equal_batches": int(self.batches == "equal"),
         }
 
 

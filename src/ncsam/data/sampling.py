@@ -7,15 +7,18 @@ ones are never touched, so an epoch can be entered at any batch and gives the sa
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 
-from ncsam._errors import bad_value
+from ncsam._errors import bad_value, unknown_name
 
 Indices = npt.NDArray[np.int64]
 #: Uniform numbers in [0, 1), a row per sample.
 Draws = npt.NDArray[np.float32]
+#: How an epoch is cut into batches; see `Layout`.
+Batches = Literal["equal", "full"]
 
 _ORDER = 0  # stream 0 orders the epoch; stream 1 + v draws for view v
 
@@ -60,21 +63,23 @@ class Part:
 class Layout:
     """How `samples` positions are cut into global batches and these into one part per rank.
 
-    A global batch has `world_size * batch_size` samples; ranks hold consecutive pieces of it, so joining them in rank
-    order gives what one process with that larger batch would see. The rule for the end of an epoch:
+    A global batch has at most `world_size * batch_size` samples; ranks hold consecutive pieces of it, so joining them
+    in rank order gives what one process with that larger batch would see. `batches` says how an epoch is cut:
 
-    - usually the last global batch is short. If the ranks cannot share it equally, it is padded with the first
-      samples of the epoch's order (fewer than `world_size` of them), so that all ranks hold equally many;
-    - `drop_last` leaves a short last batch out;
-    - `exact` repeats and leaves out nothing: all parts of all batches have equal sizes, give or take one sample.
+    - "equal": ceil(samples / (world_size * batch_size)) global batches, and all parts of all batches have equal sizes,
+      give or take one sample. Nothing is repeated or left out. (With batches of one, a part may hold two samples, so
+      that no rank comes away empty.)
+    - "full": every global batch is full but the last, which is short. If the ranks cannot share it equally, it is
+      padded with the first samples of the epoch's order (fewer than `world_size` of them), so that all ranks hold
+      equally many. `drop_last` leaves a short last batch out.
     """
 
     samples: int
     batch_size: int
     rank: int = 0
     world_size: int = 1
+    batches: Batches = "equal"
     drop_last: bool = False
-    exact: bool = False
 
     def __post_init__(self) -> None:
         if self.batch_size < 1:
@@ -83,8 +88,10 @@ class Layout:
             raise bad_value("world_size", self.world_size, "at least 1")
         if not 0 <= self.rank < self.world_size:
             raise bad_value("rank", self.rank, f"0 to {self.world_size - 1} with world_size={self.world_size}")
-        if self.drop_last and self.exact:
-            raise bad_value("drop_last", True, "not together with exact=True, which leaves nothing out")
+        if self.batches not in get_args(Batches):
+            raise unknown_name("batches", self.batches, get_args(Batches))
+        if self.drop_last and self.batches == "equal":
+            raise bad_value("drop_last", True, "only with batches='full', for equal batches leave nothing out")
         if self.samples < self.world_size:
             raise bad_value("world_size", self.world_size, f"at most {self.samples}, the number of samples")
         if len(self) == 0:
@@ -93,12 +100,11 @@ class Layout:
     def __len__(self) -> int:
         whole, rest = divmod(self.samples, self.world_size * self.batch_size)
         count = whole + (rest > 0 and not self.drop_last)
-        # No rank may come away empty; with batches of one, some then hold two.
-        return min(count, self.samples // self.world_size) if self.exact else count
+        return min(count, self.samples // self.world_size) if self.batches == "equal" else count
 
     def part(self, batch: int) -> Part:
         """This rank's part of global batch number `batch`."""
-        if self.exact:
+        if self.batches == "equal":
             pieces = len(self) * self.world_size
             first, start, stop, end = (
                 piece * self.samples // pieces

@@ -91,6 +91,9 @@ class RunConfig:
     # training
     epochs: int = _option(60, "passes over the training split")
     batch_size: int | None = _option(None, "samples per step, over all devices; null: 128, or 32 below 5,000 samples")
+    batches: Literal["equal", "full"] = _option(
+        "equal", "equal: the batches of an epoch differ by at most one sample; full: all are full but a short last one"
+    )
     augment: str = _option("auto", "none, standard (crop, mirror), paper (and Cutout); auto: standard for colour")
     seed: int = _option(1, "seed of initialisation, order, augmentation and draws")
     # machine

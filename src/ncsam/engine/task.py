@@ -72,6 +72,7 @@ class Task:
             std=self.dataset.std,
             size=size,
             resize=round(max(size) * 8 / 7) if photographs and size is not None else None,
+            batches=config.batches,
             seed=config.seed,
             dtype=torch.float64 if config.precision == "64-true" else torch.float32,
             workers=config.workers,
