@@ -2,24 +2,37 @@
 
 from __future__ import annotations
 
+import codecs
 import hashlib
 import os
 import pickle
+import re
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
+try:
+    import fcntl
+except ImportError:  # not on Windows
+    fcntl = None  # type: ignore[assignment]
+
+_RANDOM = re.compile(r"[a-z0-9_]{8}")  # what `tempfile` puts into a name
+
 
 @contextmanager
-def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Yield a temporary path beside `path`; rename it to `path` if the block succeeds, remove it if not."""
+def atomic_path(path: str | os.PathLike[str], *, make_folder: bool = True) -> Iterator[Path]:
+    """Yield a temporary path beside `path`; rename it to `path` if the block succeeds, remove it if not.
+
+    The temporary file is locked while it is written, so one without a lock was left behind by a process that was
+    killed: those of `path` are removed. Without `make_folder` a folder that is not there is an error.
+    """
     final = Path(path)
-    final.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=f".{final.name}.", suffix=final.suffix, dir=final.parent)
-    os.close(handle)
-    temporary = Path(name)
+    if make_folder:
+        final.parent.mkdir(parents=True, exist_ok=True)
+    remove_leftovers(final.parent, final.name)
+    handle, temporary = _locked_temporary(final)
     try:
         yield temporary
         with temporary.open("rb+") as written:
@@ -29,7 +42,73 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
         temporary.chmod(0o666 & ~umask)  # mkstemp is private; the final file is an ordinary one
         temporary.replace(final)
     finally:
+        if handle is not None:
+            os.close(handle)
         temporary.unlink(missing_ok=True)
+
+
+def remove_leftovers(folder: Path, *names: str) -> None:
+    """Remove the temporary files of these names in `folder` that no living process holds."""
+    patterns = [_temporary_names(name) for name in names]
+    hidden: list[str] = []
+    with suppress(OSError), os.scandir(folder) as entries:
+        hidden = [entry.name for entry in entries if entry.name.startswith(".")]
+    for each in hidden:
+        for before, after in patterns:
+            middle = each.removeprefix(before).removesuffix(after)
+            if _RANDOM.fullmatch(middle) and each == before + middle + after:
+                _remove_unless_locked(folder / each)
+
+
+def _temporary_names(name: str) -> tuple[str, str]:
+    """What stands before and after the random part of a temporary name; short enough for any file system."""
+    suffix = Path(name).suffix  # kept, since some writers go by it
+    return f".{name[:40]}.", suffix if len(suffix) <= 16 else ""
+
+
+def _locked_temporary(final: Path) -> tuple[int | None, Path]:
+    """A new file and the handle that locks it, which the system closes with its process, however that ends."""
+    before, after = _temporary_names(final.name)
+    while True:
+        handle, name = tempfile.mkstemp(prefix=before, suffix=after, dir=final.parent)
+        if fcntl is None:  # Windows renames no file that is open
+            os.close(handle)
+            return None, Path(name)
+        with suppress(OSError):  # a file system without locks, where nothing is taken for a leftover either
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        if os.path.exists(name):  # else another process took it for a leftover before it was locked
+            return handle, Path(name)
+        os.close(handle)
+
+
+def _remove_unless_locked(path: Path) -> None:
+    with suppress(OSError):  # gone already, not ours, or locked
+        if fcntl is None:
+            path.unlink()  # Windows refuses that for a file that is open
+            return
+        handle = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            path.unlink()
+        finally:
+            os.close(handle)
+
+
+def read_text(path: str | os.PathLike[str]) -> str:
+    """The text of a file in UTF-8 or, where it begins with a byte order mark, UTF-16; anything else is refused."""
+    content = Path(path).read_bytes()
+    encoding = "utf-16" if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8-sig"
+    try:
+        text = content.decode(encoding)
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        wanted = "UTF-16" if encoding == "utf-16" else "UTF-8"
+        raise ValueError(
+            f"{path}, line {line}, is not {wanted}: save the file as UTF-8 (from Latin-1: iconv -f LATIN1 -t UTF-8)"
+        ) from error
+    if "\0" in text:
+        raise ValueError(f"{path} is not text: it holds zero bytes. Save it as UTF-8, or as UTF-16 with its mark")
+    return text
 
 
 def sha256_of(path: str | os.PathLike[str]) -> str:

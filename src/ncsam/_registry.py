@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from ncsam._errors import unknown_name
+from ncsam._options import fitted_options
 
 
 def enter(table: dict[str, Any], kind: str, name: str, entry: object) -> None:
@@ -16,10 +17,16 @@ def enter(table: dict[str, Any], kind: str, name: str, entry: object) -> None:
     table[name] = entry
 
 
-def check_options(name: str, builder: Callable[..., Any], options: Iterable[str], but: Collection[str] = ()) -> None:
-    """Refuse options that are no parameter of what `name` stands for; those in `but` are not the user's to give."""
+def check_options(
+    name: str, builder: Callable[..., Any], options: Mapping[str, Any], but: Collection[str] = ()
+) -> dict[str, Any]:
+    """The options, each of a type that what `name` stands for takes; unknown ones are refused.
+
+    Those in `but` are not the user's to give.
+    """
     parameters = inspect.signature(builder).parameters.values()
     known = [p.name for p in parameters if p.name not in but and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
     for option in options:
         if option not in known:
             raise unknown_name(f"option of {name}", option, known or ["none"])
+    return fitted_options(builder, options)

@@ -77,7 +77,7 @@ def test_a_registered_function_is_found_by_its_name(monkeypatch):
         (("wrn_28_2", 10), {"dropout": 1.0}, r"dropout=1.0 is not allowed"),
         (("cnn9", 10), {"dropout": -0.1}, r"dropout=-0.1 is not allowed"),
         (("cnn_small", 10), {"width": 0}, r"width=0 is not allowed"),
-        (("mlp", 10), {"hidden": 256}, r"hidden=256 is not allowed: a sequence"),
+        (("mlp", 10), {"hidden": 256}, r"hidden=256 is not allowed: a list"),
         (("mlp", 10), {"hidden": (256, 0)}, r"hidden=\(256, 0\) is not allowed"),
         (("mlp", 10), {"in_features": 0}, r"in_features=0 is not allowed"),
         (

@@ -5,15 +5,15 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
-import types
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, get_type_hints
 
 from ncsam._errors import bad_value, need, unknown_name
-from ncsam._files import atomic_path
+from ncsam._files import atomic_path, read_text
+from ncsam._options import fitted
 from ncsam._version import __version__
 from ncsam.engine.folds import parse_fold
 
@@ -112,7 +112,7 @@ class RunConfig:
 
     def __post_init__(self) -> None:
         for name, hint in _hints().items():
-            object.__setattr__(self, name, _coerced(name, getattr(self, name), hint))
+            object.__setattr__(self, name, fitted(name, getattr(self, name), hint))
         for name, known in (("optimizer", OPTIMIZERS), ("base", BASES), ("augment", AUGMENTATIONS)):
             _one_of(name, getattr(self, name), known)
         _one_of("schedule", self.schedule, SCHEDULES)
@@ -234,7 +234,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
     """The options of a configuration file."""
     if not path.is_file():
         raise FileNotFoundError(f"config={str(path)!r}: there is no such file")
-    return _mapping(path.read_text(encoding="utf-8"), str(path))
+    return _mapping(read_text(path), str(path))
 
 
 def _mapping(text: str, where: str) -> dict[str, Any]:
@@ -258,27 +258,6 @@ def _known(options: Mapping[str, Any]) -> dict[str, Any]:
 
 def _hints() -> dict[str, Any]:
     return get_type_hints(RunConfig)
-
-
-def _coerced(name: str, value: Any, hint: Any) -> Any:
-    """The value in one of the field's types; whole numbers count as floats, and YAML's `1e-3` is one although text."""
-    hints = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
-    named = [word for each in hints if get_origin(each) is Literal for word in get_args(each)]
-    if isinstance(value, str) and value in named:
-        return value
-    kinds = tuple(get_origin(each) or each for each in hints if get_origin(each) is not Literal)
-    if isinstance(value, tuple) and list in kinds:
-        value = list(value)
-    if any(isinstance(value, kind) and not (isinstance(value, bool) and kind is not bool) for kind in kinds):
-        return value
-    if float in kinds and isinstance(value, (int, str)) and not isinstance(value, bool):
-        try:
-            return float(value)
-        except ValueError:
-            pass
-    words = {int: "a whole number", float: "a number", str: "text", bool: "true or false", dict: "a mapping"}
-    allowed = [words.get(kind, "a list") for kind in kinds if kind is not type(None)] + named
-    raise bad_value(name, value, " or ".join(allowed + ["null"] * (type(None) in kinds)))
 
 
 def _one_of(name: str, value: str, known: tuple[str, ...]) -> None:

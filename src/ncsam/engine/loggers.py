@@ -45,23 +45,31 @@ class MetricsFiles:
     """
 
     def __init__(self, folder: Path, history: Sequence[Record]) -> None:
-        self._open: list[tuple[Path, IO[str], Any]] = []
-        header = ",".join(COLUMNS) + "\n"
-        for name, first, line in (("metrics.jsonl", "", _json_line), ("metrics.csv", header, _csv_line)):
-            path = folder / name
-            with writing(path), atomic_path(path) as temporary:
-                temporary.write_text(first + "".join(map(line, history)), encoding="utf-8")
-            self._open.append((path, path.open("a", encoding="utf-8"), line))
+        self._lines = {folder / "metrics.jsonl": _json_line, folder / "metrics.csv": _csv_line}
+        self._open: dict[Path, IO[str]] = {}
+        for path in self._lines:
+            if history or path.exists():  # else the first epoch makes them
+                self._begin(path, history)
+
+    def _begin(self, path: Path, history: Sequence[Record]) -> None:
+        first = ",".join(COLUMNS) + "\n" if path.suffix == ".csv" else ""
+        with writing(path):
+            with atomic_path(path, make_folder=False) as temporary:
+                temporary.write_text(first + "".join(map(self._lines[path], history)), encoding="utf-8")
+            self._open[path] = path.open("a", encoding="utf-8")
 
     def log(self, record: Record) -> None:
-        for path, file, line in self._open:
+        for path, line in self._lines.items():
+            if path not in self._open:
+                self._begin(path, [])
             with writing(path):
-                file.write(line(record))
-                file.flush()
+                self._open[path].write(line(record))
+                self._open[path].flush()
 
     def close(self) -> None:
-        for _, file, _ in self._open:
-            file.close()
+        for path, file in self._open.items():
+            with writing(path):
+                file.close()
 
 
 def flat(record: Record) -> dict[str, float]:

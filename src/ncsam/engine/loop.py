@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from ncsam import models
 from ncsam._errors import bad_value
-from ncsam.engine.checkpoint import load_checkpoint, save_checkpoint
+from ncsam.engine.checkpoint import load_checkpoint, save_checkpoint, to_stderr, what_is_left
 from ncsam.engine.config import RunConfig
 from ncsam.engine.errors import Interrupted, RunError
 from ncsam.engine.evaluate import Evaluator
@@ -98,6 +98,8 @@ class Trainer:
         self.seconds = 0.0
         self._saved_at = self._save_seconds = 0.0
         self.sums = EpochSums(fabric.device)
+        self.begin: Callable[[], None] = _nothing  # called when a first step has shown that the options are good
+        self.before_writing: Callable[[], None] = _nothing  # raises if the run folder is gone
 
     def _create_network(self) -> nn.Module:
         config, dataset = self.config, self.task.dataset
@@ -135,6 +137,9 @@ class Trainer:
         self._begin_epoch(epoch)
         for number, batch in enumerate(self.loader.iterate(epoch, self.batch), self.batch):
             self._step(epoch, number, batch)
+            if self._steps_done == 0:
+                self.before_writing()
+                self.begin()
             self.batch = number + 1
             self.console.step(epoch, self.batch)
             every = self.config.checkpoint_every
@@ -156,6 +161,7 @@ class Trainer:
         self.seconds += total
         self.epoch, self.batch = epoch, 0
         self.sums = EpochSums(self.fabric.device)
+        self.before_writing()
         for logger in loggers:
             logger.log(record)
         self.console.epoch(record)
@@ -227,19 +233,15 @@ class Trainer:
         if not math.isfinite(loss):
             raise RunError(
                 f"the loss is not finite ({loss}) at epoch {epoch}, batch {number + 1}: training "
-                f"diverged. Try a smaller lr (now {self.config.lr}). {self._last_good()}"
+                f"diverged. Try a smaller lr (now {self.config.lr}). {what_is_left(self.folder)}"
             )
 
     def _check_weights(self) -> None:
         if not all(learner.is_finite() for learner in self.learners):
             raise RunError(
                 f"the weights are not finite after {self.batch} batches of epoch {self.epoch + 1}: training diverged. "
-                f"Try a smaller lr (now {self.config.lr}). {self._last_good()}"
+                f"Try a smaller lr (now {self.config.lr}). {what_is_left(self.folder)}"
             )
-
-    def _last_good(self) -> str:
-        here = self.folder / "checkpoints"
-        return f"The last good checkpoint is intact in {here}" if here.is_dir() else "There is no checkpoint yet"
 
     # --- the place in training
 
@@ -272,16 +274,22 @@ class Trainer:
         self.samples.synchronise()
         taken = take_snapshot(self)
         if self.fabric.is_global_zero:
+            self.before_writing()
             save_checkpoint(self.folder / "checkpoints", *taken)
         self._saved_at = time.perf_counter()
         self._save_seconds = self._saved_at - began
 
     def resume(self) -> bool:
         """Go to where the checkpoint stands, if there is one."""
-        state = load_checkpoint(self.folder / "checkpoints")
+        say = to_stderr if self.fabric.is_global_zero else _nothing
+        state = load_checkpoint(self.folder / "checkpoints", say)
         if state is not None:
             restore_snapshot(self, state)
         return state is not None
+
+
+def _nothing(*_: Any) -> None:
+    pass
 
 
 def seed_all(seed: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,8 @@ from ncsam.data.types import DataSet
 from ncsam.engine.checkpoint import writing
 from ncsam.engine.config import RunConfig
 from ncsam.engine.errors import RunError
-from ncsam.engine.folder import read_summary
-from ncsam.engine.lock import locked
+from ncsam.engine.folder import clear_leftovers, read_summary
+from ncsam.engine.lock import Held, locked
 from ncsam.engine.loop import Trainer
 from ncsam.engine.metrics import summarise
 from ncsam.engine.sharding import fsdp
@@ -79,23 +80,31 @@ def _train(
     fabric: Fabric, config: RunConfig, folder: Path, dataset: DataSet | None, console: bool, command: str | None
 ) -> dict[str, Any]:
     with contextlib.ExitStack() as stack:
-        _first_rank_first(fabric, lambda: stack.enter_context(locked(folder)))
+        held: list[Held] = []  # by the first rank alone
+        _first_rank_first(fabric, lambda: held.append(stack.enter_context(locked(folder))))
         summary = read_summary(folder, config)
         if summary is not None:
             if console and fabric.is_global_zero:
                 print(f"{folder} is finished; its summary is returned", flush=True)
             return summary
+        for each in held:
+            clear_leftovers(each.folder)
         with fabric.rank_zero_first(local=True):  # one process fetches, the others find it there
             task = load_task(config, dataset)
         config = settled(config, task)
+
         trainer = Trainer(fabric, config, task, folder, console)
         continued = trainer.resume()
+        if held:
+            trainer.before_writing = held[0].check
+            trainer.begin = partial(_begin_folder, folder, config, task, command)
+        if held and continued and not (folder / "config.yaml").is_file():
+            trainer.begin()
         fabric.barrier()
-        if fabric.is_global_zero and not continued:
-            _begin_folder(folder, config, task, command)
         where = f"epoch {trainer.epoch}, batch {trainer.batch}" if continued else "the beginning"
         trainer.console.say(f"{folder}: {config.method} with {config.optimizer}, from {where}")
         trainer.fit()
+        trainer.before_writing()
         return _finish(fabric, trainer)
 
 

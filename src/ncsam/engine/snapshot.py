@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 import torch.distributed as dist
 
 from ncsam._version import __version__
-from ncsam.engine.checkpoint import random_state, restore_random_state
+from ncsam.engine.checkpoint import fitting, random_state, restore_random_state
+from ncsam.engine.config import RunConfig
 from ncsam.engine.errors import RunError
+from ncsam.engine.folder import refuse_another
 
 if TYPE_CHECKING:
     from ncsam.engine.loop import Trainer
@@ -54,7 +56,11 @@ def take_snapshot(trainer: Trainer) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def restore_snapshot(trainer: Trainer, state: Mapping[str, Any]) -> None:
-    """Put a trainer where the snapshot was taken; `RunError` if labels or the number of processes have changed."""
+    """Put a trainer where the snapshot was taken.
+
+    `RunError` if options, labels or the number of processes have changed, or the snapshot is not one of this run.
+    """
+    refuse_another(trainer.folder, trainer.config, RunConfig.from_dict(state["config"]))
     then, now = state["labels_sha256"], trainer.task.labels_sha256
     if then != now:
         raise RunError(
@@ -64,6 +70,16 @@ def restore_snapshot(trainer: Trainer, state: Mapping[str, Any]) -> None:
     processes = trainer.fabric.world_size
     if len(state["ranks"]) != processes:
         raise RunError(f"{trainer.folder} was begun by {len(state['ranks'])} processes, and {processes} cannot go on")
+    epoch, batch, epochs, batches = state["epoch"], state["batch"], trainer.config.epochs, trainer.steps_per_epoch
+    if not (0 <= epoch <= epochs and 0 <= batch < batches and epoch * batches + batch <= epochs * batches):
+        raise RunError(f"the checkpoint of {trainer.folder} stands at epoch {epoch}, batch {batch}, which it cannot")
+    if len(state["history"]) != epoch:
+        raise RunError(f"the checkpoint of {trainer.folder} has {len(state['history'])} epochs behind it, not {epoch}")
+    with fitting(trainer.folder):
+        _restore(trainer, state)
+
+
+def _restore(trainer: Trainer, state: Mapping[str, Any]) -> None:
     for learner, saved in zip(trainer.learners, state["learners"], strict=True):
         learner.load_state_dict(saved)
     trainer.method.load_state_dict(state["method"])

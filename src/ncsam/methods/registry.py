@@ -33,5 +33,4 @@ def create(name: str, **options: Any) -> Method:
         if preset not in presets:
             raise unknown_name(f"preset of {name}", preset, presets or ["none"])
         options = {**presets[preset], **options}
-    check_options(name, _METHODS[name], options)
-    return _METHODS[name](**options)
+    return _METHODS[name](**check_options(name, _METHODS[name], options))

@@ -7,7 +7,7 @@ from typing import TypeAlias
 from ncsam._errors import bad_value
 
 #: A whole number of epochs, or, as a fraction, a share of the run: one default serves short runs and long ones.
-Span: TypeAlias = "int | float"
+Span: TypeAlias = int | float
 
 
 def check_spans(**spans: Span) -> None:

@@ -68,7 +68,7 @@ def create(
         return from_user(source, rest, num_classes, in_channels, pretrained, options)
     if name not in _BUILDERS:
         raise unknown_name("model", name, [*_BUILDERS, "torchvision:NAME", "timm:NAME", "module:factory"])
-    check_options(name, _BUILDERS[name], options, but=("num_classes", "in_channels"))
+    options = check_options(name, _BUILDERS[name], options, but=("num_classes", "in_channels"))
     network = _BUILDERS[name](num_classes, in_channels, **options)
     if pretrained:
         load_published(network, name, pretrained)
