@@ -4,8 +4,7 @@ Networks are trained with the paper's literal settings (and by SGD alone, for co
 gradients of some training batches are measured: of the whole batch, of its rightly and wrongly labelled samples, and
 NCSAM's estimate g* of the latter. All strengths and radii follow from these in closed form.
 
-    python experiments/alignment.py --cifar FILE.npz --json alignment.json --figure docs/experiments/alignment.png
-    python experiments/alignment.py --quick
+    python experiments/alignment.py runs/alignment.json --cifar FILE.npz --figure docs/experiments/alignment.png
 
 The `.npz` file holds CIFAR-10 pictures (`x_train`, `y_train`) and further label arrays named by `--labels`.
 """
@@ -15,7 +14,6 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import time
 from dataclasses import asdict, replace
 from itertools import islice
 from pathlib import Path
@@ -24,6 +22,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from common import markdown_table, parser, write
 from ncsam import data, models, noise
 from ncsam._errors import need
 from ncsam._files import atomic_path
@@ -143,7 +142,7 @@ def report(runs: list[dict[str, Any]], figure: Path | None) -> None:
         "gain_rho_0.5": "gain, rho .5",
     }
     head = ["data", "noise", "epoch", *names.values(), "best gain of + s g*, at q", "best gain of - s g*, at q"]
-    print(f"| {' | '.join(head)} |\n|{'---|' * len(head)}")
+    rows = []
     for (name, label, _), group in literal.items():
         epochs = [row["epoch"] for row in group[0]["history"]]
         for place in (int(np.searchsorted(epochs, WARMUP * epochs[-1])), len(epochs) // 2, len(epochs) - 1):
@@ -151,7 +150,8 @@ def report(runs: list[dict[str, Any]], figure: Path | None) -> None:
             for sign in ("gain_plus", "gain_minus"):
                 curve = np.mean([run["history"][place][sign] for run in group], axis=0)
                 cells.append(f"{curve.max():+.2f}, {RATIOS[curve.argmax()]:.2f}" if curve.max() >= 0.005 else "none")
-            print(f"| {name} | {label} | {epochs[place]} | {' | '.join(cells)} |")
+            rows.append([name, label, str(epochs[place]), *cells])
+    print(markdown_table(head, rows))
     for name, label, optimizer in groups:
         if optimizer == "sgd":
             ours, plain = groups[name, label, "ncsam"], groups[name, label, "sgd"]
@@ -199,58 +199,54 @@ def draw(groups: dict[tuple[str, str, str], list[dict[str, Any]]], path: Path) -
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--cifar", type=Path, help=".npz of CIFAR-10 pictures and labels")
-    parser.add_argument("--labels", default="y_idn40,y_worst", help="label arrays of the file, beside our own recipes")
-    parser.add_argument("--images", type=int, default=2000, help="pictures of the file to use")
-    parser.add_argument("--json", type=Path, help="write the numbers")
-    parser.add_argument("--figure", type=Path, help="write the figure")
-    parser.add_argument("--quick", action="store_true", help="digits alone, few epochs")
-    parser.add_argument("--read", type=Path, help="train nothing: report on the numbers that --json wrote")
-    arguments = parser.parse_args()
+    options = parser(__doc__)
+    options.add_argument("json", type=Path, help="file of the numbers; what it holds already is not trained again")
+    options.add_argument("--cifar", type=Path, help=".npz of CIFAR-10 pictures and labels")
+    options.add_argument("--labels", default="y_idn40,y_worst", help="label arrays of the file, beside our own recipes")
+    options.add_argument("--images", type=int, default=2000, help="pictures of the file to use")
+    options.add_argument("--figure", type=Path, help="write the figure")
+    options.add_argument("--tables", action="store_true", help="train nothing: report on what is there")
+    chosen = options.parse_args()
     torch.set_num_threads(1)
-    if arguments.read:
-        report(json.loads(arguments.read.read_text())["runs"], arguments.figure)
-        return
-    began = time.process_time()
-    runs = []
+    file = chosen.json.with_suffix(".quick.json") if chosen.quick else chosen.json
+    runs = json.loads(file.read_text())["runs"] if file.is_file() else []
+    if not chosen.tables:
+        train_all(runs, file, chosen)
+    report(runs, chosen.figure)
+
+
+def train_all(runs: list[dict[str, Any]], file: Path, chosen: argparse.Namespace) -> None:
+    """Add the histories that are not there yet, and keep each as it comes."""
 
     def add(name: str, dataset: DataSet, label: str, optimizer: str, seed: int, **how: Any) -> None:
-        start = time.process_time()
+        identity = {"data": name, "noise": label, "optimizer": optimizer, "seed": seed}
+        if any(identity.items() <= run.items() for run in runs):
+            return
         history = trained(dataset, optimizer=optimizer, seed=seed, **how)
-        runs.append({"data": name, "noise": label, "optimizer": optimizer, "seed": seed, "history": history})
-        last = history[-1]
-        print(
-            f"{name:8} {label:14} {optimizer:5} seed {seed}: {time.process_time() - start:5.1f} s, "
-            f"memorised {last['memorised']:.0f} %, cos_clean_sam {last['cos_clean_sam']:.3f}, "
-            f"cos_clean {last['cos_clean']:.3f}, cos_sam {last['cos_sam']:.3f}, q {last['compensation_ratio']:.1f}",
-            flush=True,
-        )
+        runs.append({**identity, "history": history})
+        write(file, json.dumps({"runs": runs}))
+        print(f"# {name}, {label}, {optimizer}, seed {seed}: memorised {history[-1]['memorised']:.0f} %", flush=True)
 
     digits = data.load("digits")
     small = {"model": "mlp", "options": {"in_features": 64, "hidden": [256, 256]}, "batches": 20, "every": 2}
     mixes = [("symmetric", 0.2), ("symmetric", 0.4), ("symmetric", 0.6), ("pairflip", 0.4), ("instance", 0.4)]
-    for recipe, rate in mixes[1:2] if arguments.quick else mixes:
+    for recipe, rate in mixes[1:2] if chosen.quick else mixes:
         for optimizer in ("ncsam", "sgd"):
-            twice = (recipe, rate, optimizer) == ("symmetric", 0.4, "ncsam") and not arguments.quick
+            twice = (recipe, rate, optimizer) == ("symmetric", 0.4, "ncsam") and not chosen.quick
             for seed in (1, 2) if twice else (1,):
                 part = noisy(digits, recipe, rate, {})
                 label = f"{recipe} {100 * rate:.0f} %"
-                add("digits", part, label, optimizer, seed, epochs=8 if arguments.quick else 40, **small)
-    if arguments.cifar and not arguments.quick:
-        with np.load(arguments.cifar, allow_pickle=False) as file:
-            arrays = {name: file[name].astype(np.int64) for name in arguments.labels.split(",")}
-        whole = data.load(str(arguments.cifar))
-        cifar = replace(whole, train=whole.train.take(np.arange(arguments.images)))
+                add("digits", part, label, optimizer, seed, epochs=8 if chosen.quick else 40, **small)
+    if chosen.cifar and not chosen.quick:
+        with np.load(chosen.cifar, allow_pickle=False) as archive:
+            arrays = {name: archive[name].astype(np.int64) for name in chosen.labels.split(",")}
+        whole = data.load(str(chosen.cifar))
+        cifar = replace(whole, train=whole.train.take(np.arange(chosen.images)))
         photo = {"model": "cnn_small", "options": {"width": 16}}
         for recipe, rate in [("symmetric", 0.4), ("pairflip", 0.4), *((name, None) for name in arrays)]:
             part = noisy(cifar, recipe, rate, arrays)
             label = recipe if rate is None else f"{recipe} {100 * rate:.0f} %"
             add("cifar10", part, label, "ncsam", 1, epochs=10, batches=5, every=1, **photo)
-    print(f"{time.process_time() - began:.0f} s of processor time")
-    if arguments.json:
-        arguments.json.write_text(json.dumps({"runs": runs}))
-    report(runs, arguments.figure)
 
 
 if __name__ == "__main__":

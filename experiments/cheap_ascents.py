@@ -1,21 +1,24 @@
 """Which way to NCSAM's gradient works at the price of SGD? Several, in plain PyTorch.
 
-    python experiments/cheap_ascents.py --data digits_pair --ways look stale [--cifar FILE] [--kappa 0] [--radius .3 .5]
+    python experiments/cheap_ascents.py runs/ascents --cifar cifar10_subset.npz
 
 MLP with two layers of 256, batch 128, 60 epochs, 15 of them SGD; lr .05 with cosine, momentum .9, weight decay 1e-3;
 40 % wrong labels; mean accuracy of the last five epochs over three seeds. Choices are made here, on data that
 `estimator_quality.py` does not report on: other splits and wrong labels of digits, and other pictures of CIFAR-10
 (3,000 to 5,699 to learn from, the rest of the archive to test, averaged to 16 x 16; `y_worst` for human labels).
-Measurements are fused (one backward of L_B + beta L*), but for every `--anew`-th.
+Measurements are fused (one backward of L_B + beta L*), but for every `anew`-th.
 """
 
 from __future__ import annotations
 
+import argparse
 import math
 import statistics
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from itertools import pairwise
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,7 +26,8 @@ import torch.nn.functional as F
 from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
-from common import parser, table, write_json
+from common import Table, main
+from problems import CIFAR
 
 EPOCHS, BATCH, FLIPPED, FEWER = 60, 128, 0.4, 37
 DATA = ("digits_symmetric", "digits_pair", "cifar_symmetric", "cifar_human")
@@ -31,7 +35,7 @@ DATA = ("digits_symmetric", "digits_pair", "cifar_symmetric", "cifar_human")
 
 @dataclass(frozen=True)
 class Way:
-    """How the gradient to step on is had; every `every`-th step is a whole one, of 2 forwards and 2 backwards."""
+    """How the gradient to step on is computed; every `every`-th step is a whole one, of 2 forwards and 2 backwards."""
 
     kind: str
     every: int = 5
@@ -39,21 +43,24 @@ class Way:
     memory: float = 0.0  # of the kept part, over measurements
     part: float = 1.0  # of the batch
     epochs: int = EPOCHS
+    kappa: float = 0.1  # 0 is SAM
+    anew: int = 4  # every so many measurements, an exact one
 
 
 #: By name, in the order of their price: from 2 or more times SGD's step, to 1.2 and less.
 WAYS = {
     "exact": Way("whole", every=1),
+    "exact, kappa 0": Way("whole", every=1, kappa=0.0),
     "fused": Way("whole", every=20),
     "sgd": Way("sgd"),
-    "look, k 10": Way("look", every=10),
+    "look, k 10": Way("look", every=10, anew=1),
     "look": Way("look"),
     "look .5": Way("look", alpha=0.5),
     "look .85": Way("look", alpha=0.85),
     "look 1.0": Way("look", alpha=1.0),
     "look 1.4": Way("look", alpha=1.4),
-    "look .85, k 10": Way("look", every=10, alpha=0.85),
-    "look 1.0, k 10": Way("look", every=10, alpha=1.0),
+    "look .85, k 10": Way("look", every=10, alpha=0.85, anew=2),
+    "look 1.0, k 10": Way("look", every=10, alpha=1.0, anew=2),
     "average": Way("look", memory=0.5),  # of g_v over measurements
     "ratio": Way("ratio"),  # g_v as long as it was measured, in units of ||g_B||
     "both parts": Way("both parts"),  # and the part along g_B, too
@@ -100,8 +107,8 @@ class Network:
 class Step:
     """One way to the gradient to step on, with what it remembers."""
 
-    def __init__(self, way: Way, rho: float, kappa: float, anew: int, random: torch.Generator) -> None:
-        self.way, self.rho, self.kappa, self.anew, self.random = way, rho, kappa, anew, random
+    def __init__(self, way: Way, rho: float, random: torch.Generator) -> None:
+        self.way, self.rho, self.random = way, rho, random
         self.done = 0
         self.norm: Tensor | None = None  # of g_B, smoothed over exact measurements
         self.kept = self.eps = torch.empty(0)
@@ -119,7 +126,7 @@ class Step:
             x, y = x[:rows], y[:rows]
             return network.gradient(x, y, self._ascend(network, x, y, ramp, number % way.every == 0)[1])
         if number % way.every == 0:
-            return self._measure(network, x, y, ramp, exact=number // way.every % self.anew == 0)
+            return self._measure(network, x, y, ramp, exact=number // way.every % way.anew == 0)
         if way.kind == "stale":
             return network.gradient(x, y, self.eps)
         if way.kind in ("momentum", "against momentum", "last", "random"):
@@ -131,7 +138,7 @@ class Step:
 
     def _ascend(self, network: Network, x: Tensor, y: Tensor, ramp: float, exact: bool) -> tuple[Tensor, Tensor]:
         """The gradient at w (fused: with beta g* in it), and NCSAM's perturbation."""
-        z, s = network.logits(x), ramp * self.kappa
+        z, s = network.logits(x), ramp * self.way.kappa
         loss = F.cross_entropy(z, y)
         if s == 0:
             g = network.backward(loss)
@@ -173,7 +180,7 @@ class Step:
         return along * g + self.ratio * g.norm() * self.kept
 
 
-def load(data: str, seed: int, cifar: str | None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def load(data: str, seed: int, cifar: Path | None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Pictures and observed labels to learn from; pictures and true labels to test on."""
     random = np.random.default_rng(5000 + seed)
     if data.startswith("digits"):
@@ -181,7 +188,7 @@ def load(data: str, seed: int, cifar: str | None) -> tuple[Tensor, Tensor, Tenso
         order = random.permutation(len(pictures))
         x, y, human, size = torch.tensor(pictures[order], dtype=torch.float32), torch.tensor(labels[order]), None, 1300
     else:
-        with np.load(str(cifar)) as archive:
+        with np.load(cifar) as archive:
             pictures, labels, worst = (archive[name][3000:] for name in ("x_train", "y_train", "y_worst"))
         x = F.avg_pool2d(torch.from_numpy(pictures).permute(0, 3, 1, 2).float(), 2).flatten(1)
         y, human, size = torch.from_numpy(labels), torch.from_numpy(worst), 2700
@@ -193,11 +200,13 @@ def load(data: str, seed: int, cifar: str | None) -> tuple[Tensor, Tensor, Tenso
     return x[:size], torch.where(wrong, (y[:size] + other) % 10, y[:size]), x[size:], y[size:]
 
 
-def run(way: Way, data: str, seed: int, rho: float, kappa: float, anew: int, cifar: str | None) -> float:
-    x, y, test_x, test_y = load(data, seed, cifar)
+def accuracy(problem: Mapping[str, Any], way: Way, seed: int) -> float:
+    """After training by one way: test accuracy, mean of the last five epochs."""
+    way = replace(way, epochs=min(way.epochs, problem.get("epochs", way.epochs)))
+    x, y, test_x, test_y = load(problem["data"], seed, problem["cifar"])
     network, order = Network(x.shape[1], 100 + seed), torch.Generator().manual_seed(seed)
-    step: Callable[..., Tensor] = Step(way, rho, kappa, anew, torch.Generator().manual_seed(seed + 1))
-    plain: Callable[..., Tensor] = Step(Way("sgd"), rho, kappa, anew, order)
+    step: Callable[..., Tensor] = Step(way, problem["rho"], torch.Generator().manual_seed(seed + 1))
+    plain: Callable[..., Tensor] = Step(Way("sgd"), problem["rho"], order)
     past = {"momentum": torch.zeros_like(network.weights)}
     last5, done, total = [], 0, way.epochs * math.ceil(len(x) / BATCH)
     for epoch in range(way.epochs):
@@ -214,29 +223,11 @@ def run(way: Way, data: str, seed: int, rho: float, kappa: float, anew: int, cif
     return 100 * statistics.mean(last5)
 
 
-def main() -> None:
-    options = parser(__doc__.splitlines()[0])
-    options.add_argument("--data", nargs="+", choices=DATA, default=DATA[:2])
-    options.add_argument("--ways", nargs="+", choices=list(WAYS), default=list(WAYS))
-    options.add_argument("--radius", type=float, nargs="+", default=[0.5])
-    options.add_argument("--kappa", type=float, default=0.1, help="0 is SAM")
-    options.add_argument("--anew", type=int, default=4, help="every so many measurements, an exact one")
-    options.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
-    options.add_argument("--cifar", metavar="FILE", help="archive of CIFAR-10 pictures with human labels")
-    chosen = options.parse_args()
-    torch.set_num_threads(1)
-    seeds = chosen.seeds[:1] if chosen.quick else chosen.seeds
-    rows: dict[str, dict[str, float]] = {}
-    for name in chosen.ways[:3] if chosen.quick else chosen.ways:
-        rows[name] = {}
-        for data in chosen.data[:1] if chosen.quick else chosen.data:
-            for rho in chosen.radius:
-                ends = [run(WAYS[name], data, seed, rho, chosen.kappa, chosen.anew, chosen.cifar) for seed in seeds]
-                rows[name][f"{data}, {rho}"] = statistics.mean(ends)
-                print(f"{data} {name} {rho}: {statistics.mean(ends):.2f} {[round(e, 1) for e in ends]}", flush=True)
-    table(f"Accuracy over {len(seeds)} seeds, by data and rho", rows)
-    write_json(chosen.json, rows)
+def tables(given: argparse.Namespace) -> list[Table]:
+    names = [name for name in DATA if name.startswith("digits") or given.cifar is not None]
+    problems = {name: {"data": name, "cifar": given.cifar, "rho": 0.5} for name in names}
+    return [Table("ascents", problems, WAYS, metrics=("test accuracy",), measure=accuracy)]
 
 
 if __name__ == "__main__":
-    main()
+    main(__doc__, tables, **CIFAR)

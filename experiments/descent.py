@@ -1,7 +1,6 @@
 """Does compensating the descent gradient, instead of the perturbation, beat plain SAM? Five forms, at SAM's own cost.
 
-    python experiments/descent.py --seeds 3                                # digits, 40 % symmetric and pair-flip noise
-    python experiments/descent.py --seeds 3 --cifar cifar10_subset.npz     # and CIFAR-10 with human labels
+    python experiments/descent.py runs/descent --cifar cifar10_subset.npz
 
 At w the network says how likely each label is to be wrong: with z the logits, y the observed label and r its strongest
 rival, pi = sigmoid(z_r - z_y), the share of r among the two. At w + eps the loss of a sample is then
@@ -18,8 +17,7 @@ d = s (1 - q_y / max q):
     recall-relabel   (1 - d) loss(y) + d loss(q)
 
 `none` is SAM, the control. All have the automatic radius, which
-follows the plain losses, and the same warm-up. Printed: test accuracy over the last five epochs, seed by seed.
-"""
+follows the plain losses, and the same warm-up."""
 
 from __future__ import annotations
 
@@ -29,9 +27,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from common import main
 from ncsam import SAM
 from ncsam.optim.schedule import smooth
-from small_grounds import Ground, tabulate
+from problems import CIFAR
+from small_problems import Problem, table
 
 FORMS = ("none", "damp", "relabel", "soften", "recall-damp", "recall-relabel")
 
@@ -57,18 +57,18 @@ def compensated(form: str, logits: Tensor, labels: Tensor, at_w: Tensor, recalle
     return F.cross_entropy(logits, torch.lerp(observed, at_w.softmax(1), strength / 2))
 
 
-def accuracy(ground: Ground, form: str, seed: int) -> float:
+def accuracy(problem: Problem, form: str, seed: int) -> float:
     torch.manual_seed(seed)
-    model = ground.model()
-    base = torch.optim.SGD(model.parameters(), lr=ground.lr, momentum=0.9, weight_decay=1e-3)
-    optimizer = SAM(base, rho="auto", warmup_steps=ground.warmup * ground.batches, model=model)
-    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, ground.epochs * ground.batches)
-    recalled = torch.full((len(ground.x), 10), 0.1)
+    model = problem.model()
+    base = torch.optim.SGD(model.parameters(), lr=problem.lr, momentum=0.9, weight_decay=1e-3)
+    optimizer = SAM(base, rho="auto", warmup_steps=problem.warmup * problem.batches, model=model)
+    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, problem.epochs * problem.batches)
+    recalled = torch.full((len(problem.x), 10), 0.1)
     found = []
-    for epoch in range(1, ground.epochs + 1):
+    for epoch in range(1, problem.epochs + 1):
         model.train()
-        for index in ground.order():
-            x, y = ground.x[index], ground.labels[index]
+        for index in problem.order():
+            x, y = problem.x[index], problem.labels[index]
             optimizer.zero_grad()
             logits = model(x)
             optimizer.backward(F.cross_entropy(logits, y), logits, y)
@@ -77,15 +77,15 @@ def accuracy(ground: Ground, form: str, seed: int) -> float:
             for perturbed in optimizer.perturbations():
                 with perturbed:
                     moved = model(x)
-                    loss = compensated(form, moved, y, now, recalled[index], smooth(epoch / ground.epochs))
+                    loss = compensated(form, moved, y, now, recalled[index], smooth(epoch / problem.epochs))
                     # the radius follows the plain loss; the difference of the two has no value, only a gradient
                     optimizer.backward(F.cross_entropy(moved, y).detach() + loss - loss.detach())
             optimizer.step()
             scheduler.step()
-        if epoch > ground.epochs - 5:
-            found.append(ground.accuracy(model))
+        if epoch > problem.epochs - 5:
+            found.append(problem.accuracy(model))
     return statistics.mean(found)
 
 
 if __name__ == "__main__":
-    tabulate(__doc__ or "", FORMS, accuracy)
+    main(__doc__, lambda given: [table("descent", FORMS, accuracy, given.cifar)], **CIFAR)

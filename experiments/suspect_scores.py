@@ -3,18 +3,19 @@
 Each is computed from the same runs: predictions on the un-augmented training split after every epoch. "all" is over all
 epochs, "late" over those after the first quarter, "early" over the first quarter. Held-out samples are left out here.
 
-    python experiments/suspect_scores.py [--quick] [--json FILE]
+    python experiments/suspect_scores.py runs/suspects
 """
 
 from __future__ import annotations
 
 import tempfile
+from functools import lru_cache
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
-import torch
 
-from common import parser, table, write_json
+from common import Table, main
 from ncsam.engine import RunConfig, train
 from ncsam.engine.evaluate import Predictions
 from ncsam.engine.suspects import Dynamics, auroc
@@ -44,10 +45,13 @@ def scores(kept: list[Predictions], labels: np.ndarray) -> dict[str, np.ndarray]
     }
 
 
-def main() -> None:
-    options = parser(__doc__.splitlines()[0]).parse_args()
-    torch.set_num_threads(1)
-    epochs, seeds = (20, (1,)) if options.quick else (60, (1, 2, 3))
+#: The names of the statistics, as `scores` has them.
+NAMES = tuple(scores([Predictions(*np.zeros((4, 1)), None)] * 4, np.zeros(1)))
+
+
+@lru_cache(maxsize=1)
+def measured(noise: str, optimizer: str, rho: float, epochs: int, seed: int) -> dict[str, float]:
+    """The AUROC of every statistic of one run."""
     kept: list[Predictions] = []
     update = Dynamics.update
 
@@ -55,25 +59,29 @@ def main() -> None:
         kept.append(predictions)
         update(self, predictions, labels, epoch)
 
-    Dynamics.update = keeping  # type: ignore[method-assign]
-    found: dict[str, dict[str, list[float]]] = {}
-    for noise in ("symmetric", "pairflip"):
-        for optimizer, rho in (("sgd", 0.0), ("sam", 0.5), ("ncsam", 0.5)):
-            for seed in seeds:
-                kept.clear()
-                config = RunConfig(noise=noise, rate=0.4, optimizer=optimizer, rho=rho, epochs=epochs, seed=seed)
-                with tempfile.TemporaryDirectory() as folder:
-                    train(config, Path(folder), console=False)
-                task = load_task(config)
-                split = task.dataset.train
-                wrong = split.labels != split.clean
-                for name, score in scores(kept, split.labels).items():
-                    value = auroc(score[task.train], wrong[task.train])
-                    found.setdefault(name, {}).setdefault(f"{noise[:4]} {optimizer}", []).append(value or 0.0)
-    rows = {name: {run: float(np.mean(v)) for run, v in columns.items()} for name, columns in found.items()}
-    table(f"AUROC against truly wrong labels, digits, 40 %, {epochs} epochs, {len(seeds)} seeds", rows)
-    write_json(options.json, rows)
+    config = RunConfig(noise=noise, rate=0.4, optimizer=optimizer, rho=rho, epochs=epochs, seed=seed)
+    with tempfile.TemporaryDirectory() as folder, patch.object(Dynamics, "update", keeping):
+        train(config, Path(folder), console=False)
+    task = load_task(config)
+    split = task.dataset.train
+    wrong = split.labels != split.clean
+    return {name: auroc(s[task.train], wrong[task.train]) or 0.0 for name, s in scores(kept, split.labels).items()}
 
+
+TABLE = Table(
+    "suspects",
+    {
+        f"{noise} {optimizer}": {"noise": noise, "optimizer": optimizer, "rho": rho}
+        for noise in ("symmetric", "pairflip")
+        for optimizer, rho in (("sgd", 0.0), ("sam", 0.5), ("ncsam", 0.5))
+    },
+    {name: name for name in NAMES},
+    shared={"epochs": 60},
+    metrics=("AUROC",),
+    digits=3,
+    measure=lambda problem, name, seed: measured(**problem, seed=seed)[name],
+    quick={"epochs": 20},
+)
 
 if __name__ == "__main__":
-    main()
+    main(__doc__, lambda _: [TABLE])

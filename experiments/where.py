@@ -1,7 +1,6 @@
 """Does it matter where SAM perturbs: which layers, how far in each, and how many samples share a perturbation?
 
-    python experiments/where.py --seeds 3                                # digits, 40 % symmetric and pair-flip noise
-    python experiments/where.py --seeds 2 --only CIFAR --cifar cifar10_subset.npz
+    python experiments/where.py runs/where --cifar cifar10_subset.npz
 
     all       eps = rho g / |g|, SAM, the control
     norm      the same in the parameters of normalisation layers alone (a network without them is left out)
@@ -12,7 +11,6 @@
               its logits move by rho d (<h, h> + 1) / (|d| sqrt(|h|^2 + 1)), so this costs one forward and one backward
 
 All have the automatic radius at target .5, no warm-up, batches of 128, and all but `samples` cost what SAM costs.
-Printed: test accuracy over the last five epochs, seed by seed.
 """
 
 from __future__ import annotations
@@ -24,8 +22,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from common import main
 from ncsam.optim.radius import AutoRadius
-from small_grounds import Ground, tabulate
+from problems import CIFAR
+from small_problems import Problem, table
 
 FORMS = ("all", "norm", "not-norm", "layers", "parts", "samples")
 
@@ -89,23 +89,23 @@ def samples_gradient(model: nn.Module, features: list[Tensor], x: Tensor, y: Ten
     radius.note_loss(loss, perturbed=True)
 
 
-def accuracy(ground: Ground, form: str, seed: int) -> float | None:
+def accuracy(problem: Problem, form: str, seed: int) -> float | None:
     torch.manual_seed(seed)
-    model = ground.model()
+    model = problem.model()
     if "norm" in form and not any(is_norm(module) for module in model.modules()):
         return None
     features: list[Tensor] = []
     if form == "samples":
         last = [module for module in model.modules() if isinstance(module, nn.Linear)][-1]
         last.register_forward_pre_hook(lambda _, inputs: features.append(inputs[0]))
-    optimizer = torch.optim.SGD(model.parameters(), lr=ground.lr, momentum=0.9, weight_decay=1e-3)
-    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, ground.epochs * ground.batches)
+    optimizer = torch.optim.SGD(model.parameters(), lr=problem.lr, momentum=0.9, weight_decay=1e-3)
+    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, problem.epochs * problem.batches)
     radius = AutoRadius(0.5, None)
     found = []
-    for epoch in range(1, ground.epochs + 1):
+    for epoch in range(1, problem.epochs + 1):
         model.train()
-        for index in ground.order():
-            x, y = ground.x[index], ground.labels[index]
+        for index in problem.order():
+            x, y = problem.x[index], problem.labels[index]
             if form == "samples":
                 samples_gradient(model, features, x, y, radius)
             else:
@@ -116,11 +116,11 @@ def accuracy(ground: Ground, form: str, seed: int) -> float | None:
             radius.end(perturbed=True, group=None)
             optimizer.step()
             scheduler.step()
-        if epoch > ground.epochs - 5:
-            found.append(ground.accuracy(model))
+        if epoch > problem.epochs - 5:
+            found.append(problem.accuracy(model))
             features.clear()  # of the test pictures
     return statistics.mean(found)
 
 
 if __name__ == "__main__":
-    tabulate(__doc__ or "", FORMS, accuracy)
+    main(__doc__, lambda given: [table("where", FORMS, accuracy, given.cifar)], **CIFAR)

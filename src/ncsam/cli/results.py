@@ -9,20 +9,20 @@ import click
 
 from ncsam._statistics import Spread
 from ncsam.cli.output import is_narrow, show_table
+from ncsam.engine.metrics import SUMMARY
 from ncsam.engine.runs import Run
-from ncsam.report.content import COLUMNS, DIGITS
 
 
 def show_summary(run: Run) -> None:
     """The summary of a run."""
-    known = [(name, run.summary[name]) for name in COLUMNS if run.summary.get(name) is not None]
-    rows = [[name, f"{value:.{DIGITS.get(name, 2)}f}", run.metric_names.get(name, "")] for name, value in known]
+    known = [(name, run.summary[name]) for name in SUMMARY if run.summary.get(name) is not None]
+    rows = [[name, f"{value:.{SUMMARY[name].digits}f}", run.metric_names.get(name, "")] for name, value in known]
     show_table(["metric", "value", "meaning"], rows, left=3)
 
 
 def show_comparison(rows: Sequence[Mapping[str, Any]], meanings: Mapping[str, str]) -> None:
     """Mean ± standard deviation over seeds of every metric that was measured, a line for each combination."""
-    columns = [name for name in COLUMNS if any(_spread(row, name) for row in rows)]
+    columns = [name for name in SUMMARY if any(_spread(row, name) for row in rows)]
     if is_narrow():
         columns = [name for name in columns if name not in ("last10", "suspects_auroc", "seconds")]
     lines = [[row["method"], row["optimizer"], _seeds(row["seeds"]), *(_text(row, c) for c in columns)] for row in rows]
@@ -49,5 +49,5 @@ def _text(row: Mapping[str, Any], name: str) -> str:
     return (
         "not known"
         if spread is None
-        else spread.text(DIGITS.get(name, 2)).replace(" ± ", "\n±" if is_narrow() else " ±")
+        else spread.text(SUMMARY[name].digits).replace(" ± ", "\n±" if is_narrow() else " ±")
     )

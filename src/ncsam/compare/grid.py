@@ -10,17 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from ncsam._errors import bad_value
 from ncsam._files import atomic_path
+from ncsam._statistics import Spread
 from ncsam.compare.specs import folder_name, with_spec
 from ncsam.compare.workers import Job, Result, available_cores, run_all
 from ncsam.engine import RunConfig, RunError
 from ncsam.engine.folder import read_summary
-
-#: What a row averages over seeds.
-METRICS = ("best", "last", "last5", "last10", "val_chosen", "memorised", "suspects_auroc", "seconds")
+from ncsam.engine.metrics import SUMMARY
 
 
 def compare(
@@ -43,8 +40,9 @@ def compare(
             there are two cores or more.
         say: takes a line for each run that ends.
 
-    A row holds `method`, `optimizer`, `seeds` (those that finished), for each of `METRICS` the `mean` and the sample
-    standard deviation `std` over them, `runs` (their folders) and `failed` (seed and error of the others).
+    A row holds `method`, `optimizer`, `seeds` (those that finished), for each metric of `engine.metrics.SUMMARY` the
+    `mean` and the sample standard deviation `std` over them, `runs` (their folders) and `failed` (seed and error of the
+    others).
     """
     folder = Path(out)
     runs = list(_combinations(config, methods, optimizers, seeds))
@@ -128,7 +126,7 @@ def _row(group: list[_Run], summaries: dict[str, dict[str, Any]], errors: dict[s
         "epochs": first.config.epochs,
         "model": summaries[finished[0].name]["model"] if finished else first.config.model,
     }
-    for metric in METRICS:
+    for metric in SUMMARY:
         row[metric] = _mean_and_deviation([summaries[run.name].get(metric) for run in finished])
     row["runs"] = [run.name for run in group]
     row["failed"] = [{"seed": run.config.seed, "error": errors[run.name]} for run in group if run.name in errors]
@@ -136,10 +134,9 @@ def _row(group: list[_Run], summaries: dict[str, dict[str, Any]], errors: dict[s
 
 
 def _mean_and_deviation(values: list[float | None]) -> dict[str, float | None]:
-    known = [value for value in values if value is not None]
-    if not known or len(known) < len(values):
-        return {"mean": None, "std": None}
-    return {"mean": float(np.mean(known)), "std": float(np.std(known, ddof=1)) if len(known) > 1 else None}
+    """Not known unless every seed knows it: rows would not be comparable."""
+    spread = None if None in values else Spread.of(values)
+    return {"mean": None, "std": None} if spread is None else {"mean": spread.mean, "std": spread.std}
 
 
 def _outcome(result: Result) -> str:

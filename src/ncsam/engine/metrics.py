@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,34 @@ from torch import Tensor
 
 from ncsam.data.types import UNKNOWN, Labels
 
+
+@dataclass(frozen=True)
+class Metric:
+    """A number that sums up a run: its meaning, the digits it is shown with, and which way is better, if any."""
+
+    meaning: str
+    more_is_better: bool | None = True
+    digits: int = 2
+
+
+#: What sums up a run, in the order of every table. WHERE is the accuracy that the run could measure.
+SUMMARY = {
+    "best": Metric("largest WHERE of any epoch, percent; chosen on the same samples, so it flatters"),
+    "last": Metric("WHERE after the last epoch, percent"),
+    "last5": Metric("mean WHERE of the last 5 epochs, percent"),
+    "last10": Metric("mean WHERE of the last 10 epochs, percent"),
+    "val_chosen": Metric("WHERE at the epoch with the best noisy validation accuracy, percent"),
+    "memorised": Metric(
+        "mislabelled training samples predicted as their wrong label after the last epoch, percent", False
+    ),
+    "suspects_auroc": Metric("area under the ROC curve of the suspicion score against truly wrong labels", digits=3),
+    "seconds": Metric("wall-clock time of training", None, digits=1),
+}
+#: Further numbers of a summary, which say what was trained on rather than how well.
+_FACTS = {
+    "noise_estimate": "the noise rate that the run itself estimated after warm-up, as a fraction",
+    "noise_rate": "realised share of wrong labels among the samples trained on, as a fraction",
+}
 #: What an evaluation measures, in percent; `None` where the data set does not allow it.
 EVALUATED = (
     "test_accuracy",
@@ -138,15 +167,5 @@ def summarise(history: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "last10": float(np.mean(values[-10:])) if values else None,
         "val_chosen": chosen,
         "memorised": memory[-1] if memory else None,
-        "metric_names": {
-            "best": f"largest {where} of any epoch, percent; chosen on the same samples, so it flatters",
-            "last": f"{where} after the last epoch, percent",
-            "last5": f"mean {where} of the last 5 epochs, percent",
-            "last10": f"mean {where} of the last 10 epochs, percent",
-            "val_chosen": f"{where} at the epoch with the best noisy validation accuracy, percent",
-            "memorised": "mislabelled training samples predicted as their wrong label after the last epoch, percent",
-            "noise_estimate": "the noise rate that the run itself estimated after warm-up, as a fraction",
-            "noise_rate": "realised share of wrong labels among the samples trained on, as a fraction",
-            "suspects_auroc": "area under the ROC curve of the suspicion score against truly wrong labels",
-        },
+        "metric_names": {name: metric.meaning.replace("WHERE", where) for name, metric in SUMMARY.items()} | _FACTS,
     }

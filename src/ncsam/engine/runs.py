@@ -62,7 +62,7 @@ class Run:
     @property
     def metric_names(self) -> dict[str, str]:
         """What each number of the summary means, in the run's own words."""
-        return {"seconds": "wall-clock time of training", **(self.summary.get("metric_names") or {})}
+        return dict(self.summary.get("metric_names") or {})
 
     @property
     def command(self) -> str:

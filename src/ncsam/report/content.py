@@ -13,23 +13,11 @@ from ncsam._errors import bad_value
 from ncsam._files import atomic_path
 from ncsam._statistics import Spread
 from ncsam._version import __version__
+from ncsam.engine.metrics import SUMMARY
 from ncsam.engine.runs import Run, find_runs
 from ncsam.noise import NoisyLabels
 from ncsam.report.groups import Group, group_runs, varying
 from ncsam.report.previews import Gallery, gallery
-
-#: The columns of the summary: metric, and whether more of it is better (`None`: neither).
-COLUMNS: dict[str, bool | None] = {
-    "best": True,
-    "last": True,
-    "last5": True,
-    "last10": True,
-    "val_chosen": True,
-    "memorised": False,
-    "suspects_auroc": True,
-    "seconds": None,
-}
-DIGITS = {"suspects_auroc": 3, "seconds": 1}
 
 
 @dataclass(frozen=True)
@@ -86,7 +74,7 @@ def gather(paths: Iterable[str | os.PathLike[str]], *, title: str | None = None,
         raise bad_value("runs", [str(path) for path in paths], "none of them has finished an epoch yet")
     groups = group_runs(runs)
     configs = [run.config for run in runs]
-    cells = {name: _column(groups, name) for name in COLUMNS}
+    cells = {name: _column(groups, name) for name in SUMMARY}
     columns = [name for name, column in cells.items() if any(cell.spread for cell in column)]
     galleries, class_names, notes = _galleries(groups, images)
     differing = varying(configs)
@@ -164,9 +152,9 @@ def _facts(runs: Sequence[Run], groups: Sequence[Group]) -> dict[str, str]:
 def _column(groups: Sequence[Group], name: str) -> list[Cell]:
     spreads = [group.spread(name) for group in groups]
     means = [s.mean for s in spreads if s is not None]
-    more_is_better = COLUMNS[name]
+    more_is_better = SUMMARY[name].more_is_better
     best = None if more_is_better is None or len(means) < 2 else (max if more_is_better else min)(means)
-    return [Cell(s, DIGITS.get(name, 2), s is not None and s.mean == best) for s in spreads]
+    return [Cell(s, SUMMARY[name].digits, s is not None and s.mean == best) for s in spreads]
 
 
 def _noises(runs: Sequence[Run]) -> list[tuple[Run, NoisyLabels]]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from ncsam._errors import bad_value
+from ncsam._statistics import Spread
 
 
 class Estimate(NamedTuple):
@@ -20,5 +20,7 @@ class Estimate(NamedTuple):
     def of(cls, draws: Sequence[float]) -> Estimate:
         if not draws:
             raise bad_value("draws", 0, "a whole number from 1")
-        spread = statistics.stdev(draws) / math.sqrt(len(draws)) if len(draws) > 1 else math.nan
-        return cls(statistics.fmean(draws), spread)
+        spread = Spread.of(draws)
+        if spread is None or spread.count < len(draws):  # a loss that is not finite is no finite mean
+            return cls(math.fsum(draws) / len(draws), math.nan)
+        return cls(spread.mean, math.nan if spread.error is None else spread.error)
