@@ -78,13 +78,19 @@ class Split:
     """One part (training, test, validation) of a data set.
 
     `labels` are the observed ones, right or wrong; `clean`, where known, is for metrics only and never reaches
+<<<<<<< HEAD
     training. `index` of a sample is its position here. `names` are the files that features were computed from.
+=======
+    training. `index` of a sample is its position here. `verified`, where people judged some labels, is 1 where they
+    found the observed one right, 0 where wrong, and -1 where they did not look.
+>>>>>>> 2aff0df (Let methods reach features, inner batches, stages, verified labels, heads and steps of their own)
     """
 
     inputs: Inputs
     labels: Labels
     clean: Labels | None = None
     names: npt.NDArray[np.str_] | None = None
+    verified: npt.NDArray[np.int8] | None = None
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -94,8 +100,8 @@ class Split:
         return isinstance(self.inputs, np.ndarray)
 
     def with_labels(self, labels: Labels, clean: Labels | None) -> Split:
-        """The same inputs under other observed labels."""
-        return replace(self, labels=labels, clean=clean)
+        """The same inputs under other observed labels, none of them verified."""
+        return replace(self, labels=labels, clean=clean, verified=None)
 
     def take(self, index: npt.NDArray[np.int64]) -> Split:
         """The samples at `index`, in that order."""
@@ -108,7 +114,8 @@ class Split:
             inputs = [self.inputs[i] for i in index]
         clean = None if self.clean is None else self.clean[index]
         names = None if self.names is None else self.names[index]
-        return Split(inputs, self.labels[index], clean, names)
+        verified = None if self.verified is None else self.verified[index]
+        return Split(inputs, self.labels[index], clean, names, verified)
 
     def path(self, index: int) -> str | None:
         """The file of a sample, where it has one."""

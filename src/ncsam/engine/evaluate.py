@@ -18,6 +18,7 @@ from ncsam.data.loader import Loader
 from ncsam.data.types import Labels
 from ncsam.engine.config import RunConfig
 from ncsam.engine.metrics import EVALUATED, accuracy, calibration_error, memorised
+from ncsam.engine.modes import evaluating
 from ncsam.engine.task import Task
 from ncsam.methods import Method
 
@@ -49,21 +50,18 @@ def predict(
     keep_probabilities: bool = False,
 ) -> Predictions:
     """Evaluate the networks, in evaluation mode, on every sample of a loader made by `Loader.evaluation`."""
-    for network in networks:
-        network.eval()
     samples = len(loader.split)
     columns: list[Tensor] | None = None
-    for batch in loader.iterate(0):
-        logits = method.predict(networks, batch.views[0]).float()
-        values = _values(logits, batch.labels)
-        if keep_probabilities:
-            values.append(logits.softmax(dim=1))
-        if columns is None:
-            columns = [v.new_zeros((samples, *v.shape[1:])) for v in values]
-        for column, value in zip(columns, values, strict=True):
-            column[batch.index] = value
-    for network in networks:
-        network.train()
+    with evaluating(networks):
+        for batch in loader.iterate(0):
+            logits = method.predict(networks, batch.views[0]).float()
+            values = _values(logits, batch.labels)
+            if keep_probabilities:
+                values.append(logits.softmax(dim=1))
+            if columns is None:
+                columns = [v.new_zeros((samples, *v.shape[1:])) for v in values]
+            for column, value in zip(columns, values, strict=True):
+                column[batch.index] = value
     assert columns is not None
     if fabric.world_size > 1:  # every sample was seen by exactly one rank; the others hold zeros
         for column in columns:

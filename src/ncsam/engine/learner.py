@@ -98,6 +98,13 @@ class Learner:
         for group in self.optimizer.param_groups:
             group["lr"] = group["initial_lr"] * factor
 
+    def restart(self, fresh: nn.Module | None) -> None:
+        """Begin a stage: the base optimizer forgets its momentum, and the network takes the weights of a fresh one."""
+        self.optimizer.state.clear()
+        if fresh is not None:
+            fresh.to(self.fabric.device)
+            load_network(self.bare, dict(fresh.state_dict()))
+
     @property
     def lr(self) -> float:
         return float(self.optimizer.param_groups[0]["lr"])

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 from lightning_fabric import Fabric
-from torch import Tensor, nn
+from torch import nn
 
 from ncsam import models
 from ncsam._errors import bad_value
@@ -24,13 +24,17 @@ from ncsam.engine.interrupt import Interrupt
 from ncsam.engine.learner import Learner
 from ncsam.engine.loggers import Logger, open_loggers
 from ncsam.engine.metrics import EpochSums
+from ncsam.engine.modes import train_mode
 from ncsam.engine.optimizers import learning_rate
 from ncsam.engine.progress import Console
 from ncsam.engine.samples import SampleTable
+from ncsam.engine.services import Services
 from ncsam.engine.settle import Settling
 from ncsam.engine.snapshot import restore_snapshot, take_snapshot
+from ncsam.engine.stages import Stages
 from ncsam.engine.suspects import Dynamics
-from ncsam.engine.task import Task, view_names
+from ncsam.engine.task import Task, check_method, view_names
+from ncsam.engine.verified import verdicts
 from ncsam.methods import Plan, State
 from ncsam.methods import create as create_method
 from ncsam.optim import NCSAM
@@ -47,6 +51,7 @@ class Trainer:
         self.task = task
         self.folder = folder
         self.method = create_method(config.method, **config.method_options)
+        check_method(self.method, task)
         assert config.batch_size is not None, "a settled configuration"
         if config.batch_size % fabric.world_size:
             raise bad_value(
@@ -64,6 +69,7 @@ class Trainer:
         )
         self.steps_per_epoch = len(self.loader)
         self.factor = learning_rate(config)
+        self.stages = Stages(self.method, config.epochs)
         seed_all(config.seed)
         self.learners = [
             Learner(fabric, network, self.method, config, self.steps_per_epoch)
@@ -83,11 +89,13 @@ class Trainer:
             samples=self.samples,
             seed=config.seed,
             noise_rate=config.rate,
-            predict=self._predict_training_split,
+            engine=Services(self),
         )
         if task.val is not None:
             self.state.held_out = torch.zeros(len(split), dtype=torch.bool, device=fabric.device)
             self.state.held_out[torch.from_numpy(task.val)] = True
+        found, self.verified = verdicts(self.method, task, config.seed)
+        self.state.verified = None if found is None else torch.from_numpy(found).to(fabric.device)
         self.method.start(self.state)
         self.evaluator = Evaluator(fabric, self.method, task, config, self.loader)
         self.console = Console(console and fabric.is_global_zero, config.epochs, self.steps_per_epoch)
@@ -172,24 +180,40 @@ class Trainer:
 
     def _begin_epoch(self, epoch: int) -> None:
         self.state.epoch, self.state.batch = epoch, self.batch
+        self.state.stage, self.state.stage_epoch = self.stages.at(epoch)
+        stage = self.stages[self.state.stage]
+        self.state.lr = self.config.lr * self._factor()
         if self.batch == 0:
+            if self.state.stage_epoch == 1 and self.state.stage > 0:
+                self._begin_stage(fresh=stage.fresh)
+            train_mode(self.networks, frozen_norms=stage.frozen_norms)
             self.method.begin_epoch(self.networks, self.state)
             self.settling.before_epoch(epoch, self.history, self.networks)
         for learner in self.learners:
             if (optimizer := learner.sharpness_aware) is not None:
                 optimizer.progress = epoch / self.config.epochs  # t = e / T, the paper's
                 self.settling.apply(optimizer, self.steps_per_epoch)
-        for network in self.networks:
-            network.train()
+        train_mode(self.networks, frozen_norms=stage.frozen_norms)
 
-    def _predict_training_split(self, networks: Sequence[nn.Module]) -> Tensor:
-        found = self.evaluator.predict(networks, self.evaluator.train, keep_probabilities=True)
-        assert found.probabilities is not None
-        return torch.from_numpy(found.probabilities).to(self.fabric.device)
+    def _begin_stage(self, *, fresh: bool) -> None:
+        networks: Sequence[nn.Module | None] = [None] * len(self.learners)
+        if fresh:
+            seed_all(self.config.seed + 2**20 * self.state.stage)
+            networks = self.method.build(self._create_network)
+            seed_all(self.config.seed + 2**20 * self.state.stage + self.fabric.global_rank)
+        for learner, network in zip(self.learners, networks, strict=True):
+            learner.restart(network)
+
+    def _factor(self) -> float:
+        """Of the learning rate at this batch: by the share of the stage that is done."""
+        stage = self.stages[self.state.stage]
+        done = (self.state.stage_epoch - 1) * self.steps_per_epoch + self.state.batch
+        return stage.lr * self.factor(done / (stage.epochs * self.steps_per_epoch))
 
     def _step(self, epoch: int, number: int, batch: Any) -> None:
-        factor = self.factor(self._steps_done / (self.config.epochs * self.steps_per_epoch))
         self.state.batch = number
+        factor = self._factor()
+        self.state.lr = self.config.lr * factor
         with torch.no_grad():
             plans = self.method.plan(batch, self.networks, self.state)
         for learner, plan in zip(self.learners, plans, strict=True):

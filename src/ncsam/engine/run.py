@@ -147,6 +147,7 @@ def _finish(fabric: Fabric, trainer: Trainer) -> dict[str, Any]:
             "warmup_epochs": trainer.settling.warmup_epochs if config.optimizer != "sgd" else None,
             "flip_ratio": trainer.settling.flip_ratio if config.optimizer == "ncsam" else None,
             "noise_estimate": trainer.settling.noise_estimate,
+            "verified": trainer.verified,
         }
         path = folder / "summary.json"  # last of all: it is what marks a run as finished
         with writing(path), atomic_path(path) as temporary:

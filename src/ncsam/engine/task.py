@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import inspect
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from ncsam.data.types import DataSet, Labels, Split
 from ncsam.engine.config import RunConfig
 from ncsam.engine.folds import parse_fold, stratified_folds
 from ncsam.engine.optimizers import LARGEST_FLIP_RATIO
+from ncsam.methods import Method
 from ncsam.noise import NoisyLabels
 
 Indices = npt.NDArray[np.int64]
@@ -143,14 +145,25 @@ def settled(config: RunConfig, task: Task) -> RunConfig:
     )
 
 
-def view_names(config: RunConfig, wanted: tuple[str, ...]) -> list[str]:
+def view_names(config: RunConfig, wanted: Sequence[str]) -> list[str]:
     """The loader's views for those a method wants.
 
     "train" is the run's own augmentation. "auto" is the strong one where the run augments at all; where it does not,
-    because mirrored or cut they would be other pictures (digits, 8 x 8), they are shifted alone.
+    because mirrored or cut they would be other pictures (digits, 8 x 8), they are shifted alone. So are "auto:simclr"
+    and any other view after "auto:".
     """
-    meant = {"train": _VIEWS[config.augment], "auto": "shifted" if config.augment == "none" else "strong"}
-    return [meant.get(view, view) for view in wanted]
+    meant = {"train": _VIEWS[config.augment], "auto": "strong"}
+    plain = config.augment == "none"
+    return [
+        "shifted" if plain and view.partition(":")[0] == "auto" else meant.get(view, view.removeprefix("auto:"))
+        for view in wanted
+    ]
+
+
+def check_method(method: Method, task: Task) -> None:
+    """Refuse a method that compares views of pictures where there are none."""
+    if method.pictures_only and task.dataset.size is None:
+        raise bad_value("method", method.name, f"only with pictures, and {task.dataset.name} holds features")
 
 
 def _noisy_labels(config: RunConfig, dataset: DataSet) -> NoisyLabels | None:

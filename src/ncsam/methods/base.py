@@ -8,9 +8,9 @@ its plan, and draws nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import torch
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from ncsam.data.loader import Batch
 
 Presets: TypeAlias = "Mapping[str, Mapping[str, Any]]"
+
+#: What the engine tells of a whole split: class probabilities, or what the network's last layer sees.
+Output: TypeAlias = Literal["probabilities", "features"]
 
 _METHOD_STREAM = 2**16  # apart from the streams of the loader's order and views
 
@@ -41,8 +44,16 @@ class Samples(Protocol):
         """Add to the rows `index`; the ranks' additions are summed."""
 
 
-def _no_predictions(networks: Sequence[nn.Module]) -> Tensor:
-    raise NotImplementedError("predictions on the training split are the engine's to give")
+class Engine(Protocol):
+    """What a method may ask of the engine; see `State`, which passes it on."""
+
+    def predict(self, networks: Sequence[nn.Module], output: Output = "probabilities") -> Tensor: ...
+
+    def batches(
+        self, index: Tensor, view: str | Sequence[str] = "plain", *, batch_size: int | None = None, stream: int = 0
+    ) -> Iterator[Batch]: ...
+
+    def backward(self, loss: Tensor) -> None: ...
 
 
 @dataclass
@@ -59,15 +70,73 @@ class State:
     noise_rate: float | None = None
     #: True for the samples that are held out of training; `None` if all are trained on.
     held_out: Tensor | None = None
-    #: Class probabilities (samples, classes) of the un-augmented training split, by some of the networks.
-    predict: Callable[[Sequence[nn.Module]], Tensor] = _no_predictions
-    #: Epochs are counted from 1, batches within an epoch from 0.
+    #: For a method with `verified_share`: 1 where a label was checked and found right, 0 where wrong, -1 elsewhere.
+    verified: Tensor | None = None
+    engine: Engine | None = None
+    #: Epochs are counted from 1, batches within an epoch from 0; stages, and the epochs within one, likewise.
     epoch: int = 1
     batch: int = 0
+    stage: int = 0
+    stage_epoch: int = 1
+    #: The learning rate of this step.
+    lr: float = 0.0
 
-    def random(self) -> np.random.Generator:
-        """Random numbers that depend on (seed, epoch, batch) alone: the same after a restart, and on all ranks."""
-        return np.random.default_rng((self.seed, self.epoch, self.batch, _METHOD_STREAM))
+    @property
+    def trained(self) -> Tensor:
+        """The positions of the samples that are trained on."""
+        if self.held_out is None:
+            return torch.arange(len(self.labels), device=self.labels.device)
+        return (~self.held_out).nonzero().flatten()
+
+    def random(self, stream: int = 0) -> np.random.Generator:
+        """Random numbers that depend on (seed, epoch, batch, stream) alone: the same after a restart, on all ranks.
+
+        A call begins its stream anew. What must be drawn apart (two networks, say) takes two streams.
+        """
+        return np.random.default_rng((self.seed, self.epoch, self.batch, _METHOD_STREAM + stream))
+
+    def predict(self, networks: Sequence[nn.Module], output: Output = "probabilities") -> Tensor:
+        """Of the whole un-augmented training split, in evaluation mode: (samples, classes) or (samples, features).
+
+        Probabilities are the method's prediction with these networks; features are those of one network.
+        """
+        return self._engine().predict(networks, output)
+
+    def batches(
+        self, index: Tensor, view: str | Sequence[str] = "plain", *, batch_size: int | None = None, stream: int = 0
+    ) -> Iterator[Batch]:
+        """Shuffled batches of the samples at `index` (positions) for a loop inside `begin_epoch`; this rank's part.
+
+        `view` names one view of each sample or several. Order and augmentation depend on (seed, epoch, stream) alone.
+        """
+        return self._engine().batches(index, view, batch_size=batch_size, stream=stream)
+
+    def backward(self, loss: Tensor) -> None:
+        """Gradients of a loss of the method's own, through networks set up for devices, ranks and precision."""
+        if self.engine is None:
+            loss.backward()  # type: ignore[no-untyped-call]
+        else:
+            self.engine.backward(loss)
+
+    def _engine(self) -> Engine:
+        if self.engine is None:
+            raise RuntimeError("this state belongs to no run: predictions and batches are the engine's to give")
+        return self.engine
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A part of a run with an optimizer and a learning-rate schedule of its own, which both begin anew.
+
+    `fresh`: the networks begin with new weights, too, by another seed. `lr` is a factor of the run's learning rate.
+    `frozen_norms`: BatchNorm layers use and keep the statistics they have. The warm-up of a sharpness-aware optimizer
+    and its ramp are counted over the whole run.
+    """
+
+    epochs: int
+    fresh: bool = False
+    lr: float = 1.0
+    frozen_norms: bool = False
 
 
 @dataclass(frozen=True)
@@ -100,8 +169,16 @@ class Method:
     networks: int = 1
     #: Views of each picture it wants from the loader; "train" is the run's own augmentation.
     views: tuple[str, ...] = ("train",)
+    #: Whether it makes sense for pictures alone, because it compares differently augmented views of them.
+    pictures_only: ClassVar[bool] = False
+    #: Share of the training samples whose label it may have checked where the data set brings no verdicts of people.
+    verified_share: float = 0.0
     #: Options by the name of a data set and noise, where the literature has them.
     presets: ClassVar[Presets] = {}
+
+    def stages(self, epochs: int) -> tuple[Stage, ...]:
+        """The parts of a run of so many epochs, which they add up to."""
+        return (Stage(epochs),)
 
     def build(self, create: Callable[[], nn.Module]) -> list[nn.Module]:
         """The networks to train; one that joins two (for one loss over both) counts as one."""
@@ -111,7 +188,7 @@ class Method:
         """Before the first epoch: make columns in `state.samples`."""
 
     def begin_epoch(self, networks: Sequence[nn.Module], state: State) -> None:
-        """Before each epoch: fit mixtures, estimate transitions, relabel."""
+        """Before each epoch: fit mixtures, estimate transitions, relabel, train further parts on `state.batches`."""
 
     def plan(self, batch: Batch, networks: Sequence[nn.Module], state: State) -> tuple[Plan, ...]:
         """Decide once, without gradients, what this batch trains on: one plan for each network."""
@@ -127,7 +204,7 @@ class Method:
         return F.cross_entropy(logits, targets)
 
     def after_step(self, networks: Sequence[nn.Module], state: State) -> None:
-        """After all networks have stepped: averages of weights, schedules."""
+        """After all networks have stepped: averages of weights, further steps (see `ncsam.methods.steps`)."""
 
     def predict(self, networks: Sequence[nn.Module], inputs: Tensor) -> Tensor:
         """Logits for evaluation; of several networks, the mean."""

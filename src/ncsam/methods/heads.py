@@ -1,0 +1,63 @@
+"""A backbone with further heads, and what a network's last layer sees."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from ncsam._errors import bad_value
+from ncsam.models.backbone import Backbone
+
+
+class WithHeads(nn.Module):
+    """A backbone and further heads on its features, all of them inside `forward`, where DDP and FSDP can see them.
+
+    `network(inputs)` gives logits, as any network does. `network(inputs, "projector")` gives a dictionary: "logits",
+    "features", and the output of each head that is named. Heads that are not named still get a gradient, of zero: DDP
+    waits for one from every parameter.
+    """
+
+    def __init__(self, backbone: nn.Module, heads: Mapping[str, nn.Module]) -> None:
+        super().__init__()
+        self.backbone = check_backbone(backbone)
+        self.heads = nn.ModuleDict(heads)
+
+    def forward(self, inputs: Tensor, *names: str) -> Tensor | dict[str, Tensor]:
+        features = self.backbone.features(inputs)
+        logits: Tensor = self.backbone.head(features)
+        if torch.is_grad_enabled():
+            idle = [p.sum() for name, head in self.heads.items() if name not in names for p in head.parameters()]
+            if idle:
+                logits = logits + 0.0 * torch.stack(idle).sum().to(logits.dtype)
+        if not names:
+            return logits
+        return {"logits": logits, "features": features, **{name: self.heads[name](features) for name in names}}
+
+
+def check_backbone(network: nn.Module) -> Backbone:
+    """The network, if it tells its features; else an error that says what does."""
+    if not isinstance(network, Backbone):
+        kind = type(network).__name__
+        raise bad_value("model", kind, "a Backbone, whose features this method needs: all of ncsam.models are")
+    return network
+
+
+def projector(width: int, hidden: int, out: int, *, norm: bool = False) -> nn.Sequential:
+    """Two linear layers, with BatchNorm if wanted, and ReLU between them."""
+    between: Sequence[nn.Module] = (nn.BatchNorm1d(hidden), nn.ReLU()) if norm else (nn.ReLU(),)
+    return nn.Sequential(nn.Linear(width, hidden), *between, nn.Linear(hidden, out))
+
+
+def features_of(network: nn.Module, inputs: Tensor) -> Tensor:
+    """What the head of the network's first backbone sees when the network answers."""
+    backbone = next((module for module in network.modules() if isinstance(module, Backbone)), None)
+    head = check_backbone(network if backbone is None else backbone).head
+    seen: list[Tensor] = []
+    hook = head.register_forward_pre_hook(lambda _, arguments: seen.append(arguments[0]))
+    try:
+        network(inputs)
+    finally:
+        hook.remove()
+    return seen[0]

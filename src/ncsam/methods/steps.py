@@ -1,0 +1,68 @@
+"""Steps of a method's own, beside the run's optimizer: another loss, another learning rate, some parameters only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+
+from ncsam.methods.base import State
+
+
+class SideOptimizer:
+    """An optimizer of torch's over some parameters, for losses that step apart from the run's own.
+
+    It belongs in `begin_epoch` (an inner loop) or `after_step` (a further step on the batch), never in `loss`. The
+    ranks' gradients are averaged. Keep it by `state_dict` of the method. Such a step is plain: the run's perturbation
+    belongs to the main loss.
+    """
+
+    def __init__(self, optimizer: torch.optim.Optimizer) -> None:
+        self.optimizer = optimizer
+        self.parameters: list[Tensor] = [p for group in optimizer.param_groups for p in group["params"]]
+
+    def step(self, loss: Tensor, state: State, *, lr: float | None = None) -> None:
+        """One step down a loss, at another learning rate if given; gradients that it leaves elsewhere are cleared."""
+        with torch.enable_grad():
+            self.optimizer.zero_grad()
+            state.backward(loss)
+        for parameter in self.parameters:
+            average_over_ranks(parameter.grad)
+        if lr is not None:
+            for group in self.optimizer.param_groups:
+                group["lr"] = lr
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+
+    def state_dict(self) -> dict[str, Any]:
+        return self.optimizer.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.optimizer.load_state_dict(state)
+
+
+def sgd(parameters: Iterable[nn.Parameter], lr: float, *, momentum: float = 0.9, decay: float = 5e-4) -> SideOptimizer:
+    """SGD over some parameters."""
+    return SideOptimizer(torch.optim.SGD(list(parameters), lr=lr, momentum=momentum, weight_decay=decay))
+
+
+def adam(parameters: Iterable[nn.Parameter], lr: float) -> SideOptimizer:
+    """Adam over some parameters."""
+    return SideOptimizer(torch.optim.Adam(list(parameters), lr=lr))
+
+
+def average_over_ranks(gradient: Tensor | None) -> None:
+    """In place; one that DDP has averaged already, or FSDP holds in pieces, stays as it is."""
+    if gradient is None or isinstance(gradient, DTensor) or not (dist.is_available() and dist.is_initialized()):
+        return
+    dist.all_reduce(gradient)
+    gradient /= dist.get_world_size()
+
+
+def part(networks: Sequence[nn.Module], name: str) -> list[nn.Parameter]:
+    """The parameters of the networks whose dotted name has `name` as one of its parts ("heads", "fc", ...)."""
+    return [p for network in networks for key, p in network.named_parameters() if name in key.split(".")]
