@@ -15,8 +15,10 @@ import numpy as np
 import torch
 
 _SCRIPT = """
-import sys, json, torch
+import importlib, sys, json, torch
 torch.set_num_threads(1)
+for module in sys.argv[2:]:
+    importlib.import_module(module)
 from ncsam.engine import RunConfig, train
 from ncsam.engine.loop import Trainer
 
@@ -34,18 +36,25 @@ for out, options, stop in json.loads(sys.argv[1]):
 """
 
 
-def train_by_two(runs: Sequence[tuple[Path, dict[str, Any], list[int] | None]], timeout: float = 300) -> None:
+def train_by_two(
+    runs: Sequence[tuple[Path, dict[str, Any], list[int] | None]], *modules: str, timeout: float = 300
+) -> None:
     """Train one run after another in two processes, started once, as torchrun starts them: importing takes longest.
 
     A run is its folder, its options, and, unless it goes to its end, the (epoch, batch) whose checkpoint is its last.
+    `modules` are imported first, from wherever this process would find them.
     """
     place = {"GROUP_RANK": 0, "WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2, "TORCHELASTIC_RUN_ID": "test"}
     where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": _free_port()}
     listed = json.dumps([(str(out), options, stop) for out, options, stop in runs])
     running = [
         subprocess.Popen(
-            [sys.executable, "-c", _SCRIPT, listed],
-            env={**os.environ, **{k: str(v) for k, v in {**place, **where, "RANK": r, "LOCAL_RANK": r}.items()}},
+            [sys.executable, "-c", _SCRIPT, listed, *modules],
+            env={
+                **os.environ,
+                "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+                **{k: str(v) for k, v in {**place, **where, "RANK": r, "LOCAL_RANK": r}.items()},
+            },
             stderr=subprocess.PIPE,
             text=True,
         )

@@ -46,7 +46,7 @@ class Loader:
     """Batches of a split, epoch after epoch.
 
     - `batch_size`: samples per batch on each rank, at most.
-    - `views`: names (`"plain"`, `"shifted"`, `"weak"`, `"weak_cutout"`, `"strong"`, `"resized"`) or `View` recipes.
+    - `views`: names (`"plain"`, `"weak"`, `"strong"`, `"simclr"`, ...: see `ncsam.data.views`) or `View` recipes.
       Each gives one tensor in `batch.views`, with its own random numbers. Float features are normalised only, whatever
       the view.
     - `mean`, `std`: per channel (along the last axis, for features). `None` leaves pictures scaled to [0, 1].

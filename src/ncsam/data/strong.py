@@ -33,18 +33,23 @@ def randaugment(pictures: Tensor, draws: Draws, magnitude: float, choices: tuple
     for step in range(draws.shape[1]):
         choice = (draws[:, step, 0].astype(np.float64) * len(choices)).astype(np.int64)
         signed = np.where(draws[:, step, 1] < 0.5, -level, level)
-        groups = {choices[number]: np.flatnonzero(choice == number) for number in np.unique(choice)}
-        moved = {name: groups.pop(name) for name in _GEOMETRY if name in groups}
-        done: list[tuple[Whole, Tensor]] = []
-        if moved:
-            rows = np.concatenate(list(moved.values()))
-            maps = np.concatenate([_maps(name, signed[group], pictures.shape) for name, group in moved.items()])
-            done.append((rows, affine(_some(pictures, rows), maps)))
-        for name, group in groups.items():
-            done.append((group, _OPERATIONS[name](_some(pictures, group), signed[group])))
-        back = np.argsort(np.concatenate([rows for rows, _ in done]))
-        pictures = _some(torch.cat([part for _, part in done]), back)
+        pictures = operated(pictures, choice, signed, choices)
     return pictures
+
+
+def operated(pictures: Tensor, choice: Whole, signed: Real, choices: tuple[str, ...]) -> Tensor:
+    """One operation on each picture: `choice` numbers it among `choices`, `signed` in [-1, 1] is its level."""
+    groups = {choices[number]: np.flatnonzero(choice == number) for number in np.unique(choice)}
+    moved = {name: groups.pop(name) for name in _GEOMETRY if name in groups}
+    done: list[tuple[Whole, Tensor]] = []
+    if moved:
+        rows = np.concatenate(list(moved.values()))
+        maps = np.concatenate([_maps(name, signed[group], pictures.shape) for name, group in moved.items()])
+        done.append((rows, affine(_some(pictures, rows), maps)))
+    for name, group in groups.items():
+        done.append((group, _OPERATIONS[name](_some(pictures, group), signed[group])))
+    back = np.argsort(np.concatenate([rows for rows, _ in done]))
+    return _some(torch.cat([part for _, part in done]), back)
 
 
 def _some(pictures: Tensor, rows: Whole) -> Tensor:
@@ -95,6 +100,11 @@ def _blend(other: Tensor, pictures: Tensor, signed: Real) -> Tensor:
     """`other + factor * (pictures - other)`, cut to 0..255, with factor 1 + 0.9 * signed level."""
     factor = torch.from_numpy((1 + _BLEND * signed).astype(np.float32)).to(pictures.device).view(-1, 1, 1, 1)
     return torch.lerp(other.float(), pictures.float(), factor).clamp_(0, 255).to(torch.uint8)
+
+
+def blend_factor(factor: Real) -> Real:
+    """The signed level whose blend has this factor."""
+    return (factor - 1) / _BLEND
 
 
 def grey(pictures: Tensor) -> Tensor:
@@ -163,6 +173,10 @@ def equalize(pictures: Tensor, signed: Real) -> Tensor:
     return torch.where(step > 0, table.gather(1, flat), flat).to(torch.uint8).view_as(pictures)
 
 
+def invert(pictures: Tensor, signed: Real) -> Tensor:
+    return 255 - pictures
+
+
 def identity(pictures: Tensor, signed: Real) -> Tensor:
     return pictures
 
@@ -179,10 +193,11 @@ _OPERATIONS: dict[str, Callable[[Tensor, Real], Tensor]] = {
         contrast,
         brightness,
         sharpness,
+        invert,  # of AutoAugment alone
     )
 }
 
-#: Operations that leave every pixel in its place.
-COLOUR_OPERATIONS: tuple[str, ...] = tuple(_OPERATIONS)
+#: Operations of RandAugment that leave every pixel in its place.
+COLOUR_OPERATIONS: tuple[str, ...] = tuple(name for name in _OPERATIONS if name != "invert")
 #: All fourteen operations of RandAugment.
 OPERATIONS: tuple[str, ...] = (*COLOUR_OPERATIONS, *_GEOMETRY)

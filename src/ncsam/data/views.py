@@ -16,13 +16,15 @@ import numpy.typing as npt
 from torch import Tensor
 
 from ncsam._errors import bad_value, unknown_name
+from ncsam.data import jitter, policy
 from ncsam.data.augment import Padding, Real, Whole, centre_crop, crop_windows, cutout, normalise, resize_boxes
 from ncsam.data.sampling import Draws
 from ncsam.data.strong import OPERATIONS, randaugment
 
 Crop = Literal["centre", "window", "resized"]
 
-# Columns of a row of uniform numbers. The operations of a strong view follow, two numbers each.
+# Columns of a row of uniform numbers. The operations of a strong view follow, two numbers each, then those of the
+# policy and of the colours.
 CROP = slice(0, 4)
 _FLIP = 4
 _CUTOUT = slice(5, 8)
@@ -31,7 +33,7 @@ _OPERATIONS = 8
 
 @dataclass(frozen=True)
 class View:
-    """A recipe: crop, mirror, random operations, normalise, Cutout, in this order. The default changes nothing.
+    """A recipe: crop, mirror, random operations, colours, normalise, Cutout, in this order. The default does nothing.
 
     Lengths are pixels if they are whole numbers and shares of the picture's side if they are fractions, so that one
     recipe serves 32 and 224 pixels alike.
@@ -42,6 +44,9 @@ class View:
       the window (4 for 32), none where it is. `padding_mode`: `"zeros"` (black) or `"reflect"`.
     - `flip`: probability of mirroring left and right.
     - `operations`: how many operations of RandAugment, drawn from `choices`, each with `magnitude` (0 to 30).
+    - `policy`: AutoAugment's 25 pairs of operations for CIFAR-10 (see `ncsam.data.policy`).
+    - `jitter`: strength of SimCLR's colour distortions (see `ncsam.data.jitter`), with probability
+      `jitter_probability`; `grey`: probability of losing all colour.
     - `cutout`: side of a square set to zero after normalising, with probability `cutout_probability`.
     """
 
@@ -54,6 +59,10 @@ class View:
     operations: int = 0
     magnitude: float = 10.0
     choices: tuple[str, ...] = OPERATIONS
+    policy: bool = False
+    jitter: float = 0.0
+    jitter_probability: float = 0.8
+    grey: float = 0.0
     cutout: int | float = 0
     cutout_probability: float = 1.0
 
@@ -64,7 +73,7 @@ class View:
         ):
             if value not in known:
                 raise unknown_name(field, value, known)
-        for name in ("flip", "cutout_probability"):
+        for name in ("flip", "cutout_probability", "jitter_probability", "grey"):
             if not 0 <= getattr(self, name) <= 1:
                 raise bad_value(name, getattr(self, name), "a probability lies in [0, 1]")
         for name in ("padding", "cutout"):
@@ -79,6 +88,8 @@ class View:
             raise bad_value("operations", self.operations, "a number of operations from 0")
         if not 0 <= self.magnitude <= 30:
             raise bad_value("magnitude", self.magnitude, "a magnitude lies in [0, 30]")
+        if not 0 <= self.jitter <= 1:
+            raise bad_value("jitter", self.jitter, "a strength in [0, 1]")
         if not self.choices:
             raise bad_value("choices", self.choices, f"at least one of {', '.join(OPERATIONS)}")
         for choice in self.choices:
@@ -88,7 +99,17 @@ class View:
     @property
     def draws(self) -> int:
         """How many uniform numbers one picture needs."""
-        return _OPERATIONS + 2 * self.operations
+        return int(self._colours.stop)
+
+    @property
+    def _policy(self) -> slice:
+        start = _OPERATIONS + 2 * self.operations
+        return slice(start, start + policy.DRAWS * self.policy)
+
+    @property
+    def _colours(self) -> slice:
+        start = self._policy.stop
+        return slice(start, start + jitter.DRAWS * (self.jitter > 0 or self.grey > 0))
 
     def pad_by(self, canvas: tuple[int, int], size: tuple[int, int]) -> tuple[int, int]:
         """Rows and columns of padding for a picture of size `canvas` and windows of `size`."""
@@ -138,8 +159,13 @@ class View:
     def finished(self, pictures: Tensor, draws: Draws, scale: Tensor, shift: Tensor) -> Tensor:
         """Random operations, normalising and Cutout; float32."""
         if self.operations:
-            steps = draws[:, _OPERATIONS:].reshape(len(draws), self.operations, 2)
+            steps = draws[:, _OPERATIONS : self._policy.start].reshape(len(draws), self.operations, 2)
             pictures = randaugment(pictures, steps, self.magnitude, self.choices)
+        if self.policy:
+            pictures = policy.autoaugment(pictures, draws[:, self._policy])
+        if self.jitter > 0 or self.grey > 0:
+            colours = draws[:, self._colours]
+            pictures = jitter.jitter(pictures, colours, self.jitter, self.jitter_probability, self.grey)
         result = normalise(pictures, scale, shift)
         height, width = result.shape[2:]
         side = lengths(self.cutout, (height, width))
@@ -173,14 +199,18 @@ def whole(uniform: npt.NDArray[np.float32], count: int) -> Whole:
 
 #: Views by name. `shifted` is for pictures that mirrored would mean something else; `weak` is the common crop and
 #: mirroring; `weak_cutout` adds Cutout of half the side to half of the pictures; `strong` adds two random operations
-#: and Cutout; `resized` is the usual one for large photographs.
+#: and Cutout, `light` one of magnitude 3; `autoaugment` adds AutoAugment's policy; `resized` is the usual one for large
+#: photographs; `simclr` is that of contrastive learning, a part of the picture in distorted colours.
 VIEWS: dict[str, View] = {
     "plain": View(),
     "shifted": View(crop="window"),
     "weak": View(crop="window", flip=0.5),
     "weak_cutout": View(crop="window", flip=0.5, cutout=1 / 2, cutout_probability=0.5),
     "strong": View(crop="window", flip=0.5, operations=2, cutout=1 / 2),
+    "light": View(crop="window", flip=0.5, operations=1, magnitude=3.0, cutout=1 / 2),
+    "autoaugment": View(crop="window", flip=0.5, policy=True),
     "resized": View(crop="resized", flip=0.5),
+    "simclr": View(crop="resized", scale=(0.2, 1.0), flip=0.5, jitter=0.5, grey=0.2),
 }
 
 
