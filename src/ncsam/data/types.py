@@ -78,12 +78,9 @@ class Split:
     """One part (training, test, validation) of a data set.
 
     `labels` are the observed ones, right or wrong; `clean`, where known, is for metrics only and never reaches
-<<<<<<< HEAD
     training. `index` of a sample is its position here. `names` are the files that features were computed from.
-=======
-    training. `index` of a sample is its position here. `verified`, where people judged some labels, is 1 where they
-    found the observed one right, 0 where wrong, and -1 where they did not look.
->>>>>>> 2aff0df (Let methods reach features, inner batches, stages, verified labels, heads and steps of their own)
+    `verified`, where people judged some labels, is 1 where they found the observed one right, 0 where wrong, and -1
+    where they did not look.
     """
 
     inputs: Inputs

@@ -12,15 +12,19 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from ncsam._errors import bad_value
 from ncsam.data.loader import Batch
+from ncsam.engine.modes import evaluating
 from ncsam.engine.optimizers import build_optimizer, learning_rate
 from ncsam.engine.samples import SampleTable
 from ncsam.methods import Method, Plan, State
+from ncsam.methods.base import Output
+from ncsam.methods.heads import features_of
 from ncsam.optim import SharpnessAware
 from ncsam.optim.rng import RandomState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from ncsam.engine.config import RunConfig
 
@@ -36,6 +40,8 @@ def fit_arrays(
     method asks for is the row itself. An epoch's order depends on (seed, epoch) alone.
     """
     assert config.batch_size is not None, "the caller settles it"
+    if method.pictures_only or method.verified_share or len(method.stages(config.epochs)) > 1:
+        raise bad_value("method", method.name, "only by `ncsam train`: it needs pictures, verified labels or stages")
     device = inputs.device
     size = min(config.batch_size, len(inputs))
     starts = range(0, len(inputs), size)
@@ -51,8 +57,8 @@ def fit_arrays(
         samples=SampleTable(len(inputs), device),
         seed=config.seed,
         noise_rate=config.rate,
-        predict=lambda some: predict_arrays(method, some, inputs).float(),
     )
+    state.engine = Rows(method, inputs, state, size)
     method.start(state)
     factor = learning_rate(config)
     total, done, losses = config.epochs * len(starts), 0, []
@@ -72,6 +78,7 @@ def fit_arrays(
             with torch.no_grad():
                 plans = method.plan(Batch((rows,) * len(method.views), labels[index], index), networks, state)
             for network, optimizer, plan in zip(networks, optimizers, plans, strict=True):
+                state.lr = config.lr * factor(done / total)
                 for group in optimizer.param_groups:
                     group["lr"] = group["initial_lr"] * factor(done / total)
                 seen += step(method, network, optimizer, plan) / len(networks)
@@ -79,6 +86,34 @@ def fit_arrays(
             done += 1
         losses.append(float(seen) / len(starts))
     return networks, losses
+
+
+class Rows:
+    """What a method may ask (see `ncsam.methods.base.Engine`), answered from rows in memory."""
+
+    def __init__(self, method: Method, inputs: Tensor, state: State, batch_size: int) -> None:
+        self.method = method
+        self.inputs = inputs
+        self.state = state
+        self.batch_size = batch_size
+
+    def predict(self, networks: Sequence[nn.Module], output: Output = "probabilities") -> Tensor:
+        if output == "probabilities":
+            return predict_arrays(self.method, networks, self.inputs).float()
+        (network,) = networks
+        with torch.no_grad(), evaluating(networks):
+            return torch.cat([features_of(network, rows) for rows in torch.split(self.inputs, _ROWS)])
+
+    def batches(
+        self, index: Tensor, view: str | Sequence[str] = "plain", *, batch_size: int | None = None, stream: int = 0
+    ) -> Iterator[Batch]:
+        order = torch.from_numpy(self.state.random(1 + stream).permutation(len(index))).to(index.device)
+        views = 1 if isinstance(view, str) else len(view)
+        for some in torch.split(index[order], batch_size or self.batch_size):
+            yield Batch((self.inputs[some],) * views, self.state.labels[some], some)
+
+    def backward(self, loss: Tensor) -> None:
+        torch.autograd.backward(loss)
 
 
 def step(method: Method, network: nn.Module, optimizer: Optimizer, plan: Plan) -> Tensor:
@@ -106,10 +141,7 @@ def step(method: Method, network: nn.Module, optimizer: Optimizer, plan: Plan) -
 @torch.no_grad()
 def predict_arrays(method: Method, networks: Sequence[nn.Module], inputs: Tensor) -> Tensor:
     """Class probabilities of all rows, in evaluation mode; the networks' own mode is kept."""
-    modes = [network.training for network in networks]
-    for network in networks:
-        network.eval()
-    found = torch.cat([method.predict(networks, rows).double().softmax(dim=1) for rows in torch.split(inputs, _ROWS)])
-    for network, mode in zip(networks, modes, strict=True):
-        network.train(mode)
-    return found
+    with evaluating(networks):
+        return torch.cat(
+            [method.predict(networks, rows).double().softmax(dim=1) for rows in torch.split(inputs, _ROWS)]
+        )
