@@ -215,7 +215,7 @@ def test_inner_batches_hold_the_asked_samples_once(data: Path, tmp_path: Path, m
     monkeypatch.setattr(staged_method.Staged, "begin_epoch", asking)
     train(RunConfig.from_dict({**options(data, optimizer="sgd"), "epochs": 2}), tmp_path, console=False)
     orders = [torch.cat([batch.index for batch in batches]).tolist() for batches in found]
-    assert [len(batch) for batch in found[0]] == [3, 3, 1]
+    assert sorted(len(batch) for batch in found[0]) == [2, 2, 3]
     assert all(sorted(order) == [1, 2, 3, 4, 6, 9, 15] for order in orders)
     assert orders[0] == orders[1]  # the same stream in the same epoch
     assert len(found[0][0].views) == 2
