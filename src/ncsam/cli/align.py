@@ -13,6 +13,7 @@ import numpy as np
 
 from ncsam.cli.bound import radius, training_data
 from ncsam.cli.failures import MISTAKE, Failure
+from ncsam.cli.options import model_option
 from ncsam.cli.output import show_table
 from ncsam.engine.optimizers import LARGEST_FLIP_RATIO
 from ncsam.engine.runs import Run
@@ -51,14 +52,23 @@ _SHOWN = {
 @click.option("--batches", type=click.IntRange(min=1), default=20, show_default=True, help="batches to measure")
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="the picture [RUN/alignment.png]")
 @click.option("--json", "as_json", is_flag=True, help="as JSON, and no picture unless --out names it")
-def align(run: Path, rho: float | None, kappa: float | None, batches: int, out: Path | None, as_json: bool) -> None:
+@model_option
+def align(
+    run: Path,
+    rho: float | None,
+    kappa: float | None,
+    batches: int,
+    out: Path | None,
+    as_json: bool,
+    model: str | None,
+) -> None:
     """Does NCSAM turn the perturbation of RUN towards the gradient of its rightly labelled samples?
 
     Along training the answer comes from the telemetry in metrics.jsonl; at the end, from the last checkpoint (the one
     that a run keeps), on batches of the training split as the run draws and augments them. Any run whose clean labels
     are known will do, whatever its optimizer.
     """
-    read, trained = Run.read(run), load_trained(run)
+    read, trained = Run.read(run), load_trained(run, model=model)
     task = training_data(run, trained)
     found = _at_checkpoint(read, trained, task, rho, kappa, batches)
     mean = mean_alignment(found)

@@ -11,6 +11,7 @@ import click
 
 from ncsam import theory
 from ncsam._errors import bad_value
+from ncsam.cli.options import model_option
 from ncsam.cli.output import show_table
 from ncsam.engine.task import Task, load_task
 from ncsam.engine.trained import Trained, load_trained
@@ -25,9 +26,8 @@ Examples:
 
 def training_data(folder: Path, trained: Trained) -> Task:
     """The data that a run was trained on, read again; refused if its labels are not those of the checkpoint."""
-    task = load_task(trained.config)
-    noted = json.loads((folder / "checkpoints" / "last.json").read_text(encoding="utf-8"))["labels_sha256"]
-    if noted != task.labels_sha256:
+    task = load_task(trained.config.replace(download=False))
+    if trained.labels_sha256 != task.labels_sha256:
         raise bad_value("run", str(folder), "a run whose training labels are still there; they have changed since")
     return task
 
@@ -49,6 +49,7 @@ def radius(trained: Trained, given: float | None) -> float:
 @click.option("--steps", type=click.IntRange(min=1), default=20, show_default=True, help="steps of each ascent")
 @click.option("--restarts", type=click.IntRange(min=1), default=4, show_default=True, help="ascents")
 @click.option("--json", "as_json", is_flag=True, help="as JSON")
+@model_option
 def bound(
     run: Path,
     loss: str,
@@ -58,6 +59,7 @@ def bound(
     steps: int,
     restarts: int,
     as_json: bool,
+    model: str | None,
 ) -> None:
     """Evaluate the paper's generalisation bound for the trained network of RUN, term by term.
 
@@ -65,7 +67,7 @@ def bound(
     observed labels, which takes about steps x restarts epochs. It is an estimate from below; what the bound itself
     assumes is in docs/theory.md.
     """
-    trained = load_trained(run)
+    trained = load_trained(run, model=model)
     task = training_data(run, trained)
     config = trained.config.replace(precision="32-true")
     known = alpha if alpha is not None else task.noise_rate if task.noise_rate is not None else config.rate

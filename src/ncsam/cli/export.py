@@ -14,6 +14,7 @@ import torch
 from ncsam._errors import need
 from ncsam._files import atomic_path
 from ncsam._version import __version__
+from ncsam.cli.options import model_option
 from ncsam.engine.trained import Trained, load_trained
 
 EPILOG = """\b
@@ -81,14 +82,15 @@ FORMATS = {
 @click.argument("run", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.option("--format", "kind", type=click.Choice(list(FORMATS)), default="torchscript", show_default=True)
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="file to write [RUN/model with a suffix]")
-def export(run: Path, kind: str, out: Path | None) -> None:
+@model_option
+def export(run: Path, kind: str, out: Path | None, model: str | None) -> None:
     """Write the network of RUN for use elsewhere: inputs in, logits out.
 
     Beside it goes a .json with the class names and how inputs are prepared: pictures scaled to [0, 1], then
     (x - mean) / std for each channel, shape (batch, channels, height, width).
     """
     path = out or run / f"model{FORMATS[kind].suffix}"
-    trained = load_trained(run)
+    trained = load_trained(run, model=model)
     words = path.with_suffix(".json")
     with atomic_path(path) as new, atomic_path(words) as new_words:
         FORMATS[kind].write(trained, new)

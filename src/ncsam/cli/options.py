@@ -14,6 +14,7 @@ from ncsam._errors import need
 from ncsam.cli.complete import known
 from ncsam.cli.kinds import Listed, Scalar, settings_option
 from ncsam.engine.config import RunConfig, read_preset, read_yaml
+from ncsam.engine.trust import refuse_unnamed
 
 #: The first field of each section of `--help`; those that follow it belong to the same one.
 SECTIONS = {
@@ -70,6 +71,12 @@ def config_options(*, leave_out: Collection[str] = ()) -> Callable[[_Command], _
     return add
 
 
+def model_option(command: _Command) -> _Command:
+    """`--model`, for commands that use the network of a run which may be someone else's."""
+    about = "the network that RUN names, where that is a module:factory: it is imported and called"
+    return click.option("--model", metavar="NAME", help=about)(command)
+
+
 def resolve(ctx: click.Context) -> RunConfig:
     """The preset, over it the file, over that the options that were given."""
     params = ctx.params
@@ -86,6 +93,9 @@ def resolve(ctx: click.Context) -> RunConfig:
         name = str(param.name)
         if isinstance(param, ConfigOption) and ctx.get_parameter_source(name) == click.core.ParameterSource.COMMANDLINE:
             options[name] = {**(options.get(name) or {}), **params[name]} if param.multiple else params[name]
+    if params.get("config"):
+        given = ctx.get_parameter_source("model") == click.core.ParameterSource.COMMANDLINE
+        refuse_unnamed(str(params["config"]), options, params["model"] if given else None)
     return RunConfig.from_dict(options)
 
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from ncsam._errors import bad_value
 from ncsam._files import atomic_path
+from ncsam.cli.options import model_option
 from ncsam.cli.output import as_csv
 from ncsam.data.arrays import NPZ_NAMES
 from ncsam.data.files import IMAGE_SUFFIXES, image_files
@@ -34,14 +35,22 @@ Examples:
 @click.option("--top", type=click.IntRange(min=1), default=1, show_default=True, help="how many classes of each")
 @click.option("--batch-size", type=click.IntRange(min=1), default=256, show_default=True, help="samples at a time")
 @click.option("--workers", default=0, show_default=True, help="processes that decode picture files")
+@model_option
 def predict(
-    run: Path, inputs: Sequence[Path], out: Path | None, as_json: bool, top: int, batch_size: int, workers: int
+    run: Path,
+    inputs: Sequence[Path],
+    out: Path | None,
+    as_json: bool,
+    top: int,
+    batch_size: int,
+    workers: int,
+    model: str | None,
 ) -> None:
     """Classify INPUTS with the last checkpoint of RUN: files, folders of them, or one .npz with an array x.
 
     Gives a line per sample: where it is from, its label, and the probability of that label.
     """
-    trained = load_trained(run)
+    trained = load_trained(run, model=model)
     names, found = find_inputs(inputs)
     if top > len(trained.classes):
         raise bad_value("top", top, f"there are {len(trained.classes)} classes")

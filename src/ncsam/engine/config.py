@@ -16,6 +16,7 @@ from ncsam._files import atomic_path, read_text
 from ncsam._options import fitted
 from ncsam._version import __version__
 from ncsam.engine.folds import parse_fold
+from ncsam.engine.trust import refuse_unnamed
 
 OPTIMIZERS = ("sgd", "sam", "bsam", "ncsam")
 BASES = ("sgd", "adamw")
@@ -154,8 +155,13 @@ class RunConfig:
 
     @classmethod
     def from_yaml(cls, path: str | os.PathLike[str], **overrides: Any) -> RunConfig:
-        """From a file such as a run's `config.yaml`; `overrides` win."""
-        return cls.from_dict({**read_yaml(Path(path)), **overrides})
+        """From a file such as a run's `config.yaml`; `overrides` win.
+
+        A network from elsewhere (`module:factory`) must be among the overrides: a file does not decide what code runs.
+        """
+        options = {**read_yaml(Path(path)), **overrides}
+        refuse_unnamed(str(path), options, overrides.get("model"))
+        return cls.from_dict(options)
 
     @classmethod
     def from_preset(cls, name: str, **overrides: Any) -> RunConfig:

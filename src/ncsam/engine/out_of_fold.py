@@ -23,16 +23,22 @@ Floats = npt.NDArray[np.float32]
 
 
 def out_of_fold(
-    folder: str | os.PathLike[str], folds: int, *, dataset: DataSet | None = None, console: bool = True
+    folder: str | os.PathLike[str],
+    folds: int,
+    *,
+    dataset: DataSet | None = None,
+    console: bool = True,
+    model: str | None = None,
 ) -> OutOfFold:
     """Train the configuration of a run `folds` times, and write what each network says of the samples it never saw.
 
     The runs lie in `FOLDER/folds/PART-of-FOLDS` and are ordinary ones: whatever is finished is not trained again, and
     what was stopped goes on. The result is `FOLDER/oof_probs.npy`, in the order of the training split. `dataset` is
-    used in place of the configuration's data, as in `train`.
+    used in place of the configuration's data, as in `train`; `model` names the run's network where that is a
+    `module:factory`.
     """
     folder = Path(folder)
-    config = RunConfig.from_yaml(folder / "config.yaml")
+    config = RunConfig.from_yaml(folder / "config.yaml", **({} if model is None else {"model": model}))
     if config.fold is not None:
         raise bad_value("run", str(folder), f"a run on all samples; this one holds out part {config.fold}")
     task = load_task(config, dataset)
@@ -47,7 +53,7 @@ def out_of_fold(
         here = folder / "folds" / f"{part + 1}-of-{folds}"
         train(config.replace(fold=f"{part + 1}/{folds}"), here, dataset=dataset, console=console)
         held = np.flatnonzero(parts == part)
-        probabilities[held] = _predictions(here, held, split.take(held).inputs)
+        probabilities[held] = _predictions(here, held, split.take(held).inputs, config.model)
         trained.append(_fit(here))
     about: dict[str, Any] = {"folds": folds, "seed": FOLD_SEED, "train_accuracy": float(np.mean(trained))}
     save_oof(folder, probabilities, split.labels, about)
@@ -56,7 +62,7 @@ def out_of_fold(
     return found
 
 
-def _predictions(folder: Path, held: npt.NDArray[np.int64], inputs: Any) -> Floats:
+def _predictions(folder: Path, held: npt.NDArray[np.int64], inputs: Any, model: str) -> Floats:
     """Mean probabilities over the epochs of a finished run; its last network's where those were not kept."""
     state = load_checkpoint(folder / "checkpoints")
     assert state is not None, "a finished run has a checkpoint"
@@ -65,7 +71,7 @@ def _predictions(folder: Path, held: npt.NDArray[np.int64], inputs: Any) -> Floa
         rows = samples["probability_sum"][held].double().numpy()
         means: Floats = (rows / rows.sum(axis=1, keepdims=True)).astype(np.float32)
         return means
-    return np.concatenate([batch.cpu().numpy() for batch in load_trained(folder).probabilities(inputs)])
+    return np.concatenate([batch.cpu().numpy() for batch in load_trained(folder, model=model).probabilities(inputs)])
 
 
 def _fit(folder: Path) -> float:

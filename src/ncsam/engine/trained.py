@@ -17,9 +17,11 @@ from torch import Tensor, nn
 from ncsam import models
 from ncsam._errors import bad_value
 from ncsam.data.types import DataSet, Inputs, Split
-from ncsam.engine.checkpoint import load_checkpoint
+from ncsam.engine.checkpoint import fitting, load_checkpoint
 from ncsam.engine.config import RunConfig
+from ncsam.engine.errors import RunError
 from ncsam.engine.task import Task
+from ncsam.engine.trust import refuse_unnamed
 from ncsam.methods import Method
 from ncsam.methods import create as create_method
 
@@ -60,6 +62,7 @@ class Trained:
     network: Answer
     config: RunConfig
     about: dict[str, Any]
+    labels_sha256: str = ""
 
     @property
     def classes(self) -> list[str]:
@@ -92,12 +95,19 @@ class Trained:
             yield self.network(batch.views[0]).softmax(dim=1)
 
 
-def load_trained(folder: Path) -> Trained:
-    """The network of a run folder, from its last checkpoint."""
+def load_trained(folder: Path, *, model: str | None = None) -> Trained:
+    """The network of a run folder, from its last checkpoint.
+
+    Nothing of the folder is run: it may name networks of `ncsam.models` alone. One that comes from elsewhere
+    (`module:factory`) is built only if `model` is that very name.
+    """
     state = load_checkpoint(folder / "checkpoints")
     if state is None:
         raise bad_value("run", str(folder), "a run folder with a checkpoint, as training writes it; this one has none")
+    refuse_unnamed(f"the checkpoint of {folder}", state["config"], model)
     config, about = RunConfig.from_dict(state["config"]), state["data"]
+    if not _describes_data(about):
+        raise RunError(f"the checkpoint of {folder} does not say what its inputs and classes are")
     method = create_method(config.method, **config.method_options)
     channels = about["channels"] if about["size"] is not None else 1
 
@@ -105,7 +115,24 @@ def load_trained(folder: Path) -> Trained:
         return models.create(config.model, len(about["classes"]), channels, **config.model_options)
 
     networks = method.build(create)
-    for network, learner in zip(networks, state["learners"], strict=True):
-        network.load_state_dict(learner["network"])
-    method.load_state_dict(state["method"])
-    return Trained(Answer(method, networks).float().eval(), config, about)
+    with fitting(folder):
+        for network, learner in zip(networks, state["learners"], strict=True):
+            network.load_state_dict(learner["network"])
+        method.load_state_dict(state["method"])
+    return Trained(Answer(method, networks).float().eval(), config, about, state["labels_sha256"])
+
+
+def _describes_data(about: dict[str, Any]) -> bool:
+    """Whether the parts that a network is used with are there, and of the right types."""
+    classes, size = about.get("classes"), about.get("size")
+    numbers = [about.get(name) for name in ("mean", "std")]
+    return (
+        isinstance(about.get("name"), str)
+        and isinstance(classes, list)
+        and len(classes) > 0
+        and all(isinstance(each, str) for each in classes)
+        and all(isinstance(each, list) and all(isinstance(n, float) for n in each) for each in numbers)
+        and isinstance(about.get("channels"), int)
+        and about["channels"] > 0
+        and (size is None or (isinstance(size, list) and len(size) == 2 and all(isinstance(n, int) for n in size)))
+    )

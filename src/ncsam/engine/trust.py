@@ -1,0 +1,27 @@
+"""Which networks a file may name: someone else's configuration or checkpoint must not decide what code runs here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+_LIBRARIES = ("torchvision:", "timm:")  # whose own list of names is asked before anything is built
+
+
+def refuse_unnamed(where: str, config: Mapping[str, Any], named: str | None) -> None:
+    """Raise `ValueError` if a configuration read from `where` names a network that only its user may name.
+
+    A name without a colon can only be one of the registry. Those of torchvision and timm are fine without options, for
+    some of timm's are files to load. Anything else, a `module:factory` above all, is imported and called only where the
+    same name was given with the call itself: `named`.
+    """
+    model, options = config.get("model"), config.get("model_options")
+    if not isinstance(model, str) or ":" not in model or model == named:
+        return
+    listed = model.startswith(_LIBRARIES)
+    if not listed or options:
+        asks = f"the network {model!r}" + (" with options of its own" if listed else "")
+        raise ValueError(
+            f"{where} asks for {asks}, which is not one of ours: to have it imported and called, name it yourself with "
+            f"--model {model} (in Python: model={model!r}), if you trust where the file is from"
+        )
