@@ -1,0 +1,115 @@
+"""Sharpness-aware training in a loop that Accelerate drives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from torch import Tensor, nn
+
+from ncsam.integrations.wrapped import join_ranks, sharpness_aware_inside
+from ncsam.optim import SharpnessAware
+from ncsam.optim.rng import RandomState
+
+#: The micro-batches of a step that has begun: their compute, arguments and random state.
+_Begun = list[tuple[Callable[..., Any], tuple[Any, ...], RandomState | None]]
+_begun: WeakKeyDictionary[SharpnessAware, _Begun] = WeakKeyDictionary()
+
+
+def sharpness_step(
+    accelerator: Any,
+    optimizer: Any,
+    compute: Callable[..., Any],
+    *batch: Any,
+    model: nn.Module | None = None,
+    max_norm: float | None = None,
+) -> Tensor:
+    """In place of `accelerator.backward(loss)`, clipping, `optimizer.step()` and `optimizer.zero_grad()`.
+
+    `compute(*batch)` returns the loss, or (loss, logits, targets), which `NCSAM` and `rho="auto"` need. It is called
+    again at the perturbed weights, so the batch comes as arguments and not by a closure over the loop's variables.
+    Under `accelerator.accumulate(model)` a call notes its micro-batch, and the last one of a step does the rest.
+
+    >>> model, optimizer, loader = accelerator.prepare(model, SAM(base, model=model), loader)  # doctest: +SKIP
+    >>> def compute(x, y):                                                                     # doctest: +SKIP
+    ...     logits = model(x)
+    ...     return F.cross_entropy(logits, y), logits, y
+    >>> for x, y in loader:                                                                    # doctest: +SKIP
+    ...     with accelerator.accumulate(model):
+    ...         loss = sharpness_step(accelerator, optimizer, compute, x, y)
+    ...         scheduler.step()
+
+    Args:
+        optimizer: as `accelerator.prepare` returned it.
+        model: as prepared; needed where several processes accumulate, to keep their gradients apart until the last.
+        max_norm: clip the gradient to this norm.
+
+    Returns the loss of this micro-batch at w, detached.
+    """
+    ours = sharpness_aware_inside(optimizer)
+    if ours is None:
+        raise TypeError(f"sharpness_step needs a sharpness-aware optimizer, such as SAM; it got {optimizer!r}")
+    join_ranks(ours)
+    parts = accelerator.gradient_accumulation_steps
+    begun = _begun.setdefault(ours, [])
+    last = accelerator.sync_gradients
+    begun.append((compute, batch, RandomState([accelerator.device]) if ours.same_dropout else None))
+
+    def run(value: Tensor, retain_graph: bool = False) -> None:
+        accelerator.backward(value * parts, retain_graph=retain_graph)  # it divides by as much
+
+    try:
+        with unsynced(accelerator, model, last and ours.perturbation == "local" and ours._perturbs):
+            loss, *labels = _results(compute(*batch))
+            ours.backward(loss / parts, *labels, backward=run, scaler=accelerator.scaler)
+        here = loss.detach()
+        del loss, labels  # nothing of the first graph may outlive it
+        if last:
+            for perturbed in ours.perturbations():
+                with perturbed:
+                    for number, (again, earlier, random) in enumerate(begun, 1):
+                        if random is not None:
+                            random.restore()
+                        with unsynced(accelerator, model, number < len(begun)):
+                            ours.backward(_results(again(*earlier))[0] / parts, backward=run)
+            if max_norm is not None:
+                accelerator.clip_grad_norm_([p for group in ours.param_groups for p in group["params"]], max_norm)
+            optimizer.step()
+            optimizer.zero_grad()
+            begun.clear()
+    except BaseException:
+        begun.clear()
+        raise
+    return here
+
+
+def unsynced(accelerator: Any, model: nn.Module | None, wanted: bool) -> AbstractContextManager[Any]:
+    """Gradients that stay each process's own, where there are several."""
+    if not wanted or accelerator.num_processes == 1:
+        return nullcontext()
+    if model is None:
+        raise TypeError("sharpness_step needs model=, the prepared network, to accumulate in several processes")
+    found: AbstractContextManager[Any] = accelerator.no_sync(model)
+    return found
+
+
+@contextmanager
+def backward_by(accelerator: Any, backward: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
+    """Have `accelerator.backward` do something else for a while; yields the one it had."""
+    own = accelerator.backward
+    accelerator.backward = backward
+    try:
+        yield own
+    finally:
+        del accelerator.backward  # the class's own shows again
+
+
+def _results(found: Any) -> tuple[Any, ...]:
+    """(loss,) or (loss, logits, targets)."""
+    if isinstance(found, Tensor):
+        return (found,)
+    if isinstance(found, tuple) and len(found) == 3 and isinstance(found[0], Tensor):
+        return found
+    raise TypeError(f"compute(*batch) must return the loss, or (loss, logits, targets); it gave {type(found).__name__}")

@@ -1,0 +1,141 @@
+"""Sharpness-aware training with Hugging Face's `Trainer`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from ncsam._errors import need
+from ncsam.integrations.accelerate import backward_by, unsynced
+from ncsam.integrations.wrapped import join_ranks, sharpness_aware_inside
+from ncsam.optim import SharpnessAware
+from ncsam.optim.rng import RandomState
+
+need("transformers", "transformers", "ncsam.integrations.transformers")
+
+from transformers import Trainer  # noqa: E402
+
+_NEEDS_LABELS = (
+    "{error}. With Trainer they are taken from `compute_loss`: let yours call "
+    "super().compute_loss(model, inputs, return_outputs=True, ...), or set trainer.logits_and_targets = (logits, y)"
+)
+
+
+class SharpnessAwareMixin:
+    """Before `Trainer`, or a subclass of it, in a class's bases: its optimizer may be one of ours.
+
+    Args:
+        sharpness_aware: makes our optimizer of the one that Trainer builds from its arguments, groups and decay
+            included. `optimizers=(NCSAM(...), None)` does as well, for one that you build yourself.
+
+    The number of steps is told to the optimizer. Accumulation, clipping, label smoothing, mixed precision, processes
+    and checkpoints are Trainer's own; the loss it logs is that at w.
+    """
+
+    def __init__(
+        self, *args: Any, sharpness_aware: Callable[[Optimizer], SharpnessAware] | None = None, **options: Any
+    ) -> None:
+        self._wrap = sharpness_aware
+        self._micro_batches: list[tuple[dict[str, Any], tuple[Any, ...], dict[str, Any], RandomState | None]] = []
+        #: Of the micro-batch at hand, for the labels that NCSAM flips and the automatic radius counts.
+        self.logits_and_targets: tuple[Tensor, Tensor] | None = None
+        super().__init__(*args, **options)
+
+    def create_optimizer(self, *args: Any, **options: Any) -> Any:
+        fresh = self.optimizer is None  # type: ignore[has-type]
+        super().create_optimizer(*args, **options)  # type: ignore[misc]
+        if fresh and self._wrap is not None:
+            self.optimizer = self._wrap(self.optimizer)  # type: ignore[has-type]
+        return self.optimizer
+
+    def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
+        ours = sharpness_aware_inside(self.optimizer if optimizer is None else optimizer)
+        if ours is not None and ours.total_steps is None:
+            ours.total_steps = num_training_steps
+        return super().create_scheduler(num_training_steps, optimizer)  # type: ignore[misc]
+
+    def compute_loss(self, model: Any, inputs: Any, return_outputs: bool = False, *args: Any, **options: Any) -> Any:
+        labels = inputs.get("labels")
+        loss, outputs = super().compute_loss(model, inputs, True, *args, **options)  # type: ignore[misc]
+        logits = outputs.get("logits") if hasattr(outputs, "get") else None
+        if isinstance(logits, Tensor) and isinstance(labels, Tensor):
+            self.logits_and_targets = (logits, labels)
+        return (loss, outputs) if return_outputs else loss
+
+    def training_step(self, model: Any, inputs: dict[str, Any], *args: Any, **options: Any) -> Tensor:
+        """The gradient at w; with the last micro-batch of a step, that of all of them at the perturbed weights."""
+        ours = sharpness_aware_inside(self.optimizer)
+        step: Callable[..., Tensor] = super().training_step  # type: ignore[misc]
+        if ours is None:
+            return step(model, inputs, *args, **options)
+        join_ranks(ours)
+        accelerator: Any = self.accelerator  # type: ignore[attr-defined]
+        last = accelerator.sync_gradients
+        parts = accelerator.gradient_accumulation_steps
+        device = next(model.parameters()).device
+        random = RandomState([device]) if ours.same_dropout else None
+        self._micro_batches.append((dict(inputs), args, options, random))
+        try:
+            local = last and ours.perturbation == "local" and ours._perturbs
+            with unsynced(accelerator, model, local), backward_by(accelerator, self._phase_one(ours, accelerator)):
+                loss = step(model, dict(inputs), *args, **options)
+            if last:
+                self._pass_again(ours, accelerator, model, step, parts)
+                self._micro_batches.clear()
+        except BaseException:
+            self._micro_batches.clear()
+            raise
+        return loss
+
+    def _phase_one(self, optimizer: SharpnessAware, accelerator: Any) -> Callable[..., None]:
+        own, scaler = accelerator.backward, accelerator.scaler
+        parts = accelerator.gradient_accumulation_steps
+
+        def backward(loss: Tensor, **options: Any) -> None:
+            def run(value: Tensor, retain_graph: bool = False) -> None:
+                own(value * parts, retain_graph=retain_graph, **options)  # it divides by as much
+
+            logits, targets = self.logits_and_targets or (None, None)
+            self.logits_and_targets = None
+            try:
+                optimizer.backward(loss / parts, logits, targets, backward=run, scaler=scaler)
+            except TypeError as error:
+                if logits is not None:
+                    raise
+                raise TypeError(_NEEDS_LABELS.format(error=error)) from error
+
+        return backward
+
+    def _pass_again(
+        self, optimizer: SharpnessAware, accelerator: Any, model: Any, step: Callable[..., Tensor], parts: int
+    ) -> None:
+        own = accelerator.backward
+
+        def backward(loss: Tensor, **options: Any) -> None:
+            def run(value: Tensor, retain_graph: bool = False) -> None:
+                own(value * parts, retain_graph=retain_graph, **options)
+
+            optimizer.backward(loss / parts, backward=run)
+
+        batches = self._micro_batches
+        for perturbed in optimizer.perturbations():
+            with perturbed, torch.enable_grad(), backward_by(accelerator, backward):
+                for number, (inputs, args, options, random) in enumerate(batches, 1):
+                    if random is not None:
+                        random.restore()
+                    with unsynced(accelerator, model, number < len(batches)):
+                        step(model, dict(inputs), *args, **options)
+        self.logits_and_targets = None
+
+
+class SharpnessAwareTrainer(SharpnessAwareMixin, Trainer):  # type: ignore[misc]
+    """`transformers.Trainer` with an optimizer of ours.
+
+    >>> trainer = SharpnessAwareTrainer(                                                      # doctest: +SKIP
+    ...     model, args, train_dataset=data, sharpness_aware=lambda base: NCSAM(base, rho=0.05, model=model)
+    ... )
+    """
