@@ -93,8 +93,8 @@ def largest_difference(one: nn.Module, two: nn.Module) -> float:
     return max(float((left[k].double() - right[k].double()).abs().max()) for k in left)
 
 
-def run_two(framework: str, folder: Path, timeout: float = 300) -> dict[str, Any]:
-    """Run `two_ranks.py` for a framework in two processes, started as torchrun starts them; what rank 0 found."""
+def run_two(folder: Path, timeout: float = 600) -> dict[str, Any]:
+    """Run `two_ranks.py` in two processes, started as torchrun starts them; what rank 0 found."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -102,10 +102,10 @@ def run_two(framework: str, folder: Path, timeout: float = 300) -> dict[str, Any
         "WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2, "GROUP_RANK": 0, "TORCHELASTIC_RUN_ID": "test", "OMP_NUM_THREADS": 1,
         "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "ACCELERATE_USE_CPU": "true",
     }  # fmt: skip
-    script, out = Path(__file__).with_name("two_ranks.py"), folder / f"{framework}.json"
+    script, out = Path(__file__).with_name("two_ranks.py"), folder / "found.json"
     running = [
         subprocess.Popen(
-            [sys.executable, str(script), framework, str(out)],
+            [sys.executable, str(script), str(out)],
             env={**os.environ, **{k: str(v) for k, v in {**shared, "RANK": rank, "LOCAL_RANK": rank}.items()}},
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,

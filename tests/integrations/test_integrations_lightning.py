@@ -3,7 +3,7 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from integration_cases import batches, largest_difference, make, network, plain_loop, run_two, twin
+from integration_cases import batches, largest_difference, make, network, plain_loop, twin
 
 from ncsam import SAM
 from ncsam.integrations.lightning import SharpnessAwareMixin
@@ -212,15 +212,3 @@ def test_without_the_mixin_the_step_is_refused(tmp_path):
 
     with pytest.raises(TypeError, match="two-phase step"):
         fit(Bare(), batches(1), tmp_path)
-
-
-@pytest.mark.slow
-def test_two_processes_train_as_torchs_own_ddp(tmp_path):
-    found = run_two("lightning", tmp_path)
-    for name, (steps, apart, difference) in found.items():
-        assert steps == (10 if name in ("automatic sam", "automatic auto") else 20), name
-        assert apart == 0, name
-        if name == "automatic local":  # each rank perturbs by its own batch: it trains, and not as the others do
-            assert difference > 1e-2
-        else:
-            assert difference < 1e-6, name

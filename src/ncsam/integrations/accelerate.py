@@ -64,7 +64,7 @@ def sharpness_step(
         with unsynced(accelerator, model, last and ours.perturbation == "local" and ours._perturbs):
             loss, *labels = _results(compute(*batch))
             ours.backward(loss / parts, *labels, backward=run, scaler=accelerator.scaler)
-        here = loss.detach()
+        here: Tensor = loss.detach()
         del loss, labels  # nothing of the first graph may outlive it
         if last:
             for perturbed in ours.perturbations():

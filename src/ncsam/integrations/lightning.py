@@ -127,7 +127,7 @@ class SharpnessAwareMixin(_Module):
                     if batch.random is not None:
                         batch.random.restore()
                     with self._unsynced(number < len(passes)):
-                        output = strategy.training_step(*batch.args, **batch.options)
+                        output: Any = strategy.training_step(*batch.args, **batch.options)
                         loss = output["loss"] if isinstance(output, Mapping) else output
                         optimizer.backward(loss / batch.parts, backward=run)
 
@@ -158,7 +158,8 @@ class SharpnessAwareMixin(_Module):
             logits = forward()
             loss = ours.criterion(_full(logits), targets)
             ours.backward(loss, logits, targets, backward=self.manual_backward, scaler=self._scaler())
-        clean, loss, logits = loss.detach(), None, None
+        clean = loss.detach()
+        del loss, logits  # nothing of the first graph may outlive it
         for perturbed in ours.perturbations():
             with perturbed, self._perturbed():
                 if same is not None:
@@ -166,8 +167,10 @@ class SharpnessAwareMixin(_Module):
                 ours.backward(ours.criterion(_full(forward()), targets), backward=self.manual_backward)
         if gradient_clip_val is not None:
             if self._scaler() is not None:
-                raise ValueError("gradient_clip_val is not allowed with 16-mixed in manual optimization: its gradients "
-                                 "are unscaled only inside the step. Use bf16-mixed, or automatic optimization")  # fmt: skip
+                raise ValueError(
+                    "gradient_clip_val is not allowed with 16-mixed in manual optimization: its gradients are "
+                    "unscaled only inside the step. Use bf16-mixed, or automatic optimization"
+                )
             self.clip_gradients(wrapped, gradient_clip_val, gradient_clip_algorithm or "norm")
         wrapped.step()
         return clean

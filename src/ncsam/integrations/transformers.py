@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from ncsam._errors import need
 from ncsam.integrations.accelerate import backward_by, unsynced
 from ncsam.integrations.wrapped import join_ranks, sharpness_aware_inside
 from ncsam.optim import SharpnessAware
+from ncsam.optim.modules import SavedBuffers
 from ncsam.optim.rng import RandomState
 
 need("transformers", "transformers", "ncsam.integrations.transformers")
 
 from transformers import Trainer  # noqa: E402
 
+_log = logging.getLogger(__name__)
 _NEEDS_LABELS = (
     "{error}. With Trainer they are taken from `compute_loss`: let yours call "
     "super().compute_loss(model, inputs, return_outputs=True, ...), or set trainer.logits_and_targets = (logits, y)"
@@ -33,7 +37,9 @@ class SharpnessAwareMixin:
             included. `optimizers=(NCSAM(...), None)` does as well, for one that you build yourself.
 
     The number of steps is told to the optimizer. Accumulation, clipping, label smoothing, mixed precision, processes
-    and checkpoints are Trainer's own; the loss it logs is that at w.
+    and checkpoints are Trainer's own; the loss it logs is that at w. Where a network ignores Trainer's
+    `num_items_in_batch`, as BERT's classifier does, Trainer by itself would add up the micro-batches' mean losses; here
+    their mean is taken, as in a plain loop.
     """
 
     def __init__(
@@ -43,6 +49,7 @@ class SharpnessAwareMixin:
         self._micro_batches: list[tuple[dict[str, Any], tuple[Any, ...], dict[str, Any], RandomState | None]] = []
         #: Of the micro-batch at hand, for the labels that NCSAM flips and the automatic radius counts.
         self.logits_and_targets: tuple[Tensor, Tensor] | None = None
+        self._knows_its_loss = False
         super().__init__(*args, **options)
 
     def create_optimizer(self, *args: Any, **options: Any) -> Any:
@@ -74,6 +81,9 @@ class SharpnessAwareMixin:
             return step(model, inputs, *args, **options)
         join_ranks(ours)
         accelerator: Any = self.accelerator  # type: ignore[attr-defined]
+        items = args[0] if args else options.get("num_items_in_batch")
+        if not self._knows_its_loss and items is not None:
+            self._know_its_loss(model, inputs, items)
         last = accelerator.sync_gradients
         parts = accelerator.gradient_accumulation_steps
         device = next(model.parameters()).device
@@ -90,6 +100,24 @@ class SharpnessAwareMixin:
             self._micro_batches.clear()
             raise
         return loss
+
+    @torch.no_grad()
+    def _know_its_loss(self, model: Any, inputs: dict[str, Any], items: Any) -> None:
+        """Find out whether the network's loss is divided by `num_items_in_batch`, as Trainer takes for granted."""
+        self._knows_its_loss = True
+        if not self.model_accepts_loss_kwargs or self.compute_loss_func is not None:  # type: ignore[has-type, attr-defined]
+            return
+        random = RandomState([next(model.parameters()).device])
+        losses = []
+        for count in (items, 2 * items):
+            random.restore()
+            prepared = self._prepare_inputs(dict(inputs))  # type: ignore[attr-defined]
+            with look_only(model):
+                losses.append(float(self.compute_loss(model, prepared, num_items_in_batch=count)))
+        random.restore()
+        if losses[0] == losses[1]:
+            self.model_accepts_loss_kwargs = False
+            _log.info("%s ignores num_items_in_batch: the mean over micro-batches is taken", type(model).__name__)
 
     def _phase_one(self, optimizer: SharpnessAware, accelerator: Any) -> Callable[..., None]:
         own, scaler = accelerator.backward, accelerator.scaler
@@ -130,6 +158,16 @@ class SharpnessAwareMixin:
                     with unsynced(accelerator, model, number < len(batches)):
                         step(model, dict(inputs), *args, **options)
         self.logits_and_targets = None
+
+
+@contextmanager
+def look_only(model: nn.Module) -> Iterator[None]:
+    """A forward that leaves the network's buffers as they were, outside of DDP's bookkeeping."""
+    buffers = SavedBuffers([model])
+    try:
+        yield
+    finally:
+        buffers.restore()
 
 
 class SharpnessAwareTrainer(SharpnessAwareMixin, Trainer):  # type: ignore[misc]
