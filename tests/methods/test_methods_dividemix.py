@@ -83,7 +83,7 @@ def test_refined_and_guessed_targets(monkeypatch):
     """Without mixing: w y + (1 - w) own for the labelled, the mean of both networks for the others, sharpened."""
     from ncsam.methods import dividemix
 
-    monkeypatch.setattr(dividemix, "mixed", lambda inputs, targets, alpha, state, own_part_larger: (inputs, targets))
+    monkeypatch.setattr(dividemix, "mixed", lambda inputs, targets, *_, **__: (inputs, targets))
     own, other = torch.tensor([[0.6, 0.4], [0.3, 0.7]]), torch.tensor([[0.2, 0.8], [0.5, 0.5]])
     here = state([0, 0], 2)
     method = create("dividemix", plain_epochs=1)
@@ -110,6 +110,50 @@ def test_rows_stay_mostly_themselves_when_mixed():
     order = torch.cat((torch.arange(40, 100), torch.arange(40, 100), torch.arange(40), torch.arange(40))).float()
     partner = torch.from_numpy(random.permutation(200))
     torch.testing.assert_close(plan.inputs.flatten(), share * order + (1 - share) * order[partner])
+
+
+def test_the_networks_mix_apart():
+    """One lambda and one order for both would make them see the same mixtures."""
+    method, here, networks = divided()
+    here.samples["dividemix_clean"].fill_(1.0)  # the same division for both
+    first, second = method.plan(batch(here, views=2), networks, here)
+    assert not torch.equal(first.inputs, second.inputs)
+    random = here.random(1)
+    share = max(share := random.beta(4.0, 4.0), 1 - share)
+    rows = torch.arange(100).repeat(2).float()
+    partner = torch.from_numpy(random.permutation(200))
+    torch.testing.assert_close(second.inputs.flatten(), share * rows + (1 - share) * rows[partner])
+
+
+class Moody(Table):
+    """Answers the other class in evaluation."""
+
+    def forward(self, inputs):
+        answer = super().forward(inputs)
+        return answer if self.training else answer.flip(1)
+
+
+def test_the_other_network_guesses_in_evaluation_mode(monkeypatch):
+    from ncsam.methods import dividemix
+
+    monkeypatch.setattr(dividemix, "mixed", lambda inputs, targets, *_, **__: (inputs, targets))
+    own, other = torch.tensor([[0.6, 0.4]]), torch.tensor([[0.2, 0.8]])
+    here = state([0], 2)
+    method = create("dividemix", plain_epochs=1)
+    method.start(here)
+    here.epoch = 2
+    networks = [Moody(own.log()), Moody(other.log())]
+    first, second = method.plan(batch(here, views=2), networks, here)
+    # .7 = (.6 + .8) / 2: itself as it trains, the other in evaluation; and (.2 + .4) / 2 for the second
+    torch.testing.assert_close(first.targets[:1], torch.tensor([[0.49, 0.09]]) / 0.58)
+    torch.testing.assert_close(second.targets[:1], torch.tensor([[0.09, 0.49]]) / 0.58)
+    assert all(network.training for network in networks)
+
+
+def test_the_penalty_is_for_asymmetric_noise():
+    assert not create("dividemix").penalty
+    assert not create("dividemix", preset="cifar10-symmetric50").penalty
+    assert create("dividemix", preset="cifar10-asymmetric40").penalty
 
 
 @pytest.mark.parametrize(

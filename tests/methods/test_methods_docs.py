@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import inspect
 import re
 from pathlib import Path
 
@@ -13,44 +12,19 @@ import pytest
 from ncsam import methods
 from ncsam.data import from_arrays
 from ncsam.engine import RunConfig, train
-from ncsam.methods import registry
+from ncsam.methods import describe, registry
 
 PAGE = Path(__file__).parents[2] / "docs/methods.md"
 OURS = [name for name, kind in registry._METHODS.items() if kind.__module__.startswith("ncsam.")]
 
 
-def shown(value: object) -> str:
-    if isinstance(value, float):
-        return f"{value:.4g}"
-    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+@pytest.mark.parametrize("name", OURS)
+def test_every_method_has_a_row_with_its_own_words(name):
+    rows = re.findall(r"^\| `(\w+)` \| (.*?) \|(.*?)\|$", PAGE.read_text(encoding="utf-8"), re.M)
+    assert [words for found, words, _ in rows if found == name] == [describe.about(name)]
 
 
-def options_table() -> list[str]:
-    lines = ["| method | options and their defaults |", "|---|---|"]
-    for name in sorted(OURS):
-        found = inspect.signature(registry._METHODS[name]).parameters.values()
-        lines.append(f"| `{name}` | " + ", ".join(f"`{p.name}` {shown(p.default)}" for p in found) + " |")
-    return lines
-
-
-def presets_table() -> list[str]:
-    lines = ["| method | preset | options |", "|---|---|---|"]
-    for name in sorted(OURS):
-        for preset, options in registry._METHODS[name].presets.items():
-            settings = ", ".join(f"`{option}` {shown(value)}" for option, value in options.items())
-            lines.append(f"| `{name}` | `{preset}` | {settings} |")
-    return lines
-
-
-@pytest.mark.parametrize("table", [options_table, presets_table])
-def test_tables_are_the_codes(table):
-    assert "\n".join(table()) in PAGE.read_text(encoding="utf-8")
-
-
-def test_every_method_is_described_and_compared():
-    text = PAGE.read_text(encoding="utf-8")
-    described = set(re.findall(r"`(\w+)`", text[text.index("## The methods") : text.index("## Their options")]))
-    assert set(OURS) <= described
+def test_every_method_is_compared():
     script = ast.parse((PAGE.parents[1] / "experiments" / "methods.py").read_text(encoding="utf-8"))
     compared = {
         node.value.partition(":")[0]
@@ -58,6 +32,25 @@ def test_every_method_is_described_and_compared():
         if isinstance(node, ast.Constant) and isinstance(node.value, str)
     }
     assert set(OURS) <= compared
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_a_method_tells_all_about_itself(name):
+    text = describe.described(name)
+    assert describe.source(name) in text.splitlines()[1]
+    assert all(f"  {option}=" in text for option in describe.options(name))
+    assert all(f"  {preset}: " in text for preset in registry._METHODS[name].presets)
+    assert text.splitlines()[-1].startswith("Cost: ")
+
+
+def test_what_methods_need():
+    assert describe.needs("ce") == []
+    assert describe.needs("dividemix") == [
+        "2 networks, each with an optimizer of its own",
+        "views: train, train",
+    ]
+    assert describe.needs("mentornet") == ["the noise rate: its own option, else --rate, else an estimate"]
+    assert "  sparse: alpha=20, plain_epochs=0.06667, ramp_epochs=0.9333" in describe.described("peer")
 
 
 def test_examples_run(tmp_path, monkeypatch):

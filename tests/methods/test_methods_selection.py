@@ -35,7 +35,9 @@ def test_shares_to_remember():
         found.append(method.remember_rate(here))
     assert found == pytest.approx([0.9, 0.8, 0.6, 0.6])
     here.epoch = 2
-    assert create("coteaching", ramp_epochs=4, exponent=2).remember_rate(here) == pytest.approx(1 - 0.4 / 4)
+    # the paper's e^c / E, not (e / E)^c: 2^.5 / 4, and 2^2 / 4 = 1
+    assert create("coteaching", ramp_epochs=4, exponent=0.5).remember_rate(here) == pytest.approx(1 - 0.4 * 2**0.5 / 4)
+    assert create("coteaching", ramp_epochs=4, exponent=2).remember_rate(here) == pytest.approx(0.6)
     assert create("coteaching", ramp_epochs=4, forget_rate=0.2).remember_rate(here) == pytest.approx(0.9)
     assert create("coteaching", ramp_epochs=0.2).remember_rate(here) == pytest.approx(0.6)
 
@@ -89,10 +91,14 @@ def test_decoupling_trains_where_predictions_differ():
     assert [p.index.tolist() for p in method.plan(batch(here), networks, here)] == [[0, 1, 2, 3]] * 2
     here.epoch = 2
     assert [p.index.tolist() for p in method.plan(batch(here), networks, here)] == [[0, 2, 3]] * 2
-    picky = create("decoupling", plain_epochs=1, least=0.8)
-    plans = picky.plan(batch(here), networks, here)
-    assert [p.index.tolist() for p in plans] == [[], []]
-    outcome = picky.loss(networks[0], plans[0])
+    # the sum over the three that differ, by max(least * 4, 3)
+    total = -float(FIRST[[0, 2, 3], 0].sum())
+    for least, by in ((0.1, 3.0), (0.75, 3.0), (0.9, 3.6), (1.0, 4.0)):
+        picky = create("decoupling", plain_epochs=1, least=least)
+        outcome = picky.loss(networks[0], picky.plan(batch(here), networks, here)[0])
+        assert float(outcome.loss.detach()) == pytest.approx(total / by)
+    agreed = [networks[0], networks[0]]
+    outcome = method.loss(networks[0], method.plan(batch(here), agreed, here)[0])
     outcome.loss.backward()
     assert float(outcome.loss.detach()) == 0
     assert float(networks[0].scale.grad) == 0
@@ -146,17 +152,23 @@ def test_cores2_sieve_prior_and_loss():
     assert plan.beta == 0
     assert float(method.loss(network, plan).loss.detach()) == pytest.approx(float(F.cross_entropy(logits, here.labels)))
 
-    here.epoch = 2
+    here.epoch = 2  # the authors count from 0 and keep all while e <= sieve_after
+    method.begin_epoch([network], here)
+    (plan,) = method.plan(batch(here), [network], here)
+    assert plan.index.tolist() == [0, 1, 2, 3]
+    assert plan.beta == pytest.approx(1.0)
+
+    here.epoch = 3
     method.begin_epoch([network], here)
     (plan,) = method.plan(batch(here), [network], here)
     # sample 1: 2.30 against a mean of 1.61; sample 3: 1.20 against 1.11; both are sieved out
     assert plan.index.tolist() == [0, 2]
-    assert plan.beta == pytest.approx(1.0)
+    assert plan.beta == pytest.approx(2.0)
     assert plan.prior.tolist() == pytest.approx([0.5, 0.25, 0.25])
-    loss = -torch.stack((logits[0, 0], logits[2, 1])) + logits[[0, 2]] @ plan.prior
-    assert float(method.loss(network, plan).loss.detach()) == pytest.approx(float(loss.mean()) / 2, rel=1e-5)
+    loss = -torch.stack((logits[0, 0], logits[2, 1])) + 2 * logits[[0, 2]] @ plan.prior
+    assert float(method.loss(network, plan).loss.detach()) == pytest.approx(float(loss.mean()) / 3, rel=1e-5)
 
-    here.epoch = 3  # the prior counts what the last epoch kept
+    here.epoch = 4  # the prior counts what the last epoch kept
     method.begin_epoch([network], here)
     assert method.prior.tolist() == [0.5, 0.5, 0.0]
     assert method.plan(batch(here), [network], here)[0].beta == pytest.approx(2.0)

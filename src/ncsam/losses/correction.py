@@ -29,12 +29,13 @@ def backward_corrected(
 ) -> Tensor:
     r"""(T^{-1} l)_y with l_c = -log max(p_c, floor): unbiased, E[T^{-1} l]_{y | i} = l_i, but not bounded below.
 
-    `floor` keeps it bounded; the authors' code has the same.
+    `floor` keeps it bounded; the authors' code has the same. A singular T (two classes with one row, as where one
+    sample is the anchor of both) has no inverse: its pseudo-inverse stands in, which tells such classes apart no more.
     """
     losses = -F.log_softmax(logits, dim=1)
     if floor > 0:
         losses = losses.clamp(max=-math.log(floor))
-    inverse = torch.linalg.inv(check_transition(transition, logits))
+    inverse = inverse_transition(check_transition(transition, logits))
     return reduced(of_target(losses @ inverse.T, targets), reduction)
 
 
@@ -55,6 +56,13 @@ def estimate_transition(probabilities: Tensor, *, quantile: float | None = 0.97)
         candidates[(probabilities >= limit) & (ranked[0] < limit)] = -1.0
     rows = probabilities[candidates.argmax(dim=0)]
     return rows / rows.sum(dim=1, keepdim=True)
+
+
+def inverse_transition(transition: Tensor) -> Tensor:
+    """T^{-1}, or the pseudo-inverse of a singular T."""
+    inverse: Tensor
+    inverse, failed = torch.linalg.inv_ex(transition)
+    return torch.linalg.pinv(transition) if bool(failed) or not bool(inverse.isfinite().all()) else inverse
 
 
 def check_transition(transition: Tensor, like: Tensor) -> Tensor:

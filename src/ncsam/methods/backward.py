@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from ncsam.losses import backward_corrected
+from ncsam.losses.correction import inverse_transition
 from ncsam.methods.registry import register
 from ncsam.methods.transition import TransitionMethod
 
@@ -18,11 +19,15 @@ class Backward(TransitionMethod):
     T^{-1}. The gradient at the logits is p - (T^{-1})_y, whose absolute values sum to at most 1 + |T^{-1}|, where
     cross-entropy's sum to at most 2; and |T^{-1}| of an estimated T is easily above ten. Steps that much longer throw
     the network beyond the floor of 1e-7, where the gradient is zero for good; without the floor the loss has no bottom,
-    and weights overflow. Divided, the gradient is bounded as cross-entropy's is. With T = I nothing changes.
+    and weights overflow. Divided, the gradient is bounded as cross-entropy's is. With T = I nothing changes. An
+    estimated T may be singular, where one sample is the anchor of two classes; then its pseudo-inverse stands in.
     """
+
+    about = "loss corrected backward by the inverse of a transition matrix"
+    cost = "predicts the training split before each plain epoch"
 
     @staticmethod
     def corrected(logits: Tensor, targets: Tensor, transition: Tensor) -> Tensor:
-        largest = torch.linalg.matrix_norm(torch.linalg.inv(transition), ord=float("inf"))
+        largest = torch.linalg.matrix_norm(inverse_transition(transition), ord=float("inf"))
         loss: Tensor = backward_corrected(logits, targets, transition) / largest.to(logits)
         return loss

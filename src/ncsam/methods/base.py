@@ -165,6 +165,9 @@ class Method:
 
     #: What it is called; by default the name of the class in small letters.
     name: ClassVar[str]
+    #: What it does, in some words; and what a step costs.
+    about: ClassVar[str] = ""
+    cost: ClassVar[str] = "as cross-entropy"
     #: How many networks it trains, each with an optimizer of its own.
     networks: int = 1
     #: Views of each picture it wants from the loader; "train" is the run's own augmentation.

@@ -17,6 +17,8 @@ class CE(LossMethod):
     own right, and off by default.
     """
 
+    about = "cross-entropy, with label smoothing if wanted"
+
     def __init__(self, smoothing: float = 0.0) -> None:
         if not 0 <= smoothing < 1:
             raise bad_value("smoothing", smoothing, "a number in [0, 1)")

@@ -36,12 +36,15 @@ class Sieved(Rows):
 class CORES2(RowsMethod):
     r"""L = mean over the kept of (l_i - beta sum_c P(c) (-log p_c)) / (1 + beta), l_i = -log p_y.
 
-    Sample i is kept if l_i <= mean_c (-log p_c), all being kept for `sieve_after`. beta is 0 for `plain_epochs`, grows
-    linearly to `beta` over `ramp_epochs`, then stays: 10, 30 and 30 of 100 epochs in the authors' code. P is the share
-    of each observed label among the samples that the last epoch kept. The division stands for the authors' learning
-    rate, which they divide by 1 + beta. This is the first phase; their CORES2* adds consistency training on the rest.
-    Labels that NCSAM flips enter through cross-entropy.
+    Sample i is kept if l_i <= mean_c (-log p_c), all being kept for `sieve_after` and the epoch after it. beta is 0 for
+    `plain_epochs`, grows linearly to `beta` over `ramp_epochs`, then stays: 10, 30 and 30 of 100 epochs in the authors'
+    code. P is the share of each observed label among the samples that the last epoch kept. The division stands for the
+    authors' learning rate, which they divide by 1 + beta. This is the first phase; their CORES2* adds consistency
+    training on the rest. Labels that NCSAM flips enter through cross-entropy.
     """
+
+    about = "confidence regulariser and a sieve of samples"
+    cost = "a forward pass more once the sieve works"
 
     def __init__(
         self, beta: float = 2.0, plain_epochs: Span = 0.1, ramp_epochs: Span = 0.3, sieve_after: Span = 0.3
@@ -64,7 +67,7 @@ class CORES2(RowsMethod):
 
     def plan(self, batch: Batch, networks: Sequence[nn.Module], state: State) -> tuple[Plan, ...]:
         rows = torch.arange(len(batch), device=batch.labels.device)
-        if state.epoch > in_epochs(self.sieve_after, state.epochs):
+        if state.epoch > in_epochs(self.sieve_after, state.epochs) + 1:  # the authors count from 0: e <= 30 keeps all
             kept = sieve(look(networks[0], batch.views[0]), batch.labels)
             state.samples.write(_KEPT, batch.index, kept)
             rows = rows[kept]

@@ -10,21 +10,24 @@ from torch import nn
 from ncsam.methods.base import Plan, State
 from ncsam.methods.planning import look, losses_of, train_on
 from ncsam.methods.registry import register
-from ncsam.methods.small_loss import SmallLoss, smallest
+from ncsam.methods.small_loss import TwoNetworks, smallest
 
 if TYPE_CHECKING:
     from ncsam.data.loader import Batch
 
 
 @register
-class Coteaching(SmallLoss):
+class Coteaching(TwoNetworks):
     """Two networks; each trains on the R(e) share of the batch whose losses the *other* finds smallest.
 
-    R(e) = 1 - tau min((e / E)^c, 1), tau the noise rate (see `SmallLoss`), E = 10, c = 1. (For asymmetric noise,
-    JoCoR's code takes half of the rate for tau.) Both networks choose before either trains. The authors' code divides
-    the mean over the chosen once more by their number, which Adam does not notice and SGD would; here it is the mean.
+    R(e) = 1 - tau min(e^c / E, 1), tau the noise rate (see `SmallLoss`), E = 10, c = 1. (For asymmetric noise, JoCoR's
+    code takes half of the rate for tau.) Both predict together, or one alone: see `TwoNetworks`. Both networks choose
+    before either trains. The authors' code divides the mean over the chosen once more by their number, which Adam does
+    not notice and SGD would; here it is the mean.
     """
 
+    about = "small losses only, chosen by the other of two networks"
+    cost = "two networks, and a forward pass more of each"
     networks = 2
 
     def plan(self, batch: Batch, networks: Sequence[nn.Module], state: State) -> tuple[Plan, ...]:

@@ -10,7 +10,7 @@ from torch import nn
 from ncsam.methods.base import Plan, Presets, State
 from ncsam.methods.planning import look, losses_of, train_on
 from ncsam.methods.registry import register
-from ncsam.methods.small_loss import SmallLoss, smallest
+from ncsam.methods.small_loss import TwoNetworks, smallest
 from ncsam.methods.spans import Span, check_spans, in_epochs
 
 if TYPE_CHECKING:
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 
 @register
-class CoteachingPlus(SmallLoss):
-    """Co-teaching among the samples on which the two networks disagree.
+class CoteachingPlus(TwoNetworks):
+    """Co-teaching among the samples on which the two networks disagree; predictions as there (`TwoNetworks`).
 
     For `plain_epochs` (20 of 200 on CIFAR-10) it is Co-teaching. Then, in each batch, D holds the samples whose two
     predicted classes differ, and each network trains on the R(e) share of D whose losses the other finds smallest.
@@ -27,6 +27,8 @@ class CoteachingPlus(SmallLoss):
     authors' code. That code's slips (softmax twice, a loss divided twice, the first sample of D lost) are not kept.
     """
 
+    about = "the same where the networks disagree"
+    cost = "two networks, and a forward pass more of each"
     name = "coteaching_plus"
     networks = 2
     presets: ClassVar[Presets] = {
@@ -42,8 +44,9 @@ class CoteachingPlus(SmallLoss):
         exponent: float = 1.0,
         plain_epochs: Span = 0.1,
         skip_empty: bool = True,
+        ensemble: bool = True,
     ) -> None:
-        super().__init__(forget_rate, ramp_epochs, exponent)
+        super().__init__(forget_rate, ramp_epochs, exponent, ensemble)
         check_spans(plain_epochs=plain_epochs)
         self.plain_epochs = plain_epochs
         self.skip_empty = skip_empty

@@ -22,13 +22,16 @@ if TYPE_CHECKING:
 class Decoupling(RowsMethod):
     """Two networks, trained only on the samples of a batch whose predicted classes differ between them.
 
-    `plain_epochs` come first, on all samples. Where fewer than `least` of the batch differ (.1 in the authors' code;
-    0 here, as in the paper's algorithm) the step carries no loss.
+    L = sum over D of the cross-entropy / max(`least` |B|, |D|), D the samples of the batch B that differ: the mean over
+    D, but a small D makes a small step (`least` is .1 in the authors' code; 0 is the paper's algorithm). `plain_epochs`
+    come first, on all samples.
     """
 
+    about = "two networks, trained where they disagree"
+    cost = "two networks, and a forward pass more of each"
     networks = 2
 
-    def __init__(self, plain_epochs: Span = 0.05, least: float = 0.0) -> None:
+    def __init__(self, plain_epochs: Span = 0.05, least: float = 0.1) -> None:
         check_spans(plain_epochs=plain_epochs)
         if not 0 <= least <= 1:
             raise bad_value("least", least, "a share of the batch in [0, 1]")
@@ -41,6 +44,5 @@ class Decoupling(RowsMethod):
         else:
             first, second = (look(network, batch.views[0]).argmax(dim=1) for network in networks)
             rows = (first != second).nonzero().flatten()
-            if len(rows) < self.least * len(batch):
-                rows = rows[:0]
-        return train_on(batch, rows), train_on(batch, rows)
+        total = max(self.least * len(batch), len(rows))
+        return train_on(batch, rows, total=total), train_on(batch, rows, total=total)

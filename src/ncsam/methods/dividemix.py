@@ -38,14 +38,17 @@ class MixMatch(Plan):
 class DivideMix(Method):
     r"""Two networks; each treats what the *other* thinks mislabelled as unlabelled, and both train by MixMatch.
 
-    1. Warm-up: cross-entropy, minus the entropy of the predictions with `penalty` (the authors' for asymmetric noise).
+    1. Warm-up: cross-entropy, minus the entropy of the predictions with `penalty` (the authors' for asymmetric noise
+       only, and off by default).
     2. Co-divide. Before each epoch, the losses of each network on the un-augmented training split (the mean over the
        last `average` epochs; 5 at 90 % noise) are scaled to [0, 1] and fitted by two Gaussians; w_i is the probability
        of the one with the smaller mean. Sample i is labelled for a network if the other's w_i > `threshold`.
     3. Co-refine and co-guess. With two views of each sample: a labelled one has the target w y + (1 - w) p, p the
        network's own mean over the views; an unlabelled one the mean over both networks and views. Both are sharpened,
-       p_c^(1/T) normalised.
-    4. MixMatch. All rows are mixed with rows drawn from them all, lambda ~ Beta(alpha, alpha) but at least 1/2;
+       p_c^(1/T) normalised. The network itself answers as it trains, the other one in evaluation mode.
+    4. MixMatch. All rows are mixed with rows drawn from them all, lambda ~ Beta(alpha, alpha) but at least 1/2, drawn
+    for
+       each network by itself;
        L = CE on the labelled rows + weight(t) mean (p - target)^2 on the others + sum_c (1/C) log((1/C) / mean p_c).
        The weight rises linearly to `unlabelled_weight` over `ramp_epochs` after warm-up.
 
@@ -54,29 +57,30 @@ class DivideMix(Method):
     the labelled rows.
     """
 
+    about = "two networks divide the samples for each other and train by MixMatch"
+    cost = "two networks on twice the rows, eight more forward passes, two predictions of the training split an epoch"
     networks = 2
     views = ("train", "train")
     presets: ClassVar[Presets] = {
-        "cifar10-symmetric20": {"plain_epochs": 10, "unlabelled_weight": 0.0, "penalty": False},
-        "cifar10-symmetric50": {"plain_epochs": 10, "unlabelled_weight": 25.0, "penalty": False},
-        "cifar10-symmetric80": {"plain_epochs": 10, "unlabelled_weight": 25.0, "penalty": False},
+        "cifar10-symmetric20": {"plain_epochs": 10, "unlabelled_weight": 0.0},
+        "cifar10-symmetric50": {"plain_epochs": 10, "unlabelled_weight": 25.0},
+        "cifar10-symmetric80": {"plain_epochs": 10, "unlabelled_weight": 25.0},
         "cifar10-symmetric90": {
             "plain_epochs": 10,
             "unlabelled_weight": 50.0,
-            "penalty": False,
             "threshold": 0.6,
             "average": 5,
         },
         "cifar10-asymmetric40": {"plain_epochs": 10, "unlabelled_weight": 0.0, "penalty": True},
-        "cifar100-symmetric20": {"plain_epochs": 30, "unlabelled_weight": 25.0, "penalty": False},
-        "cifar100-symmetric50": {"plain_epochs": 30, "unlabelled_weight": 150.0, "penalty": False},
-        "cifar100-symmetric80": {"plain_epochs": 30, "unlabelled_weight": 150.0, "penalty": False},
+        "cifar100-symmetric20": {"plain_epochs": 30, "unlabelled_weight": 25.0},
+        "cifar100-symmetric50": {"plain_epochs": 30, "unlabelled_weight": 150.0},
+        "cifar100-symmetric80": {"plain_epochs": 30, "unlabelled_weight": 150.0},
     }
 
     def __init__(
         self,
         plain_epochs: Span = 0.1,
-        penalty: bool = True,
+        penalty: bool = False,
         threshold: float = 0.5,
         average: int = 1,
         temperature: float = 0.5,
@@ -123,16 +127,16 @@ class DivideMix(Method):
         if state.epoch <= self._warm_up(state):
             plain = Plan(batch.views[0], batch.labels, batch.index)
             return plain, plain
-        first, second = ([look(network, view).softmax(dim=1) for view in batch.views] for network in networks)
-        guess = sharpened(torch.stack((*first, *second)).mean(dim=0), self.temperature)
-        clean = state.samples[_CLEAN][batch.index].to(guess.dtype)
-        own = [torch.stack(views).mean(dim=0) for views in (first, second)]
-        return (
-            self._mixmatch(batch, clean[:, 1], own[0], guess, state),
-            self._mixmatch(batch, clean[:, 0], own[1], guess, state),
+        own = [mean_answer(network, batch.views) for network in networks]
+        steady = [mean_answer(network, batch.views, evaluating=True) for network in networks]
+        clean = state.samples[_CLEAN][batch.index].to(own[0].dtype)
+        return tuple(
+            self._mixmatch(batch, clean[:, 1 - k], own[k], (own[k] + steady[1 - k]) / 2, state, stream=k)
+            for k in (0, 1)
         )
 
-    def _mixmatch(self, batch: Batch, clean: Tensor, own: Tensor, guess: Tensor, state: State) -> MixMatch:
+    def _mixmatch(self, batch: Batch, clean: Tensor, own: Tensor, both: Tensor, state: State, stream: int) -> MixMatch:
+        guess = sharpened(both, self.temperature)
         onehot = F.one_hot(batch.labels, state.num_classes).to(own.dtype)
         refined = sharpened(torch.lerp(own, onehot, clean.unsqueeze(1)), self.temperature)
         labelled = clean > self.threshold
@@ -140,10 +144,10 @@ class DivideMix(Method):
         order = torch.cat((labelled.nonzero().flatten(), (~labelled).nonzero().flatten()))
         count = int(labelled.sum())
         parts = [view[rows] for rows in (order[:count], order[count:]) for view in batch.views]
-        both = torch.cat([targets[rows] for rows in (order[:count], order[count:]) for _ in batch.views])
+        labels = torch.cat([targets[rows] for rows in (order[:count], order[count:]) for _ in batch.views])
         epoch = state.epoch - 1 + state.batch / max(1, state.steps_per_epoch)
         risen = ramp(epoch, self._warm_up(state), in_epochs(self.ramp_epochs, state.epochs))
-        inputs, mixed_targets = mixed(torch.cat(parts), both, self.alpha, state, own_part_larger=True)
+        inputs, mixed_targets = mixed(torch.cat(parts), labels, self.alpha, state, own_part_larger=True, stream=stream)
         weight = risen * self.unlabelled_weight
         return MixMatch(inputs, mixed_targets, labelled=count * len(batch.views), unlabelled_weight=weight)
 
@@ -178,6 +182,11 @@ class DivideMix(Method):
 def probably_clean(losses: Tensor) -> Tensor:
     """The posterior of the Gaussian with the smaller mean."""
     return torch.from_numpy(gaussian_posterior(losses.cpu().double().numpy())).to(losses)
+
+
+def mean_answer(network: nn.Module, views: Sequence[Tensor], *, evaluating: bool = False) -> Tensor:
+    """Probabilities by one network, the mean over views."""
+    return torch.stack([look(network, view, evaluating=evaluating).softmax(dim=1) for view in views]).mean(dim=0)
 
 
 def sharpened(probabilities: Tensor, temperature: float) -> Tensor:

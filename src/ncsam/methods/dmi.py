@@ -28,10 +28,15 @@ class DMI(Method):
     r"""L = -log |det U|, U = Y^T P / |B|, after cross-entropy for `plain_epochs`.
 
     The authors start from a network trained by cross-entropy and go on with a learning rate of 1e-6, for the gradient
-    is that of a log-determinant, U^{-T}. Here the run has one learning rate, so the loss carries a `weight`; `eps`
-    (see `ncsam.losses.dmi`) bounds the gradient. The batch should be much larger than the number of classes.
-    Labels that NCSAM flips enter through cross-entropy, since L_DMI is a function of a whole batch.
+    is that of a log-determinant, U^{-T}. Here the run has one learning rate, so the loss carries a `weight`. The
+    default of .01 at a rate of .05 makes steps 500 times as long as theirs, for a run that is as many times shorter:
+    theirs are 100 epochs of CIFAR-10, 39,000 steps. With `weight` 2e-5 the steps are theirs, and 20 epochs of digits
+    change nothing after the plain ones. `eps` (see `ncsam.losses.dmi`) bounds the gradient. The batch should be much
+    larger than the number of classes. Labels that NCSAM flips enter through cross-entropy, since L_DMI is a function of
+    a whole batch.
     """
+
+    about = "determinant of labels against predictions"
 
     def __init__(self, plain_epochs: Span = 0.5, weight: float = 0.01, eps: float = 1e-3) -> None:
         check_spans(plain_epochs=plain_epochs)

@@ -31,6 +31,8 @@ class ELR(Method):
     update is normalised after being kept 1e-4 away from 0 and 1.
     """
 
+    about = "pulls predictions towards their own past"
+    cost = "a forward pass more, to look before each step"
     presets: ClassVar[Presets] = {
         "cifar10": {"weight": 3.0, "beta": 0.7},
         "cifar10-asymmetric": {"weight": 1.0, "beta": 0.9},

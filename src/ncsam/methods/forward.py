@@ -11,4 +11,7 @@ from ncsam.methods.transition import TransitionMethod
 class Forward(TransitionMethod):
     """L = -log (T^T p)_y, with T given or estimated: see `TransitionMethod`."""
 
+    about = "loss corrected forward by a transition matrix, given or estimated"
+    cost = "predicts the training split before each plain epoch"
+
     corrected = staticmethod(forward_corrected)

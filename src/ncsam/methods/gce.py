@@ -11,5 +11,7 @@ from ncsam.methods.registry import register
 class GCE(LossMethod):
     """L = (1 - p_y^q) / q; q = .7 is the authors'."""
 
+    about = "generalised cross-entropy, between cross-entropy and the mean absolute error"
+
     def __init__(self, q: float = 0.7) -> None:
         super().__init__(gce, q=q)

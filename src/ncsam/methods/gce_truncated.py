@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
@@ -25,35 +26,47 @@ _KEPT = "gce_truncated_kept"
 class GCETruncated(RowsMethod):
     r"""L = mean over the batch of v_i (1 - p_y^q) / q, with v_i = 1 if p_y > k, else 0.
 
-    That is alternating minimisation of sum_i v_i (L_q(p_i) - L_q(k)) over v and the weights. All v are 1 at first.
-    After `prune_after` (40 of 120 epochs in the authors' CIFAR-10 recipe) they are set again every `refresh` epochs,
-    from predictions on the un-augmented training split. The published code takes the best network so far for these
-    predictions, and chooses it on the test split; here it is the present network.
+    That is alternating minimisation of sum_i v_i (L_q(p_i) - L_q(k)) over v and the weights. All v are 1 at first. From
+    epoch `prune_after` on (40 of 120 in the authors' CIFAR-10 recipe) they are set again every `refresh` epochs, from
+    predictions on the un-augmented training split. The published code takes the best network so far for these
+    predictions, and chooses it on the test split; here it is the present network. Where fewer than `least` of the
+    samples trained on would be left, as many are kept, those of the largest p_y: a network that believes nothing yet
+    would otherwise be left with nothing to learn from. The floor is ours.
     """
 
+    about = "`gce` that lets go of samples it does not believe"
+    cost = "predicts the training split every ten epochs"
     name = "gce_truncated"
     presets: ClassVar[Presets] = {"cifar10": {"prune_after": 40}, "cifar100": {"prune_after": 80}}
 
-    def __init__(self, q: float = 0.7, k: float = 0.5, prune_after: Span = 1 / 3, refresh: int = 10) -> None:
+    def __init__(
+        self, q: float = 0.7, k: float = 0.5, prune_after: Span = 1 / 3, refresh: int = 10, least: float = 0.1
+    ) -> None:
         check_spans(prune_after=prune_after)
         if not 0 < k < 1:
             raise bad_value("k", k, "a probability in (0, 1)")
+        if not 0 < least <= 1:
+            raise bad_value("least", least, "a share of the samples in (0, 1]")
         if refresh < 1:
             raise bad_value("refresh", refresh, "a number of epochs from 1")
         self.q = q
         self.k = k
         self.prune_after = prune_after
         self.refresh = refresh
+        self.least = least
         self.criterion(torch.zeros(2, 2), torch.tensor([0, 1]))  # a wrong q is said now
 
     def start(self, state: State) -> None:
         state.samples.column(_KEPT, dtype=torch.bool, fill=1)
 
     def begin_epoch(self, networks: Sequence[nn.Module], state: State) -> None:
-        since = state.epoch - 1 - in_epochs(self.prune_after, state.epochs)
-        if state.epoch > 1 and since >= 0 and since % self.refresh == 0:
-            own = state.predict(networks).gather(1, state.labels.unsqueeze(1)).squeeze(1)
-            state.samples[_KEPT].copy_(own > self.k)
+        since = state.epoch - max(2, in_epochs(self.prune_after, state.epochs))
+        if since >= 0 and since % self.refresh == 0:
+            own = state.predict(networks).gather(1, state.labels.unsqueeze(1)).squeeze(1)[state.trained]
+            count = math.ceil(self.least * len(own))
+            kept = own > self.k
+            kept[own.topk(count).indices] = True
+            state.samples[_KEPT][state.trained] = kept
 
     def plan(self, batch: Batch, networks: Sequence[nn.Module], state: State) -> tuple[Plan, ...]:
         kept = state.samples[_KEPT][batch.index].nonzero().flatten()

@@ -20,11 +20,14 @@ if TYPE_CHECKING:
 class GJS(Method):
     """L = Z (pi KL(y | m) + (1 - pi)/2 sum_k KL(p_k | m)) of the label and the predictions on two views of a picture.
 
-    Both views are augmented strongly (the authors: RandAugment and Cutout), or only shifted where the run has no
-    augmentation. `view` names another recipe; "train" is the run's own. Labels that NCSAM flips enter through `js` on
-    the mean of the two views' logits. The presets are the authors' settings, which they tuned for each noise.
+    Both views are augmented strongly (as by the authors: one operation of RandAugment at magnitude 3 of 30, and
+    Cutout), or only shifted where the run has no augmentation. `view` names another recipe; "train" is the run's own.
+    Labels that NCSAM flips enter through `js` on the mean of the two views' logits. The presets are the authors'
+    settings, which they tuned for each noise.
     """
 
+    about = "the same over two strongly augmented views"
+    cost = "two views in each step"
     presets: ClassVar[Presets] = {
         "cifar10-symmetric20": {"pi": 0.3},
         "cifar10-symmetric40": {"pi": 0.9},
@@ -39,7 +42,7 @@ class GJS(Method):
         "cifar100-asymmetric40": {"pi": 0.1},
     }
 
-    def __init__(self, pi: float = 0.3, view: str = "auto") -> None:
+    def __init__(self, pi: float = 0.3, view: str = "auto:light") -> None:
         self.pi = pi
         self.views = (view, view)
         self.criterion(torch.zeros(2, 2), torch.tensor([0, 1]))  # a wrong pi is said now

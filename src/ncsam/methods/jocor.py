@@ -12,7 +12,7 @@ from ncsam._errors import bad_value
 from ncsam.methods.base import Outcome, Plan, State
 from ncsam.methods.planning import Rows, look, train_on
 from ncsam.methods.registry import register
-from ncsam.methods.small_loss import SmallLoss, smallest
+from ncsam.methods.small_loss import TwoNetworks, smallest
 from ncsam.methods.spans import Span
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class Pair(nn.Module):
 
 
 @register
-class JoCoR(SmallLoss):
+class JoCoR(TwoNetworks):
     r"""Two networks under one loss and one optimizer.
 
     .. math::
@@ -40,8 +40,11 @@ class JoCoR(SmallLoss):
 
     averaged over the R(e) share of the batch with the smallest l_i (see `SmallLoss`; for asymmetric noise the authors
     forget half of the noise rate). lambda, `agreement`, is .1 in their code; their paper tunes it by setting. NCSAM
-    flips labels of the mean logits.
+    flips labels of the mean logits. Both predict together, or one alone: see `TwoNetworks`.
     """
+
+    about = "two networks under one loss that asks them to agree"
+    cost = "two networks under one step, and a forward pass more"
 
     def __init__(
         self,
@@ -49,8 +52,9 @@ class JoCoR(SmallLoss):
         forget_rate: float | None = None,
         ramp_epochs: Span = 10,
         exponent: float = 1.0,
+        ensemble: bool = True,
     ) -> None:
-        super().__init__(forget_rate, ramp_epochs, exponent)
+        super().__init__(forget_rate, ramp_epochs, exponent, ensemble)
         if not 0 <= agreement <= 1:
             raise bad_value("agreement", agreement, "a share in [0, 1]")
         self.agreement = agreement
@@ -75,6 +79,6 @@ class JoCoR(SmallLoss):
         return Outcome(self.joint((first, second), plan.targets).mean(), (first + second) / 2, plan.targets)
 
     def predict(self, networks: Sequence[nn.Module], inputs: Tensor) -> Tensor:
+        first: Tensor
         first, second = networks[0](inputs)
-        mean: Tensor = (first + second) / 2
-        return mean
+        return (first + second) / 2 if self.ensemble else first

@@ -14,9 +14,12 @@ from ncsam.methods.registry import register
 class JS(LossMethod):
     """L = Z (pi KL(y | m) + (1 - pi) KL(p | m)), m = pi y + (1 - pi) p, Z = -1 / ((1 - pi) log(1 - pi)).
 
-    By theory pi grows with the noise; the presets are the authors' settings, which they tuned for each noise.
+    By theory pi grows with the noise; the presets are the authors' settings, which they tuned for each noise. Their
+    networks train on strong views: one operation of RandAugment at magnitude 3 of 30 and Cutout. `view` names the
+    recipe ("auto:light": this one, or shifts alone where the run has no augmentation; "train": the run's own).
     """
 
+    about = "Jensen-Shannon divergence between label and prediction"
     presets: ClassVar[Presets] = {
         "cifar10-symmetric20": {"pi": 0.7},
         "cifar10-symmetric40": {"pi": 0.7},
@@ -27,5 +30,6 @@ class JS(LossMethod):
         "cifar100-asymmetric40": {"pi": 0.5},
     }
 
-    def __init__(self, pi: float = 0.3) -> None:
+    def __init__(self, pi: float = 0.3, view: str = "auto:light") -> None:
         super().__init__(js, pi=pi)
+        self.views = (view,)

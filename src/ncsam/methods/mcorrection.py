@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -25,17 +26,25 @@ if TYPE_CHECKING:
 _NOISY = "mcorrection_noisy"
 
 
+@dataclass(frozen=True)
+class Corrected(Plan):
+    """Mixed rows under corrected labels; others are for plain mixup."""
+
+
 @register
 class MCorrection(Method):
     r"""Mixup whose labels give way to predictions as far as a sample looks mislabelled (M-DYR-H; soft: M-DYR-S).
 
-    Before each epoch past `plain_epochs` (105 of 300) a mixture of two Betas is fitted to the training losses, clipped
-    to their 5th and 95th percentiles and scaled to [0, 1]; w_i is the probability of the component of large losses.
-    The target of sample i is (1 - w_i) e_y + w_i z_i, z_i being its predicted class before mixing (`soft=True`: its
-    probabilities). Targets are mixed like the inputs, with Beta(alpha, alpha), and `balance` times the divergence of
-    the mean prediction from equal shares, sum_c (1/C) log((1/C) / mean p_c), is added throughout. The authors'
-    MD-DYR-SH, which also mixes by w, is not here.
+    Before each epoch past `plain_epochs` (105 of 300), which are plain mixup, a mixture of two Betas is fitted to those
+    training losses that lie between their 5th and 95th percentiles, these being scaled to 0 and 1; w_i is the
+    probability of the component of large losses, for all samples. The target of sample i is (1 - w_i) e_y + w_i z_i,
+    z_i being its predicted class before mixing (`soft=True`: its probabilities). Targets are mixed like the inputs,
+    with Beta(alpha, alpha), and `balance` times the divergence of the mean prediction from equal shares, sum_c (1/C)
+    log((1/C) / mean p_c), is added. The authors' MD-DYR-SH, which also mixes by w, is not here.
     """
+
+    about = "mixup with labels corrected by a beta mixture of losses"
+    cost = "after the plain epochs a forward pass more, and a prediction of the training split before each epoch"
 
     def __init__(
         self, alpha: float = 32.0, plain_epochs: Span = 0.35, balance: float = 1.0, soft: bool = False
@@ -67,9 +76,12 @@ class MCorrection(Method):
             p = look(networks[0], inputs).softmax(dim=1).to(inputs.dtype)
             guess = p if self.soft else F.one_hot(p.argmax(dim=1), state.num_classes).to(inputs.dtype)
             targets = torch.lerp(targets, guess, w)
-        return (Plan(*mixed(inputs, targets, self.alpha, state)),)
+        kind = Corrected if self._corrects(state) else Plan
+        return (kind(*mixed(inputs, targets, self.alpha, state)),)
 
     def loss(self, network: nn.Module, plan: Plan) -> Outcome:
+        if not isinstance(plan, Corrected):
+            return super().loss(network, plan)
         logits = network(plan.inputs)
         mean = logits.softmax(dim=1).mean(dim=0)
         apart = -(mean * len(mean)).clamp(min=1e-12).log().mean()
@@ -83,5 +95,6 @@ def probably_noisy(losses: Tensor) -> Tensor:
     """The posterior of the component of large losses."""
     values = losses.cpu().double().numpy()
     low, high = np.percentile(values, (5, 95))
-    scaled = (np.clip(values, low, high) - low) / max(high - low, 1e-12)
-    return torch.from_numpy(beta_posterior(scaled)).to(losses)
+    scaled = (values - low) / max(high - low, 1e-12)
+    fitted = scaled[(values >= low) & (values <= high)]
+    return torch.from_numpy(beta_posterior(fitted, at=np.clip(scaled, 0, 1))).to(losses)

@@ -24,6 +24,9 @@ class MentorNet(SmallLoss):
     learned mentor network.
     """
 
+    about = "small losses only, by one network (the self-paced form)"
+    cost = "a forward pass more, to look before each step"
+
     def plan(self, batch: Batch, networks: Sequence[nn.Module], state: State) -> tuple[Plan, ...]:
         losses = losses_of(look(networks[0], batch.views[0]), batch.labels)
         return (train_on(batch, smallest(losses, self.remember_rate(state))),)

@@ -43,8 +43,11 @@ def gaussian_posterior(values: Floats, *, steps: int = 10, tol: float = 1e-2, fl
     return posterior
 
 
-def beta_posterior(values: Floats, *, steps: int = 10) -> Floats:
-    """The probability of each value in [0, 1] to be of the component with the larger mean, of a mixture of two Betas.
+def beta_posterior(values: Floats, *, at: Floats | None = None, steps: int = 10) -> Floats:
+    """The probability to be of the component with the larger mean, of a mixture of two Betas fitted to values in [0,
+    1].
+
+    It is that of each value, or of others (`at`) that were not fitted.
 
     Arazo et al. (2019, arXiv 1904.11238): expectation maximisation from Beta(1, 2) and Beta(2, 1), with the moments'
     parameters in each M-step, alpha = m (m (1 - m) / v - 1), beta = alpha (1 - m) / m. Values are kept 1e-4 away from
@@ -58,6 +61,7 @@ def beta_posterior(values: Floats, *, steps: int = 10) -> Floats:
         alpha = mean * np.maximum(mean * (1 - mean) / variance - 1, 1e-3)
         shapes = np.stack((alpha, alpha * (1 - mean) / mean), axis=1)
     high = int((shapes[:, 0] / shapes.sum(axis=1)).argmax())
+    x = x if at is None else np.clip(at, 1e-4, 1 - 1e-4)
     posterior: Floats = _beta_shares(x, weight, shapes)[high]
     posterior[x >= x[posterior.argmax()]] = posterior.max()
     return posterior

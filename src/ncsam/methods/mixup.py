@@ -30,6 +30,8 @@ class Mixup(Method):
     Over several ranks lambda is shared, and pairs are formed within each rank's part of the batch.
     """
 
+    about = "inputs and labels mixed in pairs"
+
     def __init__(self, alpha: float = 1.0) -> None:
         if not alpha > 0:
             raise bad_value("alpha", alpha, "a positive number")
@@ -41,10 +43,16 @@ class Mixup(Method):
 
 
 def mixed(
-    inputs: Tensor, targets: Tensor, alpha: float, state: State, *, own_part_larger: bool = False
+    inputs: Tensor,
+    targets: Tensor,
+    alpha: float,
+    state: State,
+    *,
+    own_part_larger: bool = False,
+    stream: int = 0,
 ) -> tuple[Tensor, Tensor]:
     """Rows mixed with rows drawn at random, inputs and targets alike; lambda >= 1/2 where a row shall stay itself."""
-    random = state.random()
+    random = state.random(stream)
     share = float(random.beta(alpha, alpha))
     if own_part_larger:
         share = max(share, 1 - share)

@@ -17,10 +17,21 @@ if TYPE_CHECKING:
 
 
 @torch.no_grad()
-def look(network: nn.Module, inputs: Tensor) -> Any:
-    """What the network answers as it trains (batch statistics, dropout), leaving its running statistics alone."""
+def look(network: nn.Module, inputs: Tensor, *names: str, evaluating: bool = False) -> Any:
+    """What the network answers as it trains (batch statistics, dropout), leaving its running statistics alone.
+
+    `evaluating`: as it answers in evaluation. `names` are further heads to ask: see `WithHeads`.
+    """
+    if evaluating:
+        modes = [(module, module.training) for module in network.modules()]
+        for module, _ in modes:
+            module.training = False
+        answer = network(inputs, *names)
+        for module, training in modes:
+            module.training = training
+        return answer
     buffers = SavedBuffers([network])
-    answer = network(inputs)
+    answer = network(inputs, *names)
     buffers.restore()
     return answer
 
@@ -41,10 +52,10 @@ class Rows(Plan):
     """
 
     rows: Tensor
-    total: int
+    total: float
 
 
-def train_on(batch: Batch, rows: Tensor, labels: Tensor | None = None, total: int | None = None) -> Rows:
+def train_on(batch: Batch, rows: Tensor, labels: Tensor | None = None, total: float | None = None) -> Rows:
     """A plan for some rows, in the batch's order, under their labels, or others; a mean over them unless said."""
     rows = rows.sort().values
     targets = (batch.labels if labels is None else labels)[rows]

@@ -33,6 +33,8 @@ class PLC(Method):
     180 epochs are plain. They average the predictions made during training, on augmented pictures.
     """
 
+    about = "labels corrected for good, by a likelihood ratio"
+    cost = "predicts the training split before each epoch"
     presets: ClassVar[Presets] = {
         "cifar": {"plain_epochs": 8, "threshold": 0.3, "window": 5},
         "cifar100-hybrid": {"plain_epochs": 15, "threshold": 0.3, "window": 5},

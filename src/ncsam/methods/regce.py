@@ -25,6 +25,9 @@ class RegCE(AveragingMethod):
     augmentation policy are not known to us.
     """
 
+    about = "strong augmentation, averaged weights, sharp decay"
+    cost = "a copy of the weights"
+
     def __init__(self, view: str = "auto", decay: float = 0.999) -> None:
         super().__init__(decay)
         self.views = (view,)

@@ -38,6 +38,9 @@ class SELFIE(KnownRate):
     in a row and carry refurbished labels over; that is three runs, and this is one of them.
     """
 
+    about = "small losses, and labels refurbished by the network's history"
+    cost = "a forward pass more, to look before each step"
+
     def __init__(
         self,
         noise_share: float | None = None,
@@ -61,11 +64,15 @@ class SELFIE(KnownRate):
     def plan(self, batch: Batch, networks: Sequence[nn.Module], state: State) -> tuple[Plan, ...]:
         answers = look(networks[0], batch.views[0])
         history = state.samples[_HISTORY][batch.index]
+        decided = self._decide(batch, answers, history, state)
         history[:, (state.epoch - 1) % history.shape[1]] = answers.argmax(dim=1).to(history.dtype)
         state.samples.write(_HISTORY, batch.index, history)
-        if state.epoch <= in_epochs(self.wait, state.epochs):
-            return (train_on(batch, torch.arange(len(batch), device=batch.labels.device)),)
+        return (decided,)
 
+    def _decide(self, batch: Batch, answers: Tensor, history: Tensor, state: State) -> Plan:
+        """By the predictions of earlier epochs; that of this one enters the history afterwards."""
+        if state.epoch <= in_epochs(self.wait, state.epochs):
+            return train_on(batch, torch.arange(len(batch), device=batch.labels.device))
         certain, label = settled(history, state.num_classes, self.threshold)
         refurbished = torch.where(certain, label, state.samples[_LABEL][batch.index])
         state.samples.write(_LABEL, batch.index, refurbished)
@@ -73,7 +80,7 @@ class SELFIE(KnownRate):
         chosen = refurbished >= 0
         chosen[losses_of(answers, batch.labels).topk(count, largest=False).indices] = True
         labels = torch.where(refurbished >= 0, refurbished, batch.labels)
-        return (train_on(batch, chosen.nonzero().flatten(), labels),)
+        return train_on(batch, chosen.nonzero().flatten(), labels)
 
 
 def settled(history: Tensor, num_classes: int, threshold: float) -> tuple[Tensor, Tensor]:

@@ -15,6 +15,7 @@ from ncsam.methods.registry import register
 class SL(LossMethod):
     """L = alpha CE + beta RCE, RCE = -A (1 - p_y) with A (`log_zero`) for log 0, log(1e-4) in the authors' code."""
 
+    about = "cross-entropy and reverse cross-entropy"
     presets: ClassVar[Presets] = {"cifar10": {"alpha": 0.1, "beta": 1.0}, "cifar100": {"alpha": 6.0, "beta": 0.1}}
 
     def __init__(self, alpha: float = 0.1, beta: float = 1.0, log_zero: float = LOG_ZERO) -> None:

@@ -29,10 +29,13 @@ class SLN(AveragingMethod):
 
     The authors' further parts are off by default. `decay` (.999 in theirs) predicts with averaged weights, SLN-MO.
     `correct_after` (250 of 300 epochs) adds label correction, SLN-MO-LC: from then on sigma = 0 and
-    t = (1 - l) e_y + l e_k, k the prediction on the un-augmented sample and l its loss scaled to [0, 1] over the
-    training split, both taken before each epoch.
+    t = l e_y + (1 - l) e_k, k the prediction on the un-augmented sample and l its loss scaled to [0, 1] over the
+    samples trained on, both taken before each epoch. So a sample that the network finds easy takes the prediction, and
+    one that it finds hard keeps its label, as in the authors' code.
     """
 
+    about = "targets disturbed anew in every step"
+    cost = "as cross-entropy; with correction, a prediction of the training split before each epoch"
     presets: ClassVar[Presets] = {
         "cifar10-symmetric": {"sigma": 1.0},
         "cifar10-asymmetric": {"sigma": 0.5},
@@ -56,7 +59,9 @@ class SLN(AveragingMethod):
 
     def begin_epoch(self, networks: Sequence[nn.Module], state: State) -> None:
         if self._corrects(state):
-            state.samples[_TARGETS].copy_(corrected_targets(state.predict(networks), state.labels))
+            rows = state.trained
+            found = corrected_targets(state.predict(networks)[rows], state.labels[rows])
+            state.samples[_TARGETS][rows] = found
 
     def plan(self, batch: Batch, networks: Sequence[nn.Module], state: State) -> tuple[Plan, ...]:
         if self._corrects(state):
@@ -78,7 +83,7 @@ class SLN(AveragingMethod):
 
 
 def corrected_targets(probabilities: Tensor, labels: Tensor) -> Tensor:
-    """(1 - l) e_y + l e_k for each sample: k the predicted class, l the loss of y, from 0 (smallest) to 1 (largest)."""
+    """l e_y + (1 - l) e_k for each sample: k the predicted class, l the loss of y, from 0 (smallest) to 1 (largest)."""
     losses = scaled(losses_under(probabilities, labels)).unsqueeze(1)
     classes = probabilities.shape[1]
-    return torch.lerp(F.one_hot(labels, classes).float(), F.one_hot(probabilities.argmax(1), classes).float(), losses)
+    return torch.lerp(F.one_hot(probabilities.argmax(1), classes).float(), F.one_hot(labels, classes).float(), losses)

@@ -22,7 +22,7 @@ class TransitionMethod(LossMethod):
     """Plain cross-entropy until T is there, then `corrected(logits, targets, T)`.
 
     T is the `transition` given, as rows; else it is estimated after `plain_epochs` of cross-entropy: row i is the
-    prediction on the training sample with the largest p_i below the `quantile` (null: all samples count). As in the
+    prediction on the sample trained on with the largest p_i below the `quantile` (null: all of them count). As in the
     authors' code, of all plain epochs the one is taken whose network has the smallest loss on the noisy samples held
     out (where none are, on all samples, which is the last epoch).
 
@@ -64,7 +64,7 @@ class TransitionMethod(LossMethod):
         loss = float(losses_under(probabilities[noisy], state.labels[noisy]).mean())
         if loss < self.smallest:
             self.smallest = loss
-            self.candidate = estimate_transition(probabilities, quantile=self.quantile)
+            self.candidate = estimate_transition(probabilities[state.trained], quantile=self.quantile)
         if state.epoch > in_epochs(self.plain_epochs, state.epochs):
             self.transition = self.candidate
 

@@ -26,12 +26,17 @@ class TRevision(TransitionMethod):
     r"""L = mean b_i l_i, b_i = p_y / (T^T p)_y: importance weights that turn noisy risk into clean risk.
 
     Three stages. Cross-entropy for `plain_epochs`, then T is estimated (or given: see `TransitionMethod`). Reweighting
-    with T. From `revise_after` on T is revised: it is T + D, rows normalised, and the slack D learns by the gradient
-    of the same loss through the weights b, by an Adam of its own with `slack_lr`, as the authors' does. For the network
-    the weights are constants, as they are in effect in the authors' code. That code adds D to T once per sample, so
-    that it accumulates; here it is added once. They choose each stage's network on noisy validation samples; here one
-    network goes through all stages. Labels that NCSAM flips enter through cross-entropy.
+    with T. From `revise_after` on T is revised: it is T + D, rows normalised, and the slack D learns by the gradient of
+    the same loss through the weights b, by an Adam of its own with `slack_lr`. For the network the weights are
+    constants, and its steps are the run's own; in the authors' third stage the weights are differentiated and that
+    Adam, at a rate of 5e-7, drives the network too, which at this rate hardly moves. Their code adds D to T once per
+    sample, so that D counts 64 times on average in a batch of 128; here it is added once, and `slack_lr` is as much
+    larger: at 5e-7 D would reach 1e-4 in 400 steps, and revise nothing. They choose each stage's network on noisy
+    validation samples; here one network goes through all stages. Labels that NCSAM flips enter through cross-entropy.
     """
+
+    about = "importance weights by a transition matrix that is revised"
+    cost = "a forward pass more, to look before each step, after the plain epochs"
 
     def __init__(
         self,
@@ -39,7 +44,7 @@ class TRevision(TransitionMethod):
         plain_epochs: Span = 0.1,
         revise_after: Span = 0.5,
         quantile: float | None = 0.97,
-        slack_lr: float = 5e-7,
+        slack_lr: float = 3e-5,
     ) -> None:
         super().__init__(transition, plain_epochs, quantile)
         check_spans(revise_after=revise_after)

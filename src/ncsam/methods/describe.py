@@ -1,0 +1,67 @@
+"""What a method says of itself: formula, options, presets, needs, cost and source."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from typing import Any
+
+from ncsam._errors import unknown_name
+from ncsam.methods.known_rate import KnownRate
+from ncsam.methods.registry import _METHODS, create
+
+
+def about(name: str) -> str:
+    """One line: what it does, in some words; by default the first line of its formula."""
+    kind = _METHODS[name]
+    return kind.about or inspect.getdoc(kind).splitlines()[0]  # type: ignore[union-attr]
+
+
+def source(name: str) -> str:
+    """The paper, as the first line of its file names it; empty for a method that is not ours."""
+    module = sys.modules.get(_METHODS[name].__module__)
+    return ((module.__doc__ or "") if module else "").strip().partition("\n")[0]
+
+
+def needs(name: str) -> list[str]:
+    """What it wants from a run, beyond a network and labels; one phrase each."""
+    method = create(name)
+    found = []
+    if method.networks > 1:
+        found.append(f"{method.networks} networks, each with an optimizer of its own")
+    if method.views != ("train",):
+        found.append(f"views: {', '.join(method.views)}")
+    if isinstance(method, KnownRate):
+        found.append("the noise rate: its own option, else --rate, else an estimate")
+    if method.verified_share:
+        found.append("verified labels: those of the data, else a share of clean ones")
+    if method.pictures_only:
+        found.append("pictures: it compares differently augmented views of them")
+    return found
+
+
+def options(name: str) -> dict[str, Any]:
+    """Its options with their defaults."""
+    return {p.name: p.default for p in inspect.signature(_METHODS[name]).parameters.values()}
+
+
+def shown(value: object) -> str:
+    """A value as one writes it on the command line."""
+    if isinstance(value, bool) or value is None:
+        return "null" if value is None else str(value).lower()
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def described(name: str) -> str:
+    """All of it, as text."""
+    if name not in _METHODS:
+        raise unknown_name("method", name, _METHODS)
+    kind = _METHODS[name]
+    lines = [f"{name}: {about(name)}", source(name), "", inspect.getdoc(kind) or "", "", "Options and their defaults:"]
+    lines += [f"  {option}={shown(value)}" for option, value in options(name).items()] or ["  none"]
+    lines += ["", "Presets (--method-options preset=NAME):"]
+    for preset, values in kind.presets.items():
+        lines.append(f"  {preset}: " + ", ".join(f"{option}={shown(value)}" for option, value in values.items()))
+    lines += [] if kind.presets else ["  none"]
+    lines += ["", "Needs: " + ("; ".join(needs(name)) or "nothing more"), f"Cost: {kind.cost}"]
+    return "\n".join(lines)
