@@ -154,4 +154,4 @@ def test_report_writes_where_it_says(tmp_path, trained):
     assert "<h1>Two epochs</h1>" in html
     assert html.count("data:image/png;base64,") == 5
     summary = json.loads((trained / "summary.json").read_text())
-    assert f'<span class="mean">{summary["last5"]:.2f}</span>' in html
+    assert f'<span class="mean">{summary["last"]:.2f}</span>' in html

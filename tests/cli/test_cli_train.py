@@ -262,10 +262,10 @@ def test_compare_ends_in_a_table_a_picture_a_report_and_numbers(tmp_path):
     columns = lines[head].split()
     for row, line in zip(rows, lines[head + 1 :], strict=False):
         cells = line.split()
-        place = 3 + 2 * (columns.index("last5") - 3)  # mean and deviation are two words
+        place = 3 + 2 * (columns.index("last") - 3)  # mean and deviation are two words
         assert cells[:3] == ["ce", row["optimizer"], "2"]
-        assert cells[place : place + 2] == [f"{row['last5']['mean']:.2f}", f"±{row['last5']['std']:.2f}"]
-    assert "last5: mean test accuracy of the last 5 epochs, percent" in output
+        assert cells[place : place + 2] == [f"{row['last']['mean']:.2f}", f"±{row['last']['std']:.2f}"]
+    assert "last: test accuracy after the last epoch, percent" in output
     for name in ("curves.png", "report.html", "comparison.json"):
         assert str(tmp_path / "c" / name) in output
         assert (tmp_path / "c" / name).stat().st_size > 500

@@ -17,6 +17,7 @@ import torch
 from ncsam.compare import compare, workers
 from ncsam.compare.grid import _mean_and_deviation
 from ncsam.compare.specs import folder_name, with_spec
+from ncsam.compare.worker import is_small
 from ncsam.engine import RunConfig
 from ncsam.engine.lock import locked
 
@@ -103,8 +104,8 @@ def test_a_comparison(tmp_path: Path, config: RunConfig) -> None:
     assert (good["method"], good["seeds"], good["failed"]) == ("ce", [4, 9], [])
     assert good["runs"] == ["ce-ncsam_rho=0.2-s4", "ce-ncsam_rho=0.2-s9"]
     summaries = [json.loads((tmp_path / "out" / run / "summary.json").read_text()) for run in good["runs"]]
-    assert good["last5"]["mean"] == pytest.approx(np.mean([s["last5"] for s in summaries]))
-    assert good["last5"]["std"] == pytest.approx(np.std([s["last5"] for s in summaries], ddof=1))
+    assert good["last"]["mean"] == pytest.approx(np.mean([s["last"] for s in summaries]))
+    assert good["last"]["std"] == pytest.approx(np.std([s["last"] for s in summaries], ddof=1))
     assert [s["seed"] for s in summaries] == [4, 9]
     assert by_name[bad]["seeds"] == []
     assert all("training diverged" in failure["error"] for failure in by_name[bad]["failed"])
@@ -138,3 +139,19 @@ def test_ctrl_c_stops_the_workers_with_checkpoints(tmp_path: Path, config: RunCo
     assert "the same command goes on with the runs that are not finished" in words
     with locked(place.parent.parent):  # nobody is left training there
         assert torch.load(place, weights_only=True)["epoch"] < 100_000
+
+
+def test_threads(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(workers, "available_cores", lambda: 8)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    assert [workers.threads_each(n) for n in (1, 2, 16)] == [8, 4, 1]
+    for asked, expected in (("3", 3), ("2,1", 2), ("many", 4), ("0", 4)):
+        monkeypatch.setenv("OMP_NUM_THREADS", asked)
+        assert workers.threads_each(2) == expected
+
+
+def test_small_networks_have_one_thread(tmp_path: Path) -> None:
+    assert is_small(RunConfig(model="mlp"))
+    assert is_small(RunConfig(data="digits", model="auto"))  # becomes an MLP
+    assert not is_small(RunConfig(model="resnet18"))
+    assert not is_small(RunConfig(data=str(tmp_path), model="auto"))

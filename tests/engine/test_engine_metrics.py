@@ -16,14 +16,22 @@ from ncsam.engine.suspects import auroc
 
 
 def test_accuracy_and_memorised_share() -> None:
-    predicted = np.array([0, 1, 2, 2, 1, 0])
-    observed = np.array([0, 1, 1, 2, 2, 1])
-    clean = np.array([0, 1, 2, 0, 1, -1])  # the last one is known to be wrong, its true class is not known
-    assert accuracy(predicted, observed) == pytest.approx(50.0)
+    predicted = np.tile([0, 1, 2, 2, 1, 0], 40)
+    observed = np.tile([0, 1, 1, 2, 2, 0], 40)
+    clean = np.tile([0, 1, 2, 0, 1, -1], 40)  # the last one is known to be wrong, its true class is not known
+    assert accuracy(predicted, observed) == pytest.approx(100 * 4 / 6)
     assert accuracy(predicted, clean) == pytest.approx(80.0)  # of the five known
-    assert memorised(predicted, observed, clean) == pytest.approx(25.0)  # of four wrong labels, one is predicted
+    assert memorised(predicted, observed, clean) == pytest.approx(50.0)  # of four wrong labels, two are predicted
     assert memorised(predicted, observed, observed) is None
-    assert accuracy(predicted, np.full(6, -1)) is None
+    assert accuracy(predicted, np.full(240, -1)) is None
+
+
+def test_a_network_at_chance_has_memorised_nothing() -> None:
+    observed = np.array([0] * 70 + [1] * 30)
+    clean = np.array([1] * 40 + [0] * 30 + [1] * 30)
+    assert memorised(np.zeros(100, dtype=int), observed, clean) is None  # one class always: 100 % of the wrong labels
+    better = np.where(np.arange(100) < 85, observed, 0)  # agrees with 85 %; chance is 70 + 2 * 4.6
+    assert memorised(better, observed, clean) == pytest.approx(100.0)
 
 
 def test_calibration_error_by_hand() -> None:
@@ -78,6 +86,10 @@ def test_summaries() -> None:
     assert found["val_chosen"] == 70  # the first of the two best on validation
     assert found["memorised"] == 11.0
     assert summarise([record(50, None)])["val_chosen"] is None
+    few = summarise([record(50.0, 40.0)] * 4)
+    assert (few["last"], few["last5"], few["last10"]) == (50.0, None, None)
+    assert summarise([record(50.0, 40.0)] * 9)["last5"] == 50.0
+    assert summarise([record(50.0, 40.0)] * 9)["last10"] is None
     assert summarise([record(None, None)])["best"] is None
     assert "no test split" in summarise([record(None, 40)])["metric_names"]["best"]
 

@@ -12,6 +12,7 @@ EPILOG = """\b
 Examples:
   ncsam report runs/first
   ncsam report runs/digits --out digits.html --markdown
+  ncsam report runs/digits --out table.tex
   ncsam report runs/a runs/b runs/c --title "Three radii" --images 48
 """
 
@@ -22,13 +23,17 @@ Examples:
     "--out", type=click.Path(dir_okay=False, path_type=Path), help="the page [report.html in the first folder]"
 )
 @click.option("--markdown", is_flag=True, help="also write Markdown and a PNG beside the page")
+@click.option("--latex", is_flag=True, help="also write the table as LaTeX beside the page")
 @click.option("--title", help="heading [data and noise]")
 @click.option("--images", default=24, show_default=True, help="suspicious samples to show of each group")
-def report(runs: tuple[Path, ...], out: Path | None, markdown: bool, title: str | None, images: int) -> None:
+def report(
+    runs: tuple[Path, ...], out: Path | None, markdown: bool, latex: bool, title: str | None, images: int
+) -> None:
     """Write one self-contained page about RUNS: run folders, or folders of them such as `ncsam compare` makes.
 
     Runs that differ in their seed alone are drawn together, as a mean with a band. The pictures of suspicious samples
-    are read again from the data set; where that is gone, the page says so.
+    are read again from the dataset; where that is gone, the page says so.
     """
-    for path in write_report(runs, out or runs[0] / "report.html", title=title, images=images, markdown=markdown):
+    page = out or runs[0] / "report.html"
+    for path in write_report(runs, page, title=title, images=images, markdown=markdown, latex=latex):
         click.echo(str(path))

@@ -14,7 +14,7 @@ from ncsam._errors import bad_value
 from ncsam._files import atomic_path
 from ncsam._statistics import Spread
 from ncsam.compare.specs import folder_name, with_spec
-from ncsam.compare.workers import Job, Result, available_cores, run_all
+from ncsam.compare.workers import Job, Result, available_cores, run_all, threads_each
 from ncsam.engine import RunConfig, RunError
 from ncsam.engine.folder import read_summary
 from ncsam.engine.metrics import SUMMARY
@@ -36,8 +36,8 @@ def compare(
         config: what all runs share; each spec changes its copy.
         methods, optimizers: specs, as above.
         seeds: how many, counted from `config.seed`, or which.
-        workers: how many runs at a time, each in a process with an equal share of the cores; by default two where
-            there are two cores or more.
+        workers: how many runs at a time, each in a process with OMP_NUM_THREADS threads, or else an equal share of
+            the cores; small networks have one. By default two where there are two cores or more.
         say: takes a line for each run that ends.
 
     A row holds `method`, `optimizer`, `seeds` (those that finished), for each metric of `engine.metrics.SUMMARY` the
@@ -46,8 +46,7 @@ def compare(
     """
     folder = Path(out)
     runs = list(_combinations(config, methods, optimizers, seeds))
-    cores = available_cores()
-    workers = min(2, cores) if workers is None else workers
+    workers = min(2, available_cores()) if workers is None else workers
     if workers < 1:
         raise bad_value("workers", workers, "a number of runs at a time from 1")
     summaries: dict[str, dict[str, Any]] = {}
@@ -75,7 +74,7 @@ def compare(
         say(f"[{done}/{len(runs)}] {result.name}: {_outcome(result)}  ({time.monotonic() - began:.0f} s)")
         _write(folder, _rows(runs, summaries, errors))
 
-    run_all(waiting, workers, max(1, cores // workers), ended)
+    run_all(waiting, workers, threads_each(workers), ended)
     rows = _rows(runs, summaries, errors)
     _write(folder, rows)
     return rows
@@ -142,8 +141,8 @@ def _mean_and_deviation(values: list[float | None]) -> dict[str, float | None]:
 def _outcome(result: Result) -> str:
     if result.summary is None:
         return f"failed: {result.error}"
-    last = result.summary["last5"]
-    return "finished" if last is None else f"last5 {last:.2f} %"
+    name = next((name for name in ("last5", "last") if result.summary[name] is not None), None)
+    return "finished" if name is None else f"{name} {result.summary[name]:.2f} %"
 
 
 def _write(folder: Path, rows: list[dict[str, Any]]) -> None:

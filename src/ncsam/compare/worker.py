@@ -13,12 +13,16 @@ import queue
 import signal
 import sys
 import threading
+from pathlib import Path
 from typing import IO, Any
 
 from ncsam.engine import RunConfig, RunError, train
+from ncsam.engine.task import load_task, settled
+
+_SMALL = ("mlp", "text_mean")
 
 
-def _serve(jobs: IO[str], answers: IO[str]) -> None:
+def _serve(jobs: IO[str], answers: IO[str], threads: int) -> None:
     lines: queue.SimpleQueue[str] = queue.SimpleQueue()
     busy = threading.Event()
 
@@ -32,29 +36,39 @@ def _serve(jobs: IO[str], answers: IO[str]) -> None:
     threading.Thread(target=listen, daemon=True).start()
     while line := lines.get():
         busy.set()
-        answer = _answer(json.loads(line))
+        answer = _answer(json.loads(line), threads)
         busy.clear()
         answers.write(json.dumps(answer) + "\n")
         answers.flush()
 
 
-def _answer(job: dict[str, Any]) -> dict[str, Any]:
+def _answer(job: dict[str, Any], threads: int) -> dict[str, Any]:
+    import torch
+
     try:
-        return {"summary": train(RunConfig.from_dict(job["config"]), job["out"], console=False)}
+        config = RunConfig.from_dict(job["config"])
+        torch.set_num_threads(1 if is_small(config) else threads)
+        return {"summary": train(config, job["out"], console=False)}
     except (RunError, ValueError, TypeError, OSError, ImportError) as error:
         return {"summary": None, "error": str(error)}
     except Exception as error:
         return {"summary": None, "error": f"{type(error).__name__}: {error}"}
 
 
-def _main() -> None:
-    import torch
+def is_small(config: RunConfig) -> bool:
+    """Whether the network is so small that threads would wait for each other longer than they compute."""
+    if config.model != "auto":
+        return config.model in _SMALL
+    if Path(config.data).is_dir():  # of pictures: too large for a small network, and slow to look through
+        return False
+    return settled(config, load_task(config)).model in _SMALL
 
-    torch.set_num_threads(int(sys.argv[1]))
+
+def _main() -> None:
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what libraries print must not come between the answers
     try:
-        _serve(sys.stdin, answers)
+        _serve(sys.stdin, answers, int(sys.argv[1]))
     except KeyboardInterrupt:
         sys.exit(130)
 

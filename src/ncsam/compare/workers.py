@@ -45,6 +45,12 @@ def available_cores() -> int:
     return os.cpu_count() or 1
 
 
+def threads_each(workers: int) -> int:
+    """Threads of a worker: what OMP_NUM_THREADS says, else an equal share of the cores."""
+    asked = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()  # a list is for nested regions
+    return int(asked) if asked.isdecimal() and int(asked) else max(1, available_cores() // workers)
+
+
 def run_all(jobs: Sequence[Job], workers: int, threads: int, ended: Callable[[Result], None]) -> None:
     """Do all jobs, `workers` at a time with `threads` each; `ended` hears of each. A failed one stops no other."""
     if not jobs:

@@ -40,6 +40,7 @@ SUMMARY = {
 #: Further numbers of a summary, which say what was trained on rather than how well.
 _FACTS = {
     "noise_estimate": "the noise rate that the run itself estimated after warm-up, as a fraction",
+    "noise_at_end": "the noise rate that the finished network suggests on held-out samples, with a 95 % interval",
     "noise_rate": "realised share of wrong labels among the samples trained on, as a fraction",
 }
 #: What an evaluation measures, in percent; `None` where the data set does not allow it.
@@ -79,9 +80,19 @@ def accuracy(predicted: Labels, labels: Labels) -> float | None:
 
 
 def memorised(predicted: Labels, observed: Labels, clean: Labels) -> float | None:
-    """Share of the mislabelled samples that are predicted as their wrong label, in percent; `None` without any."""
+    """Share of the mislabelled samples that are predicted as their wrong label, in percent.
+
+    `None` without any, and for predictions at chance: those that agree with the observed labels no better than always
+    naming the commonest one, within two standard errors. They repeat wrong labels without having learned them.
+    """
     wrong = observed != clean
-    return 100.0 * float(np.mean(predicted[wrong] == observed[wrong])) if wrong.any() else None
+    if not wrong.any():
+        return None
+    commonest = float(np.bincount(observed - observed.min()).max()) / len(observed)
+    chance = commonest + 2 * (commonest * (1 - commonest) / len(observed)) ** 0.5
+    if float(np.mean(predicted == observed)) <= chance:
+        return None
+    return 100.0 * float(np.mean(predicted[wrong] == observed[wrong]))
 
 
 def calibration_error(confidence: npt.NDArray[np.floating[Any]], right: npt.NDArray[np.bool_], bins: int = 15) -> float:
@@ -145,7 +156,7 @@ class EpochSums:
 
 
 def summarise(history: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Best, last, means of the last 5 and 10 epochs, and the epoch chosen on noisy validation.
+    """Best, last, means of the last 5 and 10 epochs where there are so many, and the epoch chosen on noisy validation.
 
     All are test accuracies. Where there is no test split they are taken on the noisy validation split, and
     `metric_names` says so. `val_chosen` is the accuracy at the epoch with the best validation accuracy, the first of
@@ -163,8 +174,8 @@ def summarise(history: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return {
         "best": max(values, default=None),
         "last": values[-1] if values else None,
-        "last5": float(np.mean(values[-5:])) if values else None,
-        "last10": float(np.mean(values[-10:])) if values else None,
+        "last5": float(np.mean(values[-5:])) if len(values) >= 5 else None,
+        "last10": float(np.mean(values[-10:])) if len(values) >= 10 else None,
         "val_chosen": chosen,
         "memorised": memory[-1] if memory else None,
         "metric_names": {name: metric.meaning.replace("WHERE", where) for name, metric in SUMMARY.items()} | _FACTS,

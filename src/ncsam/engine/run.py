@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from lightning_fabric.strategies.single_device import SingleDeviceStrategy
 from ncsam._errors import bad_value
 from ncsam._files import atomic_path
 from ncsam.data.types import DataSet
+from ncsam.engine.by_class import measure_by_class
 from ncsam.engine.checkpoint import writing
 from ncsam.engine.config import RunConfig
 from ncsam.engine.errors import RunError
@@ -130,9 +132,12 @@ def _begin_folder(folder: Path, config: RunConfig, task: Task, command: str | No
 
 def _finish(fabric: Fabric, trainer: Trainer) -> dict[str, Any]:
     summary: dict[str, Any] = {}
+    by_class = measure_by_class(trainer.evaluator, trainer.networks)
     if fabric.is_global_zero:
         task, config, folder = trainer.task, trainer.config, trainer.folder
         found = write_suspects(folder / "suspects.csv", trainer.dynamics, task.dataset.train, task.val)
+        with writing(folder):
+            by_class.save(folder)
         summary = {
             **summarise(trainer.history),
             "noise_rate": task.noise_rate,
@@ -148,6 +153,7 @@ def _finish(fabric: Fabric, trainer: Trainer) -> dict[str, Any]:
             "flip_ratio": trainer.settling.flip_ratio if config.optimizer == "ncsam" else None,
             "noise_estimate": trainer.settling.noise_estimate,
             "verified": trainer.verified,
+            "noise_at_end": None if by_class.noise is None else asdict(by_class.noise),
         }
         path = folder / "summary.json"  # last of all: it is what marks a run as finished
         with writing(path), atomic_path(path) as temporary:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -11,18 +12,22 @@ from typing import Any
 
 from ncsam._errors import bad_value
 from ncsam._files import atomic_path
-from ncsam._statistics import Spread
+from ncsam._statistics import Spread, difference
 from ncsam._version import __version__
 from ncsam.engine.metrics import SUMMARY
 from ncsam.engine.runs import Run, find_runs
 from ncsam.noise import NoisyLabels
+from ncsam.report.by_class import Classes, by_class
 from ncsam.report.groups import Group, group_runs, varying
 from ncsam.report.previews import Gallery, gallery
+
+#: Below this p of a paired test, a difference counts.
+SIGNIFICANT = 0.05
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A number of the summary; `top` marks the best mean of its column, where there is more than one group."""
+    """A number of the summary; `top` marks a group that is better than all others beyond doubt over seeds."""
 
     spread: Spread | None
     digits: int
@@ -45,6 +50,7 @@ class Report:
     noises: Sequence[tuple[Run, NoisyLabels]]
     class_names: Sequence[str] | None
     galleries: Sequence[Gallery]
+    classes: Classes
     config: dict[str, Any]
     differing: Sequence[str]
     notes: Sequence[str]
@@ -87,6 +93,7 @@ def gather(paths: Iterable[str | os.PathLike[str]], *, title: str | None = None,
         noises=_noises(runs),
         class_names=class_names,
         galleries=galleries,
+        classes=by_class(groups, class_names),
         config={k: v for k, v in configs[0].items() if k not in differing and k not in ("command", "seed")},
         differing=differing,
         notes=[*_unfinished(runs), *notes],
@@ -101,21 +108,27 @@ def write_report(
     title: str | None = None,
     images: int = 24,
     markdown: bool = False,
+    latex: bool = False,
 ) -> list[Path]:
-    """Write the report to `out` (HTML), and with `markdown` also beside it as `.md` with its PNGs; the files written.
+    """Write the report to `out` (HTML); the files written.
 
-    An `out` that ends in `.md` is Markdown alone.
+    With `markdown` also beside it as `.md` with its PNGs, with `latex` its table as `.tex`. An `out` that ends in `.md`
+    or `.tex` is that alone.
     """
     from ncsam.report.html import to_html
+    from ncsam.report.latex import write_latex
     from ncsam.report.markdown import write_markdown
 
     out = Path(out)
     report = gather(list(paths), title=title, images=images)
     if out.suffix.lower() in (".md", ".markdown"):
         return write_markdown(report, out)
+    if out.suffix.lower() == ".tex":
+        return [write_latex(report, out)]
     with atomic_path(out) as temporary:
         temporary.write_text(to_html(report), encoding="utf-8")
-    return [out, *(write_markdown(report, out.with_suffix(".md")) if markdown else [])]
+    also = write_markdown(report, out.with_suffix(".md")) if markdown else []
+    return [out, *also, *([write_latex(report, out.with_suffix(".tex"))] if latex else [])]
 
 
 def _title(configs: Sequence[dict[str, Any]]) -> str:
@@ -151,10 +164,24 @@ def _facts(runs: Sequence[Run], groups: Sequence[Group]) -> dict[str, str]:
 
 def _column(groups: Sequence[Group], name: str) -> list[Cell]:
     spreads = [group.spread(name) for group in groups]
-    means = [s.mean for s in spreads if s is not None]
+    top = _clear_winner(groups, name)
+    return [Cell(s, SUMMARY[name].digits, group is top) for group, s in zip(groups, spreads, strict=True)]
+
+
+def _clear_winner(groups: Sequence[Group], name: str) -> Group | None:
+    """The group that is better than every other, p < .05 each, in a paired t-test over the seeds that both have."""
     more_is_better = SUMMARY[name].more_is_better
-    best = None if more_is_better is None or len(means) < 2 else (max if more_is_better else min)(means)
-    return [Cell(s, SUMMARY[name].digits, s is not None and s.mean == best) for s in spreads]
+    values = {id(group): group.values(name) for group in groups}
+    if more_is_better is None or len(groups) < 2 or not all(values.values()):
+        return None
+    sign = 1 if more_is_better else -1
+    best = max(groups, key=lambda group: sign * statistics.fmean(values[id(group)].values()))
+    for other in groups:
+        if other is not best:
+            found = difference(values[id(best)], values[id(other)])
+            if found is None or found.p is None or found.p >= SIGNIFICANT:
+                return None
+    return best
 
 
 def _noises(runs: Sequence[Run]) -> list[tuple[Run, NoisyLabels]]:

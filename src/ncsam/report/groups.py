@@ -46,6 +46,11 @@ class Group:
     def spread(self, metric: str) -> Spread | None:
         return Spread.of(run.summary.get(metric) for run in self.runs)
 
+    def values(self, metric: str) -> dict[int, float]:
+        """The metric of each finished run, by its seed."""
+        found = {run.seed: run.summary.get(metric) for run in self.runs}
+        return {seed: float(value) for seed, value in found.items() if seed is not None and value is not None}
+
     def curve(self, name: str) -> list[Point]:
         """Mean and standard deviation over the runs, at the epochs that every run with the curve has reached."""
         curves = [curve for curve in (run.curve(name) for run in self.runs) if curve]

@@ -8,18 +8,15 @@ from collections.abc import Sequence
 from html import escape
 from typing import Any
 
-import numpy as np
-
 from ncsam.engine.runs import Run
 from ncsam.noise import NoisyLabels
-from ncsam.report.content import Cell, Report
+from ncsam.report.content import Report
 from ncsam.report.figures import CURVES, STYLES, TELEMETRY, Panel, looks, new_figure, panel_svg
 from ncsam.report.groups import Group
+from ncsam.report.html_classes import READABLE, by_class, matrix, number
 from ncsam.report.previews import Gallery
 from ncsam.report.style import STYLE
 
-#: Up to this many classes the transition matrix is a table with numbers; above, a picture.
-_READABLE = 20
 _DASHES = ("", "6 3", "7 3 1.5 3", "1.5 3", "8 2 2 2 2 2")
 assert len(_DASHES) == len(STYLES)
 
@@ -32,6 +29,7 @@ def to_html(report: Report) -> str:
         _summary(report),
         _figures(report.groups, "Curves", "curves", CURVES, _curve_words(report.groups), large=2),
         _suspects(report),
+        by_class(report),
         _noise(report),
         _figures(report.groups, "Inside the optimizer", "telemetry", TELEMETRY, _TELEMETRY_WORDS),
         _configuration(report),
@@ -57,12 +55,16 @@ def _summary(report: Report) -> str:
     head = "".join(f'<th scope="col">{escape(name)}</th>' for name in ("", "seeds", *report.columns))
     rows = []
     for group, cells in zip(report.groups, report.cells, strict=True):
-        numbers = "".join(map(_cell, cells))
+        numbers = "".join(map(number, cells))
         rows.append(f'<tr><th scope="row">{escape(group.label)}</th><td>{len(group.runs)}</td>{numbers}</tr>')
     words = "".join(f"<li>{_explained(text)}</li>" for text in report.explained)
     several = any(len(group.runs) > 1 for group in report.groups)
     spread = " Mean ± sample standard deviation over seeds." if several else ""
-    mark = " A dot marks the best mean of a column." if len(report.groups) > 1 else ""
+    mark = (
+        " A dot marks what is better than every other row, p < .05 each in a paired t-test over seeds."
+        if len(report.groups) > 1
+        else ""
+    )
     return (
         '<section id="summary">\n<h2>Summary</h2>\n'
         f'<p class="quiet">Test accuracies and shares in percent.{spread}{mark}</p>\n'
@@ -74,14 +76,6 @@ def _summary(report: Report) -> str:
 def _explained(text: str) -> str:
     name, _, meaning = text.partition(": ")
     return f"<code>{escape(name)}</code>: {escape(meaning)}"
-
-
-def _cell(cell: Cell) -> str:
-    if cell.spread is None:
-        return '<td class="std">not known</td>'
-    mean, _, std = cell.text.partition(" ± ")
-    spread = f'<span class="std">± {std}</span>' if std else ""
-    return f'<td><span class="{"top" if cell.top else "mean"}">{mean}</span>{spread}</td>'
 
 
 def _legend(groups: Sequence[Group], panels: Sequence[Panel]) -> str:
@@ -143,28 +137,11 @@ def _noise(report: Report) -> str:
         )
         words = f"{record.recipe.get('name')} ({recipe}): {int(record.mask.sum()):,} of {len(record):,} labels are "
         words += f"wrong, {100 * record.rate:.2f} % (run {run.folder.name})"
-        matrix = _matrix(record, report.class_names) if record.num_classes <= _READABLE else _matrix_picture(record)
-        parts.append(f"<h3>{escape(words)}</h3>\n{matrix}")
+        readable = record.num_classes <= READABLE
+        names = report.class_names
+        shown = matrix(record.transition, names, "clean ↓ labelled →") if readable else _matrix_picture(record)
+        parts.append(f"<h3>{escape(words)}</h3>\n{shown}")
     return "\n".join([*parts, "</section>"])
-
-
-def _matrix(record: NoisyLabels, class_names: Sequence[str] | None) -> str:
-    size = record.num_classes
-    names = list(class_names) if class_names and len(class_names) == size else [str(c) for c in range(size)]
-    head = "".join(f'<th scope="col">{escape(name)}</th>' for name in names)
-    rows = []
-    for name, row in zip(names, record.transition, strict=True):
-        cells = "".join(_share(share) for share in row)
-        rows.append(f'<tr><th scope="row">{escape(name)}</th>{cells}</tr>')
-    corner = '<th class="corner">clean ↓ labelled →</th>'
-    body = f"<thead><tr>{corner}{head}</tr></thead><tbody>{''.join(rows)}</tbody>"
-    return f'<div class="scroll"><table class="matrix">{body}</table></div>'
-
-
-def _share(share: float) -> str:
-    if np.isnan(share):
-        return "<td>n/a</td>"
-    return f'<td style="--share:{share:.4f}"{" class=zero" if share < 0.005 else ""}>{share:.2f}</td>'
 
 
 def _matrix_picture(record: NoisyLabels) -> str:
@@ -185,11 +162,11 @@ def _suspects(report: Report) -> str:
         "the run doubts most: the <s>observed label</s>, then the <b>suggested one</b>. The whole list is in each "
         "run's <code>suspects.csv</code>.</p>"
     ]
-    for number, found in enumerate(report.galleries):
+    for place, found in enumerate(report.galleries):
         seed = "" if found.run.seed is None else f", seed {found.run.seed}"
         wrong = found.really_wrong
         share = "" if wrong is None else f": {wrong} of these {len(found.suspects)} are really mislabelled"
-        opened = " open" if number == 0 else ""
+        opened = " open" if place == 0 else ""
         parts.append(
             f"<details{opened}><summary>{escape(found.label)}{escape(seed)}{share}</summary>\n"
             f'<div class="gallery">{"".join(_suspect(found, i) for i in range(len(found.suspects)))}</div></details>'

@@ -10,6 +10,12 @@ from ncsam.report.content import Report
 from ncsam.report.figures import curves_png
 from ncsam.report.previews import Gallery
 
+#: What stands under the table of the summary.
+STATISTIC = (
+    "Mean ± sample standard deviation over seeds; bold: better than every other row, p < .05 each in a paired t-test "
+    "over seeds (not corrected for the number of rows)."
+)
+
 
 def write_markdown(report: Report, path: Path) -> list[Path]:
     """Write `path` and the picture `NAME-curves.png` beside it; both paths."""
@@ -32,10 +38,11 @@ def to_markdown(report: Report, picture: str) -> str:
         "## Summary",
         table(["", "seeds", *report.columns], rows),
         "\n".join(f"- {text}" for text in report.explained),
-        "Mean ± sample standard deviation over seeds; bold: the best mean of its column.",
+        STATISTIC,
         "## Curves",
         f"![Test accuracy and memorisation against the epoch]({picture})",
         *_noise(report),
+        *_classes(report),
         *_suspects(report.galleries),
         "## Configuration",
         table(["option", "value"], [[key, f"`{value}`"] for key, value in report.config.items()]),
@@ -61,6 +68,21 @@ def _bold(text: str, top: bool) -> str:
 
 def _noise(report: Report) -> list[str]:
     return [f"## Label noise, run {run.folder.name}\n\n```text\n{record}\n```" for run, record in report.noises]
+
+
+def _classes(report: Report) -> list[str]:
+    found, parts = report.classes, []
+    if found.names:
+        head = ["test accuracy, %", *(group.label for group in report.groups)]
+        texts = [["-" if s is None else s.text(1) for s in row] for row in found.accuracies]
+        parts.append(table(head, [[name, *row] for name, row in zip(found.names, texts, strict=True)]))
+    for each in found.confusions:
+        if each.noise:
+            parts.append(f"{each.label}, run {each.run.folder.name}: {each.noise}.")
+        if each.transitions:
+            rows = [[t.observed, t.suggested, str(t.count)] for t in each.transitions]
+            parts.append(table(["observed", "suggested", "training samples"], rows))
+    return ["## By class", *parts] if parts else []
 
 
 def _suspects(galleries: Sequence[Gallery]) -> list[str]:

@@ -1,0 +1,97 @@
+"""What a finished network makes of each class: confusions, and the noise rate that held-out samples suggest."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from torch import nn
+
+from ncsam._files import atomic_path
+from ncsam.data.types import UNKNOWN, Labels
+from ncsam.engine.evaluate import Evaluator
+from ncsam.noise import estimate_noise
+
+FILE = "by_class.npz"
+Counts = npt.NDArray[np.int64]
+_DRAWS = 200  # of the bootstrap
+_MOST_NUMBERS = 2_000_000  # samples times classes of a draw; beyond, the first samples stand for all
+_FEWEST_SAMPLES = 20
+
+
+@dataclass(frozen=True)
+class NoiseRate:
+    """An estimated share of wrong labels, with the bounds of a 95 % interval over draws of the samples.
+
+    The interval is about sampling alone: a network that errs makes the estimate too high, whatever the samples.
+    """
+
+    rate: float
+    low: float
+    high: float
+    samples: int
+
+
+@dataclass(frozen=True)
+class ByClass:
+    """Counts (classes, classes), each `None` where there are no such samples.
+
+    test: true class against predicted class. held_out: observed label against predicted class, for samples that the
+    network was not trained on. transition: estimated P(observed label | true class), rows may be NaN.
+    """
+
+    test: Counts | None
+    held_out: Counts | None
+    transition: npt.NDArray[np.float64] | None
+    noise: NoiseRate | None
+
+    def save(self, folder: Path) -> None:
+        arrays: dict[str, Any] = {"test": self.test, "held_out": self.held_out, "transition": self.transition}
+        with atomic_path(folder / FILE) as temporary, temporary.open("wb") as file:
+            np.savez_compressed(file, **{name: array for name, array in arrays.items() if array is not None})
+
+
+def measure_by_class(evaluator: Evaluator, networks: Sequence[nn.Module]) -> ByClass:
+    """Evaluate once more, on the test split and on the held-out samples. Every rank must call it."""
+    classes = evaluator.task.dataset.num_classes
+    test = held_out = transition = noise = None
+    if evaluator.test is not None:
+        test = confusion(evaluator.test.split.labels, evaluator.predict(networks, evaluator.test).predicted, classes)
+    if evaluator.val is not None:
+        labels, probabilities = evaluator.out_of_sample(networks)
+        held_out = confusion(labels, probabilities.argmax(axis=1), classes)
+        known = labels != UNKNOWN
+        if known.sum() >= _FEWEST_SAMPLES:
+            noise = noise_rate(labels[known], probabilities[known])
+            transition = estimate_noise(labels[known], probabilities[known]).transition
+    return ByClass(test, held_out, transition, noise)
+
+
+def confusion(labels: Labels, predicted: Labels, classes: int) -> Counts:
+    """How many samples of each label (rows) were predicted as each class (columns)."""
+    known = labels != UNKNOWN
+    counts = np.bincount(labels[known] * classes + predicted[known], minlength=classes * classes)
+    return counts.astype(np.int64).reshape(classes, classes)
+
+
+def noise_rate(labels: Labels, probabilities: npt.NDArray[Any], seed: int = 0) -> NoiseRate:
+    """By confident-learning counts; the interval by 200 draws of as many samples, with replacement."""
+    enough = max(_FEWEST_SAMPLES, _MOST_NUMBERS // probabilities.shape[1])
+    labels, probabilities = labels[:enough], probabilities[:enough]
+    random = np.random.default_rng(seed)
+    draws = (random.integers(len(labels), size=len(labels)) for _ in range(_DRAWS))
+    rates = [estimate_noise(labels[rows], probabilities[rows]).rate for rows in draws]
+    low, high = np.percentile(rates, (2.5, 97.5))
+    return NoiseRate(estimate_noise(labels, probabilities).rate, float(low), float(high), len(labels))
+
+
+def read_by_class(folder: Path) -> dict[str, npt.NDArray[Any]]:
+    """The arrays that a run saved; empty where there are none."""
+    if not (folder / FILE).is_file():
+        return {}
+    with np.load(folder / FILE, allow_pickle=False) as arrays:
+        return dict(arrays)

@@ -1,0 +1,109 @@
+"""What a report says of each class: accuracies, confusions, suspected transitions, and how many labels are wrong."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ncsam._statistics import Spread
+from ncsam.engine.by_class import read_by_class
+from ncsam.engine.runs import Run, class_name
+from ncsam.report.groups import Group
+
+#: So many classes are listed, those with the lowest accuracies; and so many transitions.
+MOST_CLASSES, MOST_TRANSITIONS = 20, 12
+
+
+@dataclass(frozen=True)
+class Transition:
+    """So many training samples carry the label `observed` where the run suggests `suggested`."""
+
+    observed: str
+    suggested: str
+    count: int
+
+
+@dataclass(frozen=True)
+class Confusions:
+    """Of a group's first run: held-out labels against predictions, suspected transitions, estimated noise.
+
+    `shares` holds in row i the shares of the held-out samples labelled i that are predicted as each class.
+    """
+
+    label: str
+    run: Run
+    shares: npt.NDArray[np.float64] | None
+    transitions: Sequence[Transition]
+    noise: str | None
+
+
+@dataclass(frozen=True)
+class Classes:
+    """Test accuracy of each class (rows) in each group (columns), and the confusions of each group."""
+
+    names: Sequence[str]
+    accuracies: Sequence[Sequence[Spread | None]]
+    left_out: int
+    confusions: Sequence[Confusions]
+
+
+def by_class(groups: Sequence[Group], names: Sequence[str] | None) -> Classes:
+    """What the runs of the groups recorded of each class; empty where they recorded nothing."""
+    accuracies = [[_accuracies(run) for run in group.runs] for group in groups]
+    size = max((len(found) for group in accuracies for found in group if found is not None), default=0)
+    spreads = [
+        [Spread.of(found[c] for found in group if found is not None and c < len(found)) for group in accuracies]
+        for c in range(size)
+    ]
+    order = sorted(range(size), key=lambda c: min((s.mean for s in spreads[c] if s is not None), default=101.0))
+    shown = sorted(order[:MOST_CLASSES])
+    return Classes(
+        [class_name(names, c) for c in shown],
+        [spreads[c] for c in shown],
+        size - len(shown),
+        [_confusions(group, names) for group in groups],
+    )
+
+
+def _accuracies(run: Run) -> list[float | None] | None:
+    """Of each class on the test split, in percent; `None` for a class that has no samples there."""
+    counts = read_by_class(run.folder).get("test")
+    if counts is None:
+        return None
+    sizes = counts.sum(axis=1)
+    return [100.0 * float(right) / int(n) if n else None for right, n in zip(counts.diagonal(), sizes, strict=True)]
+
+
+def _confusions(group: Group, names: Sequence[str] | None) -> Confusions:
+    run = group.runs[0]
+    counts = read_by_class(run.folder).get("held_out")
+    shares = None
+    if counts is not None:
+        with np.errstate(invalid="ignore"):
+            shares = counts / counts.sum(axis=1, keepdims=True)
+    pairs = Counter((s.observed, s.suggested) for s in run.suspects() if s.suggested != s.observed)
+    transitions = [
+        Transition(class_name(names, observed), class_name(names, suggested), count)
+        for (observed, suggested), count in pairs.most_common(MOST_TRANSITIONS)
+    ]
+    return Confusions(group.label, run, shares, transitions, noise_words(run.summary))
+
+
+def noise_words(summary: dict[str, Any]) -> str | None:
+    """The estimated noise rate in a sentence; `None` where the run made no estimate."""
+    found = summary.get("noise_at_end")
+    if not found:
+        return None
+    rate, low, high = (f"{100 * found[name]:.1f}" for name in ("rate", "low", "high"))
+    truth = summary.get("noise_rate")
+    known = "" if truth is None else f"; really wrong are {100 * truth:.1f} %"
+    return (
+        f"about {rate} % of the labels are wrong (95 % interval {low} to {high}), by what the network makes of "
+        f"{found['samples']:,} samples that it was not trained on{known}. The interval is about sampling alone: "
+        "mistakes of the network make the estimate too high"
+    )

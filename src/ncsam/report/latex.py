@@ -1,0 +1,52 @@
+"""The summary as a LaTeX table for a paper, in the style of `booktabs`."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from ncsam._files import atomic_path
+from ncsam.report.content import Cell, Report
+
+_SPECIAL = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$"}
+
+
+def write_latex(report: Report, path: Path) -> Path:
+    """Write the table; its path."""
+    with atomic_path(path) as temporary:
+        temporary.write_text(to_latex(report), encoding="utf-8")
+    return path
+
+
+def to_latex(report: Report) -> str:
+    """A `table` with one row per group, its meaning in the caption."""
+    lines = [
+        r"\begin{table}",
+        r"  \centering",
+        rf"  \begin{{tabular}}{{l{'r' * (1 + len(report.columns))}}}",
+        r"    \toprule",
+        "    " + " & ".join(["", "seeds", *map(escape, report.columns)]) + r" \\",
+        r"    \midrule",
+    ]
+    for group, cells in zip(report.groups, report.cells, strict=True):
+        lines.append("    " + " & ".join([escape(group.label), str(len(group.runs)), *map(_number, cells)]) + r" \\")
+    meaning = " ".join(f"{escape(text)}." for text in report.explained)
+    words = (
+        rf"{escape(report.title)}. Mean $\pm$ sample standard deviation over seeds; bold: better than every other row, "
+        rf"$p < .05$ each in a paired t-test over seeds. {meaning}"
+    )
+    lines += [r"    \bottomrule", r"  \end{tabular}", rf"  \caption{{{words}}}", r"\end{table}"]
+    return "\n".join(lines) + "\n"
+
+
+def escape(text: str) -> str:
+    """Text as LaTeX prints it."""
+    return re.sub(r"[\\~^±&%$#_{}]", lambda found: _SPECIAL.get(found[0], "\\" + found[0]), text)
+
+
+def _number(cell: Cell) -> str:
+    if cell.spread is None:
+        return "--"
+    mean, _, std = cell.text.partition(" ± ")
+    shown = rf"\mathbf{{{mean}}}" if cell.top else mean
+    return f"${shown}$" if not std else rf"${shown} \pm {std}$"
