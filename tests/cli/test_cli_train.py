@@ -246,7 +246,7 @@ def test_a_wrong_option_of_a_method_is_said_before_anything_is_done(tmp_path):
     assert "unknown option of elr 'wieght'. Did you mean 'weight'?" in output
     for more in ([], ["--dry-run"]):
         output = call("compare", "digits", "--methods", "ce,gce:q=2", "--out", tmp_path / "c", *more, code=2).output
-        assert "q=2 is not allowed" in output
+        assert "q=2.0 is not allowed" in output
     assert "unknown method 'cee'" in call("train", "digits", "--method", "cee", "--dry-run", code=2).output
     assert not list(tmp_path.iterdir())
 
