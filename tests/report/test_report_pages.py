@@ -8,9 +8,9 @@ from html.parser import HTMLParser
 
 import numpy as np
 import pytest
-from made_runs import add_classes, add_noise, make_run
 from PIL import Image
 
+from made_runs import add_classes, add_noise, make_run
 from ncsam import data
 from ncsam.engine.by_class import ByClass
 from ncsam.engine.runs import Suspect

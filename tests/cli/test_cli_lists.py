@@ -1,4 +1,4 @@
-"""`noise`, `data`, `presets`, `suspects`, `report`: what they print is what the rooms say."""
+"""`noise`, `data`, `presets`, `suspects`, `report`: what they print is what the library says."""
 
 import csv
 import io
@@ -7,9 +7,9 @@ import json
 import numpy as np
 import pytest
 from cli_cases import QUICK, call
-from made_runs import add_classes, make_run
 from PIL import Image
 
+from made_runs import add_classes, make_run
 from ncsam import data, noise
 from ncsam.engine import preset_names, preset_text
 from ncsam.noise import NoisyLabels
