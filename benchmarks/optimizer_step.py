@@ -143,7 +143,7 @@ def whole_steps(model: nn.Module, x: Tensor, y: Tensor, rounds: int) -> dict[str
 
     wrappers = {
         "sam": SAM(base),
-        "ncsam": NCSAM(base, schedule="constant", total_steps=1),
+        "ncsam": NCSAM(base, ramp="constant", total_steps=1),
         "bsam": BSAM(base),
     }
     steps = {name: Candidate(functools.partial(w.step, lambda: model(x), y)) for name, w in wrappers.items()}

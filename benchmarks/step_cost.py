@@ -27,7 +27,7 @@ from torch.profiler import ProfilerActivity, profile
 from ncsam import NCSAM, SAM
 from ncsam.models import create
 from ncsam.optim.estimators import REFRESH_EVERY
-from ncsam.optim.weights import SavedWeights
+from ncsam.vectors.saved import SavedWeights
 from timing import Candidate, nothing, parser, ratio, table, take_turns, write_json
 
 LOOK_K = REFRESH_EVERY["look"]  # the peer's LookSAM measures as often as our own
@@ -116,7 +116,7 @@ class Training:
 
 
 def ncsam(training: Training, **options: object) -> Callable[[], object]:
-    return training.ours(NCSAM, schedule="constant", **options)
+    return training.ours(NCSAM, ramp="constant", **options)
 
 
 #: How a step is made, and every how many steps one is exact; of the peer, how many steps are timed.
@@ -227,7 +227,7 @@ def constant_factor(setting: Setting, kind: str) -> tuple[Callable[[], object], 
             return run(x)
 
     base = torch.optim.SGD(model.parameters(), **BASE)
-    optimizer = NCSAM(base, model=model, total_steps=1, schedule="constant", estimator="fused", refresh_every=10**9)
+    optimizer = NCSAM(base, model=model, total_steps=1, ramp="constant", estimator="fused", refresh_every=10**9)
     if kind == "compiled_moves":
         optimizer._weights = CompiledMoves()
     return lambda: F.cross_entropy(forward().float(), y).backward(), lambda: optimizer.step(forward, y)

@@ -29,7 +29,7 @@ from ncsam._files import atomic_path
 from ncsam.data.loader import Loader
 from ncsam.data.types import DataSet
 from ncsam.optim import NCSAM
-from ncsam.optim.schedule import smooth
+from ncsam.optim.ramps import smooth
 from ncsam.report.figures import COLOURS
 from ncsam.theory import WithClean, alignments, mean_alignment
 

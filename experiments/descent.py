@@ -29,7 +29,7 @@ from torch import Tensor
 
 from common import main
 from ncsam import SAM
-from ncsam.optim.schedule import smooth
+from ncsam.optim.ramps import smooth
 from problems import CIFAR
 from small_problems import Problem, table
 

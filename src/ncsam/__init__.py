@@ -1,7 +1,7 @@
 """ncsam: training networks when the labels are wrong.
 
-`SAM`, `NCSAM` and `BSAM` wrap any `torch.optim.Optimizer`; they need torch and numpy alone.
-The rooms that need more (`ncsam.noise`, `ncsam.data`, `ncsam.models`, ...) are imported by their own names.
+`NCSAM`, `SAM` and their relatives wrap any `torch.optim.Optimizer`; they need torch and numpy alone.
+The packages that need more (`ncsam.noise`, `ncsam.data`, `ncsam.models`, ...) are imported by their own names.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 from ncsam._version import __version__
 
 if TYPE_CHECKING:
-    from ncsam.optim import BSAM, NCSAM, SAM
+    from ncsam.optim import ASAM, BSAM, NCSAM, SAM, SANER, AutoRadius, FriendlySAM
 
-__all__ = ["BSAM", "NCSAM", "SAM", "__version__"]
+__all__ = ["ASAM", "BSAM", "NCSAM", "SAM", "SANER", "AutoRadius", "FriendlySAM", "__version__"]
 
 
 def __getattr__(name: str) -> Any:
     """Import the optimizers, and with them torch, when they are asked for: `ncsam --help` need not wait for it."""
-    if name in ("BSAM", "NCSAM", "SAM"):
+    if name in __all__:
         from ncsam import optim
 
         return getattr(optim, name)

@@ -14,7 +14,7 @@ from ncsam.engine.loop import Trainer
 
 from test_engine_run import config, pictures  # isort: skip
 
-ESTIMATORS = ("exact", "fused", "lazy", "subset", "look")
+ESTIMATORS = ("exact", "fused", "look")
 
 
 def chosen(estimator: str, **changes: object) -> RunConfig:
@@ -27,8 +27,6 @@ def chosen(estimator: str, **changes: object) -> RunConfig:
     [
         ("exact", (2, 3), (2, 3)),
         ("fused", (2, 3), (2, 2)),
-        ("lazy", (2, 3), (2, 2)),
-        ("subset", (3, 3), (3, 3)),
         ("look", (2, 2), (1, 1)),
     ],
 )
@@ -66,7 +64,7 @@ def test_a_run_costs_what_its_estimator_promises(
     assert after[1:] == [refresh if i % 4 == 0 else between for i in range(1, 18)]
 
 
-@pytest.mark.parametrize("estimator", ["fused", "lazy", "look"])
+@pytest.mark.parametrize("estimator", ["fused", "look"])
 def test_a_run_stopped_within_a_cycle_ends_with_the_same_bits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, estimator: str
 ) -> None:
@@ -96,11 +94,6 @@ def test_a_run_stopped_within_a_cycle_ends_with_the_same_bits(
 def test_estimators_go_with_methods_that_choose_rows(tmp_path: Path, estimator: str) -> None:
     summary = train(chosen(estimator, method="coteaching"), tmp_path / "run", dataset=pictures(), console=False)
     assert summary["last"] is not None
-
-
-def test_a_subset_needs_logits_by_row(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="estimator='subset' is not allowed: not with method gjs"):
-        train(chosen("subset", method="gjs"), tmp_path / "run", dataset=pictures(), console=False)
 
 
 def test_unknown_estimators_are_named(tmp_path: Path) -> None:

@@ -183,8 +183,8 @@ def test_a_run_says_when_it_memorised_nothing(
         (3, {"augment": "none"}, 0.5),
         (1, {}, 0.5),
         (1, {"augment": "paper"}, 0.1),
-        (3, {"target": 0.4}, 0.4),
-        (1, {"target": 0.4, "augment": "standard"}, 0.4),
+        (3, {"rho_target": 0.4}, 0.4),
+        (1, {"rho_target": 0.4, "augment": "standard"}, 0.4),
     ],
 )
 def test_a_target_left_open_is_gentle_where_pictures_are_augmented(
@@ -193,7 +193,9 @@ def test_a_target_left_open_is_gentle_where_pictures_are_augmented(
     pictures = np.zeros((20, 24, 24, channels), dtype=np.uint8)
     pictures[::2] = 255
     data = from_arrays(pictures, np.arange(20) % 2, name="pictures")
-    chosen = RunConfig.from_dict({"data": "pictures", "optimizer": "sam", "rho": "auto", "target": "auto", **options})
+    chosen = RunConfig.from_dict(
+        {"data": "pictures", "optimizer": "sam", "rho": "auto", "rho_target": "auto", **options}
+    )
     found = settled(chosen, load_task(chosen, data))
-    assert found.target == expected
+    assert found.rho_target == expected
     assert chosen.conflicts(found) == {}  # so the same command goes on with the run

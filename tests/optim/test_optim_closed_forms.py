@@ -17,7 +17,7 @@ from ncsam.optim.flipping import (
     select,
     selection_probabilities,
 )
-from ncsam.optim.schedule import RAMPS, smooth
+from ncsam.optim.ramps import RAMPS, smooth
 
 
 class Table(nn.Module):
@@ -88,7 +88,7 @@ def test_ncsam_by_hand_outside_of_the_ball():
     model, x, y = linear_batch()
     a = 1 / (1 + math.exp(-1))
     rho, s = 0.1, 1.0
-    optimizer = NCSAM(torch.optim.SGD(model.parameters(), lr=0.5), rho, s, 1.0, schedule="constant", telemetry_every=1)
+    optimizer = NCSAM(torch.optim.SGD(model.parameters(), lr=0.5), rho, s, 1.0, ramp="constant", telemetry_every=1)
     optimizer.progress = 1.0
     optimizer.step(lambda: model(x), y)
     # v = rho (-1, 1)/sqrt 2 + s (a, -a) lies along (1, -1), is s a sqrt 2 - rho long, and is cut back to rho
@@ -107,7 +107,7 @@ def test_ncsam_by_hand_inside_of_the_ball():
     model, x, y = linear_batch()
     a = 1 / (1 + math.exp(-1))
     rho, s = 0.1, 0.05
-    optimizer = NCSAM(torch.optim.SGD(model.parameters(), lr=0.5), rho, s, 1.0, schedule="constant", telemetry_every=1)
+    optimizer = NCSAM(torch.optim.SGD(model.parameters(), lr=0.5), rho, s, 1.0, ramp="constant", telemetry_every=1)
     optimizer.progress = 1.0
     optimizer.step(lambda: model(x), y)
     length = rho - s * a * math.sqrt(2)
@@ -217,7 +217,7 @@ def test_projected_perturbation_never_leaves_the_ball(seed, rho, kappa, sign):
     model = nn.Linear(3, 3).double()
     x, y = torch.randn(8, 3, dtype=torch.float64), torch.randint(0, 3, (8,))
     optimizer = NCSAM(
-        torch.optim.SGD(model.parameters(), lr=0.0), rho, kappa, 0.5, schedule="constant", sign=sign, telemetry_every=1
+        torch.optim.SGD(model.parameters(), lr=0.0), rho, kappa, 0.5, ramp="constant", sign=sign, telemetry_every=1
     )
     optimizer.progress = 0.5
     where = []

@@ -9,7 +9,7 @@ from optim_cases import CLASSES, batch, network, parameters, same_bits, sgd, twi
 from torch import nn
 
 from ncsam import BSAM, NCSAM, SAM
-from ncsam.optim.tensors import cosine, global_dot, global_norm
+from ncsam.vectors.arithmetic import cosine, global_dot, global_norm
 
 ALL = [SAM, NCSAM, BSAM]
 
@@ -45,7 +45,7 @@ def test_zero_noise_gradient_leaves_sam():
         torch.testing.assert_close(p, q, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("estimator", ["exact", "lazy", "subset", "fused", "look"])
+@pytest.mark.parametrize("estimator", ["exact", "fused", "look"])
 def test_a_compensation_that_cancels_the_perturbation_leaves_the_base_step(estimator):
     """Pitfall 6: two classes, all weights zero, every label flipped: g* = -g_B, so v = 0 and no direction is left."""
     model, other = (nn.Linear(3, 2).double() for _ in range(2))
@@ -53,7 +53,7 @@ def test_a_compensation_that_cancels_the_perturbation_leaves_the_base_step(estim
     for p in (*model.parameters(), *other.parameters()):
         nn.init.zeros_(p)
     optimizer = NCSAM(
-        sgd(model), 0.1, 1.0, 1.0, total_steps=1, compensation="relative", schedule="constant", estimator=estimator
+        sgd(model), 0.1, 1.0, 1.0, total_steps=1, compensation="relative", ramp="constant", estimator=estimator
     )
     optimizer.step(lambda rows=slice(None): model(x[rows]), y)
     assert optimizer.unperturbed_steps == 1
@@ -220,7 +220,7 @@ CONSTRUCTION = [
     (NCSAM, {"kappa": -1.0}, "kappa=-1.0"),
     (NCSAM, {"flip_ratio": 1.2}, r"flip_ratio=1.2 .*\[0, 1\]"),
     (NCSAM, {"flip_ratio": -0.1}, "flip_ratio=-0.1"),
-    (NCSAM, {"schedule": "smoth"}, "unknown schedule 'smoth'.*'smooth'"),
+    (NCSAM, {"ramp": "smoth"}, "unknown ramp 'smoth'.*'smooth'"),
     (NCSAM, {"sign": 0}, "sign=0 .*1 or -1"),
     (NCSAM, {"compensation": "big"}, "compensation='big'"),
     (NCSAM, {"selection": "all"}, "selection='all'"),

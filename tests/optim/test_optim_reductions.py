@@ -10,7 +10,7 @@ OFF = {
     "kappa 0": {"kappa": 0.0},
     "flip_ratio 0": {"flip_ratio": 0.0},
     "ratio that floors to no sample": {"flip_ratio": 1 / 17},
-    "strength 0": {"schedule": lambda t: 0.0},
+    "strength 0": {"ramp": lambda t: 0.0},
 }
 
 

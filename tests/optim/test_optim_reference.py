@@ -5,10 +5,10 @@ import torch
 import torch.nn.functional as F
 from optim_cases import NETWORKS, batch, largest_difference, network, sgd, twin
 
-from ncsam import BSAM, NCSAM, SAM
+from ncsam import ASAM, BSAM, NCSAM, SAM, SANER, FriendlySAM
 from ncsam.optim import reference
 from ncsam.optim.flipping import exponential
-from ncsam.optim.schedule import RAMPS
+from ncsam.optim.ramps import RAMPS
 
 STEPS = 12
 
@@ -42,6 +42,40 @@ def test_bsam(name):
     oracle = twin(model)
     optimizer = BSAM(sgd(model), rho=0.2, rho_min=0.1)
     follow(model, oracle, optimizer, lambda m, x, y, i: reference.bsam(m, x, y, 0.2, 0.1))
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_asam(name):
+    model = network(name)
+    oracle = twin(model)
+    optimizer = ASAM(sgd(model), rho=0.3, eta=0.02)
+    follow(model, oracle, optimizer, lambda m, x, y, i: reference.sam(m, x, y, 0.3, adaptive=True, eta=0.02))
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize(("sigma", "decay"), [(1.0, 0.9), (0.6, 0.5), (0.0, 0.9)])
+def test_friendlysam(name, sigma, decay):
+    model = network(name)
+    oracle = twin(model)
+    optimizer = FriendlySAM(sgd(model), rho=0.3, sigma=sigma, decay=decay)
+    average = {}
+
+    def gradient_of(m, x, y, i):
+        found = reference.friendlysam(m, x, y, 0.3, sigma, average)
+        g, _ = reference.gradient(m, x, y)
+        average.update({n: decay * average[n] + (1 - decay) * v if n in average else v for n, v in g.items()})
+        return found
+
+    follow(model, oracle, optimizer, gradient_of)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("alpha", [0.5, 0.0])
+def test_saner(name, alpha):
+    model = network(name)
+    oracle = twin(model)
+    optimizer = SANER(sgd(model), rho=0.3, alpha=alpha)
+    follow(model, oracle, optimizer, lambda m, x, y, i: reference.saner(m, x, y, 0.3, alpha))
 
 
 def smoothed(logits, targets):

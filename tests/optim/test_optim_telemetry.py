@@ -81,7 +81,7 @@ def test_of_the_alternatives(options):
     optimizer = NCSAM(
         sgd(model, lr=0.0),
         rho,
-        **{"kappa": s, "flip_ratio": 0.5, "total_steps": 4, "schedule": "constant", "telemetry_every": 1, **options},
+        **{"kappa": s, "flip_ratio": 0.5, "total_steps": 4, "ramp": "constant", "telemetry_every": 1, **options},
         generator=torch.Generator().manual_seed(1),
     )
     where = []

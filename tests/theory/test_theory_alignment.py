@@ -13,8 +13,8 @@ from torch import nn
 from ncsam.noise import symmetric
 from ncsam.optim import NCSAM
 from ncsam.optim.flipping import flipped_labels, select
-from ncsam.optim.tensors import cosine
 from ncsam.theory import Alignment, WithClean, alignments, mean_alignment
+from ncsam.vectors.arithmetic import cosine
 
 
 def network():

@@ -19,7 +19,7 @@ from ncsam.engine.optimizers import LARGEST_FLIP_RATIO
 from ncsam.engine.runs import Run
 from ncsam.engine.task import Task, view_names
 from ncsam.engine.trained import Trained, load_trained
-from ncsam.optim.schedule import ramp
+from ncsam.optim.ramps import ramp_by_name
 from ncsam.theory.alignment import Alignment, alignments, mean_alignment
 from ncsam.theory.batches import WithClean
 from ncsam.theory.pictures import CURVES, plot_alignment
@@ -105,7 +105,8 @@ def _at_checkpoint(
     drawn = list(islice(loader.iterate(config.epochs + 1), batches))
     options = {name: config.optimizer_options[name] for name in _OPTIONS if name in config.optimizer_options}
     t = len(read.metrics) / config.epochs
-    strength = (config.kappa if kappa is None else kappa) * ramp(config.optimizer_options.get("schedule", "smooth"))(t)
+    ramp = ramp_by_name(config.optimizer_options.get("ramp", "smooth"))
+    strength = (config.kappa if kappa is None else kappa) * ramp(t)
     known = [ratio for ratio in (read.summary.get("flip_ratio"), config.flip_ratio) if isinstance(ratio, float)]
     return alignments(
         trained.network.networks[0].train(),

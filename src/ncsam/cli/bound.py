@@ -35,7 +35,7 @@ def training_data(folder: Path, trained: Trained) -> Task:
 def radius(trained: Trained, given: float | None) -> float:
     """The rho that was asked for, or the run's own where that is a number."""
     rho = trained.config.rho if given is None else given
-    if isinstance(rho, str) or not rho > 0:
+    if rho is None or isinstance(rho, str) or not rho > 0:
         raise bad_value("rho", rho, "a number above 0; name one with --rho")
     return rho
 

@@ -33,8 +33,8 @@ def names_of(kind: str) -> list[str]:
         from ncsam.engine import config
 
         listed = {
-            "optimizer": config.OPTIMIZERS,
-            "optimizers": config.OPTIMIZERS,
+            "optimizer": config.optimizer_names(),
+            "optimizers": config.optimizer_names(),
             "base": config.BASES,
             "augment": config.AUGMENTATIONS,
             "schedule": config.SCHEDULES,

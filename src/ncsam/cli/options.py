@@ -6,14 +6,14 @@ import dataclasses
 import types
 from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import click
 
 from ncsam._errors import need
 from ncsam.cli.complete import known
 from ncsam.cli.kinds import Listed, Scalar, settings_option
-from ncsam.engine.config import RunConfig, read_preset, read_yaml
+from ncsam.engine.config import RENAMED, RunConfig, read_preset, read_yaml
 from ncsam.engine.trust import refuse_unnamed
 
 #: The first field of each section of `--help`; those that follow it belong to the same one.
@@ -58,6 +58,9 @@ def config_options(*, leave_out: Collection[str] = ()) -> Callable[[_Command], _
         for field in reversed(dataclasses.fields(RunConfig)):
             if field.name not in ("data", *leave_out):
                 command = _option(field)(command)
+        for old in RENAMED:
+            kind = Scalar((float, Literal["auto"]))
+            command = click.option(f"--{old}", old, cls=ConfigOption, type=kind, hidden=True)(command)
         command = click.option(
             "--preset", metavar="NAME", shell_complete=known("preset"), help="start from a preset (see `ncsam presets`)"
         )(command)

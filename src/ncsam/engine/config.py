@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import resources
@@ -18,7 +19,6 @@ from ncsam._version import __version__
 from ncsam.engine.folds import parse_fold
 from ncsam.engine.trust import refuse_unnamed
 
-OPTIMIZERS = ("sgd", "sam", "bsam", "ncsam")
 BASES = ("sgd", "adamw")
 AUGMENTATIONS = ("auto", "none", "standard", "paper")
 SCHEDULES = ("cosine", "linear", "constant", "steps")
@@ -26,6 +26,8 @@ LOGGERS = ("tensorboard", "wandb", "mlflow")
 
 #: What may differ when a run is continued: it changes where and how fast a run is computed, never its result.
 NEUTRAL = frozenset({"data_root", "download", "workers", "loggers", "checkpoint_every"})
+#: Old names of options, which 0.1 still takes.
+RENAMED = {"target": "rho_target"}
 _ABOUT_THE_FILE = ("version", "command")  # written beside the options for the reader's sake, and ignored when read
 
 
@@ -61,13 +63,15 @@ class RunConfig:
     # method and optimizer
     method: str = _option("ce", "learning method")
     method_options: dict[str, Any] = field(default_factory=dict, metadata=_about("options of the method"))
-    optimizer: str = _option("ncsam", "sgd (the base optimizer alone), sam, bsam or ncsam")
-    base: str = _option("sgd", "base optimizer: sgd or adamw")
+    optimizer: str = _option("ncsam", "ncsam, sam, asam, bsam, friendlysam, saner, or sgd or adamw alone")
+    base: str = _option("sgd", "optimizer inside a sharpness-aware one: sgd or adamw")
     lr: float = _option(0.05, "learning rate at the start")
     momentum: float = _option(0.9, "momentum of sgd")
     weight_decay: float = _option(1e-3, "weight decay of the base optimizer")
-    rho: float | Literal["auto"] = _option(0.05, "radius of the perturbation; auto: by its own effect")
-    target: float | Literal["auto"] = _option(
+    rho: float | Literal["auto"] | None = _option(
+        None, "radius of the perturbation; null: the optimizer's own, .05 for most; auto: by its own effect"
+    )
+    rho_target: float | Literal["auto"] = _option(
         0.5, "share of what was learned that rho auto takes away; auto: .5, with augmentation .1"
     )
     kappa: float = _option(0.1, "largest strength of NCSAM's compensation")
@@ -78,9 +82,7 @@ class RunConfig:
         None,
         "share of epochs trained by the base optimizer; null: .25 for ncsam, else 0; auto: until labels are memorised",
     )
-    optimizer_options: dict[str, Any] = field(
-        default_factory=dict, metadata=_about("further options of sam, bsam or ncsam")
-    )
+    optimizer_options: dict[str, Any] = field(default_factory=dict, metadata=_about("further options of the optimizer"))
     schedule: str = _option("cosine", "learning rate over iterations: cosine (to 0), linear (to 0), constant, steps")
     schedule_options: dict[str, Any] = field(
         default_factory=dict, metadata=_about("of steps: milestones (shares), gamma")
@@ -114,7 +116,8 @@ class RunConfig:
     def __post_init__(self) -> None:
         for name, hint in _hints().items():
             object.__setattr__(self, name, fitted(name, getattr(self, name), hint))
-        for name, known in (("optimizer", OPTIMIZERS), ("base", BASES), ("augment", AUGMENTATIONS)):
+        self._settle_optimizer()
+        for name, known in (("optimizer", (*optimizer_names(),)), ("base", BASES), ("augment", AUGMENTATIONS)):
             _one_of(name, getattr(self, name), known)
         _one_of("schedule", self.schedule, SCHEDULES)
         for logger in self.loggers:
@@ -130,10 +133,10 @@ class RunConfig:
         for name in ("lr", "momentum", "weight_decay", "kappa"):
             value = getattr(self, name)
             _require(name, value, math.isfinite(value) and value >= 0, "a finite number from 0")
-        fine = self.rho == "auto" or (math.isfinite(self.rho) and self.rho >= 0)
-        _require("rho", self.rho, fine, "a finite number from 0, or auto")
-        fine = self.target == "auto" or 0 < self.target < 5
-        _require("target", self.target, fine, "a share above 0 and below 5, or auto")
+        fine = self.rho is None or self.rho == "auto" or (math.isfinite(self.rho) and self.rho >= 0)
+        _require("rho", self.rho, fine, "a finite number from 0, auto, or null")
+        fine = self.rho_target == "auto" or 0 < self.rho_target < 5
+        _require("rho_target", self.rho_target, fine, "a share above 0 and below 5, or auto")
         _require("rate", self.rate, self.rate is None or 0 <= self.rate <= 1, "a share in [0, 1], or null")
         for name in ("flip_ratio", "warmup"):
             value = getattr(self, name)
@@ -145,6 +148,19 @@ class RunConfig:
             raise bad_value("label_file", self.label_file, f"only without a recipe, and noise={self.noise!r} is one")
         if self.label_column is not None and self.label_file is None and not self.data.endswith(".npz"):
             raise bad_value("label_column", self.label_column, "only with label_file, or with data in an .npz file")
+
+    def _settle_optimizer(self) -> None:
+        """A base optimizer alone is its own base."""
+        if self.optimizer == "sgd" and self.base == "adamw":
+            warnings.warn("optimizer sgd with base adamw is called optimizer adamw now", FutureWarning, 4)
+            object.__setattr__(self, "optimizer", "adamw")
+        if not self.sharpness_aware:
+            object.__setattr__(self, "base", self.optimizer)
+
+    @property
+    def sharpness_aware(self) -> bool:
+        """Whether the optimizer perturbs, or is a base optimizer alone."""
+        return self.optimizer not in BASES
 
     # --- in and out
 
@@ -193,7 +209,8 @@ class RunConfig:
         for name, unsettled in (
             ("model", "auto"),
             ("augment", "auto"),
-            ("target", "auto"),
+            ("rho", None),
+            ("rho_target", "auto"),
             ("batch_size", None),
             ("flip_ratio", None),
         ):
@@ -254,8 +271,20 @@ def _mapping(text: str, where: str) -> dict[str, Any]:
     return {name: value for name, value in content.items() if name not in _ABOUT_THE_FILE}
 
 
+def optimizer_names() -> list[str]:
+    """All optimizers that a run may name: sharpness-aware ones, and the base optimizers alone."""
+    from ncsam import optim  # here, because it brings torch
+
+    return [*optim.names(), *BASES]
+
+
 def _known(options: Mapping[str, Any]) -> dict[str, Any]:
     names = [f.name for f in dataclasses.fields(RunConfig)]
+    for old in RENAMED.keys() & options.keys():
+        warnings.warn(
+            f"the option {old!r} is called {RENAMED[old]!r} now; the old name goes with 0.2", FutureWarning, 4
+        )
+    options = {RENAMED.get(name, name): value for name, value in options.items()}
     for name in options:
         if name not in names:
             raise unknown_name("option", name, names)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
-from functools import partial
 from typing import Any
 
 import torch
@@ -16,19 +14,20 @@ from ncsam.engine.config import RunConfig
 from ncsam.engine.optimizers import build_optimizer
 from ncsam.engine.sharding import is_sharded, load_network, load_optimizer, share_buffers, whole
 from ncsam.methods import Method, Plan
-from ncsam.methods.planning import Rows, RowsMethod
-from ncsam.optim.rng import RandomState
 from ncsam.optim.sharpness_aware import SharpnessAware
-
-#: Losses whose logits are the network's answers to rows of the plan's inputs, so that some of them can be had alone.
-_LOSSES_BY_ROW = (Method.loss, RowsMethod.loss)
 
 
 class Learner:
     """One of a method's networks, set up by Fabric for its device, ranks and precision."""
 
     def __init__(
-        self, fabric: Fabric, network: nn.Module, method: Method, config: RunConfig, steps_per_epoch: int
+        self,
+        fabric: Fabric,
+        network: nn.Module,
+        method: Method,
+        config: RunConfig,
+        steps_per_epoch: int,
+        number: int = 0,
     ) -> None:
         self.fabric = fabric
         self.method = method
@@ -37,14 +36,12 @@ class Learner:
         self.network: nn.Module = fabric.setup_module(compiled)
         # Fabric's wrapper copies the optimizer's class but keeps attributes of its own: phases and settings go to the
         # optimizer itself, and only the final step through the wrapper, which knows about loss scaling
-        self.optimizer = build_optimizer(config, self.network, method, steps_per_epoch)
+        self.optimizer = build_optimizer(config, self.network, method, steps_per_epoch, number)
         self._stepper: Any = fabric.setup_optimizers(self.optimizer)
         self._scaler = getattr(fabric.strategy.precision, "scaler", None)
         self._sharded = is_sharded(network)
         if self._sharded and getattr(self.optimizer, "perturbation", "synced") == "local":
             raise bad_value("perturbation", "local", "only with strategy='ddp', whose ranks hold whole weights")
-        if getattr(self.optimizer, "estimator", "") == "subset" and type(method).loss not in _LOSSES_BY_ROW:
-            raise bad_value("estimator", "subset", f"not with method {method.name}, whose logits are not one per row")
 
     @property
     def sharpness_aware(self) -> SharpnessAware | None:
@@ -53,46 +50,18 @@ class Learner:
     def step(self, plan: Plan, clean_targets: Tensor | None) -> Tensor:
         """One optimizer step; the loss at the weights before it. `clean_targets` serve telemetry alone."""
         self.share_buffers()
-        self.optimizer.zero_grad()
-        if self.sharpness_aware is None:
+        if (optimizer := self.sharpness_aware) is None:
+            self.optimizer.zero_grad()
             loss = self.method.loss(self.network, plan).loss
             self.fabric.backward(loss)
         else:
-            loss = self._passes(self.sharpness_aware, plan, clean_targets)
-        self._stepper.step()
-        return loss.detach()
-
-    def _passes(self, optimizer: SharpnessAware, plan: Plan, clean_targets: Tensor | None) -> Tensor:
-        same = RandomState([plan.inputs.device]) if optimizer.same_dropout else None
-        # "local": each rank perturbs by its own batch, so the gradients of this pass are not averaged
-        local = optimizer.perturbation == "local" and self.fabric.world_size > 1 and optimizer._perturbs
-        # not `enabled=local`: with sharded weights Fabric leaves synchronisation off behind it
-        network: Any = self.network
-        with self.fabric.no_backward_sync(network) if local else nullcontext():
-            outcome = self.method.loss(self.network, plan)
-            optimizer.backward(
-                outcome.loss,
-                outcome.logits,
-                outcome.targets,
+            loss = optimizer.run_passes(
+                lambda: (*self.method.loss(self.network, plan), clean_targets),
                 backward=self.fabric.backward,
                 scaler=self._scaler,  # asked for its scale, and told of an overflow; Fabric's backward does the scaling
-                clean_targets=clean_targets,
-                forward=partial(self._logits, plan),
             )
-        loss = outcome.loss.detach()
-        del outcome  # nothing of the first graph may outlive it
-        for perturbed in optimizer.perturbations():
-            with perturbed:
-                if same is not None:
-                    same.restore()
-                optimizer.backward(self.method.loss(self.network, plan).loss, backward=self.fabric.backward)
-        return loss
-
-    def _logits(self, plan: Plan, rows: Tensor) -> Tensor:
-        """Logits of some rows of what the method's loss answers for, passed through the network alone."""
-        inputs = plan.inputs[plan.rows] if isinstance(plan, Rows) else plan.inputs
-        logits: Tensor = self.network(inputs[rows])
-        return logits
+        self._stepper.step()
+        return loss.detach()
 
     def set_lr(self, factor: float) -> None:
         for group in self.optimizer.param_groups:

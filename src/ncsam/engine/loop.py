@@ -72,8 +72,8 @@ class Trainer:
         self.stages = Stages(self.method, config.epochs)
         seed_all(config.seed)
         self.learners = [
-            Learner(fabric, network, self.method, config, self.steps_per_epoch)
-            for network in self.method.build(self._create_network)
+            Learner(fabric, network, self.method, config, self.steps_per_epoch, number)
+            for number, network in enumerate(self.method.build(self._create_network))
         ]
         self.networks: list[nn.Module] = [learner.network for learner in self.learners]
         seed_all(config.seed + fabric.global_rank)  # ranks draw different dropout masks

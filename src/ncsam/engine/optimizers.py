@@ -11,53 +11,71 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
+from ncsam import optim
 from ncsam._errors import bad_value, unknown_name
-from ncsam.engine.config import RunConfig
+from ncsam.engine.config import BASES, RunConfig
 from ncsam.methods import Method
-from ncsam.optim import BSAM, NCSAM, SAM
-from ncsam.optim.sharpness_aware import SharpnessAware
 
-_SHARPNESS_AWARE: dict[str, type[SharpnessAware]] = {"sam": SAM, "bsam": BSAM, "ncsam": NCSAM}
-#: What the engine itself hands to the optimizer, from options of the run.
-_OURS = {"self", "base_optimizer", "criterion", "total_steps", "warmup_steps", "model", "process_group", "generator"}
-_OWN_OPTIONS = {"rho", "target", "kappa", "flip_ratio", "telemetry_every"}
+#: Options of an optimizer that are options of the run.
+_OF_THE_RUN = ("rho", "rho_target", "kappa", "flip_ratio", "telemetry_every")
+#: What the engine itself hands to the optimizer.
+_OF_THE_ENGINE = ("criterion", "total_steps", "warmup_steps", "model", "process_group", "generator")
 #: Where the noise rate is unknown and there is nothing yet to estimate it from: the paper's largest share.
 LARGEST_FLIP_RATIO = 0.4
+_SEED_STRIDE = 2**20  # between the draws of a method's networks, far beyond the seeds that people choose
 
 
-def build_optimizer(config: RunConfig, network: nn.Module, method: Method, steps_per_epoch: int) -> Optimizer:
-    """The optimizer of one network; `network` is the one that training calls, wrapped for devices and ranks."""
-    params = [p for p in network.parameters() if p.requires_grad]
-    base: Optimizer
-    if config.base == "sgd":
-        base = torch.optim.SGD(params, lr=config.lr, momentum=config.momentum, weight_decay=config.weight_decay)
-    else:
-        base = torch.optim.AdamW(params, lr=config.lr, weight_decay=config.weight_decay)
+def build_optimizer(
+    config: RunConfig, network: nn.Module, method: Method, steps_per_epoch: int, number: int = 0
+) -> Optimizer:
+    """The optimizer of a method's network of this number, the one that training calls: wrapped for device and ranks."""
+    base = _build_base(config, [p for p in network.parameters() if p.requires_grad])
     for group in base.param_groups:
         group["initial_lr"] = group["lr"]
-    if config.optimizer == "sgd":
-        _refuse_unknown(config.optimizer_options, [], "sgd")
+    given = config.optimizer_options
+    if not config.sharpness_aware:
+        _refuse_unknown(given, [], config.optimizer)
         return base
-    kind = _SHARPNESS_AWARE[config.optimizer]
-    known = [name for name in inspect.signature(kind.__init__).parameters if name not in _OURS | _OWN_OPTIONS]
-    for name in _OWN_OPTIONS & config.optimizer_options.keys():
-        raise bad_value("optimizer_options", config.optimizer_options, f"not {name}, which is an option of the run")
-    _refuse_unknown(config.optimizer_options, known, config.optimizer)
-    options: dict[str, Any] = {"rho": config.rho, "target": config.target}
-    options["telemetry_every"] = min(config.telemetry_every, steps_per_epoch)  # a short epoch is measured all the same
-    if kind is NCSAM:
-        ratio = config.flip_ratio if isinstance(config.flip_ratio, float) else LARGEST_FLIP_RATIO
-        options |= {"kappa": config.kappa, "flip_ratio": ratio}
-        options["generator"] = torch.Generator().manual_seed(config.seed)
-    return kind(
-        base,
-        criterion=method.criterion,
-        total_steps=config.epochs * steps_per_epoch,
-        warmup_steps=config.warmup_epochs * steps_per_epoch,
-        model=network,
-        **options,
-        **config.optimizer_options,
-    )
+    kind = optim.get(config.optimizer)
+    names = optim.option_names(kind)
+    for name in given:
+        if name in _OF_THE_RUN:
+            raise bad_value("optimizer_options", given, f"not {name}, which is an option of the run")
+    known = [name for name in names if name not in (*_OF_THE_RUN, *_OF_THE_ENGINE)]
+    _refuse_unknown(given, known if "ramp" not in known else [*known, "schedule"], config.optimizer)
+    ratio = config.flip_ratio if isinstance(config.flip_ratio, float) else LARGEST_FLIP_RATIO
+    options: dict[str, Any] = {
+        "rho": default_radius(config.optimizer) if config.rho is None else config.rho,
+        "rho_target": config.rho_target,
+        "kappa": config.kappa,
+        "flip_ratio": ratio,
+        "telemetry_every": min(config.telemetry_every, steps_per_epoch),  # a short epoch is measured all the same
+        "generator": torch.Generator().manual_seed(config.seed + number * _SEED_STRIDE),
+        "criterion": method.criterion,
+        "total_steps": config.epochs * steps_per_epoch,
+        "warmup_steps": config.warmup_epochs * steps_per_epoch,
+        "model": network,
+    }
+    return kind(base, **{name: value for name, value in options.items() if name in names}, **given)
+
+
+def _build_base(config: RunConfig, params: list[nn.Parameter]) -> Optimizer:
+    if config.base == "sgd":
+        return torch.optim.SGD(params, lr=config.lr, momentum=config.momentum, weight_decay=config.weight_decay)
+    return torch.optim.AdamW(params, lr=config.lr, weight_decay=config.weight_decay)
+
+
+def default_radius(optimizer: str) -> float:
+    """The radius that an optimizer has where none is named."""
+    default: float = inspect.signature(optim.get(optimizer).__init__).parameters["rho"].default
+    return default
+
+
+def unused_options(optimizer: str) -> set[str]:
+    """Options of the run that have no effect under an optimizer; none are known of one that is not known."""
+    if optimizer in optim.names():
+        return set(_OF_THE_RUN) - set(optim.option_names(optim.get(optimizer)))
+    return set(_OF_THE_RUN) if optimizer in BASES else set()
 
 
 def learning_rate(config: RunConfig) -> Callable[[float], float]:

@@ -149,7 +149,7 @@ def _finish(fabric: Fabric, trainer: Trainer) -> dict[str, Any]:
             "seed": config.seed,
             "data": config.data,
             "model": config.model,
-            "warmup_epochs": trainer.settling.warmup_epochs if config.optimizer != "sgd" else None,
+            "warmup_epochs": trainer.settling.warmup_epochs if config.sharpness_aware else None,
             "flip_ratio": trainer.settling.flip_ratio if config.optimizer == "ncsam" else None,
             "noise_estimate": trainer.settling.noise_estimate,
             "verified": trainer.verified,

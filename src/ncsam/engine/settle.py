@@ -58,11 +58,11 @@ class Settling:
     @property
     def watches(self) -> bool:
         """Whether the coming epoch's end must tell the accuracy on the training split."""
-        return self.warmup_epochs is None and self.config.optimizer != "sgd"
+        return self.warmup_epochs is None and self.config.sharpness_aware
 
     def before_epoch(self, epoch: int, history: Sequence[Mapping[str, Any]], networks: Sequence[nn.Module]) -> None:
         """Answer what can be answered before `epoch`, the first being 1."""
-        if self.config.optimizer == "sgd":
+        if not self.config.sharpness_aware:
             return
         if self.warmup_epochs is None:
             self._settle_warmup(history)
@@ -78,7 +78,7 @@ class Settling:
 
     def last_word(self, history: Sequence[Mapping[str, Any]]) -> None:
         """Say so if a perturbed run memorised nothing: it may also have been kept from learning."""
-        if self.config.optimizer == "sgd" or not history or history[-1]["val_accuracy"] is None:
+        if not self.config.sharpness_aware or not history or history[-1]["val_accuracy"] is None:
             return
         t, v = history[-1]["train_accuracy_observed"], history[-1]["val_accuracy"]
         if not _fits_better(t / 100, v / 100, len(self.evaluator.held_out_labels)):

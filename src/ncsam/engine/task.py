@@ -21,7 +21,7 @@ from ncsam.data.loader import Loader
 from ncsam.data.types import DataSet, Labels, Split
 from ncsam.engine.config import RunConfig
 from ncsam.engine.folds import parse_fold, stratified_folds
-from ncsam.engine.optimizers import LARGEST_FLIP_RATIO
+from ncsam.engine.optimizers import LARGEST_FLIP_RATIO, default_radius
 from ncsam.methods import Method
 from ncsam.noise import NoisyLabels
 
@@ -109,7 +109,7 @@ def settled(config: RunConfig, task: Task) -> RunConfig:
     `flip_ratio=None` is the noise rate, at most .4, where that is said. Else it is estimated after warm-up, and
     `warmup="auto"` is decided on the way: both are refused here where the run will have nothing to go by.
     """
-    if config.optimizer != "sgd" and config.warmup == "auto" and task.val is None and task.dataset.val is None:
+    if config.sharpness_aware and config.warmup == "auto" and task.val is None and task.dataset.val is None:
         raise bad_value("warmup", "auto", "only with validation samples to watch: val_share above 0 (now 0)")
     if config.optimizer == "ncsam" and config.flip_ratio == "auto" and config.warmup_epochs == 0:
         raise bad_value("flip_ratio", "auto", "only after an epoch of warm-up, which warmup and epochs leave none")
@@ -127,9 +127,10 @@ def settled(config: RunConfig, task: Task) -> RunConfig:
     augment = config.augment
     if augment == "auto":
         augment = "standard" if size is not None and channels == 3 and max(size) >= 24 else "none"
-    target = config.target
-    if target == "auto":
-        target = FULL_TARGET if augment == "none" else GENTLE_TARGET
+    rho = default_radius(config.optimizer) if config.rho is None and config.sharpness_aware else config.rho
+    rho_target = config.rho_target
+    if rho_target == "auto":
+        rho_target = FULL_TARGET if augment == "none" else GENTLE_TARGET
     # a small data set makes too few steps of 128 in the usual number of epochs to fit anything, right or wrong
     batch_size = config.batch_size or (128 if len(task.train) >= _SMALL else 32)
     flip_ratio = config.flip_ratio
@@ -139,7 +140,8 @@ def settled(config: RunConfig, task: Task) -> RunConfig:
         model=model,
         model_options=options,
         augment=augment,
-        target=target,
+        rho=rho,
+        rho_target=rho_target,
         batch_size=batch_size,
         flip_ratio=flip_ratio,
     )

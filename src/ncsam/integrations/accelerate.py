@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ncsam.integrations.wrapped import join_ranks, sharpness_aware_inside
 from ncsam.optim import SharpnessAware
-from ncsam.optim.rng import RandomState
+from ncsam.vectors.saved import RandomState
 
 #: The micro-batches of a step that has begun: their compute, arguments and random state.
 _Begun = list[tuple[Callable[..., Any], tuple[Any, ...], RandomState | None]]
@@ -61,7 +61,7 @@ def sharpness_step(
         accelerator.backward(value * parts, retain_graph=retain_graph)  # it divides by as much
 
     try:
-        with unsynced(accelerator, model, last and ours.perturbation == "local" and ours._perturbs):
+        with unsynced(accelerator, model, last and ours.perturbation == "local" and ours.perturbs):
             loss, *labels = _results(compute(*batch))
             ours.backward(loss / parts, *labels, backward=run, scaler=accelerator.scaler)
         here: Tensor = loss.detach()

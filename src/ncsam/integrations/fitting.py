@@ -21,7 +21,7 @@ from ncsam.methods import Method, Plan, State
 from ncsam.methods.base import Output
 from ncsam.methods.heads import features_of
 from ncsam.optim import SharpnessAware
-from ncsam.optim.rng import RandomState
+from ncsam.vectors.saved import RandomState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

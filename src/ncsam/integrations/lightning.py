@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ncsam.integrations.wrapped import join_ranks, sharpness_aware_inside
 from ncsam.optim import SharpnessAware
-from ncsam.optim.rng import RandomState
+from ncsam.vectors.saved import RandomState
 
 if TYPE_CHECKING:
     from pytorch_lightning import LightningModule as _Module
@@ -107,7 +107,7 @@ class SharpnessAwareMixin(_Module):
             super().optimizer_step(epoch, batch_idx, optimizer, optimizer_closure)
             return
         try:
-            with self._unsynced(ours.perturbation == "local" and ours._perturbs):
+            with self._unsynced(ours.perturbation == "local" and ours.perturbs):
                 result = optimizer_closure()
             if self._passes():  # empty where training_step returned None
                 self._pass_again(ours)
@@ -154,7 +154,7 @@ class SharpnessAwareMixin(_Module):
         join_ranks(ours)
         ours.zero_grad()
         same = RandomState([self.device]) if ours.same_dropout else None
-        with self._unsynced(ours.perturbation == "local" and ours._perturbs):
+        with self._unsynced(ours.perturbation == "local" and ours.perturbs):
             logits = forward()
             loss = ours.criterion(_full(logits), targets)
             ours.backward(loss, logits, targets, backward=self.manual_backward, scaler=self._scaler())

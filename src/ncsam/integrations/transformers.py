@@ -15,8 +15,7 @@ from ncsam._errors import need
 from ncsam.integrations.accelerate import backward_by, unsynced
 from ncsam.integrations.wrapped import join_ranks, sharpness_aware_inside
 from ncsam.optim import SharpnessAware
-from ncsam.optim.modules import SavedBuffers
-from ncsam.optim.rng import RandomState
+from ncsam.vectors.saved import RandomState, SavedBuffers
 
 need("transformers", "transformers", "ncsam.integrations.transformers")
 
@@ -90,7 +89,7 @@ class SharpnessAwareMixin:
         random = RandomState([device]) if ours.same_dropout else None
         self._micro_batches.append((dict(inputs), args, options, random))
         try:
-            local = last and ours.perturbation == "local" and ours._perturbs
+            local = last and ours.perturbation == "local" and ours.perturbs
             with unsynced(accelerator, model, local), backward_by(accelerator, self._phase_one(ours, accelerator)):
                 loss = step(model, dict(inputs), *args, **options)
             if last:

@@ -7,7 +7,7 @@ from typing import Any
 import torch.distributed as dist
 
 from ncsam.optim import SharpnessAware
-from ncsam.optim.distributed import is_sharded
+from ncsam.vectors.ranks import is_sharded
 
 
 def sharpness_aware_inside(optimizer: Any) -> SharpnessAware | None:

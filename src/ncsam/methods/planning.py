@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ncsam.methods.base import Method, Outcome, Plan
-from ncsam.optim.modules import SavedBuffers
+from ncsam.vectors.saved import SavedBuffers
 
 if TYPE_CHECKING:
     from ncsam.data.loader import Batch

@@ -1,10 +1,21 @@
-"""Sharpness-aware optimizers for PyTorch: `SAM`, `NCSAM` and `BSAM`."""
+"""Sharpness-aware optimizers for PyTorch, around any `torch.optim.Optimizer`.
 
+`names()` lists the variants, `get(name)` gives one; a new file with `@register` is found by itself.
+"""
+
+from ncsam.optim.asam import ASAM
 from ncsam.optim.bsam import BSAM
 from ncsam.optim.flipping import Flips
+from ncsam.optim.friendlysam import FriendlySAM
 from ncsam.optim.ncsam import NCSAM
+from ncsam.optim.options import Options
+from ncsam.optim.radius import AutoRadius, Radius
+from ncsam.optim.registry import get, names, option_names, register
 from ncsam.optim.sam import SAM
+from ncsam.optim.saner import SANER
 from ncsam.optim.sharpness_aware import SharpnessAware
+from ncsam.optim.step import Move, Step
 from ncsam.optim.telemetry import StepReport
 
-__all__ = ["BSAM", "NCSAM", "SAM", "Flips", "SharpnessAware", "StepReport"]
+__all__ = ["ASAM", "BSAM", "NCSAM", "SAM", "SANER", "AutoRadius", "Flips", "FriendlySAM", "Move", "Options", "Radius"]
+__all__ += ["SharpnessAware", "Step", "StepReport", "get", "names", "option_names", "register"]

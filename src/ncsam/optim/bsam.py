@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any, Literal
 
 import torch
-import torch.distributed as dist
-import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 from torch.optim import Optimizer
 
+from ncsam._checks import non_negative
 from ncsam._errors import bad_value
-from ncsam.optim import validate
-from ncsam.optim.distributed import average_over_ranks
-from ncsam.optim.move import Move
-from ncsam.optim.position import Radius
-from ncsam.optim.sharpness_aware import Criterion, SharpnessAware
-from ncsam.optim.telemetry import StepReport
-from ncsam.optim.tensors import add_scaled_, global_norm
+from ncsam.optim.options import Options, Unpack
+from ncsam.optim.radius import RadiusLike
+from ncsam.optim.registry import register
+from ncsam.optim.sharpness_aware import SharpnessAware
+from ncsam.optim.step import Move, Step
+from ncsam.vectors.arithmetic import add_scaled_, global_norm
+from ncsam.vectors.ranks import average_over_ranks
 
 
+@register
 class BSAM(SharpnessAware):
     r"""Bilateral SAM (Deng et al., 2024, arXiv 2409.13173): flat above and below.
 
@@ -40,71 +40,48 @@ class BSAM(SharpnessAware):
     def __init__(
         self,
         base_optimizer: Optimizer,
-        rho: Radius = 0.05,
+        rho: RadiusLike = 0.05,
         *,
-        target: float = 0.5,
-        guess_loss: float | None = None,
         rho_min: float | Literal["follow_lr"] = "follow_lr",
-        criterion: Criterion = F.cross_entropy,
-        total_steps: int | None = None,
-        warmup_steps: int = 0,
-        perturbation: Literal["synced", "local"] = "synced",
-        same_dropout: bool = False,
-        model: nn.Module | Iterable[nn.Module] | None = None,
-        process_group: dist.ProcessGroup | None = None,
-        telemetry_every: int = 0,
+        **options: Unpack[Options],
     ) -> None:
         if isinstance(rho_min, str):
             if rho_min != "follow_lr":
                 raise bad_value("rho_min", rho_min, "a number, 0 or larger, or 'follow_lr'")
         else:
-            validate.non_negative("rho_min", rho_min)
+            non_negative("rho_min", rho_min)
         self.rho_min = rho_min
-        super().__init__(
-            base_optimizer,
-            rho=rho,
-            target=target,
-            guess_loss=guess_loss,
-            criterion=criterion,
-            total_steps=total_steps,
-            warmup_steps=warmup_steps,
-            adaptive=False,
-            eta=0.0,
-            perturbation=perturbation,
-            same_dropout=same_dropout,
-            model=model,
-            process_group=process_group,
-            telemetry_every=telemetry_every,
-        )
+        super().__init__(base_optimizer, rho, **options)
         self._first_lr = self._lr()
 
     @torch.no_grad()
-    def _moves(self, report: StepReport) -> Iterator[Move]:
-        params, gradients = self._gradients()
+    def moves(self, step: Step) -> Iterator[Move]:
+        params, gradients = step.gradients()
         norm = global_norm(gradients)
-        if not self._may_perturb(norm):
+        if not step.may_perturb(norm):
             return
+        report = step.report
         report.phase = "bsam"
-        if self._measured():
-            report.grad_norm = norm / self._loss_scale
-            report.perturbation_norm = self.rho
-            report.cos_clean = report.cos_clean_sam = self._cosine_with_clean(params, gradients)
+        if step.measured:
+            report.grad_norm = norm / step.loss_scale
+            report.perturbation_norm = step.rho
+            report.cos_clean = report.cos_clean_sam = step.cosine_with_clean(params, gradients)
 
         here = dict(zip(params, gradients, strict=True))
-        yield Move(params, list(gradients), self.rho / norm)
-        above = dict(zip(*self._gradients(), strict=True))
+        yield Move(params, list(gradients), step.rho / norm)
+        above = dict(zip(*step.gradients(), strict=True))
         yield Move(params, gradients.copy(), -self._lower_radius() / norm)
-        below = dict(zip(*self._gradients(), strict=True))
+        below = dict(zip(*step.gradients(), strict=True))
 
-        if (group := self._local_group()) is not None:
-            average_over_ranks(gradients, group)
+        if step.local_group is not None:
+            average_over_ranks(gradients, step.local_group)
         below_norm = global_norm(list(below.values()))
         ratio = global_norm(list(above.values())) / below_norm if below_norm > 0 else 0.0
-        touched = [p for p in self._params() if p in here or p in above or p in below]
-        step = _filled(here, touched)
-        add_scaled_(step, _filled(above, touched), 1.0)
-        add_scaled_(step, _filled(below, touched), -ratio)
-        for p, d in zip(touched, step, strict=True):
+        touched = [p for p in step.params if p in here or p in above or p in below]
+        descent = _filled(here, touched)
+        add_scaled_(descent, _filled(above, touched), 1.0)
+        add_scaled_(descent, _filled(below, touched), -ratio)
+        for p, d in zip(touched, descent, strict=True):
             p.grad = d
 
     def _lr(self) -> float:

@@ -1,25 +1,62 @@
-"""Cheaper ways to NCSAM's perturbation: how often each measures exactly, and what it reuses in between."""
+"""What NCSAM's estimators have in common: what they are told, what they do, what they remember."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Literal, TypeAlias
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
-import torch
 from torch import Tensor
 
-from ncsam.optim.distributed import placed_like
+from ncsam.optim.step import MicroBatch, Move, Step
 
-Estimator: TypeAlias = Literal["exact", "fused", "lazy", "subset", "look"]
-#: Each estimator's steps from one measurement to the next, unless `refresh_every` says otherwise.
-REFRESH_EVERY: dict[str, int] = {"exact": 1, "fused": 20, "lazy": 5, "subset": 1, "look": 5}
-LOOK = 0.85  # LookSAM's alpha: how much of ||g|| the kept part is given; .7 there, .5 to 1 tried here
 _EXACT_MEMORY = 0.5  # norms differ from batch to batch by more than they drift between exact steps
 _FOLLOWING_MEMORY = 0.8  # the same where every step has one
 
 
+class Compensation(NamedTuple):
+    """The compensation of one step: s(t) and the choices that NCSAM was made with."""
+
+    strength: float
+    flip_ratio: float
+    sign: int
+    relative: bool  # s rho g*/||g*|| in place of s g*
+    over_batch: bool  # g* as a mean over the whole batch, not over the flipped samples
+    projection: bool
+    eta: float | None  # ASAM's, or None
+
+
+class FlippedLoss(NamedTuple):
+    """Summed loss of the flipped samples of a micro-batch on this rank, and their number over all ranks."""
+
+    loss: Tensor
+    samples: int
+
+
+class Estimator:
+    """A way to NCSAM's perturbation; `Exact`, `Fused` and `Look` are the ones there are."""
+
+    def flips(self, how: Compensation) -> bool:
+        """Whether the coming step needs flipped samples."""
+        return True
+
+    def collect(self, step: Step, how: Compensation, batch: MicroBatch, noise: FlippedLoss) -> None:
+        """Run the backwards of a micro-batch at w."""
+        raise NotImplementedError  # abstract
+
+    def moves(self, step: Step, how: Compensation) -> Iterator[Move]:
+        """The perturbation, from what was collected."""
+        raise NotImplementedError  # abstract
+
+    def state_dict(self) -> dict[str, Any]:
+        """What must survive a restart."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take back what `state_dict` gave; begin anew with an empty one."""
+
+
 class Memory:
-    """What the steps between two measurements reuse: norms of g_B and g*, and g* or look's g_v."""
+    """What the steps between two measurements reuse: norms of g_B and g*, and how long ago they were measured."""
 
     def __init__(self, every: int) -> None:
         self.every = every
@@ -27,31 +64,30 @@ class Memory:
 
     def forget(self) -> None:
         """Begin anew."""
-        self.expire()
+        self._age: int | None = None  # steps since the last measurement, that one counted
         self.norm = self.noise_norm = 0.0  # of g_B and g*, smoothed over the steps that had them
         self._samples = 0  # of the largest batch measured
         self.micro_batches = 1  # of the last step, to know the size of the next before its end
-        self._kept: dict[Tensor, Tensor] = {}
-        self._factor = 0.0
 
     @property
     def due(self) -> bool:
         """Whether the coming step is to measure."""
         return self._age is None or self._age >= self.every
 
-    def expire(self) -> None:
-        """Let the next step measure."""
-        self._age: int | None = None  # steps since the last measurement, that one counted
-
     def refresh(self) -> None:
         """A step has measured what the next ones reuse."""
         self._age = 1
 
+    def age(self) -> None:
+        """A step has reused what was measured."""
+        assert self._age is not None, "nothing was measured yet"
+        self._age += 1
+
     def note_norms(self, norm: float, noise_norm: float, samples: int) -> None:
         """Take in the norms of g_B and g* that an exact step measured on so many samples.
 
-        The gradient of a few samples, as in the last batch of an epoch, is much longer than that of a whole batch: the
-        norms of a batch smaller than the largest one are no guess for the next, and are not taken.
+        The gradient of a few samples is much longer than that of a whole batch: the norms of a batch smaller than the
+        largest one are no guess for the next, and are not taken.
         """
         if samples < self._samples:
             return
@@ -66,35 +102,9 @@ class Memory:
             self.norm = norm
         self.norm *= min(max(norm / self.norm, 0.5), 2.0) ** (1.0 - _FOLLOWING_MEMORY)
 
-    def age(self) -> None:
-        """A step has reused what was measured."""
-        assert self._age is not None, "nothing was measured yet"
-        self._age += 1
+    def state_dict(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "every"}
 
-    def keep(self, params: Sequence[Tensor], tensors: Sequence[Tensor], factor: float) -> None:
-        """Keep a vector, g* = factor * tensors. They are kept as they are, and must not be written to."""
-        self._kept = dict(zip(params, tensors, strict=True))
-        self._factor = factor
-
-    def kept(self, params: Sequence[Tensor]) -> tuple[list[Tensor], float]:
-        """The kept vector as (tensors, factor), zero where a parameter had none."""
-        return [self._kept[p] if p in self._kept else torch.zeros_like(p) for p in params], self._factor
-
-    def state_dict(self, params: Sequence[Tensor]) -> dict[str, Any]:
-        """Numbers, and the kept g* by the parameters' positions."""
-        return {
-            "age": self._age,
-            "norm": self.norm,
-            "noise_norm": self.noise_norm,
-            "samples": self._samples,
-            "micro_batches": self.micro_batches,
-            "factor": self._factor,
-            "kept": {i: self._kept[p] for i, p in enumerate(params) if p in self._kept},
-        }
-
-    def load_state_dict(self, state: dict[str, Any], params: Sequence[Tensor]) -> None:
-        self._age = state["age"]
-        self.norm, self.noise_norm = state["norm"], state["noise_norm"]
-        self._samples, self.micro_batches = state["samples"], state["micro_batches"]
-        self._factor = state["factor"]
-        self._kept = {params[i]: placed_like(params[i], value) for i, value in state["kept"].items()}
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.forget()
+        vars(self).update({name: value for name, value in state.items() if name in vars(self)})

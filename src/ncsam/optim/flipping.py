@@ -1,16 +1,22 @@
-"""Which samples might be mislabelled, and what their label might be instead.
+"""Which samples might be mislabelled, what their label might be instead, and the loss of that.
 
-The flips are temporary: they shape one gradient and never reach the data set.
+The flips are temporary: they shape one gradient and never reach the dataset.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal, TypeAlias
 
 import torch
 import torch.distributed as dist
+import torch.nn.functional as F
 from torch import Tensor
+
+from ncsam._checks import choice
+from ncsam.optim import validate
+from ncsam.optim.options import Criterion
 
 Selection: TypeAlias = Literal["gap", "uniform", "lowest_gap"]
 Target: TypeAlias = Literal["not_observed", "second"]
@@ -32,18 +38,23 @@ class StepFlips:
         self.flipped = 0
         self._offset = 0  # of the next micro-batch in this rank's batch
         self._flips: list[Flips] = []
+        self._mislabelled: list[Tensor] = []
 
+    @torch.no_grad()
     def draw(
         self,
         logits: Tensor,
-        observed: Tensor,
+        targets: Tensor,
         ratio: float,
         selection: Selection,
         target: Target,
         generator: torch.Generator,
         group: dist.ProcessGroup | None,
+        clean_targets: Tensor | None = None,
     ) -> tuple[Flips, int] | None:
-        """This rank's flips in a micro-batch and their number over all ranks; `None` if there is nobody to flip."""
+        """This rank's flips in a micro-batch and their number over all ranks; `None` if there is nothing to flip."""
+        logits = logits.detach().float() if logits.dtype.itemsize < 4 else logits.detach()
+        observed = observed_labels(targets)
         size = len(logits) if group is None else sum(joined_sizes(len(logits), logits.device, group))
         # rounding down the joined micro-batches, not each of them: m = floor(ratio |B|) over all
         count = flip_count(ratio, self.samples + size) - self.flipped
@@ -54,6 +65,8 @@ class StepFlips:
         self._offset += len(logits)
         if index is None:
             return None
+        if clean_targets is not None:
+            self._mislabelled.append((observed != clean_targets)[index])
         flips = Flips(index, flipped_labels(logits[index], observed[index], target))
         self._flips.append(flips if offset == 0 else Flips(index + offset, flips.labels))
         return flips, count
@@ -63,6 +76,11 @@ class StepFlips:
         if len(self._flips) < 2:
             return self._flips[0] if self._flips else None
         return Flips(torch.cat([f.index for f in self._flips]), torch.cat([f.labels for f in self._flips]))
+
+    def mislabelled_share(self) -> float | None:
+        """Share of this rank's flipped samples that are truly mislabelled, if clean labels were given."""
+        flips = torch.cat(self._mislabelled) if self._mislabelled else None
+        return None if flips is None or not len(flips) else float(flips.float().mean())
 
 
 def logit_gap(logits: Tensor) -> Tensor:
@@ -79,7 +97,7 @@ def selection_probabilities(logits: Tensor) -> Tensor:
 
 def observed_labels(targets: Tensor) -> Tensor:
     """Class indices of the observed labels; of probabilities, the most probable class."""
-    return targets.argmax(dim=1) if targets.is_floating_point() else targets
+    return targets.argmax(dim=1) if targets.is_floating_point() else targets.long()
 
 
 def flip_count(ratio: float, size: int) -> int:
@@ -156,3 +174,20 @@ def flipped_labels(logits: Tensor, observed: Tensor, rule: Target) -> Tensor:
     if rule == "second":
         return logits.topk(2, dim=1).indices[:, 1]
     return logits.scatter(1, observed.unsqueeze(1), -torch.inf).argmax(dim=1)
+
+
+def criterion_by_name(criterion: str | Criterion | None) -> Criterion | None:
+    """The criterion of flipped labels: by name, the caller's own, or `None` for that of training."""
+    if criterion is None or callable(criterion):
+        return criterion
+    choice("flip_criterion", criterion, ("ce", "smoothed_ce"))
+    return F.cross_entropy if criterion == "ce" else partial(F.cross_entropy, label_smoothing=0.1)
+
+
+def flipped_loss(criterion: Criterion, logits: Tensor, flips: Flips, targets: Tensor) -> Tensor:
+    """Mean loss of the flipped labels, given the logits of the flipped samples and the batch's observed targets."""
+    if not len(flips.index):  # all flips fell to other ranks; this one still takes part in their backward
+        return logits.sum() * 0.0
+    logits = logits.float() if logits.dtype.itemsize < 4 else logits
+    labels = F.one_hot(flips.labels, logits.shape[1]).to(targets) if targets.is_floating_point() else flips.labels
+    return validate.scalar_loss(criterion(logits, labels))

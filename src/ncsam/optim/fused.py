@@ -1,60 +1,93 @@
-"""NCSAM's perturbation from one backward of a sum of losses.
-
-v = rho g_B/||g_B|| + s g* = (rho / ||g_B||) (g_B + beta g*) with beta = s ||g_B|| / rho. The bracket is the gradient of
-L_B + beta L*; only the norm must be known beforehand, and a remembered one, N, stands in for it.
-"""
+"""NCSAM's perturbation from one backward of a sum of losses, at SAM's price."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import torch
 import torch.distributed as dist
 
+from ncsam.optim.estimators import Compensation, Estimator, FlippedLoss, Memory
 from ncsam.optim.flipping import flip_count
-from ncsam.optim.move import Move
 from ncsam.optim.sam import scaled_gradients
-from ncsam.optim.telemetry import StepReport
-from ncsam.optim.tensors import global_norm, multiply_
+from ncsam.optim.step import MicroBatch, Move, Step
+from ncsam.vectors.arithmetic import global_norm, multiply_
 
 if TYPE_CHECKING:
-    from ncsam.optim.ncsam import NCSAM
+    from ncsam.optim.ncsam import Exact
 
 
-def fused_weight(optimizer: NCSAM, size: int) -> float:
-    """What the summed loss of flipped samples is multiplied by, so that one backward gives g_B + beta g*.
+class Fused(Estimator):
+    r"""v = rho g_B/||g_B|| + s g* = (rho / ||g_B||) (g_B + beta g*) with beta = s ||g_B|| / rho.
 
-    The number of micro-batches, each of this size, is taken to be the last step's.
+    The bracket is the gradient of L_B + beta L*, by one backward; only the norm must be known beforehand, and a
+    remembered one, N, stands in for it. Every k-th step is exact and measures it. The number of micro-batches, too, is
+    known only at the end, and taken to be the last step's.
     """
-    memory, group = optimizer._memory, optimizer._synced_group()
-    ranks = 1 if group is None else dist.get_world_size(group)  # gradients are averaged over them
-    samples = memory.micro_batches * size * ranks
-    number = max(1, samples if optimizer.noise_mean == "batch" else flip_count(optimizer.flip_ratio, samples))
-    against = memory.noise_norm if optimizer.compensation == "relative" else optimizer.rho
-    return optimizer.sign * optimizer.strength * memory.norm / against * ranks / number
+
+    def __init__(self, exact: Exact, every: int = 20) -> None:
+        self.exact = exact
+        self.memory = Memory(every)
+
+    def collect(self, step: Step, how: Compensation, batch: MicroBatch, noise: FlippedLoss) -> None:
+        if self.memory.due:
+            self.exact.collect(step, how, batch, noise)
+        else:
+            collect_sum(step, how, batch, noise, self.memory)
+
+    def moves(self, step: Step, how: Compensation) -> Iterator[Move]:
+        self.memory.micro_batches = max(1, step.micro_batches)
+        if self.memory.due or not step.flips.flipped:
+            yield from self.exact.moves(step, how, self._note_norms)
+            return
+        for move in sum_moves(step, how, self.memory):
+            if move.params:
+                self.memory.age()
+            yield move
+
+    def _note_norms(self, norm: float, noise_norm: float, samples: int) -> None:
+        self.memory.refresh()
+        self.memory.note_norms(norm, noise_norm, samples)
+
+    def state_dict(self) -> dict[str, Any]:
+        return self.memory.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.memory.load_state_dict(state)
 
 
-def fused_moves(optimizer: NCSAM, report: StepReport) -> Iterator[Move]:
+def collect_sum(step: Step, how: Compensation, batch: MicroBatch, noise: FlippedLoss, memory: Memory) -> None:
+    """One backward of L_B + beta L*, with the norm that is remembered."""
+    assert batch.logits is not None, "samples were flipped by their logits"
+    ranks = 1 if step.synced_group is None else dist.get_world_size(step.synced_group)  # gradients are averaged
+    samples = memory.micro_batches * len(batch.logits) * ranks
+    number = max(1, samples if how.over_batch else flip_count(how.flip_ratio, samples))
+    beta = how.sign * how.strength * memory.norm / (memory.noise_norm if how.relative else step.rho)
+    step.collect(torch.add(batch.loss, noise.loss, alpha=beta * ranks / number), batch)
+
+
+@torch.no_grad()
+def sum_moves(step: Step, how: Compensation, memory: Memory) -> Iterator[Move]:
     """eps = Proj(v); `.grad` is g_B + beta g*."""
-    params, directions = optimizer._gradients()
-    scaling = optimizer._scaling(params)
+    params, directions = step.gradients()
+    scaling = None if how.eta is None else step.magnitudes(params, how.eta)
     if scaling is not None:
         directions = scaled_gradients(directions, scaling)
     norm = global_norm(directions)
-    if not optimizer._may_perturb(norm):
-        if not optimizer._scaled:
+    if not step.may_perturb(norm):
+        if not step.scaled:
             yield Move.nowhere()  # .grad is not g_B: take that, at w
         return
-    outer = optimizer.rho / (optimizer._memory.norm * optimizer._loss_scale)
+    outer = step.rho / (memory.norm * step.loss_scale)
     length = outer * norm  # ||v||
-    shrink = min(1.0, optimizer.rho / length) if optimizer.projection else 1.0
+    shrink = min(1.0, step.rho / length) if how.projection else 1.0
     if scaling is not None:
         multiply_(directions, scaling)
-    report.phase = "ncsam"
-    if optimizer._measured():
-        report.perturbation_norm = length * shrink
-        report.projected = shrink < 1.0
-        report.flipped = optimizer._flips.flipped
-        report.flipped_mislabelled = optimizer._mislabelled_share()
-        report.cos_clean = optimizer._cosine_with_clean(params, directions)
+    step.report.phase = "ncsam"
+    if step.measured:
+        step.report.perturbation_norm = length * shrink
+        step.report.projected = shrink < 1.0
+        step.report.note_flips(step.flips)
+        step.report.cos_clean = step.cosine_with_clean(params, directions)
     yield Move(params, directions, outer * shrink)

@@ -1,57 +1,91 @@
-"""LookSAM's reuse: what a perturbation adds to the gradient changes slowly, so it is measured now and then.
-
-Most steps have g_B alone, and with it the norm that a fused measurement (`fused.py`) must know beforehand.
-"""
+"""NCSAM's perturbation measured now and then, near the base optimizer's price."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor
 
-from ncsam.optim.compensated import compensated_moves
-from ncsam.optim.estimators import LOOK
-from ncsam.optim.fused import fused_moves
-from ncsam.optim.move import Move
-from ncsam.optim.telemetry import StepReport
-from ncsam.optim.tensors import add_scaled_, global_dot, global_norm, scale_
+from ncsam.optim.estimators import Compensation, Estimator, FlippedLoss, Memory
+from ncsam.optim.fused import collect_sum, sum_moves
+from ncsam.optim.step import MicroBatch, Move, Step
+from ncsam.vectors.arithmetic import add_scaled_, global_dot, global_norm, scale_
 
 if TYPE_CHECKING:
-    from ncsam.optim.ncsam import NCSAM
+    from ncsam.optim.ncsam import Exact
+
+ALPHA = 0.85  # how much of ||g|| the kept part is given; .7 in the paper, .5 to 1 tried here
 
 
-def look_moves(optimizer: NCSAM, report: StepReport) -> Iterator[Move]:
-    """Measuring steps keep the part g_v of their gradient that is orthogonal to the one at w; others add it to g_B."""
-    memory = optimizer._memory
-    params, gradients = optimizer._gradients()
-    norm = global_norm(gradients)
-    mixed = optimizer._mixes and optimizer._flips.flipped > 0
-    if math.isfinite(norm) and norm > 0 and not mixed:
-        memory.follow(norm / optimizer._loss_scale)
-    if not memory.due:
-        kept, scale = memory.kept(params)
-        if optimizer._may_perturb(norm):
-            add_scaled_(gradients, kept, scale * norm)
-            memory.age()
-            report.phase = "look"
-        return
-    for move in fused_moves(optimizer, report) if mixed else compensated_moves(optimizer, report):
-        yield move
-        if move.params:
-            _keep(optimizer, params, gradients, norm)
+class Look(Estimator):
+    r"""LookSAM (Liu et al., 2022, arXiv 2203.02714): what a perturbation adds to the gradient changes slowly.
 
+    Every k-th step measures g_v, the part of its final gradient orthogonal to the one at w:
+    :math:`g_v = g' - (g'\cdot g / \|g\|^2)\, g`. Other steps are the base optimizer's, on
+    :math:`g_B + .85\, (\|g_B\| / \|g_v\|)\, g_v`. Most steps have g_B alone, and with it the norm that a fused
+    measurement must know beforehand; where that is not enough (relative, adaptive, the first one) it is exact.
+    """
 
-def _keep(optimizer: NCSAM, params: list[Tensor], gradients: list[Tensor], norm: float) -> None:
-    """Keep g_v = g' - (g'.g / |g|^2) g, with g' now in `.grad` and g that of w; it is written over g."""
-    there = {p: p.grad for p in params if p.grad is not None}
-    kept = [g for p, g in zip(params, gradients, strict=True) if p in there]
-    descent = list(there.values())
-    along = global_dot(descent, kept) / norm**2
-    scale_(kept, -along)
-    add_scaled_(kept, descent, 1.0)
-    length = global_norm(kept)
-    if math.isfinite(length) and length > 0:
-        optimizer._memory.keep(list(there), kept, LOOK / length)
-        optimizer._memory.refresh()
+    def __init__(self, exact: Exact, vectors: dict[str, dict[Tensor, Tensor]], every: int = 5) -> None:
+        self.exact = exact
+        self.memory = Memory(every)
+        self._vectors = vectors  # the optimizer's, which it saves
+        self._factor = 0.0
+
+    def flips(self, how: Compensation) -> bool:
+        return self.memory.due
+
+    def _sums(self, how: Compensation) -> bool:
+        """Whether a measurement may be fused: ||g_B|| is known, but neither ||g*|| nor ||T g_B||."""
+        return self.memory.due and self.memory.norm > 0 and not how.relative and how.eta is None
+
+    def collect(self, step: Step, how: Compensation, batch: MicroBatch, noise: FlippedLoss) -> None:
+        if self._sums(how):
+            collect_sum(step, how, batch, noise, self.memory)
+        else:
+            self.exact.collect(step, how, batch, noise)
+
+    @torch.no_grad()
+    def moves(self, step: Step, how: Compensation) -> Iterator[Move]:
+        self.memory.micro_batches = max(1, step.micro_batches)
+        params, gradients = step.gradients()
+        norm = global_norm(gradients)
+        summed = self._sums(how) and step.flips.flipped > 0
+        if math.isfinite(norm) and norm > 0 and not summed:
+            self.memory.follow(norm / step.loss_scale)
+        if not self.memory.due:
+            if step.may_perturb(norm):
+                kept = self._vectors["orthogonal"]
+                kept_here = [kept[p] if p in kept else torch.zeros_like(p) for p in params]
+                add_scaled_(gradients, kept_here, self._factor * norm)
+                self.memory.age()
+                step.report.phase = "look"
+            return
+        for move in sum_moves(step, how, self.memory) if summed else self.exact.moves(step, how):
+            yield move
+            if move.params:
+                self._keep(params, gradients, norm)
+
+    def _keep(self, params: list[Tensor], gradients: list[Tensor], norm: float) -> None:
+        """Keep g_v, with g' now in `.grad` and g that of w; it is written over g."""
+        there = {p: p.grad for p in params if p.grad is not None}
+        kept = [g for p, g in zip(params, gradients, strict=True) if p in there]
+        descent = list(there.values())
+        along = global_dot(descent, kept) / norm**2
+        scale_(kept, -along)
+        add_scaled_(kept, descent, 1.0)
+        length = global_norm(kept)
+        if math.isfinite(length) and length > 0:
+            self._vectors["orthogonal"] = dict(zip(there, kept, strict=True))
+            self._factor = ALPHA / length
+            self.memory.refresh()
+
+    def state_dict(self) -> dict[str, Any]:
+        return {**self.memory.state_dict(), "factor": self._factor}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.memory.load_state_dict(state)
+        self._factor = state.get("factor", 0.0)

@@ -1,4 +1,4 @@
-"""The network behind a `forward` callable: which modules it runs, and their buffers.
+"""The network behind a `forward` callable: which modules it runs, and over which ranks they are spread.
 
 An optimizer sees parameters only, but a pass at w + eps must leave BatchNorm's statistics (and any other buffer that
 a forward writes) as the clean pass left them, and must know whether gradients are averaged by DDP.
@@ -9,11 +9,14 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack
 from types import CodeType, FunctionType, MethodType
 from typing import Any
 
-import torch
+import torch.distributed as dist
 from torch import Tensor, nn
+
+from ncsam.vectors.arithmetic import is_dtensor
 
 _DEPTH = 4  # closure -> helper function -> object -> attribute: enough for loops people write
 
@@ -82,29 +85,33 @@ def data_parallel(modules: Iterable[nn.Module]) -> list[nn.parallel.DistributedD
     return [m for root in modules for m in root.modules() if isinstance(m, nn.parallel.DistributedDataParallel)]
 
 
-class SavedBuffers:
-    """All buffers of modules in training mode, to be put back after passes that must not count.
+def find_group(modules: Iterable[nn.Module], params: Iterable[Tensor]) -> dist.ProcessGroup | None:
+    """The process group over which gradients are averaged: DDP's, or the mesh of sharded parameters."""
+    if not (dist.is_available() and dist.is_initialized()):
+        return None
+    for wrapper in data_parallel(modules):
+        group = wrapper.process_group
+        return group if dist.get_world_size(group) > 1 else None
+    for p in params:
+        if is_dtensor(p):
+            if p.device_mesh.ndim > 1:
+                raise ValueError(
+                    "process_group=None cannot be resolved: the parameters lie on a mesh of "
+                    f"{p.device_mesh.ndim} dimensions; pass the group of ranks that hold different samples"
+                )
+            group = p.device_mesh.get_group()
+            return group if dist.get_world_size(group) > 1 else None
+    return None
 
-    Restoring values instead of switching layers off covers every layer that tracks statistics (BatchNorm of any
-    dimension, SyncBatchNorm, spectral norm, a user's own), `num_batches_tracked` included, and changes no attribute
-    that a compiled graph guards on.
-    """
 
-    def __init__(self, modules: Iterable[nn.Module]) -> None:
-        self._entries: list[tuple[nn.Module, str, Tensor]] = []
-        seen: set[int] = set()
-        for root in modules:
-            for module in root.modules():
-                if not module.training or id(module) in seen:
-                    continue
-                seen.add(id(module))
-                for name, buffer in module._buffers.items():
-                    if buffer is not None:
-                        self._entries.append((module, name, buffer))
-        self._values = [buffer.detach().clone() for _, _, buffer in self._entries]
+def joining(modules: Iterable[nn.Module]) -> bool:
+    """Whether a DDP model runs under torch's `Join`, where ranks may run out of batches at different steps."""
+    return any(getattr(getattr(m, "_join_config", None), "enable", False) for m in data_parallel(modules))
 
-    @torch.no_grad()
-    def restore(self) -> None:
-        for (module, name, buffer), value in zip(self._entries, self._values, strict=True):
-            module._buffers[name] = buffer  # a forward may have put another tensor in its place
-            buffer.copy_(value)
+
+def without_sync(modules: Iterable[nn.Module]) -> ExitStack:
+    """DDP's `no_sync` of all these modules: gradients stay each rank's own."""
+    stack = ExitStack()
+    for wrapper in data_parallel(modules):
+        stack.enter_context(wrapper.no_sync())
+    return stack

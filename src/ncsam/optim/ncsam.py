@@ -1,37 +1,35 @@
-"""Noise-Compensated Sharpness-Aware Minimization."""
+"""Noise-Compensated Sharpness-Aware Minimization: the optimizer, and its step as the paper has it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import math
+from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
 import torch
-import torch.distributed as dist
-import torch.nn.functional as F
-from torch import Tensor, nn
+import torch._functorch.config as compiled_graphs
 from torch.optim import Optimizer
 
+from ncsam._checks import choice, flag, non_negative, ratio
 from ncsam._errors import bad_value
-from ncsam.optim import validate
-from ncsam.optim.compensated import compensated_moves
-from ncsam.optim.distributed import is_sharded, without_sync
-from ncsam.optim.estimators import REFRESH_EVERY, Estimator, Memory
-from ncsam.optim.flipped_loss import flip_criterion as criterion_by_name
-from ncsam.optim.flipped_loss import flipped_loss
-from ncsam.optim.flipping import Flips, Selection, StepFlips, Target, observed_labels
-from ncsam.optim.fused import fused_moves, fused_weight
-from ncsam.optim.look import look_moves
-from ncsam.optim.modules import SavedBuffers
-from ncsam.optim.move import Move
-from ncsam.optim.position import Radius
-from ncsam.optim.sam import SAM
-from ncsam.optim.schedule import Ramp, ramp
-from ncsam.optim.sharpness_aware import Criterion
-from ncsam.optim.side_gradient import allow_two_backwards
-from ncsam.optim.telemetry import StepReport
+from ncsam.optim.estimators import Compensation, Estimator, FlippedLoss
+from ncsam.optim.flipping import Flips, Selection, Target, criterion_by_name, flipped_loss
+from ncsam.optim.fused import Fused
+from ncsam.optim.look import Look
+from ncsam.optim.options import Criterion, Options, Unpack, renamed
+from ncsam.optim.radius import RadiusLike
+from ncsam.optim.ramps import Ramp, ramp_by_name
+from ncsam.optim.registry import register
+from ncsam.optim.sam import ascent, scaled_gradients
+from ncsam.optim.sharpness_aware import SharpnessAware
+from ncsam.optim.step import MicroBatch, Move, Step
+from ncsam.vectors.arithmetic import add_scaled_, cosine, global_norm, multiply_
+
+_INVISIBLE = 1e-15  # a compensation this much smaller than rho changes no bit of eps that matters
 
 
-class NCSAM(SAM):
+@register
+class NCSAM(SharpnessAware):
     r"""SAM whose perturbation is corrected for the bias that mislabelled samples put into it.
 
     After warm-up, for a batch B with observed labels y and logits z at w:
@@ -54,7 +52,7 @@ class NCSAM(SAM):
     Args beyond those of `SAM`:
         kappa: the largest strength of the compensation.
         flip_ratio: share of a batch to flip; the noise rate if known, at most .4 in the paper.
-        schedule: "smooth" (the paper's), "linear", "cosine", "constant", or a function of t in [0, 1].
+        ramp: "smooth" (the paper's), "linear", "cosine", "constant", or a function of t in [0, 1].
         ramp_from: t is counted from the start of training ("start", the paper's e / T) or from the end of warm-up
             ("warmup").
         sign: +1 adds s g* (the paper's equations), -1 subtracts it.
@@ -66,31 +64,31 @@ class NCSAM(SAM):
         flip_criterion: loss of the flipped labels: `None` for `criterion`, "ce", "smoothed_ce" (smoothing .1), or a
             function.
         warmup: warm-up steps are the base optimizer's ("base") or SAM's ("sam").
-        estimator: how the perturbation is had, and at what price (see `docs/optimizers.md`):
+        estimator: how the perturbation is computed, and at what price:
             "exact": g_B and g* from this batch; 2 forwards, 3 backwards.
-            "fused": g_B + beta g* by one backward, beta = s N / rho, N a running mean of ||g_B||; 2 and 2.
-            "lazy": g* of the last exact step; 2 and 2.
-            "subset": g* by a forward of the flipped samples alone, `forward(rows)`; 2 + flip_ratio of both.
-            "look": LookSAM (Liu et al., 2022). A fused step keeps g_v, the part of its final gradient orthogonal to
-            the one at w; other steps are the base optimizer's, on g_B + .85 (||g_B|| / ||g_v||) g_v; 1 and 1.
-        refresh_every: every so many steps "fused" and "lazy" do an exact one, and "look" measures; 20, 5 and 5 if not
-            given.
+            "fused": g_B + beta g* by one backward; 2 and 2 (`Fused`).
+            "look": most steps reuse what a perturbation adds to the gradient; 1 and 1 (`Look`).
+        refresh_every: every so many steps "fused" does an exact one (20), and "look" measures (5).
         generator: source of the draws; one of its own, seeded by `torch.initial_seed()`, if not given.
+
+    Example:
+        >>> model = torch.nn.Linear(4, 3)
+        >>> base = torch.optim.SGD(model.parameters(), lr=0.1)
+        >>> optimizer = NCSAM(base, rho=0.05, kappa=0.1, flip_ratio=0.5, total_steps=100, warmup_steps=25)
+        >>> x, y = torch.ones(2, 4), torch.tensor([0, 2])
+        >>> loss = optimizer.step(lambda: model(x), y)
     """
 
-    _flips_labels = True
+    flips_labels = True
 
     def __init__(
         self,
         base_optimizer: Optimizer,
-        rho: Radius = 0.05,
+        rho: RadiusLike = 0.05,
         kappa: float = 0.1,
         flip_ratio: float = 0.4,
         *,
-        total_steps: int | None = None,
-        warmup_steps: int = 0,
-        criterion: Criterion = F.cross_entropy,
-        schedule: str | Ramp = "smooth",
+        ramp: str | Ramp = "smooth",
         ramp_from: Literal["start", "warmup"] = "start",
         sign: Literal[1, -1] = 1,
         projection: bool = True,
@@ -101,65 +99,54 @@ class NCSAM(SAM):
         flip_criterion: Literal["ce", "smoothed_ce"] | Criterion | None = None,
         warmup: Literal["base", "sam"] = "base",
         generator: torch.Generator | None = None,
-        estimator: Estimator = "exact",
+        estimator: Literal["exact", "fused", "look"] = "exact",
         refresh_every: int | None = None,
-        target: float = 0.5,
-        guess_loss: float | None = None,
         adaptive: bool = False,
         eta: float = 0.0,
-        perturbation: Literal["synced", "local"] = "synced",
-        same_dropout: bool = False,
-        model: nn.Module | Iterable[nn.Module] | None = None,
-        process_group: dist.ProcessGroup | None = None,
-        telemetry_every: int = 0,
+        **options: Unpack[Options],
     ) -> None:
-        self.kappa = validate.non_negative("kappa", kappa)
-        self.flip_ratio = validate.ratio("flip_ratio", flip_ratio)
-        self.schedule = ramp(schedule)
-        self.ramp_from = validate.choice("ramp_from", ramp_from, ("start", "warmup"))
-        if sign not in (1, -1):
+        given: Any = options
+        renamed(given, "schedule", "ramp")
+        self.ramp = ramp_by_name(given.pop("ramp", ramp))
+        self.kappa = non_negative("kappa", kappa)
+        self.flip_ratio = ratio("flip_ratio", flip_ratio)
+        self.ramp_from = choice("ramp_from", ramp_from, ("start", "warmup"))
+        if isinstance(sign, bool) or sign not in (1, -1):
             raise bad_value("sign", sign, "1 or -1")
         self.sign = sign
-        self.projection = projection
-        self.compensation = validate.choice("compensation", compensation, ("absolute", "relative"))
-        self.noise_mean = validate.choice("noise_mean", noise_mean, ("flipped", "batch"))
-        self.selection: Selection = selection
-        validate.choice("selection", selection, ("gap", "uniform", "lowest_gap"))
-        self.flip_target: Target = flip_target
-        validate.choice("flip_target", flip_target, ("not_observed", "second"))
+        self.projection = flag("projection", projection)
+        self.compensation = choice("compensation", compensation, ("absolute", "relative"))
+        self.noise_mean = choice("noise_mean", noise_mean, ("flipped", "batch"))
+        choice("selection", selection, ("gap", "uniform", "lowest_gap"))
+        choice("flip_target", flip_target, ("not_observed", "second"))
+        self.selection, self.flip_target = selection, flip_target
         self.flip_criterion = criterion_by_name(flip_criterion)
-        self.warmup = validate.choice("warmup", warmup, ("base", "sam"))
+        self.warmup = choice("warmup", warmup, ("base", "sam"))
+        self.adaptive = flag("adaptive", adaptive)
+        self.eta = non_negative("eta", eta)
         if generator is None:  # seeding from the global seed draws no number from the global generator
             generator = torch.Generator().manual_seed(torch.initial_seed())
         self.generator = generator
-        self.estimator = validate.choice("estimator", estimator, REFRESH_EVERY)
-        every = REFRESH_EVERY[estimator] if refresh_every is None else validate.count("refresh_every", refresh_every)
-        if every < 1:
-            raise bad_value("refresh_every", refresh_every, "a whole number from 1")
-        if estimator == "look" and perturbation == "local":
-            raise bad_value("perturbation", "local", "not with estimator='look', whose ranks share one step")
-        self._memory = Memory(every)
-        allow_two_backwards()
         #: The flips of the last step: positions in the batch (micro-batches joined) and temporary labels.
         self.last_flips: Flips | None = None
-        super().__init__(
-            base_optimizer,
-            rho,
-            target=target,
-            guess_loss=guess_loss,
-            criterion=criterion,
-            total_steps=total_steps,
-            warmup_steps=warmup_steps,
-            adaptive=adaptive,
-            eta=eta,
-            perturbation=perturbation,
-            same_dropout=same_dropout,
-            model=model,
-            process_group=process_group,
-            telemetry_every=telemetry_every,
-        )
-        if self._auto_radius is not None and estimator == "look":
-            self._auto_radius.steps_per_update = every
+        super().__init__(base_optimizer, rho, **options)
+        self.estimator = self._make_estimator(estimator, refresh_every)
+        # a compiled backward overwrites by default what it needs no more, and then refuses to run twice
+        compiled_graphs.donated_buffer = False
+
+    def _make_estimator(self, name: str, every: int | None) -> Estimator:
+        choice("estimator", name, ("exact", "fused", "look"))
+        if every is not None and (not isinstance(every, int) or isinstance(every, bool) or every < 1):
+            raise bad_value("refresh_every", every, "a whole number from 1")
+        exact = Exact()
+        if name == "exact":
+            return exact
+        if name == "fused":
+            return Fused(exact, every or 20)
+        if self.perturbation == "local":
+            raise bad_value("perturbation", "local", "not with estimator='look', whose ranks share one step")
+        self.radius.steps_per_update = every or 5
+        return Look(exact, self.vectors, every or 5)
 
     @property
     def strength(self) -> float:
@@ -179,159 +166,63 @@ class NCSAM(SAM):
                 )
             start = min(1.0, self.warmup_steps / max(1, self.total_steps))
             t = max(0.0, (t - start) / (1.0 - start)) if start < 1.0 else 1.0
-        return self.kappa * self.schedule(t)
+        return self.kappa * self.ramp(t)
 
     @property
-    def refresh_every(self) -> int:
-        """Steps from one measurement to the next."""
-        return self._memory.every
-
-    # --- the noise gradient, from the graph of the clean pass
-
-    @property
-    def _perturbs(self) -> bool:
+    def perturbs(self) -> bool:
         return self.rho > 0 and (self.warmup == "sam" or not self.warming_up)
 
-    def _begin(self) -> None:
-        super()._begin()
-        self._flips = StepFlips()
-        self._micro_batches = 0
-        self._mislabelled: list[Tensor] = []
+    # --- the step: lines 1 to 3 in `collect`, 4 to 6 in `moves`
 
-    def _collect(
-        self,
-        loss: Tensor,
-        logits: Tensor | None,
-        targets: Tensor | None,
-        clean_targets: Tensor | None,
-        run: Callable[..., None],
-        forward: Callable[[Tensor], Tensor] | None = None,
-    ) -> None:
-        self._micro_batches += 1
+    def collect(self, step: Step, batch: MicroBatch) -> None:
+        how = self._how()
         flips = None
-        if self._perturbs and self._compensates and (self._exact or self._mixes):
-            flips = self._draw(logits, targets, clean_targets)
+        if self.perturbs and how.strength > 0 and how.flip_ratio > 0 and self.estimator.flips(how):
+            flips = self._draw(step, batch)
         if flips is None:
-            super()._collect(loss, logits, targets, clean_targets, run)
-            return
-        assert logits is not None, "checked by _draw"
-        assert targets is not None, "checked by _draw"
-        flipped, count = flips
-        if self.estimator == "subset" and len(flipped.index) > 1:  # BatchNorm cannot do with one sample
-            super()._collect(loss, logits, targets, clean_targets, run)
-            self._add_subset_gradient(flipped, targets, count, run, forward)
-            return
-        noise = self._flipped_loss(logits.index_select(0, flipped.index), flipped, targets)
-        if self._exact:
-
-            def run_keeping_graph(value: Tensor, retain_graph: bool = False) -> None:
-                run(value, retain_graph=True)
-
-            super()._collect(loss, logits, targets, clean_targets, run_keeping_graph)
-            self._add_side_gradient("noise", noise * len(flipped.index), count, run)
+            super().collect(step, batch)
         else:
-            weight = fused_weight(self, len(logits)) * len(flipped.index)
-            super()._collect(torch.add(loss, noise, alpha=weight), logits, targets, clean_targets, run)
+            self.estimator.collect(step, how, batch, flips)
 
-    def _draw(
-        self, logits: Tensor | None, targets: Tensor | None, clean_targets: Tensor | None
-    ) -> tuple[Flips, int] | None:
-        """The flips in this micro-batch, and their number over all ranks."""
+    def moves(self, step: Step) -> Iterator[Move]:
+        how = self._how()
+        step.report.strength = how.strength
+        self.last_flips = step.flips.joined()
+        yield from self.estimator.moves(step, how)
+
+    def _how(self) -> Compensation:
+        relative, over_batch = self.compensation == "relative", self.noise_mean == "batch"
+        eta = self.eta if self.adaptive else None
+        return Compensation(self.strength, self.flip_ratio, self.sign, relative, over_batch, self.projection, eta)
+
+    def _draw(self, step: Step, batch: MicroBatch) -> FlippedLoss | None:
+        """The loss of this micro-batch's flipped samples; `None` if there are none."""
+        logits, targets = batch.logits, batch.targets
         if logits is None or targets is None:
             raise TypeError("backward(loss, logits, targets) of NCSAM needs the logits and the targets, to flip labels")
         self._check_batch(logits, targets)
-        with torch.no_grad():
-            seen = logits.detach().float() if logits.dtype.itemsize < 4 else logits.detach()
-            observed = observed_labels(targets)
-            drawn = self._flips.draw(
-                seen, observed, self.flip_ratio, self.selection, self.flip_target, self.generator, self._synced_group()
-            )
-            if drawn is not None:
-                self._note_mislabelled(observed, clean_targets, drawn[0].index)
-        return drawn
+        rule = self.flip_ratio, self.selection, self.flip_target, self.generator
+        known = batch.clean_targets if step.measured else None
+        drawn = step.flips.draw(logits, targets, *rule, step.synced_group, known)
+        if drawn is None:
+            return None
+        flips, samples = drawn
+        criterion = self.flip_criterion or self.criterion
+        loss = flipped_loss(criterion, logits.index_select(0, flips.index), flips, targets)
+        return FlippedLoss(loss * len(flips.index), samples)
 
-    def _flipped_loss(self, logits: Tensor, flips: Flips, targets: Tensor) -> Tensor:
-        return flipped_loss(self.flip_criterion or self.criterion, logits, flips, targets)
-
-    def _add_subset_gradient(
-        self,
-        flips: Flips,
-        targets: Tensor,
-        count: int,
-        run: Callable[..., None],
-        forward: Callable[[Tensor], Tensor] | None,
-    ) -> None:
-        """g* from a forward of the flipped samples alone, which leaves no trace in buffers."""
-        if forward is None:
-            raise TypeError("estimator='subset' needs backward(..., forward=): forward(rows) gives those rows' logits")
-        if is_sharded(self._params()):
-            raise bad_value("estimator", "subset", "not with sharded parameters, whose passes all ranks must share")
-        modules = self._modules or ()
-        buffers = SavedBuffers(modules)
-        with without_sync(modules):  # summed over the ranks later, as every g* is
-            noise = self._flipped_loss(forward(flips.index), flips, targets) * len(flips.index)
-            self._add_side_gradient("noise", noise, count, run)
-        buffers.restore()
-
-    # --- the perturbation
-
-    @property
-    def _compensates(self) -> bool:
-        return self.strength > 0 and self.flip_ratio > 0
-
-    @property
-    def _exact(self) -> bool:
-        """Whether the coming step takes g_B and g* themselves, each from this batch."""
-        return self.estimator in ("exact", "subset") or (self._memory.due and not self._mixes)
-
-    @property
-    def _mixes(self) -> bool:
-        """Whether the coming step takes g_B + beta g* by one backward, with the norms that are remembered."""
-        memory = self._memory
-        if self.estimator == "look":  # which knows ||g_B||, but neither ||g*|| nor ||T g_B||
-            return memory.due and memory.norm > 0 and self.compensation == "absolute" and not self.adaptive
-        return self.estimator == "fused" and not memory.due
-
-    @torch.no_grad()
-    def _moves(self, report: StepReport) -> Iterator[Move]:
-        report.strength = self.strength
-        self.last_flips = self._flips.joined()
-        self._memory.micro_batches = max(1, self._micro_batches)
-        if self.estimator == "look":
-            yield from look_moves(self, report)
-        elif self._mixes and self._flips.flipped:
-            for move in fused_moves(self, report):
-                if move.params:
-                    self._memory.age()
-                yield move
-        else:
-            yield from compensated_moves(self, report)
-
-    # --- bookkeeping
-
-    def _note_mislabelled(self, observed: Tensor, clean_targets: Tensor | None, index: Tensor) -> None:
-        if clean_targets is not None and self._measured():
-            self._mislabelled.append((observed != clean_targets)[index])
-
-    def _mislabelled_share(self) -> float | None:
-        """Share of this rank's flipped samples that are truly mislabelled, if clean labels were given."""
-        flips = torch.cat(self._mislabelled) if self._mislabelled else None
-        return None if flips is None or not len(flips) else float(flips.float().mean())
+    # --- restarts and copies
 
     def _own_state(self) -> dict[str, Any]:
         own = {**super()._own_state(), "generator": self.generator.get_state()}
-        return own if self.estimator == "exact" else {**own, "memory": self._memory.state_dict(self._all_params())}
+        memory = self.estimator.state_dict()
+        return {**own, "estimator": memory} if memory else own
 
     def _load_own_state(self, own: dict[str, Any]) -> None:
         super()._load_own_state(own)
         if "generator" in own:
             self.generator.set_state(own["generator"].cpu())
-        self._memory.forget()
-        if "memory" in own:
-            self._memory.load_state_dict(own["memory"], self._all_params())
-
-    def _all_params(self) -> list[Tensor]:
-        return [p for group in self.param_groups for p in group["params"]]
+        self.estimator.load_state_dict(own.get("estimator", {}))
 
     def __getstate__(self) -> dict[str, Any]:
         state = super().__getstate__()
@@ -346,6 +237,79 @@ class NCSAM(SAM):
 
     def __repr__(self) -> str:
         return (
-            f"NCSAM(rho={self._shown_radius()}, kappa={self.kappa}, flip_ratio={self.flip_ratio}, "
+            f"NCSAM(rho={self.radius!r}, kappa={self.kappa}, flip_ratio={self.flip_ratio}, "
             f"total_steps={self.total_steps}, warmup_steps={self.warmup_steps}, base_optimizer={self.base_optimizer!r})"
         )
+
+
+class Exact(Estimator):
+    """g_B and g*, each from this batch: two backwards through one graph."""
+
+    def collect(self, step: Step, how: Compensation, batch: MicroBatch, noise: FlippedLoss) -> None:
+        step.collect(batch.loss, batch, keep_graph=True)
+        step.add_side_gradient("noise", *noise)
+
+    @torch.no_grad()
+    def moves(
+        self, step: Step, how: Compensation, note: Callable[[float, float, int], None] | None = None
+    ) -> Iterator[Move]:
+        """eps = Proj(rho g_B/||g_B|| + s g*), or SAM's if there is no g*; `note` is told both norms."""
+        params, gradients = step.gradients()
+        taken = step.side_gradient("noise", params)
+        if taken is None:
+            del gradients
+            yield from ascent(step, *step.gradients(), how.eta)
+            return
+        noise, mean = taken  # g* is mean * noise
+        if how.over_batch:
+            mean *= step.flips.flipped / step.flips.samples
+        scaling = None if how.eta is None else step.magnitudes(params, how.eta)
+        if scaling is not None:
+            gradients = scaled_gradients(gradients, scaling)
+            multiply_(noise, scaling)
+        norm = global_norm(gradients)
+        noise_norm = 0.0
+        if step.measured or note is not None or how.relative:
+            noise_norm = global_norm(noise) * mean
+        size = how.strength
+        if how.relative:
+            size *= math.nan if not math.isfinite(noise_norm) else step.rho / noise_norm if noise_norm else 0.0
+        weight = how.sign * size * mean
+        clean = None
+        if step.measured:
+            step.report.note_flips(step.flips)
+            step.report.grad_norm, step.report.noise_grad_norm = norm / step.loss_scale, noise_norm
+            step.report.cos_grad_noise = cosine(gradients, noise)
+            step.report.compensation_ratio = how.strength * (1.0 if how.relative else noise_norm / step.rho)
+            if (clean := step.side_gradient("clean", params)) is not None:
+                sam = gradients if scaling is None else scaled_gradients(gradients, scaling)
+                step.report.cos_clean_sam = cosine(sam, clean[0])
+                del sam
+        if abs(weight) < _INVISIBLE * step.rho or norm == 0.0:
+            del taken, gradients, noise
+            yield from ascent(step, *step.gradients(), how.eta)
+            return
+        # v = a g_B + weight noise = weight (noise + a / weight g_B), in one pass over memory: the bracket is written
+        # over the noise, which is not needed any more, and its factor is left to the move
+        length = math.nan  # ||v||
+        if math.isfinite(noise_norm):
+            add_scaled_(noise, gradients, step.rho / norm / weight)
+            length = abs(weight) * global_norm(noise)
+        if not step.may_perturb(norm, length):
+            return
+        if note is not None:
+            note(norm / step.loss_scale, noise_norm, step.flips.samples)
+        shrink = min(1.0, step.rho / length) if how.projection else 1.0
+        step.report.phase = "ncsam"
+        if step.measured:
+            step.report.perturbation_norm = length * shrink
+            step.report.projected = shrink < 1.0
+            along = how.sign * size * noise_norm * (step.report.cos_grad_noise or 0.0)
+            step.report.cos_sam = (step.rho + along) / length
+        if scaling is not None:
+            multiply_(noise, scaling)
+        if clean is not None:
+            step.report.cos_clean = math.copysign(1.0, weight) * cosine(noise, clean[0])
+        move = Move(params, noise, weight * shrink)
+        del taken, gradients, noise  # nothing but w need live through the second pass
+        yield move

@@ -1,17 +1,19 @@
-"""The automatic radius: as large as takes away a given share of what the network has learned."""
+"""The radius of the perturbation: a number, or one that follows its own effect."""
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Literal, TypeAlias
 
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor
 
+from ncsam._checks import non_negative
 from ncsam._errors import bad_value
-from ncsam.optim import validate
+from ncsam.vectors.arithmetic import global_norm
 
 START = 0.05
 SMALLEST, LARGEST = 0.01, 5.0
@@ -19,33 +21,112 @@ RATE = 0.1  # of the adaptation: exp(RATE * (target - share)) per step
 LEAST_LEARNED = 0.05  # nats: below this much over guessing, the share would be a ratio of noise
 _LARGEST_SHARE = 5.0  # a step shrinks the radius by no more than exp(RATE * (target - 5)), 0.64 at target 0.5
 _MEMORY = 0.5  # of the smoothed share; more would make the loop swing
+_GUESSED_FROM = 5  # first steps, whose mean loss stands for guessing where labels cannot tell
+_WEIGHED_EVERY = 20  # steps between two looks at the norm of the weights, which waits for the device
 
 
-class AutoRadius:
+class Radius:
+    """A constant radius, and what a changing one is told in each step. Subclasses override what they need.
+
+    An object belongs to one optimizer.
+    """
+
+    #: What the last perturbations took away of what was learned, where that is measured.
+    share: float | None = None
+    #: Where only every so many steps have both losses, each moves the radius for all of them.
+    steps_per_update = 1
+
+    def __init__(self, rho: float) -> None:
+        self._rho = non_negative("rho", rho)
+
+    @property
+    def rho(self) -> float:
+        """The radius of the coming step."""
+        return self._rho
+
+    def begin(self) -> None:
+        """Forget what an unfinished step has noted."""
+
+    def note_batch(self, loss: Tensor, logits: Tensor | None, targets: Tensor | None, criterion: Any) -> None:
+        """A micro-batch at w; the losses of all together are the mean over the batch."""
+
+    def note_perturbed(self, loss: Tensor) -> None:
+        """The loss of a micro-batch at w + eps."""
+
+    def end(self, perturbed: bool, params: Sequence[Tensor], group: dist.ProcessGroup | None) -> None:
+        """The step is over; `.grad` holds the gradient at w + eps. Every rank calls it."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """What must survive a restart: tensors, numbers and text."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any], device: torch.device) -> None:
+        """Take back what `state_dict` gave."""
+
+    def __repr__(self) -> str:
+        return f"{self.rho}"
+
+
+#: What `rho=` takes: a number, "auto", or an object.
+RadiusLike: TypeAlias = float | Literal["auto"] | Radius
+
+
+def make_radius(rho: RadiusLike, target: float, guess_loss: float | None) -> Radius:
+    """The radius that `rho=` names; `target` and `guess_loss` are those of "auto"."""
+    if isinstance(rho, Radius):
+        return rho
+    if isinstance(rho, str):
+        if rho != "auto":
+            raise bad_value("rho", rho, "a finite number, 0 or larger, 'auto', or an AutoRadius")
+        return AutoRadius(target, guess_loss=guess_loss)
+    return Radius(rho)
+
+
+class AutoRadius(Radius):
     r"""A radius that follows its own effect, from two losses that every step has at hand.
 
     .. math::
         share = \frac{L_B(w + \epsilon) - L_B(w)}{\max(h,\, L_0 - L_B(w))}, \qquad
-        \rho \leftarrow clip(\rho\, e^{\eta (target - share)},\, 0.01,\, 5), \quad \eta = 0.1,\ h = 0.05
+        \rho \leftarrow clip(\rho\, e^{\eta (target - share)},\, 0.01,\, largest), \quad \eta = 0.1,\ h = 0.05
+
+    `largest` is 5, or `bound` times the norm of the weights, whichever is smaller.
 
     L_0 is the loss of guessing: of a network that gives every sample the observed label frequencies. For cross-entropy
-    it is their entropy; for another criterion it is that criterion at their logarithms, on the batch. `guess_loss`
-    gives it instead. The share is smoothed over two steps or so and bounded, so that one odd batch moves little.
-    Where only every k-th step has both losses, it moves the radius by the k-th power, within a factor of e.
+    with class labels it is their entropy; for another criterion of class labels it is that criterion at their
+    logarithms, on the batch. With targets of another kind it is the mean loss of the first five steps, in which the
+    radius does not move: right for a network that starts untrained. `guess_loss` gives it instead.
 
-    A loss at w that is not finite changes nothing; one at w + eps counts as the largest share. All ranks see the mean
-    of their losses, and so the same radius.
+    The share is smoothed over two steps or so and bounded, so that one odd batch moves little. Where only every k-th
+    step has both losses, it moves the radius by the k-th power, within a factor of e. A loss at w that is not finite
+    changes nothing; one at w + eps counts as the largest share. All ranks see the mean of their losses, and so the
+    same radius.
+
+    Args:
+        target: the share of what was learned that a perturbation is to take away.
+        bound: the longest perturbation as a share of the norm of the weights; `None` for none.
+        start: the radius of the first step.
+        guess_loss: L_0, where it is known.
     """
 
-    def __init__(self, target: float, guess_loss: float | None) -> None:
+    def __init__(
+        self,
+        target: float = 0.5,
+        *,
+        bound: float | None = None,
+        start: float = START,
+        guess_loss: float | None = None,
+    ) -> None:
         if not isinstance(target, int | float) or isinstance(target, bool) or not 0 < target < _LARGEST_SHARE:
-            raise bad_value("target", target, f"a share above 0 and below {_LARGEST_SHARE:g}")
+            raise bad_value("rho_target", target, f"a share above 0 and below {_LARGEST_SHARE:g}")
+        super().__init__(start)
         self.target = float(target)
-        self.guess_loss = None if guess_loss is None else validate.non_negative("guess_loss", guess_loss)
-        self.steps_per_update = 1  # where only some steps have both losses, each moves the radius for all of them
-        self._rho = START
+        self.bound = None if bound is None else non_negative("bound", bound)
+        self.guess_loss = None if guess_loss is None else non_negative("guess_loss", guess_loss)
         self._share: float | None = None
         self._labels: Tensor | None = None  # how often each class was observed, on all ranks
+        self._firsts: list[float] = []  # losses of the first steps, where labels cannot tell what guessing costs
+        self._weight_norm: float | None = None
+        self._age = 0  # steps since the norm was taken
         self._waiting: Tensor | None = None  # losses at w, at w + eps, and of guessing, still on their device
         self.begin()
 
@@ -56,7 +137,7 @@ class AutoRadius:
         return self._rho
 
     @property
-    def share(self) -> float | None:
+    def share(self) -> float | None:  # type: ignore[override]
         """What the last perturbations took away of what was learned, smoothed."""
         self._settle()
         return self._share
@@ -64,44 +145,34 @@ class AutoRadius:
     # --- one step
 
     def begin(self) -> None:
-        """Forget what an unfinished step has noted."""
         self._seen: list[tuple[Tensor, Tensor | None]] = []  # per micro-batch: label counts, loss of guessing
         self._here: Tensor | None = None
         self._there: Tensor | None = None
 
-    def note_labels(self, logits: Tensor | None, targets: Tensor | None, criterion: Any) -> None:
-        """Count a micro-batch's labels, of which L_0 is made."""
-        if self.guess_loss is not None:
+    def note_batch(self, loss: Tensor, logits: Tensor | None, targets: Tensor | None, criterion: Any) -> None:
+        self._here = loss.detach() if self._here is None else self._here + loss.detach()
+        if self.guess_loss is None and logits is not None and targets is not None and not self._firsts:
+            self._note_labels(logits, targets, criterion)
+
+    def _note_labels(self, logits: Tensor, targets: Tensor, criterion: Any) -> None:
+        """Count a micro-batch's labels, of which L_0 is made; nothing if they are not classes."""
+        counts = label_counts(logits, targets, first=self._labels is None)
+        if counts is None:
             return
-        if logits is None or targets is None:
-            raise TypeError(
-                "rho='auto' needs the observed labels: call backward(loss, logits, targets), or give guess_loss=, "
-                "the loss of a network that only guesses"
-            )
-        classes = validate.class_logits(logits).shape[1]
-        validate.class_targets(targets, logits, first=self._labels is None)
-        with torch.no_grad():
-            if targets.is_floating_point():
-                counts = targets.detach().sum(0).to(_dtype(targets))
-            else:
-                counts = torch.bincount(targets.reshape(-1), minlength=classes).to(_dtype(targets))
-            guess = None
-            if criterion is not F.cross_entropy:
-                known = counts if self._labels is None else self._labels + counts
-                frequencies = (known + 1.0) / (known.sum() + classes)  # a class not seen yet is not impossible
+        guess = None
+        if criterion is not F.cross_entropy:
+            if logits.ndim != 2:
+                return
+            known = counts if self._labels is None else self._labels + counts
+            frequencies = (known + 1.0) / (known.sum() + len(counts))  # a class not seen yet is not impossible
+            with torch.no_grad():
                 guess = criterion(frequencies.log().to(logits.dtype).expand(len(logits), -1), targets).detach()
         self._seen.append((counts, guess))
 
-    def note_loss(self, loss: Tensor, perturbed: bool) -> None:
-        """Add a micro-batch's loss; together they are the mean over the batch."""
-        loss = loss.detach()
-        if perturbed:
-            self._there = loss if self._there is None else self._there + loss
-        else:
-            self._here = loss if self._here is None else self._here + loss
+    def note_perturbed(self, loss: Tensor) -> None:
+        self._there = loss.detach() if self._there is None else self._there + loss.detach()
 
-    def end(self, perturbed: bool, group: dist.ProcessGroup | None) -> None:
-        """Take in what the step has noted. Every rank must call it."""
+    def end(self, perturbed: bool, params: Sequence[Tensor], group: dist.ProcessGroup | None) -> None:
         if perturbed and self._there is None:
             raise RuntimeError(
                 "rho='auto' needs the loss at the perturbed weights: inside `with perturbed:` call "
@@ -123,10 +194,21 @@ class AutoRadius:
             self._labels = noted[3:] if self._labels is None else self._labels + noted[3:]
             if not guesses:
                 noted[2] = _entropy(self._labels)
+        elif self.guess_loss is None:
+            noted[2] = math.nan
+            if len(self._firsts) < _GUESSED_FROM and math.isfinite(first := float(noted[0])):
+                self._firsts.append(first)
+        self._weigh(params)
         if perturbed:
             self._settle()
             self._waiting = noted[:3]
         self.begin()
+
+    def _weigh(self, params: Sequence[Tensor]) -> None:
+        if self.bound is not None and params:
+            if self._weight_norm is None or self._age >= _WEIGHED_EVERY:
+                self._weight_norm, self._age = global_norm([p.detach() for p in params]), 0
+            self._age += 1
 
     def _settle(self) -> None:
         """Move the radius by the losses that wait; read only now, when the device has long been through with them."""
@@ -136,26 +218,60 @@ class AutoRadius:
         self._waiting = None
         if self.guess_loss is not None:
             guess = self.guess_loss
+        elif len(self._firsts) == _GUESSED_FROM and math.isnan(guess):
+            guess = math.fsum(self._firsts) / _GUESSED_FROM
         if not (math.isfinite(here) and math.isfinite(guess)):
             return
         share = (there - here) / max(LEAST_LEARNED, guess - here)
         share = max(-_LARGEST_SHARE, min(share, _LARGEST_SHARE)) if math.isfinite(share) else _LARGEST_SHARE
         self._share = share if self._share is None else _MEMORY * self._share + (1.0 - _MEMORY) * share
         change = self.steps_per_update * RATE * (self.target - self._share)
-        self._rho = min(max(self._rho * math.exp(min(max(change, -1.0), 1.0)), SMALLEST), LARGEST)
+        self._rho = min(max(self._rho * math.exp(min(max(change, -1.0), 1.0)), SMALLEST), self._largest())
+
+    def _largest(self) -> float:
+        if self.bound is None or self._weight_norm is None:
+            return LARGEST
+        return min(LARGEST, self.bound * self._weight_norm)
 
     # --- restarts
 
     def state_dict(self) -> dict[str, Any]:
         self._settle()
-        return {"rho": self._rho, "share": self._share, "labels": self._labels}
+        names = ("rho", "share", "labels", "firsts", "weight_norm", "age")
+        return {name: getattr(self, f"_{name}") for name in names}
 
     def load_state_dict(self, state: dict[str, Any], device: torch.device) -> None:
         self.begin()
         self._waiting = None
-        self._rho = float(state["rho"])
-        self._share = state["share"]
+        self._rho, self._share = float(state["rho"]), state["share"]
         self._labels = None if state["labels"] is None else state["labels"].to(device)
+        self._firsts = list(state.get("firsts", []))
+        self._weight_norm, self._age = state.get("weight_norm"), state.get("age", 0)
+
+    def __repr__(self) -> str:
+        return f"'auto', now {self.rho:.3g}"
+
+
+def label_counts(logits: Tensor, targets: Tensor, *, first: bool) -> Tensor | None:
+    """How often each class is observed; of probabilities, their sums. `None` where targets are not of classes.
+
+    Classes are the logits' second dimension, as for torch's cross-entropy; targets below 0 (`ignore_index`) do not
+    count. Whether floats are probabilities is looked up in the first batch alone.
+    """
+    if not isinstance(logits, Tensor) or not isinstance(targets, Tensor) or logits.ndim < 2 or logits.shape[1] < 2:
+        return None
+    with torch.no_grad():
+        if targets.is_floating_point():
+            if targets.shape != logits.shape or targets.ndim != 2:
+                return None
+            if first and not (bool((targets >= 0).all()) and bool(((targets.sum(1) - 1).abs() < 1e-2).all())):
+                return None
+            return targets.detach().sum(0).to(_dtype(targets))
+        if targets.shape != logits.shape[:1] + logits.shape[2:] or targets.is_complex() or targets.dtype == torch.bool:
+            return None
+        flat = targets.reshape(-1).long()
+        counted = torch.bincount(flat.clamp(-1, logits.shape[1] - 1) + 1, minlength=logits.shape[1] + 1)
+        return counted[1:].to(_dtype(targets))
 
 
 def _entropy(counts: Tensor) -> Tensor:

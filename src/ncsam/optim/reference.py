@@ -1,4 +1,4 @@
-"""SAM, NCSAM and BSAM as one reads them on paper: slow, one tensor at a time, the oracle of the tests.
+"""The optimizers as one reads them on paper: slow, one tensor at a time, the oracle of the tests.
 
 Vectors are dictionaries from parameter name to tensor. Every pass but the clean one runs on a copy of the network, so
 nothing needs to be restored. Each function returns the gradient to hand to the base optimizer.
@@ -50,6 +50,20 @@ def sam(model: nn.Module, x: Tensor, y: Tensor, rho: float, adaptive: bool = Fal
     length = norm({n: T[n] * g[n] for n in g})
     eps = {n: rho * T[n] * T[n] * g[n] / length for n in g}
     return gradient(model, x, y, at=moved(w, eps))[0]
+
+
+def friendlysam(model: nn.Module, x: Tensor, y: Tensor, rho: float, sigma: float, average: Vector) -> Vector:
+    """grad L(w + rho d/||d||), d = g - sigma m, m the average of the gradients before (empty at first)."""
+    g, _ = gradient(model, x, y)
+    d = {n: v - sigma * average[n] if n in average else v for n, v in g.items()}
+    return gradient(model, x, y, at=moved(weights(model), {n: rho * v / norm(d) for n, v in d.items()}))[0]
+
+
+def saner(model: nn.Module, x: Tensor, y: Tensor, rho: float, alpha: float) -> Vector:
+    """SAM's gradient, with alpha times the coordinates whose ratio to the gradient at w is between 0 and 1."""
+    here, there = gradient(model, x, y)[0], sam(model, x, y, rho)
+    held = {n: (there[n] / here[n] > 0) & (there[n] / here[n] < 1) for n in there}
+    return {n: torch.where(held[n], alpha * there[n], there[n]) for n in there}
 
 
 def bsam(model: nn.Module, x: Tensor, y: Tensor, rho: float, rho_min: float) -> Vector:

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Literal
+from collections.abc import Iterator
 
 import torch
-import torch.distributed as dist
-import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 from torch.optim import Optimizer
 
-from ncsam.optim.move import Move
-from ncsam.optim.position import Radius
-from ncsam.optim.sharpness_aware import Criterion, SharpnessAware
-from ncsam.optim.telemetry import StepReport
-from ncsam.optim.tensors import global_norm, local, multiply_
+from ncsam._checks import flag, non_negative
+from ncsam.optim.options import Options, Unpack
+from ncsam.optim.radius import RadiusLike
+from ncsam.optim.registry import register
+from ncsam.optim.sharpness_aware import SharpnessAware
+from ncsam.optim.step import Move, Step
+from ncsam.vectors.arithmetic import global_norm, local, multiply_
 
 
+@register
 class SAM(SharpnessAware):
-    r"""SAM (Foret et al., 2021) around any optimizer, with one global norm.
+    r"""SAM (Foret et al., 2021, arXiv 2010.01412) around any optimizer, with one global norm.
 
     .. math::
         \epsilon = \rho\, g / \|g\|, \quad g = \nabla L_B(w) \quad [eq:sam\_perturbation]; \qquad
@@ -33,73 +33,54 @@ class SAM(SharpnessAware):
     Args:
         base_optimizer: an instance of any `torch.optim.Optimizer`; its groups and state are shared.
         rho: radius of the perturbation. 0 gives the base optimizer's own step, bit for bit. "auto" lets it follow its
-            own effect (`AutoRadius`): in two phases, call `backward(loss)` at the perturbed weights, too.
-        target: of the automatic radius: the share of what was learned that a perturbation is to take away.
-        guess_loss: of the automatic radius: the loss of guessing, where labels are no classes.
-        criterion: `loss(logits, targets)`, a mean over the batch.
-        total_steps: length of training, of which `progress` is a share.
-        warmup_steps: this many first steps are the base optimizer's own.
+            own effect, `AutoRadius(...)` does so with settings of its own: in two phases, call `backward(loss)` at the
+            perturbed weights, too.
         adaptive, eta: ASAM's scaling and its offset.
-        perturbation: "synced": all ranks share the perturbation of the joined batch. "local": each rank of a DDP
-            model perturbs by its own batch (m-sharpness).
-        same_dropout: draw the same random numbers (dropout masks) in every pass of a step.
-        model: the network, or several. `step(forward, targets)` finds it behind `forward`; the two-phase way needs it.
-        process_group: the ranks that hold different samples; found from DDP or sharded parameters if not given.
-        telemetry_every: measure the costly part of `last_step` every so many steps; 0 never.
+        options: those that all variants share, see `ncsam.optim.Options`.
+
+    Example:
+        >>> model = torch.nn.Linear(4, 3)
+        >>> optimizer = SAM(torch.optim.SGD(model.parameters(), lr=0.1), rho=0.05)
+        >>> x, y = torch.ones(2, 4), torch.tensor([0, 2])
+        >>> loss = optimizer.step(lambda: model(x), y)
     """
 
     def __init__(
         self,
         base_optimizer: Optimizer,
-        rho: Radius = 0.05,
+        rho: RadiusLike = 0.05,
         *,
-        target: float = 0.5,
-        guess_loss: float | None = None,
-        criterion: Criterion = F.cross_entropy,
-        total_steps: int | None = None,
-        warmup_steps: int = 0,
         adaptive: bool = False,
         eta: float = 0.0,
-        perturbation: Literal["synced", "local"] = "synced",
-        same_dropout: bool = False,
-        model: nn.Module | Iterable[nn.Module] | None = None,
-        process_group: dist.ProcessGroup | None = None,
-        telemetry_every: int = 0,
+        **options: Unpack[Options],
     ) -> None:
-        super().__init__(
-            base_optimizer,
-            rho=rho,
-            target=target,
-            guess_loss=guess_loss,
-            criterion=criterion,
-            total_steps=total_steps,
-            warmup_steps=warmup_steps,
-            adaptive=adaptive,
-            eta=eta,
-            perturbation=perturbation,
-            same_dropout=same_dropout,
-            model=model,
-            process_group=process_group,
-            telemetry_every=telemetry_every,
-        )
+        self.adaptive = flag("adaptive", adaptive)
+        self.eta = non_negative("eta", eta)
+        super().__init__(base_optimizer, rho, **options)
 
-    @torch.no_grad()
-    def _moves(self, report: StepReport) -> Iterator[Move]:
-        params, directions = self._gradients()
-        scaling = self._scaling(params)
-        if scaling is not None:
-            directions = scaled_gradients(directions, scaling)
-        norm = global_norm(directions)
-        if not self._may_perturb(norm):
-            return
-        if scaling is not None:
-            multiply_(directions, scaling)
-        report.phase = "sam"
-        if self._measured():
-            report.grad_norm = norm / self._loss_scale
-            report.perturbation_norm = self.rho
-            report.cos_clean = report.cos_clean_sam = self._cosine_with_clean(params, directions)
-        yield Move(params, directions, self.rho / norm)
+    def moves(self, step: Step) -> Iterator[Move]:
+        yield from ascent(step, *step.gradients(), eta=self.eta if self.adaptive else None)
+
+
+@torch.no_grad()
+def ascent(
+    step: Step, params: list[Tensor], directions: list[Tensor], eta: float | None = None, phase: str = "sam"
+) -> Iterator[Move]:
+    """eps = rho d / ||d||, or with T = |w| + eta, rho T^2 d / ||T d||; nothing where the norm forbids it."""
+    scaling = None if eta is None else step.magnitudes(params, eta)
+    if scaling is not None:
+        directions = scaled_gradients(directions, scaling)
+    norm = global_norm(directions)
+    if not step.may_perturb(norm):
+        return
+    if scaling is not None:
+        multiply_(directions, scaling)
+    step.report.phase = phase
+    if step.measured:
+        step.report.grad_norm = norm / step.loss_scale
+        step.report.perturbation_norm = step.rho
+        step.report.cos_clean = step.report.cos_clean_sam = step.cosine_with_clean(params, directions)
+    yield Move(params, directions, step.rho / norm)
 
 
 def scaled_gradients(gradients: list[Tensor], scaling: list[Tensor]) -> list[Tensor]:

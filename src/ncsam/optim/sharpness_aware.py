@@ -1,84 +1,124 @@
-"""What SAM, NCSAM and BSAM share: a wrapper around any optimizer that steps on gradients taken elsewhere than at w."""
+"""What the variants share: a wrapper around any optimizer that steps on gradients taken elsewhere than at w."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any, Literal, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import torch
-import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch._compile import _disable_dynamo  # `torch.compiler.disable` would import the compiler along with us
 from torch.amp.grad_scaler import GradScaler
 from torch.optim import Optimizer
 
+from ncsam._checks import ratio
 from ncsam.optim import validate
-from ncsam.optim.distributed import all_agree, average_over_ranks, find_group, is_sharded, without_sync
 from ncsam.optim.flipping import joined_sizes, observed_labels
-from ncsam.optim.modules import modules_behind
-from ncsam.optim.move import Move, moved
-from ncsam.optim.position import PositionedOptimizer, Radius
-from ncsam.optim.rng import RandomState
-from ncsam.optim.side_gradient import SideGradient
+from ncsam.optim.modules import find_group, joining, modules_behind, without_sync
+from ncsam.optim.options import Options, Unpack, completed
+from ncsam.optim.radius import AutoRadius, Radius, RadiusLike, make_radius
+from ncsam.optim.step import MicroBatch, Move, Step, gradients_aside
 from ncsam.optim.telemetry import StepReport
-from ncsam.optim.tensors import cosine, scale_
-from ncsam.optim.weights import SavedWeights
+from ncsam.optim.wrapper import OptimizerWrapper
+from ncsam.vectors.ranks import is_sharded
+from ncsam.vectors.saved import RandomState, SavedWeights
 
-Criterion: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 Backward: TypeAlias = Callable[..., Any]
+#: Runs the network on a (micro-)batch and returns its loss, alone or with logits, targets and clean targets.
+Evaluate: TypeAlias = Callable[[], "Tensor | tuple[Tensor | None, ...]"]
 
 
-class SharpnessAware(PositionedOptimizer):
-    """Base of the sharpness-aware optimizers; use `SAM`, `NCSAM` or `BSAM`.
+class SharpnessAware(OptimizerWrapper):
+    """Base of the sharpness-aware optimizers; a variant writes `moves`, and takes options of its own.
 
     A step is whole (`step(forward, targets)`), or in two phases for loops that own their backward: `backward` at w,
-    then each of `perturbations()`, then `step()`.
+    then each of `perturbations()`, then `step()`. `run_passes` is both phases in one call.
     """
 
-    _flips_labels = False  # whether the step needs classes, whatever the criterion
-    _open: bool  # gradients at w are being collected
-    _pass: int  # 0 at w, 1 at the first perturbed weights, 2 at the second
-    _ready: bool  # .grad holds the gradient to step on
-    _loss_scale: float
-    _scaled: bool  # by a GradScaler
-    _side_gradients: dict[str, SideGradient]
-    _checked: Tensor | None = None  # this step's targets, once their values were read
+    #: What it is called on the command line; by default the name of the class in small letters.
+    name: ClassVar[str]
+    #: Whether a step flips labels, and so needs logits (batch, classes) and class targets.
+    flips_labels: ClassVar[bool] = False
+    _step: Step | None  # being collected
 
-    def __init__(
-        self,
-        base_optimizer: Optimizer,
-        *,
-        rho: Radius,
-        target: float,
-        guess_loss: float | None,
-        criterion: Criterion,
-        total_steps: int | None,
-        warmup_steps: int,
-        adaptive: bool,
-        eta: float,
-        perturbation: Literal["synced", "local"],
-        same_dropout: bool,
-        model: nn.Module | Iterable[nn.Module] | None,
-        process_group: dist.ProcessGroup | None,
-        telemetry_every: int,
-    ) -> None:
-        super().__init__(base_optimizer, rho, target, guess_loss, total_steps, warmup_steps)
-        self.criterion = criterion
-        self.adaptive = adaptive
-        self.eta = validate.non_negative("eta", eta)
-        self.perturbation = validate.choice("perturbation", perturbation, ("synced", "local"))
-        self.same_dropout = same_dropout
-        self.telemetry_every = validate.count("telemetry_every", telemetry_every)
-        self.process_group = process_group
+    def __init__(self, base_optimizer: Optimizer, rho: RadiusLike = 0.05, **options: Unpack[Options]) -> None:
+        super().__init__(base_optimizer)
+        given = completed(type(self).__name__, options)
+        #: The object behind `rho`.
+        self.radius = make_radius(rho, given["rho_target"], given["guess_loss"])
+        self.criterion = given["criterion"]
+        self.total_steps = given["total_steps"]
+        self.warmup_steps = given["warmup_steps"]
+        self.perturbation = given["perturbation"]
+        self.same_dropout = given["same_dropout"]
+        self.process_group = given["process_group"]
+        self.telemetry_every = given["telemetry_every"]
+        #: How many steps went without a perturbation because a norm was zero or not finite.
+        self.unperturbed_steps = 0
+        #: The last step in numbers.
         self.last_step: StepReport | None = None
+        model = given["model"]
         self._model = (model,) if isinstance(model, nn.Module) else None if model is None else tuple(model)
         self._modules: tuple[nn.Module, ...] | None = self._model
+        self._steps = 0
+        self._progress: float | None = None
         self._weights = SavedWeights()
-        self._pass = 0
         self._begin()
+
+    # --- where training stands
+
+    @property
+    def steps(self) -> int:
+        """How many steps have been done."""
+        return self._steps
+
+    @property
+    def progress(self) -> float | None:
+        """t in [0, 1] of the coming step: counted in steps of `total_steps` from 1, or as set by hand (e / T)."""
+        if self._progress is not None or self.total_steps is None:
+            return self._progress
+        return min(1.0, (self._steps + 1) / max(1, self.total_steps))
+
+    @progress.setter
+    def progress(self, value: float | None) -> None:
+        self._progress = None if value is None else ratio("progress", value)
+
+    @property
+    def warming_up(self) -> bool:
+        """Whether the coming step is one of warm-up."""
+        return self._steps < self.warmup_steps
+
+    @property
+    def rho(self) -> float:
+        """The radius of the coming step. Setting it to a number ends an automatic one."""
+        return self.radius.rho
+
+    @rho.setter
+    def rho(self, value: float) -> None:
+        self.radius = Radius(value)
+
+    @property
+    def rho_target(self) -> float | None:
+        """The share of what was learned that an automatic radius takes away; `None` with a fixed radius."""
+        return self.radius.target if isinstance(self.radius, AutoRadius) else None
+
+    # --- what a variant writes
+
+    @property
+    def perturbs(self) -> bool:
+        """Whether the coming step perturbs at all."""
+        return self.rho > 0 and not self.warming_up
+
+    def collect(self, step: Step, batch: MicroBatch) -> None:
+        """Run backward of a micro-batch's loss at w, and of what else is wanted from the same graph."""
+        step.collect(batch.loss, batch)
+
+    def moves(self, step: Step) -> Iterator[Move]:
+        """Where to evaluate, from the gradients at w in `.grad`. What follows a yield runs when that pass is over;
+        what `.grad` holds in the end is what the base optimizer steps on."""
+        raise NotImplementedError(f"{type(self).__name__} must write `moves`")  # abstract, each variant's own
 
     # --- one whole step
 
@@ -86,7 +126,7 @@ class SharpnessAware(PositionedOptimizer):
     def step(  # type: ignore[override]
         self,
         forward: Callable[..., Tensor] | None = None,
-        targets: Tensor | None = None,
+        targets: Any = None,
         *,
         scaler: GradScaler | None = None,
         clean_targets: Tensor | None = None,
@@ -101,36 +141,68 @@ class SharpnessAware(PositionedOptimizer):
         Without `forward` it ends a two-phase step: the base optimizer steps on the gradient that the last of
         `perturbations()` left. That is what `GradScaler.step` and Lightning call; `closure` goes to the base.
         """
+        self._refuse_inside("step()")
         if forward is None:
             return self._descend(closure)
         if not callable(forward) or targets is None:
             raise TypeError(
-                "step(forward, targets) needs both: forward() returns logits, targets are the observed labels; "
-                f"it got forward={type(forward).__name__}, targets={type(targets).__name__}"
+                "step(forward, targets) needs both: forward() returns logits and calls no backward(), targets are the "
+                f"observed labels; it got forward={type(forward).__name__}, targets={type(targets).__name__}"
             )
         self._modules = self._model if self._model is not None else modules_behind(forward)
-        params = self._params()
-        validate.no_outer_autocast(params, "step()")
-        self.zero_grad()
-        mask = RandomState(p.device for p in params) if self.same_dropout else None
-        with torch.enable_grad():
-            with self._without_sync():
-                logits = forward()
-                loss = self._loss(logits, targets)
-                self.backward(loss, logits, targets, scaler=scaler, clean_targets=clean_targets, forward=forward)
-            clean_loss = loss.detach()
-            del loss, logits  # nothing of the first graph may outlive it
-            for perturbed in self.perturbations():
-                with perturbed:
-                    if mask is not None:
-                        mask.restore()
-                    self.backward(self._loss(forward(), targets), scaler=scaler)
+
+        def evaluate() -> tuple[Tensor | None, ...]:
+            logits = forward()
+            return self._loss(logits, targets), logits, targets, clean_targets
+
+        loss = self.run_passes(evaluate, scaler=scaler)
         self._ready = False
         if scaler is None:
             self.base_optimizer.step()
         else:
             scaler.step(self.base_optimizer)
-        return clean_loss
+        return loss
+
+    @_disable_dynamo
+    def run_passes(
+        self,
+        evaluate: Evaluate | Sequence[Evaluate],
+        *,
+        scaler: GradScaler | None = None,
+        backward: Backward | None = None,
+        loss_scale: float | None = None,
+    ) -> Tensor:
+        """All passes of one step: `.grad` then holds the gradient to step on; clip it, and call `step()`.
+
+        `evaluate()` runs the network and returns the loss, or (loss, logits, targets), which NCSAM and rho="auto" need,
+        or those and clean targets. Several are micro-batches, whose losses add up to the mean over the batch. The
+        other arguments are those of `backward`. Returns the loss at w. Earlier gradients are dropped.
+        """
+        self._refuse_inside("run_passes()")
+        params = self._params()
+        validate.no_outer_autocast(params, "step()")
+        self.zero_grad()
+        parts = [evaluate] if callable(evaluate) else list(evaluate)
+        how: dict[str, Any] = {"scaler": scaler, "backward": backward, "loss_scale": loss_scale}
+        masks: list[RandomState] = []
+
+        def clean_pass(part: Evaluate) -> Tensor:  # a function, so that nothing of its graph outlives it
+            if self.same_dropout:
+                masks.append(RandomState(p.device for p in params))
+            batch = micro_batch(part())
+            self.backward(batch.loss, batch.logits, batch.targets, clean_targets=batch.clean_targets, **how)
+            return batch.loss.detach()
+
+        with torch.enable_grad():
+            with self._without_sync():
+                losses = [clean_pass(part) for part in parts]
+            for perturbed in self.perturbations():
+                with perturbed:
+                    for number, part in enumerate(parts):
+                        if masks:
+                            masks[number].restore()
+                        self.backward(micro_batch(part()).loss, **how)
+        return losses[0] if len(losses) == 1 else torch.stack(losses).sum()
 
     # --- the same in two phases
 
@@ -144,7 +216,6 @@ class SharpnessAware(PositionedOptimizer):
         backward: Backward | None = None,
         loss_scale: float | None = None,
         clean_targets: Tensor | None = None,
-        forward: Callable[[Tensor], Tensor] | None = None,
     ) -> None:
         """First phase: gradients at w. Call it once per micro-batch, in place of `loss.backward()`.
 
@@ -153,13 +224,9 @@ class SharpnessAware(PositionedOptimizer):
 
         `scaler` scales the loss. `backward` is called instead of `Tensor.backward`, with the loss and `retain_graph`
         (Fabric's `backward`, Lightning's `manual_backward`); if it multiplies the loss by a factor that `scaler` does
-        not know, say so by `loss_scale`. `forward(rows)`, the logits of some rows of the micro-batch, is for
-        `NCSAM(estimator="subset")`.
+        not know, say so by `loss_scale`.
         """
         loss = validate.scalar_loss(loss)
-        if not self._open:
-            self._begin()
-            self._open = True
 
         def run(value: Tensor, retain_graph: bool = False) -> None:
             if backward is not None:
@@ -167,16 +234,27 @@ class SharpnessAware(PositionedOptimizer):
             else:
                 torch.autograd.backward(value if scaler is None else scaler.scale(value), retain_graph=retain_graph)
 
-        if self._auto_radius is not None and self._pass < 2:
-            self._auto_radius.note_loss(loss, perturbed=self._pass == 1)
         if self._pass:
+            if self._pass == 1:
+                self.radius.note_perturbed(loss)
             run(loss)
             return
-        self._scaled = scaler is not None and scaler.is_enabled()
-        self._loss_scale = loss_scale if loss_scale is not None else 1.0 if scaler is None else scaler.get_scale()
-        if self._auto_radius is not None:
-            self._auto_radius.note_labels(logits, targets, self.criterion)
-        self._collect(loss, logits, targets, clean_targets, run, forward)
+        if self._ready:
+            raise RuntimeError(
+                "backward() was called after perturbations() and before step(): all micro-batches of a step go through "
+                "backward() at w first, and all again inside each `with perturbed:`; then step(), or zero_grad() to "
+                "drop the step"
+            )
+        if self._step is None:
+            self._step = self._new_step()
+        if loss_scale is None:
+            loss_scale = 1.0 if scaler is None else scaler.get_scale()
+        self._step.begin_micro_batch(run, loss_scale, scaled=scaler is not None and scaler.is_enabled())
+        self.radius.note_batch(loss, logits, targets, self.criterion)
+        batch = MicroBatch(loss, logits, targets, clean_targets)
+        if self._step.measured and self.perturbs:
+            batch = batch._replace(clean=self._clean_part(self._step, batch))
+        self.collect(self._step, batch)
 
     def perturbations(self) -> Iterator[AbstractContextManager[None]]:
         """Second phase: for each of these, enter it and run backward at the perturbed weights.
@@ -184,186 +262,121 @@ class SharpnessAware(PositionedOptimizer):
         SAM and NCSAM yield one, BSAM two, warm-up none. On leaving, also by an exception, weights and buffers are as
         before, bit for bit. After the last one `.grad` holds the gradient to step on: clip it, then call `step()`.
         """
-        if not self._open:
+        step = self._step
+        if step is None:
             raise RuntimeError("perturbations() needs the gradients at w: call backward(loss, logits, targets) first")
         if self._modules is None:
             raise RuntimeError(
                 "perturbations() must know the network, whose BatchNorm statistics it restores: "
                 f"pass model= to {type(self).__name__}"
             )
-        self.last_step = report = StepReport(self._steps + 1, "base", self.rho, self.progress)
-        report.rho_share = None if self._auto_radius is None else self._auto_radius.share
-        validate.gradients(self._params())
+        validate.gradients(step.params)
+        self.last_step = step.report
         moves = 0
-        if self._perturbs:
-            for moves, move in enumerate(self._moves(report), 1):
-                yield self._at(move, moves)
-        if self._auto_radius is not None:
-            self._auto_radius.end(perturbed=moves > 0, group=self._group())
-        self._open = False
-        self._ready = True
-        self._checked = None
-        self._steps += 1
+        try:
+            if self.perturbs:
+                for moves, move in enumerate(self.moves(step), 1):
+                    yield self._at(step, move, moves)
+            self.radius.end(moves > 0, step.params, step.synced_group or step.local_group)
+            self.unperturbed_steps += step.refused
+            self._steps += 1
+            self._ready = True
+        finally:  # also when the loop is left early: then there is no gradient to step on
+            self._step = None
+            self._recover()
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Drop the gradients, and what an unfinished step has collected."""
         super().zero_grad(set_to_none)
-        self._checked = None
-        self._begin()
-
-    # --- for the subclasses
-
-    @property
-    def _perturbs(self) -> bool:
-        """Whether the coming step perturbs at all."""
-        return self.rho > 0 and not self.warming_up
-
-    def _moves(self, report: StepReport) -> Iterator[Move]:
-        """Where to evaluate, from the gradients at w in `.grad`. What follows a yield runs when that pass is over."""
-        raise NotImplementedError  # each optimizer's own
-
-    def _collect(
-        self,
-        loss: Tensor,
-        logits: Tensor | None,
-        targets: Tensor | None,
-        clean_targets: Tensor | None,
-        run: Callable[..., None],
-        forward: Callable[[Tensor], Tensor] | None = None,
-    ) -> None:
-        """Run backward of the loss, and of what else is wanted from the same graph."""
-        wanted = self._clean_part(logits, targets, clean_targets) if self._perturbs else None
-        run(loss, retain_graph=wanted is not None)
-        if wanted is not None:
-            self._add_side_gradient("clean", *wanted, run)
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        super().load_state_dict(state_dict)
-        self._begin()
-
-    def __getstate__(self) -> dict[str, Any]:
-        scratch = {"_weights", "_side_gradients", "_checked", "last_step"}  # scratch and half-done steps do not travel
-        state = {name: value for name, value in super().__getstate__().items() if name not in scratch}
-        return {**state, "_modules": self._model}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
-        self._weights = SavedWeights()
-        self._pass = 0
-        self.last_step = None
-        self._begin()
-
-    def _begin(self) -> None:
-        """Forget what a step has collected so far."""
-        self._open = False
-        self._ready = False
-        self._loss_scale = 1.0
-        self._scaled = False
-        self._side_gradients = {}
-        if self._auto_radius is not None:
-            self._auto_radius.begin()
-
-    def _foreign_params(self) -> list[Tensor]:
-        """Parameters that the network has and this optimizer does not own."""
-        own = set(map(id, self._params()))
-        modules = self._modules or ()
-        return [p for m in modules for p in m.parameters() if p.requires_grad and id(p) not in own]
-
-    def _gradients(self) -> tuple[list[Tensor], list[Tensor]]:
-        """The parameters that have a gradient, and their gradients."""
-        params = [p for p in self._params() if p.grad is not None]
-        return params, [p.grad for p in params if p.grad is not None]
-
-    def _group(self) -> dist.ProcessGroup | None:
-        return self.process_group or find_group(self._modules or (), self._params())
-
-    def _local_group(self) -> dist.ProcessGroup | None:
-        """The group whose ranks perturb each on its own and must agree before they do."""
-        return self._group() if self.perturbation == "local" else None
-
-    def _synced_group(self) -> dist.ProcessGroup | None:
-        """The group whose samples count as one batch's."""
-        return self._group() if self.perturbation == "synced" else None
-
-    def _measured(self) -> bool:
-        """Whether this step's telemetry is due."""
-        return self.telemetry_every > 0 and self._steps % self.telemetry_every == 0
-
-    def _loss(self, logits: Tensor, targets: Tensor) -> Tensor:
-        if isinstance(logits, Tensor) and logits.dtype in (torch.float16, torch.bfloat16):
-            logits = logits.float()  # as autocast itself treats losses
-        self._check_batch(logits, targets)
-        return validate.scalar_loss(self.criterion(logits, targets))
-
-    def _check_batch(self, logits: Tensor, targets: Tensor) -> None:
-        """Clear errors for classification, before the loss gives an unclear one."""
-        if targets is not self._checked and (self.criterion is F.cross_entropy or self._flips_labels):
-            validate.class_targets(targets, validate.class_logits(logits), first=self._steps == 0)
-            self._checked = targets  # the other passes of this step need not look again
-
-    def _scaling(self, params: list[Tensor]) -> list[Tensor] | None:
-        """ASAM's T = |w| + eta of each parameter; `None` without `adaptive`."""
-        return self._weights.magnitudes(params, self.eta) if self.adaptive else None
-
-    def _may_perturb(self, *norms: float) -> bool:
-        """Whether all norms, on all ranks that perturb on their own, allow a perturbation; counted if not."""
-        usable = all(math.isfinite(norm) and norm > 0 for norm in norms)
-        group = self._local_group()
-        if all_agree(usable, self._params()[0].device, group):
-            return True
-        self.unperturbed_steps += 1
-        if self._scaled and not all(map(math.isfinite, norms)):
-            scale_(self._gradients()[1], math.inf)  # the scaler must see the overflow, to skip the step and back off
-        if group is not None:  # these gradients were meant for the perturbation alone, and are not averaged yet
-            average_over_ranks(self._gradients()[1], group)
-        return False
-
-    def _add_side_gradient(self, name: str, loss: Tensor, samples: int, run: Callable[..., None]) -> None:
-        side = self._side_gradients.setdefault(name, SideGradient())
-        side.add(loss, samples, self._params(), self._foreign_params(), run)
-
-    def _take_side_gradient(self, name: str, params: list[Tensor]) -> tuple[list[Tensor], float] | None:
-        """The mean gradient as (sum, factor), or `None` if no sample was added."""
-        side = self._side_gradients.pop(name, None)
-        if side is None or side.samples == 0:
-            return None
-        sums, factor = side.take(params, self._synced_group())
-        return sums, factor / (side.samples * self._loss_scale)
-
-    def _clean_part(
-        self, logits: Tensor | None, targets: Tensor | None, clean_targets: Tensor | None
-    ) -> tuple[Tensor, int] | None:
-        """Summed loss and number of the samples whose observed label is right, if telemetry asks for them."""
-        if clean_targets is None or logits is None or targets is None or not self._measured():
-            return None
-        group = self._synced_group()
-        right = observed_labels(targets) == clean_targets
-        samples = int(right.sum())
-        loss = self._loss(logits[right], targets[right]) * samples if samples else logits.sum() * 0.0
-        return loss, samples if group is None else sum(joined_sizes(samples, logits.device, group))
-
-    def _cosine_with_clean(self, params: list[Tensor], directions: list[Tensor]) -> float | None:
-        """cos(directions, g_clean), from the gradient that `_clean_part` asked for."""
-        clean = self._take_side_gradient("clean", params)
-        return None if clean is None else cosine(directions, clean[0])
+        if not self._pass or self._step is None:
+            self._recover()
+            self._begin()
 
     # --- inside
 
-    @contextmanager
-    def _at(self, move: Move, number: int) -> Iterator[None]:
-        """Stand at the moved weights for a pass of this number."""
+    def _begin(self) -> None:
+        """Forget what a step has collected so far."""
+        self._pass = 0  # 0 at w, 1 at the first perturbed weights, 2 at the second
+        self._ready = False  # .grad holds the gradient to step on
+        self._step = None
+        self._checked: Any = None  # this step's targets, once their values were read
+        self.radius.begin()
+
+    def _recover(self) -> None:
+        """Put the weights back if an interrupt kept a perturbed pass from doing so."""
+        self._weights.restore()
+        self._pass = 0
+
+    def _new_step(self) -> Step:
         params = self._params()
-        validate.no_outer_autocast(params, "perturbations()")
-        with moved(move, self._weights, params, self._foreign_params(), self._modules or ()):
-            self._pass = number
+        validate.full_precision(params)
+        self.radius.begin()
+        group = self.process_group or find_group(self._modules or (), params)
+        plain = self.perturbation == "synced" and not self.flips_labels and type(self.radius) is Radius
+        if group is not None and not plain and joining(self._modules or ()):  # they exchange more than DDP knows of
+            raise RuntimeError(
+                "uneven inputs under torch's Join go with perturbation='synced', a fixed radius and no flipped labels "
+                "alone: give every rank as many batches"
+            )
+        own = set(map(id, params))
+        others = [p for m in self._modules or () for p in m.parameters() if p.requires_grad and id(p) not in own]
+        report = StepReport(self._steps + 1, "base", self.rho, self.progress, self.radius.share)
+        measured = self.telemetry_every > 0 and self._steps % self.telemetry_every == 0
+        synced = self.perturbation == "synced"
+        return Step(
+            params, others, self._weights, report, measured, group if synced else None, None if synced else group
+        )
+
+    def _loss(self, logits: Any, targets: Any) -> Tensor:
+        if isinstance(logits, Tensor) and logits.dtype in (torch.float16, torch.bfloat16):
+            logits = logits.float()  # as autocast itself treats losses
+        self._check_batch(logits, targets)
+        if self.criterion is F.cross_entropy and targets.dtype in (torch.int8, torch.int16, torch.int32, torch.uint8):
+            targets = targets.long()  # torch takes 64-bit classes alone
+        return validate.scalar_loss(self.criterion(logits, targets))
+
+    def _check_batch(self, logits: Any, targets: Any) -> None:
+        """Clear errors for classification, before the loss gives an unclear one."""
+        if targets is self._checked:
+            return
+        if self.flips_labels:
+            validate.class_targets(targets, validate.class_logits(logits), first=self._steps == 0)
+        elif self.criterion is F.cross_entropy:
+            validate.dense_targets(targets, validate.dense_logits(logits), first=self._steps == 0)
+        self._checked = targets  # the other passes of this step need not look again
+
+    def _clean_part(self, step: Step, batch: MicroBatch) -> tuple[Tensor, int] | None:
+        """Summed loss and number of the samples whose observed label is right, where that is known."""
+        logits, targets = batch.logits, batch.targets
+        if batch.clean_targets is None or logits is None or targets is None:
+            return None
+        right = observed_labels(targets) == batch.clean_targets
+        samples = int(right.sum())
+        loss = self._loss(logits[right], targets[right]) * samples if samples else logits.sum() * 0.0
+        group = step.synced_group
+        return loss, samples if group is None else sum(joined_sizes(samples, logits.device, group))
+
+    @contextmanager
+    def _at(self, step: Step, move: Move, number: int) -> Iterator[None]:
+        """Stand at the moved weights for a pass of this number, and come back whatever happens.
+
+        Own parameters start without gradients and keep those of this pass; the others keep their old ones.
+        """
+        validate.no_outer_autocast(step.params, "perturbations()")
+        for p in step.params:
+            p.grad = None
+        with gradients_aside(step.others):
             try:
+                self._weights.move(move.params, move.directions, move.scale, self._modules or ())
+                move.directions.clear()  # gradients at w need not live through the second pass
+                self._pass = number
                 yield
             finally:
-                self._pass = 0
+                self._recover()
 
     def _without_sync(self) -> AbstractContextManager[object]:
         """DDP's `no_sync` over forward and backward of the clean pass, where each rank perturbs on its own."""
-        if self.perturbation == "synced" or not self._perturbs:
+        if self.perturbation == "synced" or not self.perturbs:
             return nullcontext()
         if is_sharded(self._params()):
             raise ValueError(
@@ -371,11 +384,59 @@ class SharpnessAware(PositionedOptimizer):
             )
         return without_sync(self._modules or ())
 
+    def _refuse_inside(self, what: str) -> None:
+        if self._pass and self._step is not None:
+            raise RuntimeError(
+                f"{what} was called inside `with perturbed:`, where the weights stand elsewhere: call it when the loop "
+                "over perturbations() is over"
+            )
+
     def _descend(self, closure: Callable[[], Any] | None) -> Any:
         if not self._ready:
             raise TypeError(
-                "step() without arguments only ends a two-phase step, and none is open: call step(forward, targets), "
-                "or backward(loss, logits, targets) and then perturbations()"
+                "step() without arguments only ends a two-phase step, and none is open. In place of `loss.backward(); "
+                "optimizer.step()`, or of a closure, write `optimizer.step(lambda: model(x), y)`; where a framework "
+                "owns the loop, `optimizer.run_passes(...)`, then `step()`: docs/integrations.md has the lines for each"
             )
         self._ready = False
         return self.base_optimizer.step() if closure is None else self.base_optimizer.step(closure)
+
+    # --- restarts and copies
+
+    def _own_state(self) -> dict[str, Any]:
+        own = {**super()._own_state(), "steps": self._steps, "progress": self._progress}
+        own["unperturbed_steps"] = self.unperturbed_steps
+        radius = self.radius.state_dict()
+        return {**own, "radius": radius} if radius else own
+
+    def _load_own_state(self, own: dict[str, Any]) -> None:
+        super()._load_own_state(own)
+        self._steps = int(own["steps"])
+        self._progress = own["progress"]
+        self.unperturbed_steps = int(own["unperturbed_steps"])
+        if "radius" in own:
+            self.radius.load_state_dict(own["radius"], self._params()[0].device)
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self._recover()
+        super().load_state_dict(state_dict)
+        self._begin()
+
+    def __getstate__(self) -> dict[str, Any]:
+        scratch = {"_weights", "_step", "_checked", "last_step"}  # scratch and half-done steps do not travel
+        state = {name: value for name, value in super().__getstate__().items() if name not in scratch}
+        return {**state, "_modules": self._model}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._weights = SavedWeights()
+        self.last_step = None
+        self._begin()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(rho={self.radius!r}, base_optimizer={self.base_optimizer!r})"
+
+
+def micro_batch(outcome: Any) -> MicroBatch:
+    """What an `evaluate` returned: a loss, or (loss, logits, targets[, clean targets])."""
+    return MicroBatch(outcome) if isinstance(outcome, Tensor) else MicroBatch(*outcome)

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ncsam.optim.flipping import StepFlips
 
 
 @dataclass
 class StepReport:
     """The last step in numbers. `None` where a quantity does not apply, or was not measured at this step.
 
-    Always filled: `step` (counted from 1), `phase` ("base", "sam", "ncsam", "bsam" or "look": what was really done),
-    `rho`, `progress` t and `strength` s(t). The rest is measured every `telemetry_every` steps, because each of them
+    Always filled: `step` (counted from 1), `phase` ("base", "look" or a variant's name: what was really done), `rho`,
+    `progress` t and `strength` s(t). The rest is measured every `telemetry_every` steps, because each of them
     costs a reduction over all gradients. With `adaptive`, `cos_sam` and `perturbation_norm` are of T^-1 eps, in the
     coordinates in which ASAM's ball is round; `cos_clean` and `cos_clean_sam` are of eps itself.
     """
@@ -42,6 +46,11 @@ class StepReport:
     cos_clean: float | None = None
     #: cos(eps_SAM, g_clean): what SAM itself would have had.
     cos_clean_sam: float | None = None
+
+    def note_flips(self, flips: StepFlips) -> None:
+        """How many samples were flipped, and how many of them were mislabelled, where that is known."""
+        self.flipped = flips.flipped or None
+        self.flipped_mislabelled = flips.mislabelled_share()
 
     def as_dict(self) -> dict[str, float | int | str | bool]:
         """The quantities that were measured, for a logger."""

@@ -1,43 +1,11 @@
-"""Checks of what users hand to the optimizers: numbers, parameters, logits, targets, losses."""
+"""Checks of what users hand to the optimizers: parameters, gradients, logits, targets, losses."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 
 import torch
 from torch import Tensor
-
-from ncsam._errors import bad_value
-
-
-def non_negative(name: str, value: float) -> float:
-    """A finite number that is not negative."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
-        raise bad_value(name, value, "a finite number, 0 or larger")
-    return float(value)
-
-
-def ratio(name: str, value: float) -> float:
-    """A number in [0, 1]."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
-        raise bad_value(name, value, "a number in [0, 1]")
-    return float(value)
-
-
-def count(name: str, value: int) -> int:
-    """A whole number, 0 or larger."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise bad_value(name, value, "a whole number, 0 or larger")
-    return value
-
-
-def choice(name: str, value: str, allowed: Iterable[str]) -> str:
-    """One of a few words."""
-    names = tuple(allowed)
-    if value not in names:
-        raise bad_value(name, value, f"one of {', '.join(map(repr, names))}")
-    return value
 
 
 def full_precision(params: Iterable[Tensor]) -> None:
@@ -62,35 +30,59 @@ def gradients(params: Iterable[Tensor]) -> None:
 
 def class_logits(logits: object) -> Tensor:
     """Logits of shape (batch, classes) with two classes or more."""
-    if not isinstance(logits, Tensor):
-        raise TypeError(f"forward() returned {type(logits).__name__}: it must return logits, a tensor (batch, classes)")
+    logits = dense_logits(logits)
     if logits.ndim != 2:
         raise ValueError(f"forward() returned logits of shape {tuple(logits.shape)}: allowed is (batch, classes)")
+    return logits
+
+
+def dense_logits(logits: object) -> Tensor:
+    """Logits of shape (batch, classes, ...) with two classes or more, as cross-entropy takes them."""
+    if not isinstance(logits, Tensor):
+        raise TypeError(f"forward() returned {type(logits).__name__}: it must return logits, a tensor (batch, classes)")
+    if logits.ndim < 2:
+        raise ValueError(f"forward() returned logits of shape {tuple(logits.shape)}: allowed is (batch, classes)")
     if logits.shape[1] < 2:
-        raise ValueError(f"forward() returned logits of {logits.shape[1]} class: flipping needs two classes or more")
+        raise ValueError(
+            f"forward() returned logits of {logits.shape[1]} class: cross-entropy needs two or more; for other targets "
+            "give criterion="
+        )
     return logits
 
 
 def class_targets(targets: object, logits: Tensor, *, first: bool) -> Tensor:
-    """Class indices (batch,) within range, or probabilities (batch, classes).
+    """Class indices (batch,) within range, or probabilities (batch, classes)."""
+    return dense_targets(targets, logits, first=first, ignored=False)
+
+
+_IGNORED = -100  # the ignore_index of torch's cross-entropy
+
+
+def dense_targets(targets: object, logits: Tensor, *, first: bool, ignored: bool = True) -> Tensor:
+    """Class indices (batch, ...) within range, or torch's ignore_index where allowed; or probabilities.
 
     Reading an accelerator's targets would wait for it: there, only the values of the first batch are read.
     """
-    size, classes = logits.shape
+    classes = logits.shape[1]
     if not isinstance(targets, Tensor):
         raise TypeError(f"targets is {type(targets).__name__}: allowed is a tensor of class indices or probabilities")
     if targets.is_floating_point():
         if targets.shape != logits.shape:
             raise ValueError(
-                f"targets of shape {tuple(targets.shape)}: probabilities must have the logits' {size, classes}"
+                f"targets of shape {tuple(targets.shape)}: probabilities must have the logits' {tuple(logits.shape)}"
             )
         return targets
-    if targets.shape != (size,):
+    if targets.is_complex() or targets.dtype == torch.bool:
+        raise TypeError(f"targets of dtype {targets.dtype}: allowed are whole numbers or probabilities")
+    shape = logits.shape[:1] + logits.shape[2:]
+    if targets.shape != shape:
         raise ValueError(
-            f"targets of shape {tuple(targets.shape)}: class indices must have the batch's shape {(size,)}"
+            f"targets of shape {tuple(targets.shape)}: class indices must have the batch's shape {tuple(shape)}"
         )
-    if size > 0 and (first or targets.device.type == "cpu"):
+    if targets.numel() > 0 and (first or targets.device.type == "cpu"):
         least, most = (int(end) for end in torch.aminmax(targets))
+        if ignored and least == _IGNORED:
+            least = int(torch.where(targets == _IGNORED, 0, targets).min())
         if least < 0 or most >= classes:
             raise ValueError(f"targets hold {least} to {most}: allowed is 0 to {classes - 1}")
     return targets

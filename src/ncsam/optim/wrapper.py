@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from ncsam.optim import validate
+from ncsam.vectors.ranks import placed_like
 
 _OWN_STATE = "sharpness_aware"  # the wrapper's entry in a state_dict, beside the base optimizer's own
 
@@ -25,6 +26,8 @@ class OptimizerWrapper(Optimizer):
                 "such as torch.optim.SGD(model.parameters(), lr=0.05)"
             )
         self.base_optimizer = base_optimizer
+        #: Vectors over the parameters that live from step to step, by name; saved with the state.
+        self.vectors: dict[str, dict[Tensor, Tensor]] = {}
         if not self._params():
             raise ValueError("base_optimizer has no parameters: a sharpness-aware step needs at least one")
         validate.full_precision(self._params())
@@ -67,11 +70,17 @@ class OptimizerWrapper(Optimizer):
         return {name: value for name, value in self.__dict__.items() if name != "step"}
 
     def _own_state(self) -> dict[str, Any]:
-        """What must survive a restart beyond the base optimizer's state."""
-        return {}
+        """What must survive a restart beyond the base optimizer's state; vectors by the parameters' positions."""
+        numbers = {p: i for i, p in enumerate(p for group in self.param_groups for p in group["params"])}
+        vectors = {name: {numbers[p]: v for p, v in vector.items()} for name, vector in self.vectors.items()}
+        return {"vectors": vectors} if vectors else {}
 
     def _load_own_state(self, own: dict[str, Any]) -> None:
         """Take back what `_own_state` gave."""
+        params = [p for group in self.param_groups for p in group["params"]]
+        self.vectors.clear()  # in place: an estimator may hold this dictionary
+        for name, vector in own.get("vectors", {}).items():
+            self.vectors[name] = {params[i]: placed_like(params[i], v) for i, v in vector.items()}
 
     def _params(self) -> list[Tensor]:
         return [p for group in self.param_groups for p in group["params"] if p.requires_grad]

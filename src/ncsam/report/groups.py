@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from ncsam._statistics import Spread
 from ncsam.engine.config import NEUTRAL
+from ncsam.engine.optimizers import unused_options
 from ncsam.engine.runs import Run
 
 #: Fields in which runs of one group may differ: the seeds, the machine, and what is said about the file itself.
@@ -24,8 +25,6 @@ _NOT_IDENTITY = NEUTRAL | {
 }
 #: Fields that a label names first when they differ, most of them by their value alone.
 _NAMED_FIRST = ("data", "noise", "rate", "label_file", "model", "method", "optimizer")
-#: Settings that have no effect under an optimizer.
-_UNUSED = {"sgd": {"rho", "kappa", "flip_ratio"}, "sam": {"kappa", "flip_ratio"}, "bsam": {"kappa", "flip_ratio"}}
 
 
 class Point(NamedTuple):
@@ -85,7 +84,7 @@ def _labels(configs: Sequence[dict[str, Any]]) -> list[str]:
     unless it must be.
     """
     differing = varying(configs)
-    used = [{k: v for k, v in c.items() if k not in _UNUSED.get(str(c.get("optimizer")), ())} for c in configs]
+    used = [{k: v for k, v in c.items() if k not in unused_options(str(c.get("optimizer")))} for c in configs]
     several = [key for key in differing if len({repr(c[key]) for c in used if c.get(key) is not None}) > 1]
     named = [key for key in _NAMED_FIRST if key in differing] or ["method", "optimizer"]
     named += [key for key in several if key not in named and key != "flip_ratio"]

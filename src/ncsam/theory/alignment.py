@@ -12,13 +12,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ncsam import _checks
 from ncsam._errors import bad_value
-from ncsam.optim import validate
 from ncsam.optim.flipping import Flips, Selection, Target, flip_count, flipped_labels, select
-from ncsam.optim.modules import SavedBuffers
-from ncsam.optim.tensors import cosine, global_norm
 from ncsam.theory.batches import Data, with_clean
 from ncsam.theory.surface import Criterion, Vector, trainable
+from ncsam.vectors.arithmetic import cosine, global_norm
+from ncsam.vectors.saved import SavedBuffers
 
 _NAN = float("nan")
 
@@ -109,15 +109,15 @@ def alignments(
     """
     if not (math.isfinite(rho) and rho > 0):
         raise bad_value("rho", rho, "a finite number above 0")
-    validate.non_negative("strength", strength)
-    validate.ratio("flip_ratio", flip_ratio)
+    _checks.non_negative("strength", strength)
+    _checks.ratio("flip_ratio", flip_ratio)
     for name, value, allowed in (
         ("compensation", compensation, ("absolute", "relative")),
         ("noise_mean", noise_mean, ("flipped", "batch")),
         ("selection", selection, ("gap", "uniform", "lowest_gap")),
         ("flip_target", flip_target, ("not_observed", "second")),
     ):
-        validate.choice(name, value, allowed)
+        _checks.choice(name, value, allowed)
     generator = generator or torch.Generator().manual_seed(0)
     found = []
     for inputs, observed, clean in with_clean(data, trainable(model)[0].device):

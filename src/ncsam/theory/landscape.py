@@ -16,9 +16,9 @@ from torch import Tensor, nn
 
 from ncsam._errors import bad_value, need
 from ncsam._files import atomic_path
-from ncsam.optim.tensors import add_scaled_
 from ncsam.theory.batches import Data
 from ncsam.theory.surface import Criterion, LossSurface, Vector, trainable
+from ncsam.vectors.arithmetic import add_scaled_
 
 Floats = npt.NDArray[np.float64]
 

@@ -10,9 +10,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ncsam._errors import bad_value, unknown_name
-from ncsam.optim.tensors import add_scaled_, global_norm, scale_
 from ncsam.theory.batches import Data
 from ncsam.theory.surface import Criterion, LossSurface, Vector
+from ncsam.vectors.arithmetic import add_scaled_, global_norm, scale_
 
 
 def zero_one(logits: Tensor, labels: Tensor) -> Tensor:

@@ -11,9 +11,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ncsam._errors import bad_value
-from ncsam.optim.tensors import global_norm
-from ncsam.optim.weights import SavedWeights
 from ncsam.theory.batches import Data, batches
+from ncsam.vectors.arithmetic import global_norm
+from ncsam.vectors.saved import SavedWeights
 
 #: Mean loss of a batch from (logits, labels).
 Criterion: TypeAlias = Callable[[Tensor, Tensor], Tensor]

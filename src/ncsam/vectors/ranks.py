@@ -1,16 +1,14 @@
-"""What several processes must agree on: the group, summed gradients, and whether to go on."""
+"""Lists of tensors over several ranks: sums, means, agreement, shards."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from contextlib import ExitStack
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import Tensor
 
-from ncsam.optim.modules import data_parallel
-from ncsam.optim.tensors import is_dtensor, local, scale_
+from ncsam.vectors.arithmetic import is_dtensor, local, scale_
 
 _BUCKET_BYTES = 25 << 20  # as DDP's: large enough for bandwidth, small enough not to double the gradients
 
@@ -18,33 +16,6 @@ _BUCKET_BYTES = 25 << 20  # as DDP's: large enough for bandwidth, small enough n
 def is_sharded(params: Iterable[Tensor]) -> bool:
     """Whether any parameter is a DTensor, as `fully_shard` makes them."""
     return any(is_dtensor(p) for p in params)
-
-
-def find_group(modules: Iterable[nn.Module], params: Iterable[Tensor]) -> dist.ProcessGroup | None:
-    """The process group over which gradients are averaged: DDP's, or the mesh of sharded parameters."""
-    if not (dist.is_available() and dist.is_initialized()):
-        return None
-    for wrapper in data_parallel(modules):
-        group = wrapper.process_group
-        return group if dist.get_world_size(group) > 1 else None
-    for p in params:
-        if is_dtensor(p):
-            if p.device_mesh.ndim > 1:
-                raise ValueError(
-                    "process_group=None cannot be resolved: the parameters lie on a mesh of "
-                    f"{p.device_mesh.ndim} dimensions; pass the group of ranks that hold different samples"
-                )
-            group = p.device_mesh.get_group()
-            return group if dist.get_world_size(group) > 1 else None
-    return None
-
-
-def without_sync(modules: Iterable[nn.Module]) -> ExitStack:
-    """DDP's `no_sync` of all these modules: gradients stay each rank's own."""
-    stack = ExitStack()
-    for wrapper in data_parallel(modules):
-        stack.enter_context(wrapper.no_sync())
-    return stack
 
 
 def sum_over_ranks(tensors: Sequence[Tensor], group: dist.ProcessGroup) -> None:

@@ -80,12 +80,14 @@ def cosine(left: Sequence[Tensor], right: Sequence[Tensor]) -> float:
 
 def add_scaled_(tensors: Sequence[Tensor], directions: Sequence[Tensor], scale: float) -> None:
     """tensors += scale * directions, in place."""
-    torch._foreach_add_(local(tensors), local(directions), alpha=scale)
+    if tensors:
+        torch._foreach_add_(local(tensors), local(directions), alpha=scale)
 
 
 def scale_(tensors: Sequence[Tensor], factor: float) -> None:
     """tensors *= factor, in place."""
-    torch._foreach_mul_(local(tensors), factor)
+    if tensors:
+        torch._foreach_mul_(local(tensors), factor)
 
 
 def multiply_(tensors: Sequence[Tensor], factors: Sequence[Tensor]) -> None:
@@ -95,7 +97,8 @@ def multiply_(tensors: Sequence[Tensor], factors: Sequence[Tensor]) -> None:
 
 def copy_(targets: Sequence[Tensor], sources: Sequence[Tensor]) -> None:
     """targets = sources, in place, in each target's own memory format."""
-    torch._foreach_copy_(list(targets), list(sources))
+    if targets:
+        torch._foreach_copy_(list(targets), list(sources))
 
 
 def _norm(tensors: list[Tensor]) -> Tensor:

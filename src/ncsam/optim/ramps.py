@@ -33,10 +33,10 @@ def constant(t: float) -> float:
 RAMPS: dict[str, Ramp] = {"smooth": smooth, "linear": linear, "cosine": cosine, "constant": constant}
 
 
-def ramp(schedule: str | Ramp) -> Ramp:
+def ramp_by_name(ramp: str | Ramp) -> Ramp:
     """A ramp by name, or the caller's own function of t."""
-    if callable(schedule):
-        return schedule
-    if schedule not in RAMPS:
-        raise unknown_name("schedule", schedule, RAMPS)
-    return RAMPS[schedule]
+    if callable(ramp):
+        return ramp
+    if ramp not in RAMPS:
+        raise unknown_name("ramp", ramp, RAMPS)
+    return RAMPS[ramp]

@@ -1,0 +1,54 @@
+"""Sharpness-aware optimizers by name: one file of this package with one `@register` line adds one."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+from typing import TYPE_CHECKING, TypeVar
+
+from ncsam._errors import unknown_name
+from ncsam._registry import enter
+
+if TYPE_CHECKING:
+    from ncsam.optim.sharpness_aware import SharpnessAware
+
+_OPTIMIZERS: dict[str, type[SharpnessAware]] = {}
+_Kind = TypeVar("_Kind", bound="type[SharpnessAware]")
+
+
+def register(kind: _Kind) -> _Kind:
+    """Enter a class under its `name`, by default that of the class in small letters; a decorator."""
+    kind.name = vars(kind).get("name", kind.__name__.lower())
+    enter(_OPTIMIZERS, "optimizer", kind.name, kind)
+    return kind
+
+
+def names() -> list[str]:
+    """The names of all sharpness-aware optimizers, sorted."""
+    _discover()
+    return sorted(_OPTIMIZERS)
+
+
+def get(name: str) -> type[SharpnessAware]:
+    """The optimizer called `name`."""
+    _discover()
+    if name not in _OPTIMIZERS:
+        raise unknown_name("optimizer", name, _OPTIMIZERS)
+    return _OPTIMIZERS[name]
+
+
+def option_names(kind: type[SharpnessAware]) -> list[str]:
+    """The names of all options of an optimizer, its own before the shared ones."""
+    from ncsam.optim.options import Options
+
+    own = inspect.signature(kind.__init__).parameters.values()
+    named = [p.name for p in own if p.kind is not p.VAR_KEYWORD and p.name not in ("self", "base_optimizer")]
+    return named + [name for name in Options.__annotations__ if name not in named]
+
+
+def _discover() -> None:
+    import ncsam.optim
+
+    for module in pkgutil.iter_modules(ncsam.optim.__path__):
+        importlib.import_module(f"ncsam.optim.{module.name}")

@@ -1,0 +1,48 @@
+"""SANER: sharpness-aware steps that hold back the coordinates which noise dominates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch.optim import Optimizer
+
+from ncsam._checks import ratio
+from ncsam.optim.options import Options, Unpack
+from ncsam.optim.radius import RadiusLike
+from ncsam.optim.registry import register
+from ncsam.optim.sam import ascent
+from ncsam.optim.sharpness_aware import SharpnessAware
+from ncsam.optim.step import Move, Step
+from ncsam.vectors.arithmetic import local
+from ncsam.vectors.ranks import average_over_ranks
+
+
+@register
+class SANER(SharpnessAware):
+    r"""SANER (Luong et al., 2024, arXiv 2411.17132): SAM with some coordinates of its gradient made shorter.
+
+    .. math:: d_j = \alpha\, g'_j \text{ where } 0 < g'_j / g_j < 1, \text{ else } g'_j; \qquad
+        g = \nabla L(w),\ g' = \nabla L(w + \rho\, g/\|g\|)
+
+    These are the coordinates that SAM shrinks and does not turn; the authors find that noisy samples dominate them.
+    alpha = 1 is SAM. Costs two forwards, two backwards, a copy of the weights and one of the gradients.
+    """
+
+    def __init__(
+        self, base_optimizer: Optimizer, rho: RadiusLike = 0.05, *, alpha: float = 0.5, **options: Unpack[Options]
+    ) -> None:
+        self.alpha = ratio("alpha", alpha)
+        super().__init__(base_optimizer, rho, **options)
+
+    @torch.no_grad()
+    def moves(self, step: Step) -> Iterator[Move]:
+        params, gradients = step.gradients()
+        for move in ascent(step, params, list(gradients), phase="saner"):
+            yield move
+            if step.local_group is not None:  # the second pass averaged its gradients, the first did not
+                average_over_ranks(gradients, step.local_group)
+            here = {p: g for p, g in zip(params, gradients, strict=True) if p.grad is not None}
+            for g, there in zip(local(here.values()), local(p.grad for p in here if p.grad is not None), strict=True):
+                ratio = there / g
+                there.copy_(torch.where((ratio > 0) & (ratio < 1), self.alpha * there, there))

@@ -1,0 +1,192 @@
+"""What one step collects, from its first backward at w to the update; made anew for each step."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from ncsam.optim.flipping import StepFlips
+from ncsam.optim.telemetry import StepReport
+from ncsam.vectors.arithmetic import cosine, scale_
+from ncsam.vectors.ranks import all_agree, average_over_ranks, is_sharded, sum_over_ranks
+from ncsam.vectors.saved import SavedWeights
+
+
+class MicroBatch(NamedTuple):
+    """What a backward at w is given."""
+
+    loss: Tensor
+    logits: Tensor | None = None
+    targets: Tensor | None = None
+    clean_targets: Tensor | None = None
+    #: Summed loss and number of the correctly labelled samples, where telemetry asks for their gradient.
+    clean: tuple[Tensor, int] | None = None
+
+
+@dataclass
+class Move:
+    """Where the next pass is evaluated: at w + scale * directions."""
+
+    params: list[Tensor]
+    directions: list[Tensor]
+    scale: float
+
+    @classmethod
+    def nowhere(cls) -> Move:
+        """Stay at w, for a pass whose gradient is that of w."""
+        return cls([], [], 0.0)
+
+
+class Step:
+    """One step: its radius, its parameters and ranks, the gradients taken so far, and its report."""
+
+    def __init__(
+        self,
+        params: Sequence[Tensor],
+        others: Sequence[Tensor],
+        weights: SavedWeights,
+        report: StepReport,
+        measured: bool,
+        synced_group: dist.ProcessGroup | None,
+        local_group: dist.ProcessGroup | None,
+    ) -> None:
+        self.params = params
+        #: Parameters of the network that the optimizer does not own.
+        self.others = others
+        self.report = report
+        #: Whether telemetry is due.
+        self.measured = measured
+        #: The ranks whose samples count as one batch.
+        self.synced_group = synced_group
+        #: The ranks that perturb each on its own, and must agree before they do.
+        self.local_group = local_group
+        self.micro_batches = 0
+        self.flips = StepFlips()
+        self.loss_scale = 1.0
+        #: Whether a GradScaler scales the loss.
+        self.scaled = False
+        #: Whether a norm forbade the perturbation.
+        self.refused = False
+        self._weights = weights
+        self._sides: dict[str, SideGradient] = {}
+        self._run: Callable[..., None]
+
+    @property
+    def rho(self) -> float:
+        return self.report.rho
+
+    def begin_micro_batch(self, run: Callable[..., None], loss_scale: float, scaled: bool) -> None:
+        """Take the backward of the coming micro-batch, which `collect` and `add_side_gradient` run."""
+        self.micro_batches += 1
+        self._run, self.loss_scale, self.scaled = run, loss_scale, scaled
+
+    def collect(self, loss: Tensor, batch: MicroBatch, keep_graph: bool = False) -> None:
+        """Backward of a loss into `.grad`, and of the batch's correctly labelled part aside."""
+        self._run(loss, retain_graph=keep_graph or batch.clean is not None)
+        if batch.clean is not None:
+            self.add_side_gradient("clean", *batch.clean, keep_graph=keep_graph)
+
+    def add_side_gradient(self, name: str, loss: Tensor, samples: int, keep_graph: bool = False) -> None:
+        """Add the gradient of a loss summed over so many samples of all ranks to one kept apart from `.grad`."""
+        side = self._sides.setdefault(name, SideGradient())
+        side.add(loss, samples, self.params, self.others, lambda value: self._run(value, retain_graph=keep_graph))
+
+    def side_gradient(self, name: str, params: Sequence[Tensor]) -> tuple[list[Tensor], float] | None:
+        """Take the mean gradient as (sum, factor), or `None` if no sample was added."""
+        side = self._sides.pop(name, None)
+        if side is None or side.samples == 0:
+            return None
+        sums, factor = side.take(params, self.synced_group)
+        return sums, factor / (side.samples * self.loss_scale)
+
+    def gradients(self) -> tuple[list[Tensor], list[Tensor]]:
+        """The parameters that have a gradient by now, and their gradients."""
+        params = [p for p in self.params if p.grad is not None]
+        return params, [p.grad for p in params if p.grad is not None]
+
+    def magnitudes(self, params: Sequence[Tensor], eta: float) -> list[Tensor]:
+        """ASAM's T = |w| + eta of each parameter, in scratch space that is free until the weights move."""
+        return self._weights.magnitudes(params, eta)
+
+    def may_perturb(self, *norms: float) -> bool:
+        """Whether all norms, on all ranks that perturb on their own, allow a perturbation; noted if not."""
+        usable = all(math.isfinite(norm) and norm > 0 for norm in norms)
+        if all_agree(usable, self.params[0].device, self.local_group):
+            return True
+        self.refused = True
+        if self.scaled and not all(map(math.isfinite, norms)):
+            scale_(self.gradients()[1], math.inf)  # the scaler must see the overflow, to skip the step and back off
+        if self.local_group is not None:  # meant for the perturbation alone, these are not averaged yet
+            average_over_ranks(self.gradients()[1], self.local_group)
+        return False
+
+    def cosine_with_clean(self, params: Sequence[Tensor], directions: Sequence[Tensor]) -> float | None:
+        """cos(directions, g_clean), where telemetry asked for that gradient."""
+        clean = self.side_gradient("clean", params)
+        return None if clean is None else cosine(directions, clean[0])
+
+
+class SideGradient:
+    """Sum over some samples of their loss gradient, over micro-batches and ranks.
+
+    The mean is `factor` times the sum: the division by the number of samples, the loss scale and the ranks is left
+    to whoever scales the vector anyway, so that it costs no pass over memory.
+    """
+
+    def __init__(self) -> None:
+        self._sums: dict[Tensor, Tensor] = {}
+        self.samples = 0
+
+    def add(
+        self,
+        loss: Tensor,
+        samples: int,
+        params: Sequence[Tensor],
+        others: Sequence[Tensor],
+        backward: Callable[[Tensor], None],
+    ) -> None:
+        """Add the gradient of `loss`, a sum over `samples` samples of all ranks, with respect to `params`.
+
+        `others` are parameters that the graph reaches but the optimizer does not own; their gradients are kept clean.
+        """
+        with gradients_aside([*params, *others]):
+            for p in params:
+                p.grad = self._sums.get(p)
+            backward(loss)
+            self._sums = {p: p.grad for p in params if p.grad is not None}
+        self.samples += samples
+
+    def take(self, params: Sequence[Tensor], group: dist.ProcessGroup | None) -> tuple[list[Tensor], float]:
+        """The summed gradient of each of `params`, and the factor that makes it this group's sum.
+
+        Sharded parameters were averaged over the ranks by their own backward; others are summed here.
+        """
+        sums = [self._sums.get(p) for p in params]
+        self._sums = {}
+        tensors = [torch.zeros_like(p) if s is None else s for p, s in zip(params, sums, strict=True)]
+        if group is None:
+            return tensors, 1.0
+        if is_sharded(params):
+            return tensors, float(dist.get_world_size(group))
+        sum_over_ranks(tensors, group)
+        return tensors, 1.0
+
+
+@contextmanager
+def gradients_aside(params: Iterable[Tensor]) -> Iterator[None]:
+    """Lay the parameters' gradients aside: the block starts with none, and leaves none behind."""
+    held = [(p, p.grad) for p in params]
+    for p, _ in held:
+        p.grad = None
+    try:
+        yield
+    finally:
+        for p, grad in held:
+            p.grad = grad

@@ -1,0 +1,112 @@
+"""The one place where weights are moved elsewhere and put back; and what else a pass there would change: statistics of
+the network, random numbers.
+
+Weights change in place, so that compiled graphs, tied views and sharded storage stay valid, and come back from a
+copy: subtracting eps again would change half of them by a last bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from ncsam.vectors.arithmetic import add_scaled_, copy_, local
+
+
+class SavedBuffers:
+    """All buffers of modules in training mode, to be put back after passes that must not count.
+
+    Restoring values instead of switching layers off covers every layer that tracks statistics (BatchNorm of any
+    dimension, SyncBatchNorm, spectral norm, a user's own), `num_batches_tracked` included, and changes no attribute
+    that a compiled graph guards on.
+    """
+
+    def __init__(self, modules: Iterable[nn.Module]) -> None:
+        self._entries: list[tuple[nn.Module, str, Tensor]] = []
+        seen: set[int] = set()
+        for root in modules:
+            for module in root.modules():
+                if not module.training or id(module) in seen:
+                    continue
+                seen.add(id(module))
+                for name, buffer in module._buffers.items():
+                    if buffer is not None:
+                        self._entries.append((module, name, buffer))
+        self._values = [buffer.detach().clone() for _, _, buffer in self._entries]
+
+    @torch.no_grad()
+    def restore(self) -> None:
+        for (module, name, buffer), value in zip(self._entries, self._values, strict=True):
+            module._buffers[name] = buffer  # a forward may have put another tensor in its place
+            buffer.copy_(value)
+
+
+class SavedWeights:
+    """A copy of the weights w while the network stands elsewhere. Its buffers are kept from step to step."""
+
+    def __init__(self) -> None:
+        self._buffers: dict[Tensor, Tensor] = {}
+        self._moved: list[Tensor] = []
+        self._statistics: SavedBuffers | None = None
+
+    def buffers(self, params: Sequence[Tensor]) -> list[Tensor]:
+        """One buffer per parameter, of the local shard's shape and layout; scratch space until `move`."""
+        buffers = []
+        for p, shard in zip(params, local(params), strict=True):
+            buffer = self._buffers.get(p)
+            if buffer is None or _layout(buffer) != _layout(shard):
+                buffer = self._buffers[p] = torch.empty_like(shard, memory_format=torch.preserve_format)
+            buffers.append(buffer)
+        return buffers
+
+    @torch.no_grad()
+    def magnitudes(self, params: Sequence[Tensor], eta: float) -> list[Tensor]:
+        """|w| + eta of each parameter, written to the buffers: they are free until `move`."""
+        magnitudes = self.buffers(params)
+        copy_(magnitudes, local(params))
+        torch._foreach_abs_(magnitudes)
+        torch._foreach_add_(magnitudes, eta)
+        return magnitudes
+
+    @torch.no_grad()
+    def move(
+        self, params: Sequence[Tensor], directions: Sequence[Tensor], scale: float, modules: Iterable[nn.Module] = ()
+    ) -> None:
+        """w <- w + scale * directions, in place, after saving w and the modules' statistics."""
+        self._statistics = SavedBuffers(modules)
+        copy_(self.buffers(params), local(params))
+        self._moved = list(params)
+        add_scaled_(params, directions, scale)
+
+    @torch.no_grad()
+    def restore(self) -> None:
+        """Put back, bit for bit, all that was moved. An interrupted restore is completed by the next one."""
+        if self._moved:
+            copy_(local(self._moved), [self._buffers[p] for p in self._moved])
+            self._moved = []
+        if self._statistics is not None:
+            self._statistics.restore()
+            self._statistics = None
+
+
+def _layout(tensor: Tensor) -> tuple[object, ...]:
+    return tensor.shape, tensor.stride(), tensor.dtype, tensor.device
+
+
+class RandomState:
+    """State of the generators of the CPU and of the devices in use, so that dropout can draw the same mask again."""
+
+    def __init__(self, devices: Iterable[torch.device]) -> None:
+        self._cpu = torch.get_rng_state()
+        self._others: dict[torch.device, Tensor] = {
+            device: torch.get_device_module(device).get_rng_state(device)
+            for device in set(devices)
+            if device.type not in ("cpu", "meta")
+        }
+
+    def restore(self) -> None:
+        torch.set_rng_state(self._cpu)
+        for device, state in self._others.items():
+            torch.get_device_module(device).set_rng_state(state, device)

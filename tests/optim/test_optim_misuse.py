@@ -1,0 +1,236 @@
+"""What a loop may do wrong, and what may interrupt it: nothing goes unnoticed, and no weight stays moved."""
+
+import sys
+
+import pytest
+import torch
+import torch.nn.functional as F
+from optim_cases import batch, largest_difference, network, parameters, same_bits, sgd, twin
+
+import ncsam.optim
+from ncsam import NCSAM, SAM, AutoRadius
+
+
+def first_phase(optimizer, model, x, y):
+    logits = model(x)
+    optimizer.backward(F.cross_entropy(logits, y), logits, y)
+
+
+def second_phase(optimizer, model, x, y):
+    for perturbed in optimizer.perturbations():
+        with perturbed:
+            optimizer.backward(F.cross_entropy(model(x), y))
+
+
+def test_perturbations_for_each_micro_batch_are_refused():
+    """What an override of a trainer's `training_step` does: the gradient would be neither step's."""
+    model = network()
+    optimizer = SAM(sgd(model), model=model)
+    first_phase(optimizer, model, *batch())
+    second_phase(optimizer, model, *batch())
+    with pytest.raises(RuntimeError, match=r"after perturbations\(\) and before step\(\)"):
+        first_phase(optimizer, model, *batch(1))
+    optimizer.zero_grad()
+    first_phase(optimizer, model, *batch(1))
+
+
+@pytest.mark.parametrize("call", ["step", "whole", "run_passes"])
+def test_a_step_inside_a_perturbed_block_is_refused(call):
+    model = network()
+    x, y = batch()
+    optimizer = SAM(sgd(model), model=model)
+    before = parameters(model)
+    first_phase(optimizer, model, x, y)
+    calls = {
+        "step": lambda: optimizer.step(),
+        "whole": lambda: optimizer.step(lambda: model(x), y),
+        "run_passes": lambda: optimizer.run_passes(lambda: F.cross_entropy(model(x), y)),
+    }
+    for perturbed in optimizer.perturbations():
+        with perturbed:
+            optimizer.backward(F.cross_entropy(model(x), y))
+            with pytest.raises(RuntimeError, match="inside `with perturbed:`"):
+                calls[call]()
+    assert same_bits(before, parameters(model))
+
+
+@pytest.mark.parametrize("forward", [None, "closure"])
+def test_the_usual_loop_is_told_the_right_lines(forward):
+    model = network()
+    x, y = batch()
+    optimizer = SAM(sgd(model), model=model)
+
+    def closure():
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(x), y)
+        loss.backward()
+        return loss
+
+    closure()
+    with pytest.raises(TypeError, match=r"optimizer\.step\(lambda: model\(x\), y\)|forward\(\) returns logits"):
+        optimizer.step() if forward is None else optimizer.step(closure)
+    with pytest.raises(TypeError, match="run_passes"):
+        optimizer.step(closure=closure)
+
+
+def test_weights_cast_to_sixteen_bits_later_are_refused():
+    model = network(dtype=torch.float32)
+    optimizer = SAM(sgd(model))
+    model.to(torch.bfloat16)
+    x, y = batch(dtype=torch.float32)
+    with pytest.raises(ValueError, match="16-bit"):
+        optimizer.step(lambda: model(x.bfloat16()), y)
+
+
+@pytest.mark.parametrize("option", ["projection", "adaptive", "same_dropout"])
+def test_flags_are_flags(option):
+    with pytest.raises(ValueError, match=f"{option}='abc' is not allowed: True or False"):
+        NCSAM(sgd(network()), total_steps=1, **{option: "abc"})
+
+
+def test_a_loop_left_early_leaves_no_step_behind():
+    model = network()
+    x, y = batch()
+    optimizer = SAM(sgd(model), model=model)
+    before = parameters(model)
+    first_phase(optimizer, model, x, y)
+    for _ in optimizer.perturbations():
+        break
+    assert same_bits(before, parameters(model))
+    with pytest.raises(TypeError, match="none is open"):
+        optimizer.step()
+
+
+def test_run_passes_is_the_whole_step():
+    """And micro-batches are the joined batch."""
+    model = network("convolutional")
+    others = [twin(model) for _ in range(2)]
+    options = {"rho": "auto", "kappa": 0.3, "flip_ratio": 1.0, "total_steps": 4, "compensation": "relative"}
+    whole = NCSAM(sgd(model), **options)
+    passes = [NCSAM(sgd(other), model=other, **options) for other in others]
+
+    def evaluate(network, x, y, parts):
+        logits = network(x)
+        return F.cross_entropy(logits, y) / parts, logits, y
+
+    plain = network("mlp")
+    accumulated, joined = twin(plain), SAM(sgd(plain))
+    divided = SAM(sgd(accumulated), model=accumulated)
+    for i in range(4):
+        x, y = batch(i)
+        loss = whole.step(lambda: model(x), y)  # noqa: B023
+        assert passes[0].run_passes(lambda: evaluate(others[0], x, y, 1)).item() == loss.item()  # noqa: B023
+        passes[0].step()
+        joined.step(lambda: plain(x), y)  # noqa: B023
+        halves = zip(x.chunk(2), y.chunk(2), strict=True)
+        divided.run_passes([lambda a=a, b=b: evaluate(accumulated, a, b, 2)[0] for a, b in halves])
+        divided.step()
+    assert same_bits(parameters(model), parameters(others[0]))
+    assert largest_difference(plain, accumulated) < 1e-12
+
+
+# --- interrupts
+
+
+@pytest.mark.parametrize("kind", [ncsam.optim.get(name) for name in ncsam.optim.names()], ids=lambda k: k.name)
+def test_an_interrupt_at_any_line_leaves_no_weight_moved(kind):
+    """A KeyboardInterrupt at each line of the library that a step runs through: w or the step's end, never w + eps."""
+    root = str(ncsam.optim.__path__[0]).rsplit("/", 1)[0]
+    x, y = batch(dtype=torch.float32)
+
+    def run(stop):
+        model = network("convolutional", torch.float32)
+        before = [*parameters(model), *(b.clone() for b in model.buffers())]
+        optimizer = kind(torch.optim.SGD(model.parameters(), lr=0.0), rho=0.5, total_steps=2)
+        lines = 0
+
+        def trace(frame, event, arg):
+            nonlocal lines
+            if not frame.f_code.co_filename.startswith(root):
+                return None
+            if event == "line":
+                lines += 1
+                if lines == stop:
+                    raise KeyboardInterrupt
+            return trace
+
+        sys.settrace(trace)
+        try:
+            optimizer.step(lambda: model(x), y)
+        except KeyboardInterrupt:
+            pass
+        finally:
+            sys.settrace(None)
+        optimizer.zero_grad()  # the next call
+        return lines, same_bits(before[: len(parameters(model))], parameters(model))
+
+    total, _ = run(0)
+    assert total > 100
+    moved = [stop for stop in range(1, total + 1, 3) if not run(stop)[1]]
+    assert moved == []
+
+
+# --- beyond classification
+
+
+def test_dense_classes_and_ignored_targets():
+    """Segmentation: logits (batch, classes, h, w); ignore_index does not count, neither in L_0; int32 works."""
+    torch.manual_seed(0)
+    model = torch.nn.Conv2d(2, 3, 1)
+    x = torch.randn(4, 2, 5, 5)
+    y = torch.randint(0, 3, (4, 5, 5), dtype=torch.int32)
+    y[:, :2] = -100
+    optimizer = SAM(torch.optim.SGD(model.parameters(), lr=0.1), rho="auto")
+    for _ in range(3):
+        loss = optimizer.step(lambda: model(x), y)
+    assert torch.isfinite(loss)
+    counts = optimizer.radius.state_dict()["labels"]
+    assert counts.tolist() == [3.0 * float((y == c).sum()) for c in range(3)]
+    with pytest.raises(ValueError, match="targets hold -5 to"):
+        optimizer.step(lambda: model(x), torch.where(y < 0, -5, y))
+
+
+def test_regression_measures_what_guessing_costs():
+    """The mean loss of the first five steps stands for L_0; until then the radius waits."""
+    torch.manual_seed(0)
+    model = torch.nn.Linear(3, 1)
+    x, y = torch.randn(32, 3), torch.randn(32, 1) + 2.0
+    optimizer = SAM(torch.optim.SGD(model.parameters(), lr=0.02), rho="auto", criterion=F.mse_loss)
+    losses, radii = [], []
+    for _ in range(9):
+        losses.append(float(optimizer.step(lambda: model(x), y)))
+        radii.append(optimizer.rho)
+    assert radii[:4] == [0.05] * 4
+    assert radii[4] != 0.05
+    assert optimizer.radius.state_dict()["firsts"] == pytest.approx(losses[:5])
+
+
+def test_any_targets_and_dictionaries():
+    """A detection-style loop: `run_passes` asks for a loss alone."""
+    torch.manual_seed(0)
+    model = torch.nn.ModuleDict({"box": torch.nn.Linear(3, 4), "score": torch.nn.Linear(3, 2)})
+    x = torch.randn(8, 3)
+    target = {"boxes": torch.randn(8, 4), "labels": torch.randint(0, 2, (8,))}
+    optimizer = SAM(torch.optim.SGD(model.parameters(), lr=0.1), rho="auto", model=model)
+
+    def evaluate():
+        return F.l1_loss(model["box"](x), target["boxes"]) + F.cross_entropy(model["score"](x), target["labels"])
+
+    first = float(optimizer.run_passes(evaluate))
+    optimizer.step()
+    for _ in range(30):
+        last = float(optimizer.run_passes(evaluate))
+        optimizer.step()
+    assert last < first
+
+
+def test_a_bound_on_the_radius():
+    """rho <= bound ||w||, by the norm of the weights as they are."""
+    model = network()
+    optimizer = SAM(torch.optim.SGD(model.parameters(), lr=0.0), rho=AutoRadius(4.9, bound=0.02))
+    x, y = batch()
+    for _ in range(5):
+        optimizer.step(lambda: model(x), y)
+    norm = torch.cat([p.detach().flatten() for p in model.parameters()]).norm()
+    assert optimizer.rho == pytest.approx(0.02 * float(norm))
+    assert optimizer.rho_target == 4.9
