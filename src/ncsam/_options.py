@@ -62,7 +62,7 @@ def _as_kind(value: Any, kind: Any) -> tuple[bool, Any]:
     if base in (list, Sequence):
         return _as_list(value, kind, base)
     if base in (dict, Mapping):
-        return isinstance(value, Mapping), value
+        return isinstance(value, Mapping) and all(isinstance(key, str) for key in value), value
     return True, value
 
 

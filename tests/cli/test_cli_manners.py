@@ -145,7 +145,10 @@ def test_exit_codes_tell_who_is_at_fault():
     assert (stopped.exit_code, stopped.message) == (130, "stopped in epoch 3")
     assert as_failure(KeyboardInterrupt()).exit_code == 130
     unforeseen = as_failure(raised(KeyError("x")))
-    assert (unforeseen.exit_code, unforeseen.message) == (1, "KeyError: 'x'\nNCSAM_DEBUG=1 shows where.")
+    assert (unforeseen.exit_code, unforeseen.message) == (
+        1,
+        "this was not foreseen: 'x'. NCSAM_DEBUG=1 shows where it happened",
+    )
     assert str(bad_value("a", 1, "b")) == "a=1 is not allowed: b"
 
 

@@ -12,6 +12,7 @@ from PIL import Image
 
 from made_runs import add_classes, add_noise, make_run
 from ncsam import data
+from ncsam._text import markdown
 from ncsam.engine.by_class import ByClass
 from ncsam.engine.runs import Suspect
 from ncsam.report.content import gather, noise_text, write_report
@@ -248,7 +249,7 @@ def test_markdown_has_the_same_numbers(runs, tmp_path):
 
 
 def test_markdown_tables_escape_bars():
-    assert table(["a", "b"], [["x|y", "1\n2"]]) == "| a | b |\n| --- | ---: |\n| x\\|y | 1 2 |"
+    assert table(["a", "b"], [[markdown("x|y"), markdown("1\n2")]]) == "| a | b |\n| --- | ---: |\n| x\\|y | 1 2 |"
 
 
 def test_words_for_noise_and_values():

@@ -79,7 +79,7 @@ def compare(
             click.echo(f"# {outlook(folder / folder_name(method, optimizer, seed))}")
         return
     with atomic_path(folder / COMMAND_FILE) as temporary:
-        temporary.write_text(shlex.join(ctx.meta["ncsam.command"]) + "\n", encoding="utf-8")
+        temporary.write_text(shlex.join(ctx.meta["ncsam.command"]) + "\n", encoding="utf-8", errors="backslashreplace")
     rows = run_comparison(
         config, folder, methods=methods, optimizers=optimizers, seeds=seeds, workers=jobs, say=click.echo
     )

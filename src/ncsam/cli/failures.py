@@ -8,6 +8,8 @@ from typing import IO, Any
 
 import click
 
+from ncsam._errors import unforeseen
+
 FAILED, MISTAKE, INTERRUPTED = 1, 2, 130
 
 
@@ -38,7 +40,7 @@ def as_failure(error: BaseException) -> Failure:
         return Failure(f"{error.filename}: {error.strerror}" if error.filename else text, MISTAKE)
     if isinstance(error, OSError):
         return Failure(text, FAILED)
-    return Failure(f"{type(error).__name__}: {text}\nNCSAM_DEBUG=1 shows where.", FAILED)
+    return Failure(unforeseen(error), FAILED)
 
 
 def _is_ours(error: BaseException) -> bool:

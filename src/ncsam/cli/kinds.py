@@ -64,7 +64,7 @@ class Settings(_ParamType):
                 self.fail(f"{each!r} is not KEY=VALUE", param, ctx)
             try:
                 found[key] = yaml.safe_load(text)
-            except yaml.YAMLError:
+            except (yaml.YAMLError, ValueError, RecursionError):
                 found[key] = text
         return found
 

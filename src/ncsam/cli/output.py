@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 from ncsam._errors import need
+from ncsam._text import printable, table_cell
 
 
 def is_narrow() -> bool:
@@ -45,16 +46,16 @@ def show_table(head: Sequence[str], rows: Sequence[Sequence[str]], *, left: int 
         justify: Any = "left" if number < left else "right"
         table.add_column(name, justify=justify, overflow="fold")
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*map(printable, row))
     with console.capture() as captured:
         console.print(table)
     click.echo("\n".join(line.rstrip() for line in captured.get().splitlines()))
 
 
 def as_csv(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Rows with the same keys as CSV, the keys first."""
+    """Rows with the same keys as CSV, the keys first; nothing in them is a formula to a spreadsheet."""
     buffer = io.StringIO()
     writer = csv.DictWriter(buffer, list(rows[0]), lineterminator="\n")
     writer.writeheader()
-    writer.writerows(rows)
+    writer.writerows({key: table_cell(value) for key, value in row.items()} for row in rows)
     return buffer.getvalue()

@@ -12,6 +12,7 @@ import numpy as np
 
 from ncsam._errors import bad_value
 from ncsam._files import atomic_path
+from ncsam._text import path_cell
 from ncsam.cli.options import model_option
 from ncsam.cli.output import as_csv
 from ncsam.data.arrays import NPZ_NAMES
@@ -68,7 +69,7 @@ def predict(
         click.echo(text, nl=False)
         return
     with atomic_path(out) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+        temporary.write_text(text, encoding="utf-8", errors="backslashreplace")
     click.echo(str(out))
 
 
@@ -84,7 +85,10 @@ def find_inputs(paths: Sequence[Path]) -> tuple[list[str], Inputs]:
         if not below:
             raise bad_value("inputs", str(path), f"no picture is in it or below it ({', '.join(IMAGE_SUFFIXES)})")
         found += below
-    return [str(path) for path in found], found
+    odd = next((path for path in found if not path.is_file()), None)
+    if odd is not None:
+        raise bad_value("inputs", str(odd), "an ordinary file")
+    return [path_cell(path) for path in found], found
 
 
 def _arrays(path: Path) -> tuple[list[str], Inputs]:

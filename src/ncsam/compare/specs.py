@@ -27,7 +27,10 @@ def with_spec(config: RunConfig, kind: Literal["method", "optimizer"], spec: str
         option, _, value = setting.partition("=")
         if not option.isidentifier():
             raise bad_value(kind, spec, "NAME, or NAME:OPTION=VALUE with further options after further colons")
-        (changes if option in known else own)[option] = yaml.safe_load(value)
+        try:
+            (changes if option in known else own)[option] = yaml.safe_load(value)
+        except (yaml.YAMLError, ValueError, RecursionError):
+            raise bad_value(kind, spec, f"{option} has a value that is not YAML") from None
     if own:
         changes[f"{kind}_options"] = {**getattr(config, f"{kind}_options"), **own}
     changed = config.replace(**changes)

@@ -16,6 +16,7 @@ import threading
 from pathlib import Path
 from typing import IO, Any
 
+from ncsam._errors import unforeseen
 from ncsam.engine import RunConfig, RunError, train
 from ncsam.engine.task import load_task, settled
 
@@ -52,7 +53,7 @@ def _answer(job: dict[str, Any], threads: int) -> dict[str, Any]:
     except (RunError, ValueError, TypeError, OSError, ImportError) as error:
         return {"summary": None, "error": str(error)}
     except Exception as error:
-        return {"summary": None, "error": f"{type(error).__name__}: {error}"}
+        return {"summary": None, "error": unforeseen(error)}
 
 
 def is_small(config: RunConfig) -> bool:

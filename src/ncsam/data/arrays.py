@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zipfile
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -122,8 +123,14 @@ def from_npz(
                         f"{path} has no array named {' or '.join(NPZ_NAMES[argument][:2])}; it holds {file.files}"
                     )
             found: dict[str, Any] = {argument: file[array] for argument, array in where.items() if array is not None}
-    except (zipfile.BadZipFile, EOFError) as error:
-        raise ValueError(f"{path} is truncated or damaged ({error})") from error
+    except (zipfile.BadZipFile, EOFError, OSError, zlib.error, NotImplementedError, RuntimeError) as error:
+        raise ValueError(f"{path} is truncated or damaged, or no .npz file") from error
+    except ValueError as error:
+        if not zipfile.is_zipfile(path):
+            raise ValueError(f"{path} is truncated or damaged, or no .npz file") from error
+        if "allow_pickle" in str(error):  # numpy's advice is not for a file from elsewhere
+            raise ValueError(f"{path} holds arrays of Python objects, which are not read; save plain ones") from error
+        raise
     stored = found.pop("classes", None)
     if classes is None and stored is not None:
         classes = [str(label) for label in stored.tolist()]
@@ -143,7 +150,12 @@ def _inputs(x: npt.ArrayLike | None, name: str, channels_first: bool) -> npt.NDA
     if inputs.dtype.kind == "f":
         if not np.isfinite(inputs).all():
             raise ValueError(f"{name} holds values that are not finite")
-        return np.ascontiguousarray(inputs, dtype=np.float32)
+        with np.errstate(over="ignore"):
+            features = np.ascontiguousarray(inputs, dtype=np.float32)
+        if not np.isfinite(features).all():
+            largest = float(np.abs(inputs).max())
+            raise ValueError(f"{name} holds values up to {largest:.3g}, beyond the range of float32: scale them down")
+        return features
     if inputs.dtype != np.uint8:
         raise bad_value(f"{name}.dtype", str(inputs.dtype), "uint8 for pictures, a float type for features")
     if inputs.ndim == 4 and channels_first:

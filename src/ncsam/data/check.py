@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
 import numpy as np
 
+from ncsam._errors import bad_value
 from ncsam.data.types import UNKNOWN, DataSet, Labels, Split
 
 T = TypeVar("T")
@@ -28,6 +31,7 @@ def check(
         partial: Accept a part of a published data set: other counts, and empty classes.
         allow_empty: Accept classes without a training sample.
     """
+    _check_description(dataset)
     for name, split in dataset.splits.items():
         where = f"{dataset.name}, split {name!r}"
         _check_lengths(split, where)
@@ -51,6 +55,23 @@ def check(
             "allow_empty=True accepts this"
         )
     return dataset
+
+
+def _check_description(dataset: DataSet) -> None:
+    """Class names that differ, and as many means and deviations as there are channels or features."""
+    twice = [name for name, count in Counter(dataset.classes).items() if count > 1]
+    if twice:
+        raise ValueError(f"{dataset.name}: classes of the same name: {first_few(map(repr, twice), len(twice))}")
+    if len(dataset.mean) != len(dataset.std):
+        raise bad_value("std", dataset.std, f"as many numbers as mean has ({len(dataset.mean)})")
+    for argument, numbers in (("mean", dataset.mean), ("std", dataset.std)):
+        if not all(isinstance(number, (int, float)) and math.isfinite(number) for number in numbers):
+            raise bad_value(argument, numbers, "finite numbers")
+    inputs = dataset.train.inputs
+    if isinstance(inputs, np.ndarray) and inputs.ndim in (2, 4) and len(dataset.mean) not in (1, inputs.shape[-1]):
+        raise bad_value("mean", dataset.mean, f"{inputs.shape[-1]} numbers, as the inputs have channels or features")
+    if not all(number > 0 for number in dataset.std):
+        raise bad_value("std", dataset.std, "numbers above 0")
 
 
 def _check_lengths(split: Split, where: str) -> None:

@@ -24,21 +24,56 @@ T = TypeVar("T")
 
 
 def subfolders(folder: Path) -> list[str]:
-    """Names of the folders in `folder`, sorted; hidden ones are left out."""
+    """Names of the folders in `folder`, sorted; hidden ones and links that lead in a circle are left out."""
+    above = _identities_above(folder)
     with os.scandir(folder) as entries:
-        return sorted(entry.name for entry in entries if entry.is_dir() and not entry.name.startswith("."))
+        there = [entry for entry in entries if entry.is_dir() and not entry.name.startswith(".")]
+    return sorted(entry.name for entry in there if not (entry.is_symlink() and _identity(entry.path) in above))
+
+
+def _identity(path: str | os.PathLike[str]) -> tuple[int, int]:
+    found = os.stat(path)
+    return found.st_dev, found.st_ino
+
+
+def _identities_above(folder: Path) -> set[tuple[int, int]]:
+    """Of the folder and all above it: a link to one of these leads in a circle."""
+    real = folder.resolve()
+    return {_identity(each) for each in (real, *real.parents)}
 
 
 def image_files(folder: Path) -> list[str]:
-    """Paths, relative to `folder`, of the image files in it and below it, sorted; hidden ones are left out."""
-    found = []
-    for where, folders, files in os.walk(folder, followlinks=True):
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        prefix = os.path.relpath(where, folder)
-        for name in files:
-            if name.lower().endswith(IMAGE_SUFFIXES) and not name.startswith("."):
-                found.append(name if prefix == "." else f"{prefix}/{name}")
+    """Paths, relative to `folder`, of the image files in it and below it, sorted; hidden ones are left out.
+
+    Links to folders are followed, but each folder is read once: one that links to itself has no more files for it.
+    """
+    found: list[str] = []
+    read = _identities_above(folder) - {_identity(folder)}
+    links: list[str] = []
+    waiting = [""]
+    while waiting or links:
+        prefix = waiting.pop() if waiting else links.pop(0)  # folders by their own names come first
+        here = folder / prefix
+        if _identity(here) in read:
+            continue
+        read.add(_identity(here))
+        with os.scandir(here) as entries:
+            for entry in sorted(entries, key=lambda entry: entry.name):
+                name = prefix + entry.name
+                if entry.name.startswith("."):
+                    continue
+                if entry.is_dir():
+                    (links if entry.is_symlink() else waiting).append(f"{name}/")
+                elif entry.name.lower().endswith(IMAGE_SUFFIXES):
+                    if not _is_ordinary(entry):
+                        raise ValueError(f"{entry.path} is a pipe, a socket or a device, not a picture file")
+                    found.append(name)
     return sorted(found)
+
+
+def _is_ordinary(entry: os.DirEntry[str]) -> bool:
+    """Whether it is a file; a link that leads nowhere counts as one, which is then said to be missing."""
+    return entry.is_file() or not os.path.exists(entry.path)
 
 
 def listed_files(root: Path, names: Sequence[str], where: str) -> PathList:
@@ -49,13 +84,18 @@ def listed_files(root: Path, names: Sequence[str], where: str) -> PathList:
         folder, file = os.path.split(name)
         if folder not in present:
             path = root / folder
-            present[folder] = set(os.listdir(path)) if path.is_dir() else set()
+            present[folder] = _ordinary_files(path) if path.is_dir() else set()
         if file not in present[folder]:
             missing.append(name)
     if missing:
         listed = first_few((str(root / name) for name in missing), len(missing))
         raise FileNotFoundError(f"{where}: {len(missing):,} of {len(names):,} files are not there: {listed}")
     return PathList(root, names)
+
+
+def _ordinary_files(folder: Path) -> set[str]:
+    with os.scandir(folder) as entries:
+        return {entry.name for entry in entries if entry.is_file()}
 
 
 @dataclass(frozen=True)
@@ -96,7 +136,7 @@ def check_images(split: Split, *, workers: int = 2, skip: bool = False) -> tuple
                     picture.load()
         except (OSError, SyntaxError, ValueError, image.DecompressionBombError) as error:
             reason = str(error).replace(f" {str(path)!r}", "")
-            return BadImage(index, path, reason or type(error).__name__)
+            return BadImage(index, path, reason or "it cannot be decoded")
         return None
 
     bad = [found for found in _in_threads(examine, range(len(images)), workers) if found is not None]

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from ncsam._errors import bad_value
+from ncsam._text import printable
 from ncsam.data.check import check
 from ncsam.data.files import IMAGENET_MEAN, IMAGENET_STD, image_files, into_memory, subfolders
 from ncsam.data.kept import may_keep
@@ -52,7 +53,7 @@ def from_folder(
     val_name = next((name for name in VAL_NAMES if name in there), None)
     notes: tuple[str, ...] = ()
     train_folder = path if train_name is None else path / train_name
-    classes = tuple(subfolders(train_folder))
+    classes = tuple(subfolders(train_folder))  # as the file system spells them
     if not classes:
         raise ValueError(f"{train_folder} has no sub-folders; expected one for each class, with images in them")
     train = class_folders(train_folder, classes)
@@ -64,8 +65,8 @@ def from_folder(
         test = None if test_name is None else class_folders(path / test_name, classes)
         val = None if val_name is None else class_folders(path / val_name, classes)
     dataset = DataSet(
-        name=path.resolve().name,
-        classes=classes,
+        name=printable(path.resolve().name),
+        classes=tuple(map(printable, classes)),
         train=train,
         test=test,
         val=val,

@@ -13,6 +13,8 @@ from ncsam._errors import bad_value
 from ncsam.data.check import first_few
 from ncsam.data.types import DataSet, Labels
 
+_MOST_CLASSES = 100_000  # class numbers may leave gaps up to here, if the reader is told to accept them
+
 
 def encode_labels(
     columns: Sequence[Iterable[Any] | None], classes: Sequence[str] | None = None, *, where: str
@@ -21,15 +23,20 @@ def encode_labels(
 
     Whole numbers are class numbers. Text is class names: the classes are the names found, sorted, unless `classes`
     gives them in an order of its own. Text that is nothing but whole numbers, and no names of `classes`, is class
-    numbers.
+    numbers. Numbers too large for that (article numbers, years of more samples than there are) are names, in order of
+    size.
     """
     values = [None if column is None else _values(column, where) for column in columns]
     text = [column for column in values if column is not None and column.dtype.kind == "U"]
     found = sorted({name for column in text for name in np.unique(column).tolist()})
     if all(name.removeprefix("-").isdecimal() for name in found) and not (classes and set(found) <= set(classes)):
-        values = [None if column is None else column.astype(np.int64) for column in values]
-        top = max((int(column.max(initial=-1)) for column in values if column is not None), default=-1)
-        names = tuple(classes) if classes is not None else tuple(str(i) for i in range(top + 1))
+        if classes is None and (identifiers := _identifiers(values)):
+            values = [None if column is None else column.astype(np.str_) for column in values]
+            names = tuple(identifiers)
+        else:
+            values = [None if column is None else _whole(column, where) for column in values]
+            top = max((int(column.max(initial=-1)) for column in values if column is not None), default=-1)
+            names = tuple(classes) if classes is not None else tuple(str(i) for i in range(top + 1))
     else:
         names = tuple(classes) if classes is not None else tuple(found)
         unknown = [name for name in found if name not in set(names)]
@@ -40,22 +47,51 @@ def encode_labels(
     return [None if column is None else _numbers(column, number) for column in values], names
 
 
+def _identifiers(columns: Sequence[npt.NDArray[Any] | None]) -> list[str]:
+    """The distinct numbers, as text in order of size, if they are too large to count classes by; else nothing."""
+    found = {str(value) for column in columns if column is not None for value in np.unique(column).tolist()}
+    samples = sum(len(column) for column in columns if column is not None)
+    ordered = sorted(found, key=lambda digits: (len(digits.lstrip("0")), digits))
+    if not found or any(digits.startswith("-") for digits in found):
+        return []
+    small = len(ordered[-1].lstrip("0")) < 19 and int(ordered[-1]) < max(samples, _MOST_CLASSES)
+    return [] if small else ordered
+
+
+def _whole(column: npt.NDArray[Any], where: str) -> Labels:
+    try:
+        return column.astype(np.int64)
+    except (OverflowError, ValueError):  # text of more digits than a class number has
+        longest = max(column.tolist(), key=len)
+        raise ValueError(f"{where}: label {longest} is no class number") from None
+
+
 def _values(column: Iterable[Any], where: str) -> npt.NDArray[Any]:
     """A column as an array of int64 or of text."""
     values = np.asarray(column if isinstance(column, np.ndarray) else list(column))
     if values.ndim != 1:
         raise ValueError(f"{where}: labels of shape {values.shape}; expected one label per sample")
+    if values.dtype.kind in "cV":
+        raise ValueError(f"{where}: labels of type {values.dtype}; expected whole numbers or text")
     if values.dtype.kind == "f":
-        broken = np.flatnonzero(values != np.round(values))  # NaN is broken too: it differs from itself
+        # NaN is broken too: it differs from itself; and beyond 2^53 neighbouring numbers are one
+        broken = np.flatnonzero((values != np.round(values)) | (np.abs(values) > 2.0**53))
         if len(broken):
             raise ValueError(f"{where}: label {values[broken[0]]} of sample {broken[0]:,} is not a whole number")
-    if values.dtype.kind in "fbiu":
+    if values.dtype.kind in "fbiu" and values.dtype != np.uint64:
         return values.astype(np.int64)
-    text = np.char.strip(np.array([str(value) for value in values.tolist()], dtype=np.str_))
+    text = np.char.strip(np.array([_text(value) for value in values.tolist()], dtype=np.str_))
     missing = np.flatnonzero(text == "")
     if len(missing):
         raise ValueError(f"{where}: sample {missing[0]:,} has no label ({len(missing):,} such samples)")
     return text
+
+
+def _text(value: Any) -> str:
+    """A label as text; nothing at all where there is none."""
+    if isinstance(value, bytes):
+        return value.decode("utf-8", errors="backslashreplace")
+    return "" if value is None or value != value else str(value)
 
 
 def _numbers(column: npt.NDArray[Any], number: dict[str, int]) -> Labels:

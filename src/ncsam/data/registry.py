@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ncsam._errors import bad_value, unknown_name
+from ncsam._options import fitted_options
 from ncsam.data.download import data_root
 from ncsam.data.types import DataSet
 
@@ -90,7 +91,7 @@ def load(
     for option in options:
         if option not in known:
             raise unknown_name(f"option of {source!r}", option, known)
-    return read(where, **options)
+    return read(where, **fitted_options(read, options))
 
 
 def _reader_of_path(source: str | os.PathLike[str]) -> Reader:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ncsam._errors import bad_value, need
+from ncsam._files import read_text
 from ncsam.data.check import check
 from ncsam.data.files import IMAGENET_MEAN, IMAGENET_STD, listed_files
 from ncsam.data.folder import held
@@ -92,15 +94,17 @@ def from_table(
 
 
 def _text(path: Path) -> dict[str, list[Any]]:
-    with path.open(newline="", encoding="utf-8-sig") as file:
+    with io.StringIO(read_text(path), newline="") as file:
         rows = csv.reader(file, delimiter="\t" if path.suffix.lower() == ".tsv" else ",")
-        header = [name.strip() for name in next(rows, [])]
-        body = []
-        for row in rows:
-            if row and len(row) != len(header):
-                raise ValueError(f"{path}, line {rows.line_num}: {len(row)} fields, but the header has {len(header)}")
-            if row:
-                body.append(row)
+        try:
+            lines = [(rows.line_num, row) for row in rows if row]
+        except csv.Error as error:
+            raise ValueError(f"{path}, line {rows.line_num}, is not a row of a table: {error}") from error
+    header = [name.strip() for name in lines[0][1]] if lines else []
+    body = [row for _, row in lines[1:]]
+    for number, row in lines:
+        if len(row) != len(header):
+            raise ValueError(f"{path}, line {number}: {len(row)} fields, but the header has {len(header)}")
     if not body:
         raise ValueError(f"{path} has no rows under its header")
     return {name: list(column) for name, column in zip(header, zip(*body, strict=True), strict=True)}

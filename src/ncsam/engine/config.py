@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import os
+import re
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -28,6 +28,8 @@ LOGGERS = ("tensorboard", "wandb", "mlflow")
 NEUTRAL = frozenset({"data_root", "download", "workers", "loggers", "checkpoint_every"})
 #: Old names of options, which 0.1 still takes.
 RENAMED = {"target": "rho_target"}
+_MOST, _LARGEST = 10**9, 1e30  # of counts, and of numbers that are multiplied in float32
+_DEVICES = re.compile(r"auto|\d+(,\d+)*,?")
 _ABOUT_THE_FILE = ("version", "command")  # written beside the options for the reader's sake, and ignored when read
 
 
@@ -123,17 +125,20 @@ class RunConfig:
         for logger in self.loggers:
             _one_of("logger", logger, LOGGERS)
         for name in ("epochs", "num_nodes", "evaluate_train_every"):
-            _require(name, getattr(self, name), getattr(self, name) >= 1, "a whole number from 1")
+            _require(name, getattr(self, name), 1 <= getattr(self, name) <= _MOST, "a whole number from 1 to 10^9")
         for name in ("workers", "telemetry_every", "seed"):
-            _require(name, getattr(self, name), getattr(self, name) >= 0, "a whole number from 0")
+            most = {"workers": 1024, "seed": 2**63 - 1}.get(name, _MOST)
+            _require(name, getattr(self, name), 0 <= getattr(self, name) <= most, f"a whole number from 0 to {most}")
+        fine = self.devices >= 1 if isinstance(self.devices, int) else _DEVICES.fullmatch(self.devices)
+        _require("devices", self.devices, bool(fine), "a number from 1, auto, or numbers of devices such as 0,1")
         _require("noise_seed", self.noise_seed, self.noise_seed is None or self.noise_seed >= 0, "from 0, or null")
         for name in ("batch_size", "checkpoint_every"):
             value = getattr(self, name)
-            _require(name, value, value is None or value >= 1, "a whole number from 1, or null")
+            _require(name, value, value is None or 1 <= value <= _MOST, "a whole number from 1 to 10^9, or null")
         for name in ("lr", "momentum", "weight_decay", "kappa"):
             value = getattr(self, name)
-            _require(name, value, math.isfinite(value) and value >= 0, "a finite number from 0")
-        fine = self.rho is None or self.rho == "auto" or (math.isfinite(self.rho) and self.rho >= 0)
+            _require(name, value, 0 <= value <= _LARGEST, f"a finite number from 0 to {_LARGEST:g}")
+        fine = self.rho is None or self.rho == "auto" or 0 <= self.rho <= _LARGEST
         _require("rho", self.rho, fine, "a finite number from 0, auto, or null")
         fine = self.rho_target == "auto" or 0 < self.rho_target < 5
         _require("rho_target", self.rho_target, fine, "a share above 0 and below 5, or auto")
@@ -264,7 +269,7 @@ def _mapping(text: str, where: str) -> dict[str, Any]:
     yaml = need("yaml", "train", "reading a configuration")
     try:
         content = yaml.safe_load(text)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # a date that is none is a ValueError
         raise ValueError(f"{where} is not YAML: {' '.join(str(error).split())}") from error
     if not isinstance(content, dict):
         raise ValueError(f"{where} must hold `option: value` lines, not {type(content).__name__}")

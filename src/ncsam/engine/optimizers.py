@@ -13,6 +13,7 @@ from torch.optim import Optimizer
 
 from ncsam import optim
 from ncsam._errors import bad_value, unknown_name
+from ncsam._options import fitted
 from ncsam.engine.config import BASES, RunConfig
 from ncsam.methods import Method
 
@@ -86,9 +87,12 @@ def learning_rate(config: RunConfig) -> Callable[[float], float]:
     """
     options = dict(config.schedule_options)
     if config.schedule == "steps":
-        milestones, gamma = options.pop("milestones", [0.5, 0.75]), options.pop("gamma", 0.1)
-        if not isinstance(milestones, list) or any(not 0 <= m <= 1 for m in milestones):
+        milestones = fitted("milestones", options.pop("milestones", [0.5, 0.75]), list[float])
+        gamma = fitted("gamma", options.pop("gamma", 0.1), float)
+        if any(not 0 <= m <= 1 for m in milestones):
             raise bad_value("milestones", milestones, "a list of shares of training in [0, 1]")
+        if not 0 < gamma <= 1:
+            raise bad_value("gamma", gamma, "a factor above 0, at most 1")
         factor: Callable[[float], float] = lambda t: gamma ** sum(t >= m for m in milestones)  # noqa: E731
     elif config.schedule == "linear":
         factor = lambda t: 1.0 - t  # noqa: E731

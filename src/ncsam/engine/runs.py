@@ -14,12 +14,20 @@ from pathlib import Path
 from typing import Any
 
 from ncsam._errors import bad_value, need
+from ncsam._files import read_text
+from ncsam._options import fitted
 from ncsam.data.types import UNKNOWN
 from ncsam.engine.config import RunConfig
 from ncsam.noise import NoisyLabels
 
 #: Beside the runs of a comparison: the command that made them.
 COMMAND_FILE = "command.txt"
+
+#: Of a summary: what is shown as a number.
+_FIGURES = (
+    *("best", "last", "last5", "last10", "val_chosen", "memorised", "noise_rate", "noise_estimate", "suspects_auroc"),
+    *("seconds", "epochs", "warmup_epochs", "flip_ratio"),
+)
 
 
 @dataclass(frozen=True)
@@ -51,13 +59,18 @@ class Run:
         if not (folder / "config.yaml").is_file():
             there = "holds no config.yaml" if folder.is_dir() else "does not exist"
             raise bad_value("run", str(folder), f"a run folder is what `ncsam train --out` wrote; this one {there}")
+        path = folder / "config.yaml"
         try:
-            config = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
-        except yaml.YAMLError as error:
-            raise ValueError(f"{folder / 'config.yaml'} is not readable YAML: {error}") from error
+            config = yaml.safe_load(read_text(path))
+        except (yaml.YAMLError, ValueError, RecursionError) as error:
+            raise ValueError(f"{path} is not readable YAML: {' '.join(str(error).split())}") from error
         if not isinstance(config, dict):
-            raise ValueError(f"{folder / 'config.yaml'} holds {type(config).__name__}, not a configuration")
-        return cls(folder, config, _read_lines(folder / "metrics.jsonl"), _read_json(folder / "summary.json"))
+            raise ValueError(f"{path} holds {type(config).__name__}, not a configuration")
+        try:
+            RunConfig.from_dict({name: value for name, value in config.items() if name in RunConfig.describe()})
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from error
+        return cls(folder, config, _read_lines(folder / "metrics.jsonl"), _read_summary(folder / "summary.json"))
 
     @property
     def metric_names(self) -> dict[str, str]:
@@ -111,7 +124,7 @@ class Run:
         file = self.folder / "suspects.csv"
         if not file.is_file():
             return []
-        with file.open(encoding="utf-8", newline="") as stream:
+        with file.open(encoding="utf-8", errors="backslashreplace", newline="") as stream:
             return [
                 {key: _typed(key, text) for key, text in row.items()} for row in islice(csv.DictReader(stream), limit)
             ]
@@ -157,8 +170,11 @@ def find_runs(paths: Iterable[str | os.PathLike[str]]) -> list[Run]:
 def _in_order(folder: Path, below: Sequence[Path]) -> list[Run]:
     """The runs of a comparison in the order of its rows; else as they are named."""
     file = folder / "comparison.json"
-    rows = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else []
-    places = {name: place for place, name in enumerate(name for row in rows for name in row.get("runs", ()))}
+    try:
+        rows = json.loads(read_text(file)) if file.is_file() else []
+        places = {name: place for place, name in enumerate(name for row in rows for name in row.get("runs", ()))}
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+        raise ValueError(f"{file} is not the record of a comparison: remove it, and runs go by their names") from error
     return [Run.read(path) for path in sorted(below, key=lambda path: places.get(path.name, len(places)))]
 
 
@@ -166,31 +182,60 @@ def _typed(key: str, text: str | None) -> Any:
     """A cell of `suspects.csv`: a whole number, a number, the text of a path, or nothing."""
     if not text or key == "path":
         return text or None
-    return int(text) if text.lstrip("-").isdecimal() else float(text)
+    try:
+        return int(text) if text.removeprefix("-").isdecimal() and len(text) < 20 else float(text)
+    except ValueError:
+        raise ValueError(f"suspects.csv: {key}={text!r} is not a number") from None
 
 
 def _read_json(file: Path) -> dict[str, Any]:
     if not file.is_file():
         return {}
     try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
+        content = json.loads(read_text(file))
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{file} is not readable JSON: {error}") from error
     if not isinstance(content, dict):
         raise ValueError(f"{file} holds a {type(content).__name__}, not a summary")
     return content
 
 
+def _read_summary(file: Path) -> dict[str, Any]:
+    """A summary whose figures are figures."""
+    summary = _read_json(file)
+    for name in summary.keys() & set(_FIGURES):
+        try:
+            fitted(name, summary[name], float | None)
+        except ValueError as error:
+            raise ValueError(f"{file}: {error}") from error
+    return summary
+
+
 def _read_lines(file: Path) -> list[dict[str, Any]]:
     """A dictionary per line. A last line that is cut off belongs to a run that was stopped, or is being written."""
     if not file.is_file():
         return []
-    lines = [line for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
+    lines = [line for line in read_text(file).splitlines() if line.strip()]
     rows = []
     for number, line in enumerate(lines, start=1):
         try:
-            rows.append(json.loads(line))
-        except ValueError as error:
+            row = json.loads(line)
+        except (ValueError, RecursionError) as error:
             if number < len(lines):
                 raise ValueError(f"{file}, line {number}, is not readable JSON: {error}") from error
+            continue
+        if not _is_record(row):
+            raise ValueError(f"{file}, line {number}, is not the record of an epoch")
+        rows.append(row)
     return rows
+
+
+def _is_record(row: Any) -> bool:
+    """Numbers by name, among them the epoch, and `telemetry` as a mapping of them."""
+    if not isinstance(row, dict) or not isinstance(row.get("epoch"), int):
+        return False
+    measured = row.get("telemetry") or {}
+    numbers = [value for name, value in row.items() if name != "telemetry"]
+    return isinstance(measured, dict) and all(
+        value is None or isinstance(value, (int, float)) for value in [*numbers, *measured.values()]
+    )

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import torch
 
 from ncsam._files import atomic_path
+from ncsam._text import path_cell
 from ncsam.data.types import Split
 from ncsam.engine.checkpoint import writing
 from ncsam.engine.evaluate import Predictions
@@ -143,7 +144,7 @@ def write_suspects(
 
 def _cell(name: str, i: int, columns: dict[str, Any], split: Split) -> object:
     if name == "path":
-        return split.path(i)
+        return path_cell(split.path(i) or "")
     value = columns[name][i]
     if name == "first_learned":
         return int(value) or ""

@@ -16,6 +16,7 @@ import torch
 
 from ncsam import data, noise
 from ncsam._errors import bad_value, unknown_name
+from ncsam._options import fitted_options
 from ncsam.data.labels import stratified
 from ncsam.data.loader import Loader
 from ncsam.data.types import DataSet, Labels, Split
@@ -202,6 +203,7 @@ def _corrupted(config: RunConfig, dataset: DataSet) -> NoisyLabels:
     for name in options:
         if name not in parameters:
             raise unknown_name(f"option of {config.noise}", name, set(parameters) - {"labels", "rate", *known})
+    options = fitted_options(noise.GENERATORS[config.noise], options)
     return noise.make(config.noise, dataset.train.labels, config.rate, **known, **options)
 
 

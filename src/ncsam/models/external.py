@@ -48,7 +48,7 @@ def import_library(module: str, purpose: str) -> ModuleType:
         return importlib.import_module(module)
     except Exception as error:  # a torchvision built for another torch raises RuntimeError, OSError or AttributeError
         raise ImportError(
-            f"{purpose} needs {package!r}, which is installed but does not import ({type(error).__name__}: {error}); "
+            f"{purpose} needs {package!r}, which is installed but does not import ({error}); "
             "its version has to fit your torch, and torchvision if it uses that"
         ) from error
 
@@ -101,9 +101,7 @@ def from_user(
     except Exception as error:  # whatever the user's own module raises
         near = difflib.get_close_matches(module, ("torchvision", "timm"), n=1)
         hint = f"; did you mean '{near[0]}:{factory}'?" if near else ""
-        raise ImportError(
-            f"model {name!r}: importing {module!r} failed ({type(error).__name__}: {error}){hint}"
-        ) from error
+        raise ImportError(f"model {name!r}: importing {module!r} failed ({error}){hint}") from error
     for part in factory.split("."):
         if not hasattr(build, part):
             raise bad_value("name", name, f"{module!r} has no {factory!r}")

@@ -113,8 +113,9 @@ def _read(path: Path) -> Mapping[str, Any]:
     except ImportError:
         raise
     except Exception as error:  # zip, pickle and safetensors each have their own
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise ValueError(f"pretrained={str(path)!r} is not a file of weights (tensors only): {reason}") from error
+        raise ValueError(
+            f"pretrained={str(path)!r} is not a file of weights (tensors only): it is damaged, or holds more"
+        ) from error
     if not isinstance(content, Mapping):
         raise ValueError(f"pretrained={str(path)!r} holds a {type(content).__name__}, not a state dict")
     return content

@@ -126,7 +126,7 @@ def write_report(
     if out.suffix.lower() == ".tex":
         return [write_latex(report, out)]
     with atomic_path(out) as temporary:
-        temporary.write_text(to_html(report), encoding="utf-8")
+        temporary.write_text(to_html(report), encoding="utf-8", errors="backslashreplace")
     also = write_markdown(report, out.with_suffix(".md")) if markdown else []
     return [out, *also, *([write_latex(report, out.with_suffix(".tex"))] if latex else [])]
 

@@ -14,7 +14,7 @@ _SPECIAL = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textas
 def write_latex(report: Report, path: Path) -> Path:
     """Write the table; its path."""
     with atomic_path(path) as temporary:
-        temporary.write_text(to_latex(report), encoding="utf-8")
+        temporary.write_text(to_latex(report), encoding="utf-8", errors="backslashreplace")
     return path
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from urllib.parse import quote
 
 from ncsam._files import atomic_path
+from ncsam._text import markdown, markdown_block, markdown_code
 from ncsam.report.content import Report
 from ncsam.report.figures import curves_png
 from ncsam.report.previews import Gallery
@@ -21,45 +23,45 @@ def write_markdown(report: Report, path: Path) -> list[Path]:
     """Write `path` and the picture `NAME-curves.png` beside it; both paths."""
     picture = curves_png(report.groups, path.with_name(f"{path.stem}-curves.png"), report.title)
     with atomic_path(path) as temporary:
-        temporary.write_text(to_markdown(report, picture.name), encoding="utf-8")
+        temporary.write_text(to_markdown(report, picture.name), encoding="utf-8", errors="backslashreplace")
     return [path, picture]
 
 
 def to_markdown(report: Report, picture: str) -> str:
     """The text, with `picture` as the address of the curves."""
     rows = [
-        [group.label, str(len(group.runs)), *(_bold(cell.text, cell.top) for cell in cells)]
+        [markdown(group.label), str(len(group.runs)), *(_bold(cell.text, cell.top) for cell in cells)]
         for group, cells in zip(report.groups, report.cells, strict=True)
     ]
     parts = [
-        f"# {report.title}",
-        ", ".join(f"{name}: {value}" for name, value in report.facts.items()),
-        *(f"> {note}" for note in report.notes),
+        f"# {markdown(report.title)}",
+        ", ".join(f"{name}: {markdown(value)}" for name, value in report.facts.items()),
+        *(f"> {markdown(note)}" for note in report.notes),
         "## Summary",
-        table(["", "seeds", *report.columns], rows),
-        "\n".join(f"- {text}" for text in report.explained),
+        table(["", "seeds", *map(markdown, report.columns)], rows),
+        "\n".join(f"- {markdown(text)}" for text in report.explained),
         STATISTIC,
         "## Curves",
-        f"![Test accuracy and memorisation against the epoch]({picture})",
+        f"![Test accuracy and memorisation against the epoch]({quote(picture)})",
         *_noise(report),
         *_classes(report),
         *_suspects(report.galleries),
         "## Configuration",
-        table(["option", "value"], [[key, f"`{value}`"] for key, value in report.config.items()]),
+        table(
+            ["option", "value"], [[markdown(key), markdown_code(str(value))] for key, value in report.config.items()]
+        ),
         *_differing(report),
         "## Commands",
-        "```sh\n" + "\n".join(report.commands) + "\n```",
+        markdown_block("\n".join(report.commands), "sh"),
         f"Made by {report.made}.",
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table; bars and line breaks inside a cell are escaped."""
+    """A Markdown table of cells that are Markdown already."""
     lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
-    return "\n".join(
-        "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in line) + " |" for line in lines
-    )
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
 def _bold(text: str, top: bool) -> str:
@@ -67,20 +69,23 @@ def _bold(text: str, top: bool) -> str:
 
 
 def _noise(report: Report) -> list[str]:
-    return [f"## Label noise, run {run.folder.name}\n\n```text\n{record}\n```" for run, record in report.noises]
+    return [
+        f"## Label noise, run {markdown(run.folder.name)}\n\n{markdown_block(str(record), 'text')}"
+        for run, record in report.noises
+    ]
 
 
 def _classes(report: Report) -> list[str]:
     found, parts = report.classes, []
     if found.names:
-        head = ["test accuracy, %", *(group.label for group in report.groups)]
+        head = ["test accuracy, %", *(markdown(group.label) for group in report.groups)]
         texts = [["-" if s is None else s.text(1) for s in row] for row in found.accuracies]
-        parts.append(table(head, [[name, *row] for name, row in zip(found.names, texts, strict=True)]))
+        parts.append(table(head, [[markdown(name), *row] for name, row in zip(found.names, texts, strict=True)]))
     for each in found.confusions:
         if each.noise:
-            parts.append(f"{each.label}, run {each.run.folder.name}: {each.noise}.")
+            parts.append(f"{markdown(each.label)}, run {markdown(each.run.folder.name)}: {markdown(each.noise)}.")
         if each.transitions:
-            rows = [[t.observed, t.suggested, str(t.count)] for t in each.transitions]
+            rows = [[markdown(t.observed), markdown(t.suggested), str(t.count)] for t in each.transitions]
             parts.append(table(["observed", "suggested", "training samples"], rows))
     return ["## By class", *parts] if parts else []
 
@@ -92,14 +97,14 @@ def _suspects(galleries: Sequence[Gallery]) -> list[str]:
         share = "" if wrong is None else f" {wrong} of these {len(found.suspects)} are really mislabelled."
         known = [] if wrong is None else ["clean"]
         rows = [
-            [str(s.index), found.name(s.observed), found.name(s.suggested), f"{s.suspicion:.3f}"]
-            + ([] if s.clean is None else [found.name(s.clean)])
+            [str(s.index), markdown(found.name(s.observed)), markdown(found.name(s.suggested)), f"{s.suspicion:.3f}"]
+            + ([] if s.clean is None else [markdown(found.name(s.clean))])
             for s in found.suspects
         ]
         head = ["index", "observed", "suggested", "suspicion", *known]
         parts += [
-            f"## Most suspicious labels: {found.label}",
-            f"Run {found.run.folder.name}.{share}",
+            f"## Most suspicious labels: {markdown(found.label)}",
+            f"Run {markdown(found.run.folder.name)}.{share}",
             table(head, rows),
         ]
     return parts
@@ -108,5 +113,8 @@ def _suspects(galleries: Sequence[Gallery]) -> list[str]:
 def _differing(report: Report) -> list[str]:
     if not report.differing:
         return []
-    rows = [[g.label, *(f"`{g.runs[0].config.get(key)}`" for key in report.differing)] for g in report.groups]
-    return [table(["group", *report.differing], rows)]
+    rows = [
+        [markdown(g.label), *(markdown_code(str(g.runs[0].config.get(key))) for key in report.differing)]
+        for g in report.groups
+    ]
+    return [table(["group", *map(markdown, report.differing)], rows)]

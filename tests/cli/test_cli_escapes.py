@@ -1,0 +1,122 @@
+"""Names from elsewhere are harmless where they are shown: Markdown, tables, terminals; and messages are sentences."""
+
+import csv
+import io
+import json
+
+import numpy as np
+import pytest
+from cli_cases import QUICK, call
+
+from ncsam._errors import unforeseen
+from ncsam._text import markdown, markdown_block, markdown_code, path_cell, printable, table_cell
+from ncsam.cli.failures import as_failure
+
+SCRIPT = "<script>alert(1)</script>"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("plain Füchse 日本", "plain Füchse 日本"),
+        ("a\x1b[31m", r"a\x1b[31m"),
+        ("a\nb\rc\td", r"a\nb\rc\td"),
+        ("\udcff", r"\xff"),
+        ("\u202egnp", r"\u202egnp"),
+        ("\ud800", r"\ud800"),
+    ],
+)
+def test_what_cannot_be_shown_is_an_escape(text, shown):
+    assert printable(text) == shown
+    shown.encode("utf-8")
+
+
+def test_no_cell_is_a_formula():
+    for text in ("=1+1", "+1", "-1", "@x", "\t=1", "\r=1"):
+        assert table_cell(text).startswith("'")
+        assert path_cell(text).startswith("./")
+    assert table_cell(-1.5) == -1.5
+    assert path_cell("cat/=1.png") == "cat/=1.png"
+
+
+def test_markdown_means_itself():
+    assert markdown(f"{SCRIPT}|`*[x](y)\n") == r"&lt;script&gt;alert(1)&lt;/script&gt;\|\`\*\[x\](y) "
+    assert markdown_code("x=1") == "`x=1`"
+    assert markdown_code(f"`{SCRIPT}|") == "<code>&#96;&lt;script&gt;alert(1)&lt;/script&gt;&#124;</code>"
+    assert markdown_block("a\nb", "sh") == "```sh\na\nb\n```"
+    assert "<script" not in markdown_block(f"```\n{SCRIPT}", "sh")
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A run on classes, files and a folder with the worst names."""
+    from PIL import Image
+
+    top = tmp_path_factory.mktemp("escapes")
+    rng = np.random.default_rng(0)
+    data = top / "<script>$x^{"
+    for name in ("=cmd|calc", "<script>b"):
+        (data / name).mkdir(parents=True)
+        for i in range(6):
+            Image.fromarray(rng.integers(0, 255, (8, 8, 3), dtype=np.uint8)).save(data / name / f"<script>{i}.png")
+    options = ["--noise", "symmetric", "--rate", 0.3, "--epochs", 1, "--model", "mlp", "--quiet"]
+    call("train", data, *options, "--out", top / "<script>run")
+    return data, top / "<script>run"
+
+
+def test_a_report_holds_no_foreign_markup(run):
+    _, folder = run
+    call("report", folder, "--markdown", "--title", SCRIPT)
+    text = (folder / "report.md").read_text()
+    assert "<script" not in text
+    assert text.count("&lt;script") > 10
+    page = (folder / "report.html").read_text()
+    assert "<script>run" not in page
+    assert SCRIPT not in page
+
+
+def test_tables_hold_no_formula(run, monkeypatch):
+    data, folder = run
+    rows = list(csv.DictReader(io.StringIO(call("suspects", folder, "--top", 0, "--csv").output)))
+    assert {row["observed_name"] for row in rows} == {"'=cmd|calc", "<script>b"}
+    names = {row["observed_name"] for row in json.loads(call("suspects", folder, "--top", 0, "--json").output)}
+    assert names == {"=cmd|calc", "<script>b"}
+    monkeypatch.chdir(data)
+    rows = list(csv.DictReader(io.StringIO(call("predict", folder, "=cmd|calc").output)))
+    assert all(row["input"].startswith("./=cmd|calc/<script>") for row in rows)
+    assert {row["label"] for row in rows} <= {"'=cmd|calc", "<script>b"}
+
+
+def test_an_unforeseen_failure_names_no_type_and_repeats_no_advice():
+    error = RuntimeError("Weights only load failed.\n\tset weights_only=False to run arbitrary code")
+    assert as_failure(error).message == (
+        "this was not foreseen: Weights only load failed. NCSAM_DEBUG=1 shows where it happened"
+    )
+    assert unforeseen(KeyError()).startswith("this was not foreseen: nothing is known of it")
+    assert "not enough memory" in unforeseen(RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried"))
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--devices", "abc"], "devices='abc' is not allowed: a number from 1, auto"),
+        (["--devices", "0"], "devices=0 is not allowed"),
+        (["--model-options", "hidden=null"], "hidden=None is not allowed: a list"),
+        (["--method", "mixup", "--method-options", "alpha=abc"], "alpha='abc' is not allowed: a number"),
+        (["--lr", "1e300"], "lr=1e+300 is not allowed: a finite number from 0 to 1e+30"),
+        (["--schedule", "steps", "--schedule-options", "gamma=-1"], "gamma=-1.0 is not allowed: a factor above 0"),
+        (["--schedule", "steps", "--schedule-options", "milestones=half"], "milestones='half' is not allowed"),
+        (["--seed", str(10**30)], "is not allowed: a whole number from 0"),
+        (["--epochs", str(10**30)], "is not allowed: a whole number from 1"),
+        (["--workers", "100000"], "workers=100000 is not allowed"),
+        (["--data-options", "allow_empty=maybe"], "allow_empty='maybe' is not allowed: true or false"),
+        (["--noise-options", "distribution=[1"], "unknown option of symmetric"),
+    ],
+)
+def test_a_wrong_value_is_one_sentence_and_nothing_is_written(options, said, tmp_path):
+    (tmp_path / "f.npz").write_bytes(b"")
+    np.savez(tmp_path / "f.npz", x=np.zeros((8, 2), np.float32), y=[0, 1] * 4)
+    output = call("train", tmp_path / "f.npz", *QUICK[:4], "--epochs", 1, *options, "--out", tmp_path / "run", code=2)
+    assert said in output.output
+    assert output.output.count("Error:") == 1
+    assert not (tmp_path / "run").exists()
