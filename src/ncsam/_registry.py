@@ -1,4 +1,4 @@
-"""What our registries share: a name is taken once, and an option that nobody knows is refused."""
+"""What our registries share: a name is taken once, and an unknown option is refused."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def slow_joint(labels, predicted):
 @pytest.mark.parametrize("alpha", [0.2, 1.0, 5.0])
 def test_equals_a_slow_reference(alpha):
     labels = RNG.integers(0, 6, 500)
-    labels[labels == 4] = 3  # a class that nobody carries
+    labels[labels == 4] = 3  # a class without samples
     predicted = RNG.dirichlet(np.full(6, alpha), 500)
     found = noise.estimate_noise(labels, predicted)
     joint = slow_joint(labels.tolist(), predicted)

@@ -1,1 +1,1 @@
-"""The command `ncsam`: options in, a room's function called, its answer shown. No logic of its own."""
+"""The command `ncsam`: options in, a function of the library called, its result shown. No logic of its own."""

@@ -1,4 +1,4 @@
-"""Names that the shell can complete, asked of the rooms that know them."""
+"""Names that the shell can complete, asked of the packages that know them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import click
 
 
 def names_of(kind: str) -> list[str]:
-    """The known names of a kind; empty where names are not counted or their room cannot be imported."""
+    """The known names of a kind; empty where names are not counted or their package cannot be imported."""
     try:
         if kind == "preset":
             from ncsam.engine import preset_names

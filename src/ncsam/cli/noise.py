@@ -9,8 +9,8 @@ from typing import Any
 import click
 import numpy as np
 
-from ncsam import data as room_of_data
-from ncsam import noise as room
+from ncsam import data as datasets
+from ncsam import noise as library
 from ncsam.cli.complete import known
 from ncsam.cli.data import as_fields, source_options
 from ncsam.cli.kinds import settings_option
@@ -97,18 +97,18 @@ def plot(
     record = read(file, column, data, data_root)
     names = classes.split(",") if classes else None
     if names is None and data is not None:
-        names = list(room_of_data.load(data, data_root).classes)
+        names = list(datasets.load(data, data_root).classes)
     figure, (ax,) = new_figure(width=6.4, height=5.6)
     figure.set_layout_engine("constrained")
     record.plot(ax, names)
     click.echo(str(save_png(figure, out or file.with_suffix(".png"))))
 
 
-def read(file: Path, column: str | None, data: str | None, data_root: str | None) -> room.NoisyLabels:
+def read(file: Path, column: str | None, data: str | None, data_root: str | None) -> library.NoisyLabels:
     """A saved record, or a published file, with the clean labels of a data set where one is named."""
     if data is not None:
         task = load_task(RunConfig(data=data, data_root=data_root, label_file=str(file), label_column=column))
         assert task.record is not None
         return task.record
     saved = file.suffix == ".npz" or (file.suffix == ".json" and file.with_suffix(".npz").is_file())
-    return room.NoisyLabels.load(file) if saved else room.from_file(file, label=column)
+    return library.NoisyLabels.load(file) if saved else library.from_file(file, label=column)

@@ -142,10 +142,10 @@ class Run:
 
     def curve(self, name: str) -> dict[int, float]:
         """`{epoch: value}` of a metric, or of `telemetry.NAME`; epochs without the value are left out."""
-        room, _, rest = name.partition(".")
+        field, _, rest = name.partition(".")
         found: dict[int, float] = {}
         for row in self.metrics:
-            value = (row.get(room) or {}).get(rest) if rest else row.get(room)
+            value = (row.get(field) or {}).get(rest) if rest else row.get(field)
             if value is not None and math.isfinite(value):
                 found[int(row["epoch"])] = float(value)
         return found

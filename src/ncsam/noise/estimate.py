@@ -17,7 +17,7 @@ class NoiseEstimate:
 
     Attributes:
         rate: the estimated share of wrong labels.
-        transition: (C, C); `transition[i, j]` estimates P(label j | true class i). NaN for a class nobody belongs to.
+        transition: (C, C); `transition[i, j]` estimates P(label j | true class i). NaN for a class without samples.
         joint: (C, C); `joint[i, j]` estimates P(label i, true class j); sums to 1.
         thresholds: (C,); the mean predicted probability of class c among the samples labelled c.
         suspects: (N,); True for the samples counted as confidently of another class than their label.
@@ -65,7 +65,7 @@ def estimate_noise(labels: npt.ArrayLike, probabilities: npt.ArrayLike) -> Noise
     self_confidence = predicted[np.arange(len(given)), given]
     with np.errstate(invalid="ignore"):
         thresholds = np.bincount(given, weights=self_confidence, minlength=size) / sizes
-    # A class that nobody carries has no threshold (NaN); no comparison with it is true, so nobody is counted for it.
+    # A class without samples has no threshold (NaN); no comparison with it is true, so nothing is counted for it.
     above = np.where(predicted >= thresholds * (1 - 1e-12), predicted, -1.0)
     counted = above.max(axis=1) >= 0
     confident = above.argmax(axis=1)

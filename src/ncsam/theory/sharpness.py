@@ -79,7 +79,7 @@ def average_sharpness(
 
 
 class Sharpness(NamedTuple):
-    """The measures of this room on one set of labels."""
+    """The measures of this package on one set of labels."""
 
     loss: float
     m_sharpness: float
