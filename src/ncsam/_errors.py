@@ -29,6 +29,14 @@ def unforeseen(error: BaseException) -> str:
     return f"this was not foreseen: {line.rstrip('.:')}. NCSAM_DEBUG=1 shows where it happened"
 
 
+def refuse_unknown(owner: str, given: Iterable[str], known: Iterable[str]) -> None:
+    """Raise for the first option that `owner` does not have."""
+    names = sorted(known)
+    for option in given:
+        if option not in names:
+            raise unknown_name(f"option of {owner}", option, names or ["none"])
+
+
 def need(module: str, extra: str, purpose: str) -> ModuleType:
     """Import an optional dependency, or say in one sentence what to install for `purpose`."""
     import importlib

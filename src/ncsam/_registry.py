@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from ncsam._errors import unknown_name
+from ncsam._errors import refuse_unknown
 from ncsam._options import fitted_options
 
 
@@ -26,7 +26,5 @@ def check_options(
     """
     parameters = inspect.signature(builder).parameters.values()
     known = [p.name for p in parameters if p.name not in but and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
-    for option in options:
-        if option not in known:
-            raise unknown_name(f"option of {name}", option, known or ["none"])
+    refuse_unknown(name, options, known)
     return fitted_options(builder, options)

@@ -20,6 +20,7 @@ from ncsam.compare.specs import folder_name, with_spec
 from ncsam.compare.worker import is_small
 from ncsam.engine import RunConfig
 from ncsam.engine.lock import locked
+from ncsam.methods import Method, register, registry
 
 
 def test_specs() -> None:
@@ -139,6 +140,34 @@ def test_ctrl_c_stops_the_workers_with_checkpoints(tmp_path: Path, config: RunCo
     assert "the same command goes on with the runs that are not finished" in words
     with locked(place.parent.parent):  # nobody is left training there
         assert torch.load(place, weights_only=True)["epoch"] < 100_000
+
+
+def test_a_name_that_two_things_own_is_refused_unless_the_value_tells(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "_METHODS", dict(registry._METHODS))
+
+    @register
+    class _WithSchedule(Method):
+        """Has an option of its own that is called like one of the run."""
+
+        name = "with_schedule"
+
+        def __init__(self, schedule: str = "linear") -> None:
+            if schedule not in ("linear", "often"):
+                raise ValueError(f"schedule={schedule!r}")
+
+    config = RunConfig()
+    with pytest.raises(ValueError, match="'schedule' is an option of the run and, for something else, of ncsam"):
+        with_spec(config, "optimizer", "ncsam:schedule=linear")  # of the learning rate, or the ramp's former name?
+    with pytest.raises(ValueError, match="of with_schedule"):
+        with_spec(config, "method", "with_schedule:schedule=linear")
+    assert with_spec(config, "method", "with_schedule:schedule=often").method_options == {"schedule": "often"}
+    assert with_spec(config, "method", "with_schedule:schedule=cosine").schedule == "cosine"
+    # NCSAM's own warm-up is by "base" or "sam", the run's is a share of the epochs
+    assert with_spec(config, "optimizer", "ncsam:warmup=0.25").warmup == 0.25
+    assert with_spec(config, "optimizer", "ncsam:warmup=sam").optimizer_options == {"warmup": "sam"}
+    assert with_spec(config, "optimizer", "ncsam:ramp=linear").optimizer_options == {"ramp": "linear"}
+    assert with_spec(config, "optimizer", "sam:schedule=linear").schedule == "linear"  # SAM has none of its own
+    assert with_spec(config, "optimizer", "ncsam:rho=0.3:kappa=0").rho == 0.3
 
 
 def test_threads(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ncsam._errors import bad_value, unknown_name
+from ncsam._errors import bad_value, refuse_unknown, unknown_name
 from ncsam._options import fitted_options
 from ncsam.data.download import data_root
 from ncsam.data.types import DataSet
@@ -87,10 +87,7 @@ def load(
         if root is not None or download:
             raise bad_value("root" if root is not None else "download", root or download, "only for a named data set")
         where = Path(source).expanduser()
-    known = list(inspect.signature(read).parameters)[1:]
-    for option in options:
-        if option not in known:
-            raise unknown_name(f"option of {source!r}", option, known)
+    refuse_unknown(repr(source), options, list(inspect.signature(read).parameters)[1:])
     return read(where, **fitted_options(read, options))
 
 

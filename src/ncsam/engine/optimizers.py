@@ -12,7 +12,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from ncsam import optim
-from ncsam._errors import bad_value, unknown_name
+from ncsam._errors import bad_value, refuse_unknown
 from ncsam._options import fitted
 from ncsam.engine.config import BASES, RunConfig
 from ncsam.methods import Method
@@ -35,15 +35,14 @@ def build_optimizer(
         group["initial_lr"] = group["lr"]
     given = config.optimizer_options
     if not config.sharpness_aware:
-        _refuse_unknown(given, [], config.optimizer)
+        refuse_unknown(config.optimizer, given, [])
         return base
     kind = optim.get(config.optimizer)
     names = optim.option_names(kind)
     for name in given:
         if name in _OF_THE_RUN:
             raise bad_value("optimizer_options", given, f"not {name}, which is an option of the run")
-    known = [name for name in names if name not in (*_OF_THE_RUN, *_OF_THE_ENGINE)]
-    _refuse_unknown(given, known if "ramp" not in known else [*known, "schedule"], config.optimizer)
+    refuse_unknown(config.optimizer, given, own_options(config.optimizer))
     ratio = config.flip_ratio if isinstance(config.flip_ratio, float) else LARGEST_FLIP_RATIO
     options: dict[str, Any] = {
         "rho": default_radius(config.optimizer) if config.rho is None else config.rho,
@@ -79,6 +78,15 @@ def unused_options(optimizer: str) -> set[str]:
     return set(_OF_THE_RUN) if optimizer in BASES else set()
 
 
+def own_options(optimizer: str) -> list[str]:
+    """What `optimizer_options` may hold: the options of an optimizer beside those of the run."""
+    if optimizer not in optim.names():
+        return []
+    taken = (*_OF_THE_RUN, *_OF_THE_ENGINE)
+    known = [name for name in optim.option_names(optim.get(optimizer)) if name not in taken]
+    return [*known, "schedule"] if "ramp" in known else known  # the ramp's former name
+
+
 def learning_rate(config: RunConfig) -> Callable[[float], float]:
     """Factor of the learning rate as a function of t in [0, 1), the share of all iterations that are done.
 
@@ -100,11 +108,5 @@ def learning_rate(config: RunConfig) -> Callable[[float], float]:
         factor = lambda t: 1.0  # noqa: E731
     else:
         factor = lambda t: 0.5 * (1.0 + math.cos(math.pi * t))  # noqa: E731
-    _refuse_unknown(options, ["milestones", "gamma"] if config.schedule == "steps" else [], config.schedule)
+    refuse_unknown(config.schedule, options, ["milestones", "gamma"] if config.schedule == "steps" else [])
     return factor
-
-
-def _refuse_unknown(options: dict[str, Any], known: list[str], of: str) -> None:
-    for name in options:
-        if name not in known:
-            raise unknown_name(f"option of {of}", name, known or ["none"])

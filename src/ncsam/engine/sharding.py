@@ -13,7 +13,9 @@ from lightning_fabric.strategies.model_parallel import ModelParallelStrategy
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import fully_shard
-from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.distributed.tensor import DTensor
+
+from ncsam.vectors.ranks import placed_like
 
 
 def fsdp(ranks: int) -> ModelParallelStrategy:
@@ -39,25 +41,22 @@ def whole(state: Any) -> Any:
     return [whole(value) for value in state] if isinstance(state, list) else state
 
 
-def sharded_as(value: Any, parameter: Tensor) -> Any:
-    """A whole tensor cut as a parameter of its shape is cut; anything else as it is."""
-    if isinstance(parameter, DTensor) and isinstance(value, Tensor) and value.shape == parameter.shape:
-        here = value.to(parameter.device)
-        return distribute_tensor(here, parameter.device_mesh, parameter.placements, src_data_rank=None)
-    return value
+def _placed(value: Any, parameter: Tensor) -> Any:
+    """A whole tensor of a parameter's shape, cut as that is; anything else as it is."""
+    return placed_like(parameter, value) if isinstance(value, Tensor) and value.shape == parameter.shape else value
 
 
 def load_network(network: nn.Module, state: dict[str, Any]) -> None:
     """Load whole tensors into a network, sharded or not."""
     there = network.state_dict()
-    network.load_state_dict({name: sharded_as(value, there[name]) for name, value in state.items()})
+    network.load_state_dict({name: _placed(value, there[name]) for name, value in state.items()})
 
 
 def load_optimizer(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
     """Load whole tensors into an optimizer of sharded parameters or others."""
     params = [p for group in optimizer.param_groups for p in group["params"]]
     cut = {
-        number: {name: sharded_as(value, params[number]) for name, value in entry.items()}
+        number: {name: _placed(value, params[number]) for name, value in entry.items()}
         for number, entry in state["state"].items()
     }
     optimizer.load_state_dict({**state, "state": cut})

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import torch
 
 from ncsam import data, noise
-from ncsam._errors import bad_value, unknown_name
+from ncsam._errors import bad_value, refuse_unknown, unknown_name
 from ncsam._options import fitted_options
 from ncsam.data.labels import stratified
 from ncsam.data.loader import Loader
@@ -200,9 +200,7 @@ def _corrupted(config: RunConfig, dataset: DataSet) -> NoisyLabels:
         raise bad_value("noise_options", config.noise_options, f"noise={config.noise!r} needs {', '.join(missing)}")
     seed = config.seed if config.noise_seed is None else config.noise_seed
     known = {"num_classes": dataset.num_classes, "seed": seed}
-    for name in options:
-        if name not in parameters:
-            raise unknown_name(f"option of {config.noise}", name, set(parameters) - {"labels", "rate", *known})
+    refuse_unknown(config.noise, options, set(parameters) - {"labels", "rate", *known})
     options = fitted_options(noise.GENERATORS[config.noise], options)
     return noise.make(config.noise, dataset.train.labels, config.rate, **known, **options)
 
