@@ -15,7 +15,7 @@ from __future__ import annotations
 import gc
 import itertools
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import pytorch_optimizer
@@ -26,11 +26,11 @@ from torch.profiler import ProfilerActivity, profile
 
 from ncsam import NCSAM, SAM
 from ncsam.models import create
-from ncsam.optim.estimators import REFRESH_EVERY
-from ncsam.vectors.saved import SavedWeights
+from ncsam.optim.estimators import Memory
+from ncsam.vectors.saved import SavedBuffers, SavedWeights
 from timing import Candidate, nothing, parser, ratio, table, take_turns, write_json
 
-LOOK_K = REFRESH_EVERY["look"]  # the peer's LookSAM measures as often as our own
+FUSED_K, LOOK_K = 20, 5  # the defaults; the peer's LookSAM measures as often as our own
 BASE = {"lr": 1e-4, "momentum": 0.9, "weight_decay": 1e-3}
 
 
@@ -111,8 +111,8 @@ class Training:
         base = torch.optim.SGD(self.model.parameters(), **BASE)
         optimizer = kind(base, rho=0.05, model=self.model, total_steps=1, **options)
         if isinstance(optimizer, NCSAM):
-            self.renew = optimizer._memory.expire
-        return lambda: optimizer.step(lambda rows=slice(None): self.model(self.x[rows]), self.y)
+            self.renew = getattr(optimizer.estimator, "memory", Memory(1)).expire
+        return lambda: optimizer.step(lambda: self.model(self.x), self.y)
 
 
 def ncsam(training: Training, **options: object) -> Callable[[], object]:
@@ -126,9 +126,7 @@ CANDIDATES: dict[str, tuple[Callable[[Training], Callable[[], object]], int]] = 
     "peer_sam": (lambda t: t.peer(pytorch_optimizer.SAM, rho=0.05), 1),
     "peer_looksam": (lambda t: t.peer(pytorch_optimizer.LookSAM, rho=0.05, k=LOOK_K), 2),
     "ncsam_exact": (ncsam, 1),
-    "ncsam_fused": (lambda t: ncsam(t, estimator="fused"), REFRESH_EVERY["fused"]),
-    "ncsam_lazy5": (lambda t: ncsam(t, estimator="lazy"), REFRESH_EVERY["lazy"]),
-    "ncsam_subset": (lambda t: ncsam(t, estimator="subset"), 1),
+    "ncsam_fused": (lambda t: ncsam(t, estimator="fused"), FUSED_K),
     f"ncsam_look{LOOK_K}": (lambda t: ncsam(t, estimator="look"), LOOK_K),
     f"sam_look{LOOK_K}": (lambda t: ncsam(t, estimator="look", kappa=0.0), LOOK_K),
 }
@@ -201,7 +199,10 @@ class CompiledMoves(SavedWeights):
     """Saving and moving the weights as one compiled kernel."""
 
     @torch.no_grad()
-    def move(self, params: Sequence[Tensor], directions: Sequence[Tensor], scale: float) -> None:
+    def move(
+        self, params: Sequence[Tensor], directions: Sequence[Tensor], scale: float, modules: Iterable[nn.Module] = ()
+    ) -> None:
+        self._statistics = SavedBuffers(modules)
         self._moved = list(params)
         _save_and_move([p.detach() for p in params], self.buffers(params), list(directions), torch.tensor(scale))
 

@@ -74,6 +74,10 @@ class Memory:
         """Whether the coming step is to measure."""
         return self._age is None or self._age >= self.every
 
+    def expire(self) -> None:
+        """Let the coming step measure."""
+        self._age = None
+
     def refresh(self) -> None:
         """A step has measured what the next ones reuse."""
         self._age = 1

@@ -1,4 +1,4 @@
-"""The network behind a `forward` callable: which modules it runs, and over which ranks they are spread.
+"""The network behind a `forward` callable.
 
 An optimizer sees parameters only, but a pass at w + eps must leave BatchNorm's statistics (and any other buffer that
 a forward writes) as the clean pass left them, and must know whether gradients are averaged by DDP.
@@ -9,14 +9,10 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack
 from types import CodeType, FunctionType, MethodType
 from typing import Any
 
-import torch.distributed as dist
 from torch import Tensor, nn
-
-from ncsam.vectors.arithmetic import is_dtensor
 
 _DEPTH = 4  # closure -> helper function -> object -> attribute: enough for loops people write
 
@@ -78,40 +74,3 @@ def _names(code: CodeType) -> Iterator[str]:
     for constant in code.co_consts:  # lambdas and comprehensions inside
         if isinstance(constant, CodeType):
             yield from _names(constant)
-
-
-def data_parallel(modules: Iterable[nn.Module]) -> list[nn.parallel.DistributedDataParallel]:
-    """The DDP wrappers among modules and their children."""
-    return [m for root in modules for m in root.modules() if isinstance(m, nn.parallel.DistributedDataParallel)]
-
-
-def find_group(modules: Iterable[nn.Module], params: Iterable[Tensor]) -> dist.ProcessGroup | None:
-    """The process group over which gradients are averaged: DDP's, or the mesh of sharded parameters."""
-    if not (dist.is_available() and dist.is_initialized()):
-        return None
-    for wrapper in data_parallel(modules):
-        group = wrapper.process_group
-        return group if dist.get_world_size(group) > 1 else None
-    for p in params:
-        if is_dtensor(p):
-            if p.device_mesh.ndim > 1:
-                raise ValueError(
-                    "process_group=None cannot be resolved: the parameters lie on a mesh of "
-                    f"{p.device_mesh.ndim} dimensions; pass the group of ranks that hold different samples"
-                )
-            group = p.device_mesh.get_group()
-            return group if dist.get_world_size(group) > 1 else None
-    return None
-
-
-def joining(modules: Iterable[nn.Module]) -> bool:
-    """Whether a DDP model runs under torch's `Join`, where ranks may run out of batches at different steps."""
-    return any(getattr(getattr(m, "_join_config", None), "enable", False) for m in data_parallel(modules))
-
-
-def without_sync(modules: Iterable[nn.Module]) -> ExitStack:
-    """DDP's `no_sync` of all these modules: gradients stay each rank's own."""
-    stack = ExitStack()
-    for wrapper in data_parallel(modules):
-        stack.enter_context(wrapper.no_sync())
-    return stack

@@ -16,13 +16,13 @@ from torch.optim import Optimizer
 from ncsam._checks import ratio
 from ncsam.optim import validate
 from ncsam.optim.flipping import joined_sizes, observed_labels
-from ncsam.optim.modules import find_group, joining, modules_behind, without_sync
+from ncsam.optim.modules import modules_behind
 from ncsam.optim.options import Options, Unpack, completed
 from ncsam.optim.radius import AutoRadius, Radius, RadiusLike, make_radius
 from ncsam.optim.step import MicroBatch, Move, Step, gradients_aside
 from ncsam.optim.telemetry import StepReport
 from ncsam.optim.wrapper import OptimizerWrapper
-from ncsam.vectors.ranks import is_sharded
+from ncsam.vectors.ranks import find_group, is_sharded, joining, without_sync
 from ncsam.vectors.saved import RandomState, SavedWeights
 
 Backward: TypeAlias = Callable[..., Any]

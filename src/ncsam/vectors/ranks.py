@@ -1,12 +1,13 @@
-"""Lists of tensors over several ranks: sums, means, agreement, shards."""
+"""Parameters and gradients over several ranks: which ranks share them, sums, means, agreement, shards."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 
 from ncsam.vectors.arithmetic import is_dtensor, local, scale_
 
@@ -64,3 +65,40 @@ def placed_like(parameter: Tensor, value: Tensor) -> Tensor:
 
         return distribute_tensor(value, parameter.device_mesh, parameter.placements, src_data_rank=None)
     return value
+
+
+def data_parallel(modules: Iterable[nn.Module]) -> list[nn.parallel.DistributedDataParallel]:
+    """The DDP wrappers among modules and their children."""
+    return [m for root in modules for m in root.modules() if isinstance(m, nn.parallel.DistributedDataParallel)]
+
+
+def find_group(modules: Iterable[nn.Module], params: Iterable[Tensor]) -> dist.ProcessGroup | None:
+    """The process group over which gradients are averaged: DDP's, or the mesh of sharded parameters."""
+    if not (dist.is_available() and dist.is_initialized()):
+        return None
+    for wrapper in data_parallel(modules):
+        group = wrapper.process_group
+        return group if dist.get_world_size(group) > 1 else None
+    for p in params:
+        if is_dtensor(p):
+            if p.device_mesh.ndim > 1:
+                raise ValueError(
+                    "process_group=None cannot be resolved: the parameters lie on a mesh of "
+                    f"{p.device_mesh.ndim} dimensions; pass the group of ranks that hold different samples"
+                )
+            group = p.device_mesh.get_group()
+            return group if dist.get_world_size(group) > 1 else None
+    return None
+
+
+def joining(modules: Iterable[nn.Module]) -> bool:
+    """Whether a DDP model runs under torch's `Join`, where ranks may run out of batches at different steps."""
+    return any(getattr(getattr(m, "_join_config", None), "enable", False) for m in data_parallel(modules))
+
+
+def without_sync(modules: Iterable[nn.Module]) -> ExitStack:
+    """DDP's `no_sync` of all these modules: gradients stay each rank's own."""
+    stack = ExitStack()
+    for wrapper in data_parallel(modules):
+        stack.enter_context(wrapper.no_sync())
+    return stack
