@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from test_methods_runs import OPTIONS
@@ -17,17 +18,36 @@ pytestmark = pytest.mark.slow
 #: These treat each sample for itself: dividing the batch between two processes changes nothing.
 SAMPLE_BY_SAMPLE = ("elr", "forward", "gce_truncated", "plc", "regce")
 #: These choose or mix among the samples of a process; two networks and an optimizer of its own are among them.
-WITHIN_A_BATCH = ("cores2", "coteaching_plus", "decoupling", "dividemix", "jocor", "mcorrection", "selfie", "trevision")
-METHODS = SAMPLE_BY_SAMPLE + WITHIN_A_BATCH
+WITHIN_A_BATCH = (
+    "cc",
+    "cores2",
+    "coteaching_plus",
+    "decoupling",
+    "disc",
+    "dividemix",
+    "jocor",
+    "mcorrection",
+    "selfie",
+    "trevision",
+)
+#: These want pictures.
+OF_PICTURES = ("colearning", "ctrr", "unicon")
+METHODS = SAMPLE_BY_SAMPLE + WITHIN_A_BATCH + OF_PICTURES
 
 
 def options(data: Path, method: str) -> dict[str, object]:
+    data = data.with_name("pictures.npz") if method in OF_PICTURES else data
     return on_features(data, epochs=2, warmup=0.0, method=method, method_options=OPTIONS.get(method, {}))
 
 
 @pytest.fixture(scope="module")
 def data_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_features(tmp_path_factory.mktemp("data") / "small.npz")
+    folder = tmp_path_factory.mktemp("data")
+    rng = np.random.default_rng(0)
+    x = rng.integers(0, 256, (140, 4, 4, 1)).astype(np.uint8)
+    y = np.arange(140) % 4
+    np.savez(folder / "pictures.npz", x=x[:100], y=y[:100], x_test=x[100:], y_test=y[100:])
+    return write_features(folder / "small.npz")
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +62,7 @@ def test_two_processes(name: str, folder: Path, data_file: Path, tmp_path: Path)
     both = checkpoint(folder / name)
     assert len(both["ranks"]) == 2
     assert all(math.isfinite(record["train_loss"]) for record in both["history"])
-    if name in WITHIN_A_BATCH:
+    if name not in SAMPLE_BY_SAMPLE:
         return
     train(RunConfig.from_dict(options(data_file, name)), tmp_path, console=False)
     alone = checkpoint(tmp_path)

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from method_cases import Table, batch, state
 
 from ncsam.methods import Plan, create
-from ncsam.methods.dividemix import MixMatch, sharpened
+from ncsam.methods.mixmatch import MixMatch, sharpened
 
 
 def divided(average: int = 1, **options):
@@ -81,9 +81,9 @@ def test_sharpening():
 
 def test_refined_and_guessed_targets(monkeypatch):
     """Without mixing: w y + (1 - w) own for the labelled, the mean of both networks for the others, sharpened."""
-    from ncsam.methods import dividemix
+    from ncsam.methods import mixmatch
 
-    monkeypatch.setattr(dividemix, "mixed", lambda inputs, targets, *_, **__: (inputs, targets))
+    monkeypatch.setattr(mixmatch, "mixed", lambda inputs, targets, *_, **__: (inputs, targets))
     own, other = torch.tensor([[0.6, 0.4], [0.3, 0.7]]), torch.tensor([[0.2, 0.8], [0.5, 0.5]])
     here = state([0, 0], 2)
     method = create("dividemix", plain_epochs=1)
@@ -134,9 +134,9 @@ class Moody(Table):
 
 
 def test_the_other_network_guesses_in_evaluation_mode(monkeypatch):
-    from ncsam.methods import dividemix
+    from ncsam.methods import mixmatch
 
-    monkeypatch.setattr(dividemix, "mixed", lambda inputs, targets, *_, **__: (inputs, targets))
+    monkeypatch.setattr(mixmatch, "mixed", lambda inputs, targets, *_, **__: (inputs, targets))
     own, other = torch.tensor([[0.6, 0.4]]), torch.tensor([[0.2, 0.8]])
     here = state([0], 2)
     method = create("dividemix", plain_epochs=1)

@@ -50,7 +50,7 @@ def test_what_methods_need():
         "views: train, train",
     ]
     assert describe.needs("mentornet") == ["the noise rate: its own option, else --rate, else an estimate"]
-    assert "  sparse: alpha=20, plain_epochs=0.06667, ramp_epochs=0.9333" in describe.described("peer")
+    assert "  uniform: alpha=5, plain_epochs=0.06667, ramp_epochs=0.9333" in describe.described("peer")
 
 
 def test_examples_run(tmp_path, monkeypatch):

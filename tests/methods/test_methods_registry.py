@@ -15,7 +15,7 @@ from ncsam.methods.spans import in_epochs, ramp
 
 NAMES = (
     "ce gce gce_truncated sl apl js gjs peer dmi forward backward sln elr mixup regce decoupling mentornet coteaching "
-    "coteaching_plus jocor cores2 selfie plc mcorrection trevision dividemix"
+    "coteaching_plus jocor cores2 selfie plc mcorrection trevision dividemix disc ctrr colearning unicon cc"
 )
 
 
@@ -37,7 +37,7 @@ def test_every_option_has_a_default_and_is_not_an_option_of_the_run(name):
 def test_methods_say_what_they_compute_and_whose_they_are(name):
     assert len(_METHODS[name].__doc__ or "") > 40
     source = inspect.getmodule(_METHODS[name]).__doc__ or ""
-    assert name == "ce" or re.search(r"\(.*(arXiv \d{4}\.\d{5}|ICML|ICLR)\)", source)
+    assert name == "ce" or re.search(r"\(.*(arXiv \d{4}\.\d{5}|ICML|ICLR|CVPR)\)", source)
 
 
 @pytest.mark.parametrize(("name", "preset"), [(n, p) for n in NAMES.split() for p in _METHODS[n].presets])
@@ -93,6 +93,15 @@ def test_a_given_option_wins_over_the_preset():
         ("plc", {"window": 0}),
         ("mcorrection", {"alpha": 0.0}),
         ("trevision", {"slack_lr": -1.0}),
+        ("disc", {"keep": 1.0}),
+        ("disc", {"q": 2.0}),
+        ("ctrr", {"threshold": 1.5}),
+        ("ctrr", {"decay": 1.0}),
+        ("colearning", {"temperature": 0.0}),
+        ("unicon", {"adjustment": 0.0}),
+        ("unicon", {"contrast_weight": -1.0}),
+        ("cc", {"consistency": 1.5}),
+        ("cc", {"iterations": -1}),
         ("dividemix", {"threshold": 1.5}),
         ("dividemix", {"average": 0}),
         ("dividemix", {"temperature": 0.0}),

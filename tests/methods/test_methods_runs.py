@@ -22,10 +22,12 @@ CLASSES = 4
 #: Options that let a method's own part begin with the second epoch; the others' does with the first.
 OPTIONS: dict[str, dict[str, Any]] = {
     "backward": {"plain_epochs": 1},
-    "cores2": {"plain_epochs": 0, "ramp_epochs": 2, "sieve_after": 1},
+    "cc": {"plain_epochs": 1, "ramp_epochs": 1, "iterations": 12, "consistency": 0.2},
+    "cores2": {"plain_epochs": 0, "ramp_epochs": 2, "sieve_after": 0},
     "coteaching": {"ramp_epochs": 2},
     "coteaching_plus": {"ramp_epochs": 1, "plain_epochs": 1},
     "decoupling": {"plain_epochs": 1},
+    "disc": {"plain_epochs": 1},
     "dividemix": {"plain_epochs": 1, "ramp_epochs": 1, "average": 2},
     "dmi": {"plain_epochs": 1},
     "forward": {"plain_epochs": 1},
@@ -37,6 +39,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "plc": {"plain_epochs": 1},
     "selfie": {"plain_epochs": 1},
     "sln": {"decay": 0.9, "correct_after": 1},
+    "unicon": {"plain_epochs": 1, "ramp_epochs": 1},
     "trevision": {"plain_epochs": 1, "revise_after": 0, "slack_lr": 0.01},
 }
 

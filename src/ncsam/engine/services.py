@@ -10,12 +10,11 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from ncsam._errors import bad_value, unknown_name
+from ncsam._errors import bad_value
 from ncsam.data.loader import Batch
 from ncsam.engine.modes import evaluating
 from ncsam.engine.task import view_names
-from ncsam.methods.base import Output
-from ncsam.methods.heads import features_of
+from ncsam.methods.heads import output_of
 
 if TYPE_CHECKING:
     from ncsam.engine.loop import Trainer
@@ -27,21 +26,19 @@ class Services:
     def __init__(self, trainer: Trainer) -> None:
         self.trainer = trainer
 
-    def predict(self, networks: Sequence[nn.Module], output: Output = "probabilities") -> Tensor:
+    def predict(self, networks: Sequence[nn.Module], output: str = "probabilities") -> Tensor:
         """Of the whole un-augmented training split; the same on all ranks."""
-        if output == "features":
-            if len(networks) != 1:
-                raise bad_value("networks", f"{len(networks)} networks", "features are those of one network")
-            return self._features(networks[0])
         if output != "probabilities":
-            raise unknown_name("output", output, ["probabilities", "features"])
+            if len(networks) != 1:
+                raise bad_value("networks", f"{len(networks)} networks", f"{output} are those of one network")
+            return self._outputs(networks[0], output)
         evaluator = self.trainer.evaluator
         found = evaluator.predict(networks, evaluator.train, keep_probabilities=True)
         assert found.probabilities is not None
         return torch.from_numpy(found.probabilities).to(self.trainer.fabric.device)
 
     @torch.no_grad()
-    def _features(self, network: nn.Module) -> Tensor:
+    def _outputs(self, network: nn.Module, output: str) -> Tensor:
         trainer = self.trainer
         # the network itself, not its wrapper for ranks: a look inside needs no gradients to be brought together
         bare = next((learner.bare for learner in trainer.learners if learner.network is network), network)
@@ -50,7 +47,7 @@ class Services:
         with evaluating([bare]):
             for batch in loader.iterate(0):
                 with precision.forward_context():
-                    rows = features_of(bare, precision.convert_input(batch.views[0])).flatten(1).float()
+                    rows = output_of(bare, precision.convert_input(batch.views[0]), output).flatten(1).float()
                 if result is None:
                     result = rows.new_zeros((len(loader.split), rows.shape[1]))
                 result[batch.index] = rows

@@ -18,8 +18,7 @@ from ncsam.engine.modes import evaluating
 from ncsam.engine.optimizers import build_optimizer, learning_rate
 from ncsam.engine.samples import SampleTable
 from ncsam.methods import Method, Plan, State
-from ncsam.methods.base import Output
-from ncsam.methods.heads import features_of
+from ncsam.methods.heads import output_of
 from ncsam.optim import SharpnessAware
 from ncsam.vectors.saved import RandomState
 
@@ -97,12 +96,12 @@ class Rows:
         self.state = state
         self.batch_size = batch_size
 
-    def predict(self, networks: Sequence[nn.Module], output: Output = "probabilities") -> Tensor:
+    def predict(self, networks: Sequence[nn.Module], output: str = "probabilities") -> Tensor:
         if output == "probabilities":
             return predict_arrays(self.method, networks, self.inputs).float()
         (network,) = networks
         with torch.no_grad(), evaluating(networks):
-            return torch.cat([features_of(network, rows) for rows in torch.split(self.inputs, _ROWS)])
+            return torch.cat([output_of(network, rows, output) for rows in torch.split(self.inputs, _ROWS)])
 
     def batches(
         self, index: Tensor, view: str | Sequence[str] = "plain", *, batch_size: int | None = None, stream: int = 0

@@ -58,4 +58,10 @@ class AveragingMethod(Method):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         if self.average is not None:
             self.steps = state["steps"]
-            self.average.load_state_dict(state["average"])
+            load_as_saved(self.average, state["average"])
+
+
+def load_as_saved(module: nn.Module, state: dict[str, Any]) -> None:
+    """Load weights in the precision that they were saved in, whatever the module was made in."""
+    module.to(next((value.dtype for value in state.values() if value.is_floating_point()), torch.float32))
+    module.load_state_dict(state)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import torch
@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     from ncsam.data.loader import Batch
 
 Presets: TypeAlias = "Mapping[str, Mapping[str, Any]]"
-
-#: What the engine tells of a whole split: class probabilities, or what the network's last layer sees.
-Output: TypeAlias = Literal["probabilities", "features"]
 
 _METHOD_STREAM = 2**16  # apart from the streams of the loader's order and views
 
@@ -47,7 +44,7 @@ class Samples(Protocol):
 class Engine(Protocol):
     """What a method may ask of the engine; see `State`, which passes it on."""
 
-    def predict(self, networks: Sequence[nn.Module], output: Output = "probabilities") -> Tensor: ...
+    def predict(self, networks: Sequence[nn.Module], output: str = "probabilities") -> Tensor: ...
 
     def batches(
         self, index: Tensor, view: str | Sequence[str] = "plain", *, batch_size: int | None = None, stream: int = 0
@@ -95,10 +92,11 @@ class State:
         """
         return np.random.default_rng((self.seed, self.epoch, self.batch, _METHOD_STREAM + stream))
 
-    def predict(self, networks: Sequence[nn.Module], output: Output = "probabilities") -> Tensor:
+    def predict(self, networks: Sequence[nn.Module], output: str = "probabilities") -> Tensor:
         """Of the whole un-augmented training split, in evaluation mode: (samples, classes) or (samples, features).
 
-        Probabilities are the method's prediction with these networks; features are those of one network.
+        Probabilities are the method's prediction with these networks. "features", what the last layer sees, and the
+        name of any other head (see `WithHeads`) are of one network.
         """
         return self._engine().predict(networks, output)
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
-from ncsam._errors import bad_value
+from ncsam._errors import bad_value, unknown_name
 from ncsam.models.backbone import Backbone
 
 
@@ -15,8 +15,8 @@ class WithHeads(nn.Module):
     """A backbone and further heads on its features, all of them inside `forward`, where DDP and FSDP can see them.
 
     `network(inputs)` gives logits, as any network does. `network(inputs, "projector")` gives a dictionary: "logits",
-    "features", and the output of each head that is named. Heads that are not named still get a gradient, of zero: DDP
-    waits for one from every parameter.
+    "features", and the output of each head that is named; "detached:projector" keeps its gradient from the backbone.
+    Heads that are not named still get a gradient, of zero: DDP waits for one from every parameter.
     """
 
     def __init__(self, backbone: nn.Module, heads: Mapping[str, nn.Module]) -> None:
@@ -28,12 +28,17 @@ class WithHeads(nn.Module):
         features = self.backbone.features(inputs)
         logits: Tensor = self.backbone.head(features)
         if torch.is_grad_enabled():
-            idle = [p.sum() for name, head in self.heads.items() if name not in names for p in head.parameters()]
+            asked = {name.removeprefix("detached:") for name in names}
+            idle = [p.sum() for name, head in self.heads.items() if name not in asked for p in head.parameters()]
             if idle:
                 logits = logits + 0.0 * torch.stack(idle).sum().to(logits.dtype)
         if not names:
             return logits
-        return {"logits": logits, "features": features, **{name: self.heads[name](features) for name in names}}
+        answer = {"logits": logits, "features": features}
+        for name in names:
+            head = name.removeprefix("detached:")
+            answer[head] = self.heads[head](features if head == name else features.detach())
+        return answer
 
 
 def check_backbone(network: nn.Module) -> Backbone:
@@ -48,6 +53,17 @@ def projector(width: int, hidden: int, out: int, *, norm: bool = False) -> nn.Se
     """Two linear layers, with BatchNorm if wanted, and ReLU between them."""
     between: Sequence[nn.Module] = (nn.BatchNorm1d(hidden), nn.ReLU()) if norm else (nn.ReLU(),)
     return nn.Sequential(nn.Linear(width, hidden), *between, nn.Linear(hidden, out))
+
+
+def output_of(network: nn.Module, inputs: Tensor, name: str) -> Tensor:
+    """What the network's head of that name answers, or its features."""
+    if name == "features":
+        return features_of(network, inputs)
+    found = next((module for module in network.modules() if isinstance(module, WithHeads)), None)
+    if found is None or name not in found.heads:
+        raise unknown_name("output", name, ["probabilities", "features", *(found.heads if found else ())])
+    answer: Tensor = network(inputs, name)[name]
+    return answer
 
 
 def features_of(network: nn.Module, inputs: Tensor) -> Tensor:

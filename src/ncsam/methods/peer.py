@@ -33,17 +33,18 @@ class Peer(Method):
     r"""L = mean (l(f(x_n), y_n) - a l(f(x_{n1}), y_{n2})) / (1 + a), l = -log(p + 1e-5), n1 and n2 drawn at random.
 
     Cross-entropy alone for `plain_epochs`, then a grows linearly to `alpha` over `ramp_epochs`. The division by 1 + a
-    stands for the authors' learning rate, which they divide by it. Their multi-class code has 20 plain epochs, then
-    lets a grow until it is 5 on uniform noise or 20 on sparse noise near epoch 300, the last: the presets have these
-    spans as shares of the run. A large a early on, while the network still learns, leaves it at chance. (Theirs grows
-    in pieces, to about 2.3 at 40 % of the run on uniform noise; here it is one line, 1.8 there.) Peers come from the
-    batch. Labels that NCSAM flips enter through cross-entropy.
+    stands for the authors' learning rate, which they divide by it. Their multi-class code has 20 plain epochs of 300,
+    then a grows, in pieces that are nearly one line, to 5 on uniform noise and 20 on sparse noise; the learning rate
+    drops by 10 every 40 epochs. A large a at a large rate drives the network to chance, so a preset must not have one
+    without the other: `uniform` has their spans, as shares of the run; `sparse` stops where theirs has come to rest, at
+    epoch 120, with a at 6 and the rate at a thousandth. Peers come from the batch. Labels that NCSAM flips enter
+    through cross-entropy.
     """
 
     about = "cross-entropy less that of random pairs"
     presets: ClassVar[Presets] = {
         "uniform": {"alpha": 5.0, "plain_epochs": 20 / 300, "ramp_epochs": 280 / 300},
-        "sparse": {"alpha": 20.0, "plain_epochs": 20 / 300, "ramp_epochs": 280 / 300},
+        "sparse": {"alpha": 6.0, "plain_epochs": 20 / 120, "ramp_epochs": 100 / 120},
     }
 
     def __init__(self, alpha: float = 1.0, plain_epochs: Span = 0.1, ramp_epochs: Span = 0.3) -> None:

@@ -1,0 +1,142 @@
+"""CTRR, contrastive regularisation (Yi et al., 2022, arXiv 2203.01785)."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ncsam._errors import bad_value
+from ncsam.losses.reduction import non_negative
+from ncsam.methods.averaging import load_as_saved
+from ncsam.methods.base import Method, Outcome, Plan, Presets, State
+from ncsam.methods.heads import WithHeads, check_backbone, projector
+from ncsam.methods.planning import look
+from ncsam.methods.registry import register
+
+if TYPE_CHECKING:
+    from ncsam.data.loader import Batch
+
+_FLOOR = 1e-4
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contrasted(Plan):
+    """The classifier's view and a contrastive one, with the other's projections z and the pairs' weights w."""
+
+    projections: Tensor
+    pairs: Tensor
+
+
+class Encoder(nn.Module):
+    """A backbone's features, projected."""
+
+    def __init__(self, backbone: nn.Module, projection: nn.Module) -> None:
+        super().__init__()
+        self.backbone = check_backbone(backbone)
+        self.projection = projection
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        projected: Tensor = self.projection(self.backbone.features(inputs))
+        return projected
+
+
+@register
+class CTRR(Method):
+    r"""Cross-entropy, and similar representations for samples of which the network says the same.
+
+    With q_i the predictor's answer to one contrastive view of sample i and z_j a trailing encoder's to another view of
+    j, normalised and kept 1e-4 away from 0 and 1, and c_ij = <q_i, z_j>:
+
+    .. math::
+        L = CE + \lambda \frac{1}{B} \sum_{ij} w_{ij} (2 - c_{ii}\ [i = j],\ 2 + \log(1 - c_{ij})\ [i \ne j]),
+
+    w_ij = <p_i, p_j> where that is at least `threshold`, else 0 (w_ii = 1), divided by its sum over j; p is the
+    prediction on the classifier's view. lambda is `weight`. The trailing encoder, backbone and projection, moves to the
+    present one by 1 - `decay` in each step. Projection d -> 2048 -> 128, predictor 128 -> 512 -> 128.
+
+    w and z are settled before the step, so that each pass of a sharpness-aware optimizer sees the same pairs. Both
+    views that need a gradient go through the network together and share BatchNorm's statistics; the authors pass them
+    apart. Their classifier sees resized crops. Over several ranks pairs are formed within each rank's part of the
+    batch.
+    """
+
+    about = "cross-entropy, and alike representations for samples that are predicted alike"
+    cost = "two views in each step, a forward pass of a third and one more of the first"
+    pictures_only = True
+    views = ("auto:resized", "auto:simclr", "auto:simclr")
+    presets: ClassVar[Presets] = {
+        "cifar10-symmetric20": {"weight": 50.0, "threshold": 0.4},
+        "cifar10-symmetric40": {"weight": 90.0, "threshold": 0.4},
+        "cifar10-symmetric60": {"weight": 170.0, "threshold": 0.8},
+        "cifar10-symmetric80": {"weight": 130.0, "threshold": 0.4},
+        "cifar100": {"weight": 130.0, "threshold": 0.05},
+    }
+
+    def __init__(self, weight: float = 50.0, threshold: float = 0.4, decay: float = 0.99) -> None:
+        non_negative(weight=weight)
+        if not 0 <= threshold <= 1:
+            raise bad_value("threshold", threshold, "a similarity in [0, 1]")
+        if not 0 <= decay < 1:
+            raise bad_value("decay", decay, "a number in [0, 1)")
+        self.weight = weight
+        self.threshold = threshold
+        self.decay = decay
+
+    def build(self, create: Callable[[], nn.Module]) -> list[nn.Module]:
+        backbone = check_backbone(create())
+        projection = projector(backbone.num_features, 2048, 128, norm=True)
+        self.target: nn.Module = copy.deepcopy(Encoder(backbone, projection)).requires_grad_(False)
+        head = nn.Sequential(projection, projector(128, 512, 128, norm=True))
+        return [WithHeads(backbone, {"predictor": head})]
+
+    def plan(self, batch: Batch, networks: Sequence[nn.Module], state: State) -> tuple[Plan, ...]:
+        plain, first, second = batch.views
+        p = look(networks[0], plain).float().softmax(dim=1)
+        self.target.to(second)
+        z = F.normalize(self.target(second).float(), dim=1).clamp(_FLOOR, 1 - _FLOOR)
+        inputs = torch.cat((plain, first))
+        return (Contrasted(inputs, batch.labels, batch.index, projections=z, pairs=pair_weights(p, self.threshold)),)
+
+    def loss(self, network: nn.Module, plan: Plan) -> Outcome:
+        assert isinstance(plan, Contrasted)
+        answer = network(plan.inputs, "predictor")
+        count = len(plan.targets)
+        logits = answer["logits"][:count]
+        q = F.normalize(answer["predictor"][count:].float(), dim=1).clamp(_FLOOR, 1 - _FLOOR)
+        apart = contrast(q @ plan.projections.to(q).T, plan.pairs.to(q))
+        return Outcome(F.cross_entropy(logits, plan.targets) + self.weight * apart, logits, plan.targets)
+
+    @torch.no_grad()
+    def after_step(self, networks: Sequence[nn.Module], state: State) -> None:
+        whole = next(module for module in networks[0].modules() if isinstance(module, WithHeads))
+        head = whole.heads["predictor"]
+        assert isinstance(head, nn.Sequential)
+        now = [*whole.backbone.parameters(), *head[0].parameters()]
+        for trailing, present in zip(self.target.parameters(), now, strict=True):
+            trailing.data = trailing.to(present).lerp(present, 1 - self.decay)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"target": self.target.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        load_as_saved(self.target, state["target"])
+
+
+def pair_weights(p: Tensor, threshold: float) -> Tensor:
+    """<p_i, p_j> where it is at least the threshold, 1 on the diagonal; each row divided by its sum."""
+    alike = (p @ p.T).fill_diagonal_(1.0)
+    alike = alike * (alike >= threshold)
+    return alike / alike.sum(dim=1, keepdim=True)
+
+
+def contrast(similarity: Tensor, pairs: Tensor) -> Tensor:
+    """mean_i sum_j w_ij (2 - c_ii for i = j, 2 + log(1 - c_ij) for the others)."""
+    same = torch.eye(len(similarity), dtype=torch.bool, device=similarity.device)
+    terms = torch.where(same, -similarity, (1 - similarity).clamp(min=1e-6).log())
+    return (pairs * (2 + terms)).sum(dim=1).mean()

@@ -1,0 +1,170 @@
+"""DISC, dynamic instance-specific selection and correction (Li et al., 2023, CVPR)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ncsam._errors import bad_value
+from ncsam.losses import gce
+from ncsam.losses.reduction import non_negative
+from ncsam.methods.base import Method, Outcome, Plan, Presets, State
+from ncsam.methods.mixup import mixed
+from ncsam.methods.planning import look
+from ncsam.methods.registry import register
+from ncsam.methods.spans import Span, check_spans, in_epochs
+
+if TYPE_CHECKING:
+    from ncsam.data.loader import Batch
+
+_PROBABILITIES = "disc_probabilities"
+_THRESHOLDS = "disc_thresholds"
+_SET = "disc_set"
+_LABEL = "disc_label"
+NONE, CLEAN, HARD, PURIFIED = range(4)
+_LARGEST = 0.99  # a threshold for correction rises no further
+_AUTHORS_EPOCHS = 200
+
+
+@dataclass(frozen=True, kw_only=True)
+class Selected(Plan):
+    """Rows of both views, then the mixed rows of both; `kind` says which set each sample is in."""
+
+    kind: Tensor
+    mixed_targets: Tensor
+
+
+@register
+class DISC(Method):
+    r"""One network and two views; each sample has thresholds of its own that follow the network's confidence.
+
+    Before each epoch, with p_w and p_s what the network said of the weak and the strong view in the last one:
+
+    - clean: p_w[y] > t_w and p_s[y] > t_s; hard: exactly one of the two;
+    - purified: neither, but max_c (p_w + p_s)_c / 2 > min((t_w + t_s) / 2 + `margin`, .99); its label is that class;
+    - then t_w <- m t_w + (1 - m) max_c p_w, and so t_s, m being `keep`. They start at 1 / N.
+
+    .. math::
+        L = \frac{1}{B} \sum_{clean} (CE_w + CE_s) + \frac{\lambda_h}{B} \sum_{hard} (GCE_w + GCE_s)
+            + MixUp_w + MixUp_s,
+
+    lambda_h being `hard_weight`, GCE with q = .7, and MixUp the cross-entropy of the clean, hard and purified samples
+    mixed in pairs with lambda ~ Beta(alpha, alpha), at least 1/2. `plain_epochs` come first: CE on both views.
+
+    The thresholds count epochs: by default m = .99^(200 / epochs), so that at any share of a run they are where the
+    authors' are in their 200. The authors pass mixed rows through the network apart; here all rows of a step go through
+    it together, and share BatchNorm's statistics. One release of their code has .9 for .99. NCSAM flips labels of the
+    selected samples, under the labels that they are mixed with, on the weak view.
+    """
+
+    about = "thresholds for each sample select clean and hard labels and correct others, over two views"
+    cost = "up to four rows for each sample in a step, and a forward pass of two"
+    views = ("train", "auto")
+    presets: ClassVar[Presets] = {
+        "cifar": {"plain_epochs": 20, "keep": 0.99},
+        "cifar-asymmetric": {"plain_epochs": 20, "keep": 0.95},
+        "cifar-symmetric60": {"plain_epochs": 20, "keep": 0.95, "hard_weight": 0.2},
+        "cifar-symmetric80": {"plain_epochs": 20, "keep": 0.95, "hard_weight": 0.2},
+        "cifar-instance": {"plain_epochs": 15, "keep": 0.99},
+        "tiny-imagenet": {"plain_epochs": 15, "keep": 0.99},
+        "animal10n": {"plain_epochs": 10, "keep": 0.99},
+        "food101n": {"plain_epochs": 10, "keep": 0.95},
+        "clothing1m": {"plain_epochs": 10, "keep": 0.95},
+    }
+
+    def __init__(
+        self,
+        plain_epochs: Span = 0.1,
+        keep: float | None = None,
+        margin: float = 0.5,
+        hard_weight: float = 1.0,
+        q: float = 0.7,
+        alpha: float = 5.0,
+    ) -> None:
+        check_spans(plain_epochs=plain_epochs)
+        non_negative(margin=margin, hard_weight=hard_weight)
+        if keep is not None and not 0 <= keep < 1:
+            raise bad_value("keep", keep, "a number in [0, 1), or null")
+        if not alpha > 0:
+            raise bad_value("alpha", alpha, "a positive number")
+        self.plain_epochs = plain_epochs
+        self.keep = keep
+        self.margin = margin
+        self.hard_weight = hard_weight
+        self.q = q
+        self.alpha = alpha
+        gce(torch.zeros(2, 2), torch.tensor([0, 1]), q=q)  # a wrong q is said now
+
+    def start(self, state: State) -> None:
+        state.samples.column(_PROBABILITIES, (2, state.num_classes))
+        state.samples.column(_THRESHOLDS, (2,), fill=1 / len(state.labels))
+        state.samples.column(_SET, dtype=torch.int64, fill=NONE)
+        state.samples.column(_LABEL, dtype=torch.int64)
+
+    def begin_epoch(self, networks: Sequence[nn.Module], state: State) -> None:
+        if state.epoch == 1:
+            return
+        rows, samples = state.trained, state.samples
+        p, t = samples[_PROBABILITIES][rows], samples[_THRESHOLDS][rows]
+        kind, label = selected(p, state.labels[rows], t, self.margin)
+        samples[_SET][rows], samples[_LABEL][rows] = kind, label
+        keep = 0.99 ** (_AUTHORS_EPOCHS / state.epochs) if self.keep is None else self.keep
+        samples[_THRESHOLDS][rows] = torch.lerp(p.amax(dim=2), t, keep)
+
+    def plan(self, batch: Batch, networks: Sequence[nn.Module], state: State) -> tuple[Plan, ...]:
+        both = torch.cat(batch.views)
+        answers = look(networks[0], both).float().softmax(dim=1)
+        state.samples.write(_PROBABILITIES, batch.index, torch.stack(answers.chunk(2), dim=1))
+        if state.epoch <= max(1, in_epochs(self.plain_epochs, state.epochs)):
+            return (Plan(both, batch.labels, batch.index),)
+        kind, label = state.samples[_SET][batch.index], state.samples[_LABEL][batch.index]
+        rows = (kind != NONE).nonzero().flatten()
+        targets = F.one_hot(label[rows], state.num_classes).to(both.dtype)
+        views = [
+            mixed(view[rows], targets, self.alpha, state, own_part_larger=True, stream=number)
+            for number, view in enumerate(batch.views)
+        ]
+        inputs = torch.cat((both, *(x for x, _ in views)))
+        mixture = torch.cat([y for _, y in views])
+        return (Selected(inputs, label, batch.index, kind=kind, mixed_targets=mixture),)
+
+    def loss(self, network: nn.Module, plan: Plan) -> Outcome:
+        logits = network(plan.inputs)
+        if not isinstance(plan, Selected):
+            weak, strong = logits.chunk(2)
+            value = F.cross_entropy(weak, plan.targets) + F.cross_entropy(strong, plan.targets)
+            return Outcome(value, weak, plan.targets)
+        count = len(plan.kind)
+        value = 0.0 * logits.sum()
+        for view in (logits[:count], logits[count : 2 * count]):
+            for kind, weight in ((CLEAN, 1.0), (HARD, self.hard_weight)):
+                rows = plan.kind == kind
+                if bool(rows.any()):
+                    per_row = self._per_row(kind, view[rows], plan.targets[rows])
+                    value = value + weight * per_row.sum() / count
+        mixture = logits[2 * count :]
+        if len(mixture):
+            value = value + 2 * F.cross_entropy(mixture, plan.mixed_targets)  # the mean over one view, twice
+        chosen = plan.kind != NONE
+        return Outcome(value, logits[:count][chosen], plan.targets[chosen])
+
+    def _per_row(self, kind: int, logits: Tensor, targets: Tensor) -> Tensor:
+        if kind == CLEAN:
+            return F.cross_entropy(logits, targets, reduction="none")
+        return gce(logits, targets, q=self.q, reduction="none")
+
+
+def selected(p: Tensor, labels: Tensor, thresholds: Tensor, margin: float) -> tuple[Tensor, Tensor]:
+    """The set of each sample and the label that it is trained under, from (samples, 2, classes) and (samples, 2)."""
+    own = p.gather(2, labels.view(-1, 1, 1).expand(-1, 2, 1)).squeeze(2)
+    votes = (own > thresholds).sum(dim=1)
+    top, best = p.mean(dim=1).max(dim=1)
+    purified = (votes == 0) & (top > (thresholds.mean(dim=1) + margin).clamp(max=_LARGEST))
+    kind = torch.full_like(labels, NONE)
+    kind[votes == 2], kind[votes == 1], kind[purified] = CLEAN, HARD, PURIFIED
+    return kind, torch.where(purified, best, labels)

@@ -1,0 +1,135 @@
+"""Two networks that divide the samples into labelled and unlabelled ones, and train on both by MixMatch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ncsam._errors import bad_value
+from ncsam.losses.reduction import non_negative
+from ncsam.methods.base import Method, Outcome, Plan, State
+from ncsam.methods.mixup import mixed
+from ncsam.methods.planning import look
+from ncsam.methods.spans import Span, check_spans, in_epochs, ramp
+
+if TYPE_CHECKING:
+    from ncsam.data.loader import Batch
+
+
+@dataclass(frozen=True, kw_only=True)
+class MixMatch(Plan):
+    """Mixed rows: the first `labelled` of them under refined labels, the others under guessed ones."""
+
+    labelled: int
+    unlabelled_weight: float
+
+
+class Dividing(Method):
+    """What DivideMix and its successors share: warm-up, refined and guessed labels, mixing, the loss.
+
+    A subclass fills its division in `begin_epoch` once `warm(state)` is true, and tells it in `plan`.
+    """
+
+    networks = 2
+
+    def __init__(
+        self,
+        plain_epochs: Span,
+        penalty: bool,
+        temperature: float,
+        alpha: float,
+        unlabelled_weight: float,
+        ramp_epochs: Span,
+    ) -> None:
+        check_spans(plain_epochs=plain_epochs, ramp_epochs=ramp_epochs)
+        non_negative(unlabelled_weight=unlabelled_weight)
+        for name, value in (("temperature", temperature), ("alpha", alpha)):
+            if not value > 0:
+                raise bad_value(name, value, "a positive number")
+        self.plain_epochs = plain_epochs
+        self.penalty = penalty
+        self.temperature = temperature
+        self.alpha = alpha
+        self.unlabelled_weight = unlabelled_weight
+        self.ramp_epochs = ramp_epochs
+
+    def warm(self, state: State) -> bool:
+        """Whether warm-up, of one epoch at least, is over."""
+        return state.epoch > self._warm_up(state)
+
+    def _warm_up(self, state: State) -> int:
+        return max(1, in_epochs(self.plain_epochs, state.epochs))
+
+    def mixmatch(
+        self,
+        batch: Batch,
+        views: Sequence[Tensor],
+        labelled: Tensor,
+        trust: Tensor,
+        own: Tensor,
+        both: Tensor,
+        state: State,
+        stream: int,
+    ) -> MixMatch:
+        """Rows of all `views`, mixed: `labelled` ones under trust * label + (1 - trust) * own, others under `both`.
+
+        Both targets are sharpened.
+        """
+        onehot = F.one_hot(batch.labels, state.num_classes).to(own.dtype)
+        refined = sharpened(torch.lerp(own, onehot, trust.to(own.dtype).unsqueeze(1)), self.temperature)
+        targets = torch.where(labelled.unsqueeze(1), refined, sharpened(both, self.temperature)).to(views[0].dtype)
+        groups = labelled.nonzero().flatten(), (~labelled).nonzero().flatten()
+        inputs = torch.cat([view[rows] for rows in groups for view in views])
+        labels = torch.cat([targets[rows] for rows in groups for _ in views])
+        epoch = state.epoch - 1 + state.batch / max(1, state.steps_per_epoch)
+        risen = ramp(epoch, self._warm_up(state), in_epochs(self.ramp_epochs, state.epochs))
+        inputs, labels = mixed(inputs, labels, self.alpha, state, own_part_larger=True, stream=stream)
+        count = len(groups[0]) * len(views)
+        return MixMatch(inputs, labels, labelled=count, unlabelled_weight=risen * self.unlabelled_weight)
+
+    def warm_up_loss(self, logits: Tensor, targets: Tensor) -> Outcome:
+        """Cross-entropy, minus the entropy of the predictions with `penalty`."""
+        value = self.criterion(logits, targets)
+        if self.penalty:
+            log_p = F.log_softmax(logits, dim=1)
+            value = value + (log_p.exp() * log_p).sum(dim=1).mean()
+        return Outcome(value, logits, targets)
+
+    def loss(self, network: nn.Module, plan: Plan) -> Outcome:
+        logits = network(plan.inputs)
+        return mixmatch_loss(logits, plan) if isinstance(plan, MixMatch) else self.warm_up_loss(logits, plan.targets)
+
+
+def mixmatch_loss(logits: Tensor, plan: MixMatch) -> Outcome:
+    """CE on the labelled rows + weight * mean (p - target)^2 on the others + sum_c (1/C) log((1/C) / mean p_c)."""
+    count, p = plan.labelled, logits.softmax(dim=1)
+    value = apart_from_equal(p)
+    if count:
+        value = value + F.cross_entropy(logits[:count], plan.targets[:count])
+    if count < len(p):
+        value = value + plan.unlabelled_weight * (p[count:] - plan.targets[count:]).square().mean()
+    rows = slice(count) if count else slice(None)
+    return Outcome(value, logits[rows], plan.targets[rows])
+
+
+def apart_from_equal(probabilities: Tensor) -> Tensor:
+    """sum_c (1/C) log((1/C) / mean p_c): how far the mean prediction is from equal shares."""
+    mean = probabilities.mean(dim=0)
+    return -(mean * len(mean)).clamp(min=1e-12).log().mean()
+
+
+def mean_answer(network: nn.Module, views: Sequence[Tensor], *, evaluating: bool = False) -> Tensor:
+    """Probabilities by one network, the mean over views."""
+    answers: list[Any] = [look(network, view, evaluating=evaluating) for view in views]
+    return torch.stack([answer.softmax(dim=1) for answer in answers]).mean(dim=0)
+
+
+def sharpened(probabilities: Tensor, temperature: float) -> Tensor:
+    """p^(1/T), normalised."""
+    powered = probabilities ** (1 / temperature)
+    return powered / powered.sum(dim=1, keepdim=True)

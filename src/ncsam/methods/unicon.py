@@ -1,0 +1,167 @@
+"""UNICON, uniform selection and contrastive learning (Karim et al., 2022, arXiv 2203.14542)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from ncsam._errors import bad_value
+from ncsam.losses.reduction import non_negative
+from ncsam.methods.base import Outcome, Plan, Presets, State
+from ncsam.methods.contrastive import nt_xent
+from ncsam.methods.heads import WithHeads, check_backbone, projector
+from ncsam.methods.mixmatch import Dividing, MixMatch, mean_answer, mixmatch_loss
+from ncsam.methods.registry import register
+from ncsam.methods.spans import Span
+
+if TYPE_CHECKING:
+    from ncsam.data.loader import Batch
+
+_DIVERGENCE = "unicon_divergence"
+_LABELLED = "unicon_labelled"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contrasted(MixMatch):
+    """MixMatch's rows, followed by two strong views of each unlabelled sample: `contrasted` rows in all."""
+
+    contrasted: int
+
+
+@register
+class UNICON(Dividing):
+    r"""DivideMix with as many labelled samples of each class, strong views to train on, and contrastive learning.
+
+    1. Warm-up: cross-entropy, minus the entropy of the predictions with `penalty` (for asymmetric noise).
+    2. Before each epoch d_i = JSD(p_i, y_i) in bits, p_i the mean of both networks' predictions. The cut-off is the
+       mean of d, or, where that exceeds `adjust_above`, mean - (mean - min) / `adjustment`. With R the share of d below
+       it, the R N / C samples of smallest d of each observed class are labelled.
+    3. Targets come from two weak views: sharpened w y + (1 - w) p for the labelled, w = 1 where d < .5, else 1 - d,
+       p the network's own mean; the sharpened mean of both networks for the others.
+    4. MixMatch on two strong views (see `ncsam.methods.mixmatch`), and `contrast_weight` times NT-Xent between the
+       projections of the unlabelled samples' strong views.
+
+    Both networks share one division. As in `dividemix`, labelled and unlabelled samples come as they fall in one batch,
+    the other network guesses in evaluation mode, and predictions are by the mean of both. NCSAM flips labels of the
+    labelled rows.
+    """
+
+    about = "DivideMix that selects uniformly over classes, trains on strong views, and contrasts the unlabelled"
+    cost = "two networks on twice the rows and more, eight more forward passes, two predictions of the split an epoch"
+    pictures_only = True
+    views = ("train", "train", "auto:autoaugment", "auto:autoaugment")
+    presets: ClassVar[Presets] = {
+        "cifar10": {"plain_epochs": 10},
+        "cifar10-asymmetric": {"plain_epochs": 10, "penalty": True},
+        "cifar100": {"plain_epochs": 30},
+        "tiny-imagenet": {"plain_epochs": 15, "alpha": 0.5, "unlabelled_weight": 50.0},
+    }
+
+    def __init__(
+        self,
+        plain_epochs: Span = 0.05,
+        penalty: bool = False,
+        adjust_above: float = 0.7,
+        adjustment: float = 5.0,
+        temperature: float = 0.5,
+        alpha: float = 4.0,
+        unlabelled_weight: float = 30.0,
+        contrast_weight: float = 0.025,
+        contrast_temperature: float = 0.07,
+        ramp_epochs: Span = 16,
+    ) -> None:
+        super().__init__(plain_epochs, penalty, temperature, alpha, unlabelled_weight, ramp_epochs)
+        non_negative(contrast_weight=contrast_weight, adjust_above=adjust_above)
+        for name, value in (("adjustment", adjustment), ("contrast_temperature", contrast_temperature)):
+            if not value > 0:
+                raise bad_value(name, value, "a positive number")
+        self.adjust_above = adjust_above
+        self.adjustment = adjustment
+        self.contrast_weight = contrast_weight
+        self.contrast_temperature = contrast_temperature
+
+    def build(self, create: Callable[[], nn.Module]) -> list[nn.Module]:
+        backbones = [check_backbone(create()) for _ in range(self.networks)]
+        return [WithHeads(b, {"projector": projector(b.num_features, b.num_features, 128)}) for b in backbones]
+
+    def start(self, state: State) -> None:
+        state.samples.column(_DIVERGENCE)
+        state.samples.column(_LABELLED, dtype=torch.bool)
+
+    def begin_epoch(self, networks: Sequence[nn.Module], state: State) -> None:
+        if not self.warm(state):
+            return
+        rows = state.trained
+        p = torch.stack([state.predict([network])[rows] for network in networks]).mean(dim=0)
+        divergence = jensen_shannon(p, state.labels[rows])
+        cut = cut_off(divergence, self.adjust_above, self.adjustment)
+        state.samples[_DIVERGENCE][rows] = divergence
+        state.samples[_LABELLED][rows] = uniform_selection(divergence, state.labels[rows], cut, state.num_classes)
+
+    def plan(self, batch: Batch, networks: Sequence[nn.Module], state: State) -> tuple[Plan, ...]:
+        weak, strong = batch.views[:2], batch.views[2:]
+        if not self.warm(state):
+            plain = Plan(weak[0], batch.labels, batch.index)
+            return plain, plain
+        own = [mean_answer(network, weak) for network in networks]
+        steady = [mean_answer(network, weak, evaluating=True) for network in networks]
+        divergence, labelled = state.samples[_DIVERGENCE][batch.index], state.samples[_LABELLED][batch.index]
+        trust = torch.where(divergence < 0.5, 1.0, 1 - divergence)
+        contrasted = torch.cat([view[~labelled] for view in strong])
+        plans = []
+        for k in (0, 1):
+            both = (own[k] + steady[1 - k]) / 2
+            plan = self.mixmatch(batch, strong, labelled, trust, own[k], both, state, stream=k)
+            plans.append(
+                Contrasted(
+                    torch.cat((plan.inputs, contrasted)),
+                    plan.targets,
+                    labelled=plan.labelled,
+                    unlabelled_weight=plan.unlabelled_weight,
+                    contrasted=len(contrasted),
+                )
+            )
+        return tuple(plans)
+
+    def loss(self, network: nn.Module, plan: Plan) -> Outcome:
+        if not isinstance(plan, Contrasted):
+            return self.warm_up_loss(network(plan.inputs), plan.targets)
+        answer = network(plan.inputs, "projector")
+        count = len(plan.targets)
+        outcome = mixmatch_loss(answer["logits"][:count], plan)
+        apart = 0.0 * answer["projector"].sum()
+        if plan.contrasted:
+            first, second = answer["projector"][count:].chunk(2)
+            apart = apart + nt_xent(first, second, self.contrast_temperature)
+        return outcome._replace(loss=outcome.loss + self.contrast_weight * apart)
+
+
+def jensen_shannon(p: Tensor, labels: Tensor) -> Tensor:
+    """JSD(p, e_y) in bits, in [0, 1]: half of KL(p | m) + KL(e_y | m), m = (p + e_y) / 2."""
+    own = p.gather(1, labels.unsqueeze(1)).squeeze(1)
+    # off the label m = p / 2, so that KL(p | m) takes 1 bit of each such share
+    middle = (1 + own) / 2
+    of_p = (1 - own) + torch.special.xlogy(own, own / middle) / math.log(2)
+    divergence: Tensor = (of_p - middle.log2()) / 2
+    return divergence
+
+
+def cut_off(divergence: Tensor, adjust_above: float, adjustment: float) -> float:
+    """The mean, or less where it is large."""
+    mean = float(divergence.mean())
+    return mean - (mean - float(divergence.min())) / adjustment if mean > adjust_above else mean
+
+
+def uniform_selection(divergence: Tensor, labels: Tensor, cut: float, num_classes: int) -> Tensor:
+    """True for the R N / C samples of smallest divergence of each observed class, R the share below the cut-off."""
+    each = int(float((divergence < cut).sum()) / num_classes)
+    chosen = torch.zeros_like(labels, dtype=torch.bool)
+    for label in range(num_classes):
+        rows = (labels == label).nonzero().flatten()
+        chosen[rows[divergence[rows].argsort(stable=True)[:each]]] = True
+    return chosen
