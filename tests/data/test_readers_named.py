@@ -306,6 +306,9 @@ def test_food101n(food: Path) -> None:
         "food-101/images/waffles/9.jpg",
         "food-101/images/apple_pie/2.jpg",
     ]
+    names = [path.name for path in read.train.inputs]
+    assert dict(zip(names, read.train.verified.tolist(), strict=True))["bb.jpg"] == 0
+    assert read.train.verified.tolist().count(-1) == sum(name not in ("bb.jpg", "cc.jpg") for name in names)
     verified = read.extra["verified_train"]
     assert [path.name for path in verified.inputs] == ["bb.jpg", "cc.jpg"]
     assert verified.labels.tolist() == [0, 1]

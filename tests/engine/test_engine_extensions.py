@@ -258,3 +258,20 @@ def test_a_method_of_pictures_says_so(data: Path, tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(staged_method.Staged, "pictures_only", True)
     with pytest.raises(ValueError, match="method='staged' is not allowed: only with pictures, and small"):
         train(RunConfig.from_dict(options(data)), tmp_path, console=False)
+
+
+def test_a_tables_column_of_verified_labels(tmp_path: Path) -> None:
+    from PIL import Image
+
+    from ncsam.data import from_table
+
+    rows = ["path,label,verified,split"]
+    for i, verdict in enumerate(("1", "", "no", "1.0", "yes", "")):
+        Image.new("RGB", (8, 8), (40 * i, 0, 0)).save(tmp_path / f"{i}.png")
+        rows.append(f"{i}.png,{'ab'[i % 2]},{verdict},{'test' if i == 5 else 'train'}")
+    table = tmp_path / "pictures.csv"
+    table.write_text("\n".join(rows).replace("1.0", "0") + "\n", encoding="utf-8")
+    assert from_table(table).train.verified.tolist() == [1, -1, 0, 0, 1]
+    table.write_text("\n".join(rows) + "\n", encoding="utf-8")
+    with pytest.raises(ValueError, match=r"row 3 has verified '1\.0'; allowed are 1, 0 and nothing"):
+        from_table(table)

@@ -91,17 +91,24 @@ def food101(root: Path, *, download: bool = False, partial: bool = False) -> Dat
     return check(dataset, expected={"train": 75_750, "test": 25_250}, partial=partial)
 
 
-def _verified(folder: Path, part: str, classes: Sequence[str]) -> Split:
+def _judged(folder: Path, part: str) -> dict[str, bool]:
+    """Whether people found the class of a file right, for those they looked at."""
     where = folder / "meta" / f"verified_{part}.tsv"
-    names, right = [], []
+    found = {}
     for line in _lines(where, header=True):
         name, _, verdict = line.rpartition("\t")
         if verdict not in ("0", "1"):
             raise ValueError(f"{where}: expected a path, a tab and 0 or 1, found {line!r}")
-        names.append(name)
-        right.append(verdict == "1")
-    labels = _labels(names, classes, where)
-    return Split(listed_files(folder / "images", names, str(where)), labels, np.where(right, labels, UNKNOWN))
+        found[name] = verdict == "1"
+    return found
+
+
+def _verified(folder: Path, part: str, classes: Sequence[str]) -> Split:
+    where = folder / "meta" / f"verified_{part}.tsv"
+    judged = _judged(folder, part)
+    labels = _labels(list(judged), classes, where)
+    clean = np.where(np.fromiter(judged.values(), dtype=bool), labels, UNKNOWN)
+    return Split(listed_files(folder / "images", list(judged), str(where)), labels, clean)
 
 
 @register(
@@ -115,7 +122,8 @@ def food101n(root: Path, *, food101: Path | None = None, download: bool = False,
     """Food-101N as paths, in the order of its list, with Food-101's test split.
 
     `extra["verified_train"]` and `extra["verified_val"]` are the images whose label people judged: `clean` is the label
-    where it was found right, and -1 (the true class is not known) where it was found wrong.
+    where it was found right, and -1 (the true class is not known) where it was found wrong. `train.verified` has the
+    verdicts of `verified_train` for those of its images that are in the list.
 
     Args:
         root: The folder `Food-101N_release`, or the one above it.
@@ -134,10 +142,16 @@ def food101n(root: Path, *, food101: Path | None = None, download: bool = False,
     classes = tuple(_lines(folder / "meta" / "classes.txt", header=True))
     where = folder / "meta" / "imagelist.tsv"
     names = _lines(where, header=True)
+    judged = _judged(folder, "train")
+    train = Split(
+        listed_files(folder / "images", names, str(where)),
+        _labels(names, classes, where),
+        verified=np.array([int(judged[name]) if name in judged else -1 for name in names], dtype=np.int8),
+    )
     dataset = DataSet(
         name="food101n",
         classes=classes,
-        train=Split(listed_files(folder / "images", names, str(where)), _labels(names, classes, where)),
+        train=train,
         test=_food101_split(test_folder, "test", classes),
         mean=IMAGENET_MEAN,
         std=IMAGENET_STD,

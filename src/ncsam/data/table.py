@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from ncsam._errors import bad_value, need
 from ncsam._files import read_text
@@ -25,7 +26,10 @@ COLUMN_NAMES = {
     "label": ("label", "noisy_label", "observed_label", "given_label", "class", "target", "y"),
     "clean_label": ("clean_label", "true_label", "clean", "y_clean", "ground_truth"),
     "split": ("split", "subset", "partition", "fold"),
+    "verified": ("verified",),
 }
+#: What a column `verified` may say: that people found the label right, found it wrong, or did not look.
+VERDICTS = dict.fromkeys(("1", "true", "yes", "right"), 1) | dict.fromkeys(("0", "false", "no", "wrong"), 0) | {"": -1}
 SPLIT_NAMES = {"train": "train", "training": "train", "test": "test", "testing": "test"} | dict.fromkeys(
     ("val", "valid", "validation", "dev"), "val"
 )
@@ -53,6 +57,8 @@ def from_table(
         path_column, label_column, clean_column, split_column: Names of the columns; see `COLUMN_NAMES` for those found
             by themselves. Clean label and split may be absent. A split is `train`, `test` or `val` (aliases known);
             where no row is `test` and some are `val`, the latter are the test split.
+        A column `verified` (1 where people found the label right, 0 where wrong, empty where they did not look) serves
+        methods that know some verified labels.
         classes: Class names in order. Default: the labels found, sorted; labels that are whole numbers are taken as
             class numbers.
         size, mean, std, in_memory, allow_empty: As for `from_folder`.
@@ -69,7 +75,10 @@ def from_table(
     (observed, clean), class_names = encode_labels([labels, clean_labels], classes, where=str(path))
     assert observed is not None
     everything = Split(
-        listed_files(Path(images or path.parent), [str(name) for name in names], str(path)), observed, clean
+        listed_files(Path(images or path.parent), [str(name) for name in names], str(path)),
+        observed,
+        clean,
+        verified=_verdicts(columns, path),
     )
     parts = {"train": everything}
     if splits is not None:
@@ -143,6 +152,19 @@ def _column(columns: dict[str, list[Any]], kind: str, name: str | None, path: Pa
     if missing is not None:
         raise ValueError(f"{path}: row {missing:,} has no {kind}")
     return column
+
+
+def _verdicts(columns: dict[str, list[Any]], path: Path) -> npt.NDArray[np.int8] | None:
+    name = next((column for column in columns if column.lower() in COLUMN_NAMES["verified"]), None)
+    if name is None:
+        return None
+    found = np.empty(len(columns[name]), dtype=np.int8)
+    for row, value in enumerate(columns[name]):
+        word = "" if value is None else str(value).strip().lower()
+        if word not in VERDICTS:
+            raise ValueError(f"{path}: row {row:,} has verified {value!r}; allowed are 1, 0 and nothing")
+        found[row] = VERDICTS[word]
+    return found
 
 
 def _parted(everything: Split, splits: list[Any], path: Path) -> dict[str, Split]:
