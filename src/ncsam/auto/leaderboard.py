@@ -1,0 +1,101 @@
+"""`leaderboard.json`: every candidate with its accuracy on noisy labels, what was stopped, and what was chosen."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ncsam._files import atomic_path
+from ncsam.auto.ensemble import Chosen
+from ncsam.auto.outcome import Outcome, held_out_labels
+from ncsam.auto.problem import Problem
+from ncsam.engine.checkpoint import writing
+from ncsam.noise import estimate_noise
+
+NAME = "leaderboard.json"
+_MEANING = {
+    "noisy_accuracy": "share of the held-out samples predicted as they are labelled, percent; labels may be wrong",
+    "standard_error": "of noisy_accuracy, percent",
+    "clean_accuracy_estimate": "an estimate, percent: mean of inv(T)[label, prediction], with the transition matrix T "
+    "estimated by confident learning; it trusts T, and that errors depend on the class alone",
+    "noise_rate_estimate": "an estimate: share of wrong labels by confident learning on held-out predictions",
+    "seconds": "time of training, all folds",
+}
+
+
+def clean_accuracy(
+    predicted: npt.NDArray[np.int64], labels: npt.NDArray[np.int64], transition: npt.NDArray[np.float64]
+) -> tuple[float, float] | None:
+    """An estimate of the accuracy on true labels, and its standard error; `None` where T cannot be inverted.
+
+    With T[i, j] = P(label j | class i) and errors that do not depend on the input given the class,
+    P(prediction, label) = P(prediction, class) T, so that P(prediction = class) = E inv(T)[label, prediction].
+    The standard error takes T for known.
+    """
+    if not np.isfinite(transition).all() or np.linalg.cond(transition) > 1e3:
+        return None
+    values = np.linalg.inv(transition)[labels, predicted]
+    mean, error = float(values.mean()), float(values.std() / math.sqrt(len(values)))
+    return min(1.0, max(0.0, mean)), error
+
+
+def make(problem: Problem, outcomes: Sequence[Outcome], chosen: Chosen) -> dict[str, Any]:
+    """The leaderboard as plain values, the best first; accuracies in percent."""
+    labels = held_out_labels(problem, problem.num_folds)
+    noise = estimate_noise(labels, chosen.probabilities)
+    rows = [_row(problem, outcome, noise.transition, chosen) for outcome in outcomes]
+    rows.sort(key=lambda row: (row["status"] != "finished", -(row["noisy_accuracy"] or -1.0)))
+    final = chosen.probabilities.argmax(axis=1)
+    return {
+        "samples": len(problem.positions),
+        "folds": problem.num_folds,
+        "chosen": {"candidates": chosen.names, **_accuracies(final, labels, noise.transition)},
+        "noise_rate_estimate": noise.rate,
+        "candidates": rows,
+        "meaning": _MEANING,
+    }
+
+
+def _row(problem: Problem, outcome: Outcome, transition: npt.NDArray[np.float64], chosen: Chosen) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "name": outcome.name,
+        "status": outcome.status,
+        "chosen": outcome.name in chosen.names,
+        "folds": len(outcome.folds),
+    }
+    labels = held_out_labels(problem, len(outcome.folds)) if outcome.folds else None
+    predicted = outcome.probabilities().argmax(axis=1) if outcome.folds else None
+    row |= _accuracies(predicted, labels, transition)
+    return {**row, "seconds": outcome.seconds, "reason": outcome.reason, "settings": outcome.candidate.settings()}
+
+
+def _accuracies(
+    predicted: npt.NDArray[np.int64] | None,
+    labels: npt.NDArray[np.int64] | None,
+    transition: npt.NDArray[np.float64],
+) -> dict[str, float | None]:
+    names = ("noisy_accuracy", "standard_error", "clean_accuracy_estimate", "clean_accuracy_standard_error")
+    if predicted is None or labels is None:
+        return dict.fromkeys(names)
+    share = float((predicted == labels).mean())
+    error = math.sqrt(share * (1 - share) / len(labels))
+    clean = clean_accuracy(predicted, labels, transition) or (None, None)
+    values = (share, error, *clean)
+    return {name: None if value is None else 100 * value for name, value in zip(names, values, strict=True)}
+
+
+def write(folder: Path, board: dict[str, Any]) -> None:
+    path = folder / NAME
+    with writing(path), atomic_path(path) as temporary:
+        temporary.write_text(json.dumps(board, indent=2) + "\n", encoding="utf-8")
+
+
+def read(folder: Path) -> dict[str, Any]:
+    board: dict[str, Any] = json.loads((folder / NAME).read_text(encoding="utf-8"))
+    return board

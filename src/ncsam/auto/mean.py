@@ -1,0 +1,48 @@
+"""Several networks as one: the mean of their probabilities."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ncsam import models
+from ncsam._errors import bad_value
+
+
+class Mean(nn.Module):
+    """log of sum_i weight_i softmax(z_i / temperature_i), where z_i are the logits of member i; weights sum to 1."""
+
+    weights: Tensor
+    temperatures: Tensor
+
+    def __init__(self, members: Sequence[nn.Module], weights: Sequence[float], temperatures: Sequence[float]) -> None:
+        super().__init__()
+        self.members = nn.ModuleList(members)
+        total = sum(weights)
+        self.register_buffer("weights", torch.tensor([weight / total for weight in weights]))
+        self.register_buffer("temperatures", torch.tensor(temperatures))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        rows = [
+            (member(inputs) / self.temperatures[number]).log_softmax(dim=1) + self.weights[number].log()
+            for number, member in enumerate(self.members)
+        ]
+        return torch.stack(rows).logsumexp(dim=0)
+
+
+def mean(
+    num_classes: int,
+    in_channels: int = 1,
+    *,
+    members: Sequence[Mapping[str, Any]],
+    weights: Sequence[float],
+    temperatures: Sequence[float],
+) -> Mean:
+    """The mean of networks, each given as {"model": name, "options": its options}."""
+    if not len(members) == len(weights) == len(temperatures) > 0:
+        raise bad_value("members", len(members), "one or more, each with a weight and a temperature")
+    networks = [models.create(each["model"], num_classes, in_channels, **each["options"]) for each in members]
+    return Mean(networks, weights, temperatures)

@@ -1,0 +1,96 @@
+"""What all candidates share: the data, the folds, the device; and the networks that they leave behind."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from lightning_fabric import Fabric
+from torch import Tensor, nn
+
+from ncsam import models
+from ncsam.auto.folds import Indices, assign_folds
+from ncsam.data.loader import Loader
+from ncsam.data.types import Labels, Split
+from ncsam.engine.config import RunConfig
+from ncsam.engine.task import Task
+
+Floats = npt.NDArray[np.float32]
+_BATCH = 512
+_SMALL_PICTURE = 16  # pixels; up to here a fully connected network is what `--model auto` takes, too
+
+
+@dataclass(frozen=True)
+class Member:
+    """A trained network: how to build it, and its weights."""
+
+    model: str
+    options: dict[str, Any]
+    state: dict[str, Tensor]
+
+    def network(self, classes: int, channels: int) -> nn.Module:
+        network = models.create(self.model, classes, channels, **self.options)
+        network.load_state_dict(self.state)
+        return network.eval()
+
+
+class Problem:
+    """A task cut into folds. Positions count in the training split; samples held out for good are in no fold."""
+
+    def __init__(self, config: RunConfig, task: Task, folds: int) -> None:
+        self.config = config
+        self.task = task
+        self.dataset = task.dataset
+        self.labels: Labels = task.dataset.train.labels
+        self.positions: Indices = task.train
+        self.num_folds = folds
+        precision: Any = config.precision
+        self.fabric = Fabric(accelerator=config.accelerator, devices=1, precision=precision)
+        assigned = assign_folds(self.labels[self.positions], folds, config.seed)
+        self.held_out = [self.positions[assigned == fold] for fold in range(folds)]
+
+    @property
+    def classes(self) -> int:
+        return self.dataset.num_classes
+
+    @property
+    def channels(self) -> int:
+        """As the networks are told: 1 for features."""
+        return self.task.channels if self.dataset.size is not None else 1
+
+    @property
+    def is_vectors(self) -> bool:
+        """Whether samples are features, or pictures so small that they may be taken for such."""
+        return self.dataset.size is None or max(self.dataset.size) <= _SMALL_PICTURE
+
+    def fold_task(self, fold: int) -> Task:
+        """The task of training on all folds but one, which is the validation split; there is no other."""
+        held = self.held_out[fold]
+        kept = np.setdiff1d(self.positions, held)
+        return dataclasses.replace(
+            self.task, dataset=dataclasses.replace(self.dataset, test=None, val=None), train=kept, val=held
+        )
+
+    def loader(self, split: Split, subset: Indices | None = None) -> Loader:
+        """Batches of a split as a network sees them in evaluation, in order."""
+        config = self.config.replace(precision="32-true")
+        return self.task.loader(split, config, _BATCH, subset=subset, device=self.fabric.device).evaluation(_BATCH)
+
+    @cached_property
+    def vectors(self) -> Tensor:
+        """The training split, normalised and flattened: (N, F), on the CPU."""
+        batches = self.loader(self.dataset.train).iterate(0)
+        return torch.cat([batch.views[0].flatten(1).cpu() for batch in batches])
+
+    @torch.no_grad()
+    def log_probabilities(self, network: nn.Module, split: Split, subset: Indices | None = None) -> Floats:
+        """log p(class | x) of the samples of a split, or of some of them, in order: (N, C)."""
+        network.to(self.fabric.device).eval()
+        rows = [network(batch.views[0]).float().log_softmax(dim=1) for batch in self.loader(split, subset).iterate(0)]
+        found: Floats = torch.cat(rows).cpu().numpy()
+        return found

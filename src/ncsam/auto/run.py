@@ -1,0 +1,180 @@
+"""`ncsam auto` from the configuration to the run folder."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from ncsam._errors import bad_value
+from ncsam._files import atomic_path
+from ncsam._version import __version__
+from ncsam.auto import leaderboard
+from ncsam.auto.ensemble import Chosen, choose
+from ncsam.auto.portfolio import portfolio
+from ncsam.auto.problem import Problem
+from ncsam.auto.race import Race
+from ncsam.data.types import DataSet
+from ncsam.engine.checkpoint import save_checkpoint, writing
+from ncsam.engine.config import NEUTRAL, RunConfig
+from ncsam.engine.errors import RunError
+from ncsam.engine.evaluate import Predictions
+from ncsam.engine.lock import locked
+from ncsam.engine.loggers import FIELDS, MetricsFiles
+from ncsam.engine.metrics import accuracy, calibration_error, summarise
+from ncsam.engine.samples import SampleTable
+from ncsam.engine.suspects import Dynamics, write_suspects
+from ncsam.engine.task import load_task
+
+MODEL = "ncsam.auto.mean:mean"
+_MOST = 3  # candidates in the mean, of vectors; of pictures, whose networks are large, one
+
+
+def auto(
+    config: RunConfig,
+    out: str | os.PathLike[str],
+    *,
+    folds: int = 5,
+    budget: float | None = None,
+    dataset: DataSet | None = None,
+    say: Callable[[str], None] = print,
+    command: str | None = None,
+) -> dict[str, Any]:
+    """Try the portfolio on `config.data`, write the run folder `out`, and return its leaderboard.
+
+    Of `config` count the data, the labels, `val_share`, `seed`, the network and the machine; method, optimizer and
+    length are the candidates' own. A race that was killed goes on from its last fold (or, within it, the last
+    checkpoint); a finished folder is returned as it is. `budget` is in seconds of training.
+    """
+    if budget is not None and not budget > 0:
+        raise bad_value("budget", budget, "a positive time, such as 30m")
+    folder = Path(out)
+    with locked(folder):
+        task = load_task(config, dataset)
+        problem = Problem(config, task, folds)
+        candidates = portfolio(problem)
+        _claim(folder, problem, {each.name: each.settings() for each in candidates})
+        if (folder / "summary.json").is_file():
+            say(f"{folder} is finished; its leaderboard is returned")
+            return leaderboard.read(folder)
+        outcomes = Race(problem, folder / "candidates", budget, say).run(candidates)
+        chosen = choose(problem, outcomes, _MOST if problem.is_vectors else 1)
+        board = leaderboard.make(problem, outcomes, chosen)
+        leaderboard.write(folder, board)
+        _write_run(folder, problem, chosen, board, command)
+    return board
+
+
+def _claim(folder: Path, problem: Problem, candidates: dict[str, Any]) -> None:
+    """Note what the folder is for, or refuse one that is for something else."""
+    config = {name: value for name, value in problem.config.to_dict().items() if name not in NEUTRAL}
+    about = {
+        "config": config,
+        "folds": problem.num_folds,
+        "labels_sha256": problem.task.labels_sha256,
+        "candidates": candidates,
+    }
+    about = json.loads(json.dumps(about))
+    path = folder / "auto.json"
+    if path.is_file():
+        there = json.loads(path.read_text(encoding="utf-8"))
+        differing = [name for name in about if there.get(name) != about[name]]
+        if "config" in differing:
+            differing += [name for name in config if there["config"].get(name) != about["config"][name]]
+        if differing:
+            raise RunError(
+                f"{folder} holds another race ({', '.join(n for n in differing if n != 'config')} differ): "
+                "choose another folder"
+            )
+        return
+    if (folder / "config.yaml").is_file():
+        raise RunError(f"{folder} holds a run of `ncsam train`: choose another folder")
+    with writing(path), atomic_path(path) as temporary:
+        temporary.write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
+
+
+def _write_run(folder: Path, problem: Problem, chosen: Chosen, board: dict[str, Any], command: str | None) -> None:
+    """The folder as `predict`, `suspects`, `report` and `export` read it."""
+    task, dataset = problem.task, problem.dataset
+    options = chosen.model_options()
+    config = problem.config.replace(
+        model=MODEL, model_options=options, pretrained=False, method="ce", optimizer="sgd", epochs=1, augment="none"
+    )
+    network = chosen.network(problem)
+    dynamics, record = _measured(problem, chosen, network)
+    if task.record is not None:
+        task.record.save(folder / "noise")
+    config.save(folder / "config.yaml", command)
+    MetricsFiles(folder, [record]).close()
+    state: dict[str, Any] = {"network": {name: value.cpu() for name, value in network.state_dict().items()}}
+    about = {
+        "version": __version__,
+        "epoch": 1,
+        "batch": 0,
+        "labels_sha256": task.labels_sha256,
+        "data": {
+            "name": dataset.name,
+            "classes": list(dataset.classes),
+            "mean": list(dataset.mean),
+            "std": list(dataset.std),
+            "size": None if dataset.size is None else list(dataset.size),
+            "channels": task.channels,
+        },
+    }
+    whole = {**about, "config": config.to_dict(), "learners": [state], "method": {}, "history": [record]}
+    save_checkpoint(folder / "checkpoints", whole, about)
+    found = write_suspects(folder / "suspects.csv", dynamics, dataset.train, problem.positions)
+    summary = {
+        **summarise([record]),
+        "noise_rate": task.noise_rate,
+        "noise_estimate": board["noise_rate_estimate"],
+        "suspects_auroc": found,
+        "seconds": sum(row["seconds"] for row in board["candidates"]),
+        "epochs": 1,
+        "method": "auto",
+        "optimizer": "+".join(chosen.names),
+        "seed": config.seed,
+        "data": config.data,
+        "model": MODEL,
+        "val_accuracy": record["val_accuracy"],
+    }
+    path = folder / "summary.json"  # last of all: it is what marks a run as finished
+    with writing(path), atomic_path(path) as temporary:
+        temporary.write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
+
+
+def _measured(problem: Problem, chosen: Chosen, network: torch.nn.Module) -> tuple[Dynamics, dict[str, Any]]:
+    """The suspicion of every label, and the record of the only "epoch"."""
+    split, dataset = problem.dataset.train, problem.dataset
+    rows = np.full((len(split), problem.classes), 1 / problem.classes)
+    rows[np.concatenate(problem.held_out)] = chosen.probabilities
+    rest = np.setdiff1d(np.arange(len(split)), problem.positions)  # held out for good: no network saw them
+    if len(rest):
+        rows[rest] = np.exp(problem.log_probabilities(network, split, rest))
+    labels = split.labels
+    own = rows[np.arange(len(rows)), labels]
+    others = rows.copy()
+    others[np.arange(len(rows)), labels] = -1.0
+    predictions = Predictions(
+        predicted=rows.argmax(axis=1),
+        confidence=rows.max(axis=1).astype(np.float32),
+        loss=-np.log(np.maximum(own, 1e-12)).astype(np.float32),
+        margin=(own - others.max(axis=1)).astype(np.float32),
+        probabilities=rows.astype(np.float32),
+    )
+    dynamics = Dynamics(SampleTable(len(split), torch.device("cpu")), problem.classes)
+    dynamics.update(predictions, labels, 1)
+    record: dict[str, Any] = dict.fromkeys(FIELDS)
+    record |= {"epoch": 1, "train_loss": float(predictions.loss.mean()), "telemetry": {}}
+    record["val_accuracy"] = accuracy(predictions.predicted, labels)
+    if dataset.test is not None:
+        p = np.exp(problem.log_probabilities(network, dataset.test))
+        right = p.argmax(axis=1) == dataset.test.labels
+        record["test_accuracy"] = 100.0 * float(right.mean())
+        record["calibration_error"] = calibration_error(p.max(axis=1), right)
+    return dynamics, record

@@ -1,0 +1,125 @@
+"""`ncsam auto`."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ncsam.auto import auto as run_auto
+from ncsam.cli.options import ConfigCommand, config_options, default_out, resolve
+from ncsam.cli.output import show_table
+
+EPILOG = """\b
+Examples:
+  ncsam auto features.npz --out runs/auto
+  ncsam auto features.npz --label-column y_crowd --budget 10m
+  ncsam auto digits --noise symmetric --rate 0.4
+
+A race that was stopped goes on where it stopped: give the same command again.
+"""
+#: What the candidates decide for themselves, or what has no meaning for a race.
+_THEIRS = [
+    "method",
+    "method_options",
+    "optimizer",
+    "base",
+    "lr",
+    "momentum",
+    "weight_decay",
+    "rho",
+    "target",
+    "rho_target",
+    "kappa",
+    "flip_ratio",
+    "warmup",
+    "optimizer_options",
+    "ramp",
+    "schedule",
+    "schedule_options",
+    "epochs",
+    "batch_size",
+    "batches",
+    "augment",
+    "devices",
+    "strategy",
+    "num_nodes",
+    "compile",
+    "telemetry_every",
+    "evaluate_train_every",
+    "loggers",
+    "checkpoint_every",
+]
+_UNITS = {"s": 1, "m": 60, "min": 60, "h": 3600}
+
+
+def seconds_of(ctx: click.Context, param: click.Parameter, text: str | None) -> float | None:
+    """A time such as 90s, 30m or 2h in seconds; a bare number is minutes."""
+    if text is None:
+        return None
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|m|min|h)?", text.strip())
+    if found is None or float(found[1]) == 0:
+        raise click.BadParameter(f"{text!r} is not a time such as 90s, 30m or 2h", ctx, param)
+    return float(found[1]) * _UNITS[found[2] or "m"]
+
+
+@click.command(cls=ConfigCommand, epilog=EPILOG)
+@config_options(leave_out=_THEIRS)
+@click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="run folder [runs/auto-DATA]")
+@click.option("--folds", type=click.IntRange(min=2), default=5, show_default=True, help="parts, each held out once")
+@click.option("--budget", callback=seconds_of, metavar="TIME", help="time for training: 90s, 30m, 2h [no limit]")
+@click.option("--quiet", is_flag=True, help="no progress, only the result")
+@click.pass_context
+def auto(ctx: click.Context, /, out: Path | None, folds: int, budget: float | None, quiet: bool, **_: Any) -> None:
+    """Find the best classifier for DATA, whose labels may be wrong, without a setting to choose.
+
+    A portfolio of candidates (linear classifiers with and without suspicious labels, networks under SAM) is trained on
+    all folds but one, in turn, and judged by the labels of samples they never saw. What cannot win any more is stopped.
+    The best, or the mean of those that cannot be told from it, becomes a run folder: `predict`, `suspects`, `report`
+    and `export` take it. leaderboard.json has all candidates.
+    """
+    config = resolve(ctx)
+    if ctx.get_parameter_source("val_share") == click.core.ParameterSource.DEFAULT:
+        config = config.replace(val_share=0.0)  # the folds hold out what is needed
+    folder = out or default_out(config, comparison=True).with_name(f"auto-{Path(config.data).stem}")
+    board = run_auto(
+        config,
+        folder,
+        folds=folds,
+        budget=budget,
+        say=(lambda text: None) if quiet else click.echo,
+        command=shlex.join(ctx.meta["ncsam.command"]),
+    )
+    show(board)
+    here = shlex.quote(str(folder))
+    click.echo(f"run folder: {folder}\nnext: ncsam suspects {here}; ncsam report {here}; ncsam predict {here} NEW")
+
+
+def show(board: dict[str, Any]) -> None:
+    """The leaderboard, and what was chosen."""
+    rows = [
+        [
+            ("* " if row["chosen"] else "  ") + row["name"],
+            row["status"],
+            *(_number(row, name) for name in ("noisy_accuracy", "standard_error", "clean_accuracy_estimate")),
+            f"{row['seconds']:.1f}",
+        ]
+        for row in board["candidates"]
+    ]
+    show_table(["candidate", "status", "noisy labels %", "+-", "clean, estimate %", "seconds"], rows, left=2)
+    chosen = board["chosen"]
+    names = " and ".join(chosen["candidates"])
+    what = f"the mean of {names}" if len(chosen["candidates"]) > 1 else names
+    estimate = chosen["clean_accuracy_estimate"]
+    said = "" if estimate is None else f", an estimated {estimate:.1f} % of the true ones"
+    click.echo(
+        f"chosen (*): {what}: {chosen['noisy_accuracy']:.1f} +- {chosen['standard_error']:.1f} % of held-out labels"
+        f"{said}; about {100 * board['noise_rate_estimate']:.0f} % of the labels seem wrong"
+    )
+
+
+def _number(row: dict[str, Any], name: str) -> str:
+    return "" if row[name] is None else f"{row[name]:.1f}"
