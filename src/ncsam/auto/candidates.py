@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import torch
 
 from ncsam.auto.costs import Costs
-from ncsam.auto.linear import INNER_FOLDS, Fit, discriminant, logistic, without_suspects
+from ncsam.auto.linear import INNER_FOLDS, Fit, RandomFeatures, discriminant, logistic, without_suspects
 from ncsam.auto.problem import Member, Problem
 from ncsam.engine.config import RunConfig
 from ncsam.engine.loop import Trainer
@@ -38,12 +38,17 @@ class Candidate(Protocol):
 
 @dataclass(frozen=True)
 class Linear:
-    """A linear classifier; `rounds` of pruning take out suspects before the last fit."""
+    """A linear classifier of the inputs, or of `width` random features of them.
+
+    `kind` is "discriminant", and `strength` its shrinkage; or "logistic", and `strength` is 1 / C. `rounds` of pruning
+    take out suspects before the last fit.
+    """
 
     name: str
-    kind: str  # "discriminant" or "logistic"
-    strength: float  # shrinkage of the one, 1 / C of the other
+    kind: str
+    strength: float
     rounds: int = 0
+    width: int = 0
 
     def fit(self, problem: Problem, fold: int, scratch: Path) -> list[Member]:
         if self.kind == "discriminant":
@@ -54,16 +59,23 @@ class Linear:
             fit = without_suspects(fit, self.rounds, problem.config.seed)
         train = problem.fold_task(fold).train
         x, y = problem.vectors[torch.from_numpy(train)], torch.from_numpy(problem.labels[train])
-        layer = fit(x, y, problem.classes)
-        options = {"hidden": [], "in_features": x.shape[1]}
-        return [Member("mlp", options, {"fc.weight": layer.weight, "fc.bias": layer.bias})]
+        options: dict[str, Any] = {"hidden": [self.width] if self.width else [], "in_features": x.shape[1]}
+        state = {}
+        if self.width:
+            random = RandomFeatures.draw(x, self.width, problem.config.seed + fold)
+            layer = random.raw(fit(random(x), y, problem.classes))
+            state = {"body.0.weight": random.weight, "body.0.bias": random.bias}
+        else:
+            layer = fit(x, y, problem.classes)
+        return [Member("mlp", options, {**state, "fc.weight": layer.weight, "fc.bias": layer.bias})]
 
     def seconds(self, problem: Problem, costs: Costs) -> float:
-        return costs.linear(1 + INNER_FOLDS * self.rounds, iterative=self.kind == "logistic")
+        return costs.linear(1 + INNER_FOLDS * self.rounds, self.width, iterative=self.kind == "logistic")
 
     def settings(self) -> dict[str, Any]:
         name = "shrinkage" if self.kind == "discriminant" else "strength"
-        return {"kind": self.kind, name: self.strength, "rounds_of_pruning": self.rounds}
+        settings = {"kind": self.kind, name: self.strength, "rounds_of_pruning": self.rounds}
+        return {**settings, **({"random_features": self.width} if self.width else {})}
 
 
 @dataclass(frozen=True)

@@ -26,15 +26,17 @@ class Costs:
         self.problem = problem
         self._timed: dict[Any, float] = {}
 
-    def linear(self, fits: float, iterative: bool) -> float:
-        """Seconds of so many linear fits."""
-        if "linear" not in self._timed:
-            train = torch.from_numpy(self.problem.fold_task(0).train)
-            x, y = self.problem.vectors[train], torch.from_numpy(self.problem.labels)[train]
+    def linear(self, fits: float, width: int, iterative: bool) -> float:
+        """Seconds of so many linear fits to `width` random features, or to the inputs if it is 0."""
+        train = self.problem.fold_task(0).train
+        key = ("linear", width)
+        if key not in self._timed:
+            y = torch.from_numpy(self.problem.labels[train])
+            x = torch.randn(len(train), width) if width else self.problem.vectors[torch.from_numpy(train)]
             began = time.perf_counter()
             discriminant(x, y, self.problem.classes, shrinkage=0.5)
-            self._timed["linear"] = time.perf_counter() - began
-        return fits * self._timed["linear"] * (_LBFGS if iterative else 1.0)
+            self._timed[key] = time.perf_counter() - began
+        return fits * self._timed[key] * (_LBFGS if iterative else 1.0)
 
     def training(self, config: RunConfig, samples: int) -> float:
         """Seconds of training as a settled configuration says: steps x passes x networks, and the evaluations."""
@@ -60,7 +62,7 @@ class Costs:
                 began = time.perf_counter()
                 loss = F.cross_entropy(network(batch.views[0]), batch.labels)
                 loss.backward()  # type: ignore[no-untyped-call]
-                float(loss)  # waits for an accelerator
+                float(loss.detach())  # waits for an accelerator
                 seconds.append(time.perf_counter() - began)
             self._timed[key] = min(seconds[1:])
         return self._timed[key]

@@ -1,6 +1,7 @@
-"""Linear classifiers in seconds: shrunken discriminant analysis, logistic regression, and either without suspects.
+"""Classifiers in seconds: shrunken discriminant analysis, logistic regression, and either without suspects.
 
-Each gives the weight (C, F) and bias (C,) of a linear layer, for inputs (N, F) that are normalised already.
+Each gives the weight (C, F) and bias (C,) of a linear layer, for inputs (N, F) that are normalised already. The inputs
+may be random features of others, which makes the classifier a network with one hidden layer.
 """
 
 from __future__ import annotations
@@ -79,8 +80,38 @@ def logistic(x: Tensor, y: Tensor, classes: int, *, strength: float) -> Layer:
         return loss
 
     with torch.enable_grad():
-        optimizer.step(objective)  # type: ignore[arg-type]
+        optimizer.step(objective)  # type: ignore[no-untyped-call]
     return Layer(weight.detach(), bias.detach())
+
+
+class RandomFeatures(NamedTuple):
+    """h = relu(weight x + bias), drawn and never trained; standardised by `mean` and `std` over the samples fitted.
+
+    weight ~ N(0, 2 / F), bias ~ N(0, 1 / 4). Fits to them are fits with the kernel E[h(x) h(x')], smooth and not linear
+    (Rahimi and Recht 2008; Cho and Saul 2009 for ReLU).
+    """
+
+    weight: Tensor
+    bias: Tensor
+    mean: Tensor
+    std: Tensor
+
+    @classmethod
+    def draw(cls, x: Tensor, width: int, seed: int) -> RandomFeatures:
+        generator = torch.Generator().manual_seed(seed)
+        weight = torch.randn(width, x.shape[1], generator=generator) * (2 / x.shape[1]) ** 0.5
+        bias = torch.randn(width, generator=generator) / 2
+        hidden = F.linear(x, weight, bias).relu()
+        std = hidden.std(dim=0)
+        return cls(weight, bias, hidden.mean(dim=0), torch.where(std > 0, std, 1.0))
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return (F.linear(x, self.weight, self.bias).relu() - self.mean) / self.std
+
+    def raw(self, layer: Layer) -> Layer:
+        """The layer for h before it is standardised: the same logits."""
+        weight = layer.weight / self.std
+        return Layer(weight, layer.bias - weight @ self.mean)
 
 
 def without_suspects(fit: Fit, rounds: int, seed: int) -> Fit:

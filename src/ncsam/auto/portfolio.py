@@ -24,6 +24,8 @@ def _for_vectors(problem: Problem) -> list[Candidate]:
         Linear("discriminant-0.8-pruned", "discriminant", 0.8, rounds=1),
         Linear("discriminant-0.3", "discriminant", 0.3),
         Linear("discriminant-0.3-pruned", "discriminant", 0.3, rounds=1),
+        Linear("random-0.3-pruned", "discriminant", 0.3, rounds=1, width=1024),
+        Linear("random-0.6-pruned", "discriminant", 0.6, rounds=1, width=1024),
         Linear("logistic-300", "logistic", 300.0),
         Linear("logistic-30", "logistic", 30.0),
     ]

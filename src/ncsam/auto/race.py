@@ -92,10 +92,8 @@ class Race:
             if self.best is not None:
                 mean, error_of_mean = behind(hits(self.problem, outcome), self.best)
                 if mean > _SURE * error_of_mean and number + 1 < folds:
-                    outcome.status = "stopped"
-                    outcome.reason = (
-                        f"{100 * mean:.1f} +- {100 * error_of_mean:.1f} points behind after {number + 1} folds"
-                    )
+                    gap = f"{100 * mean:.1f} +- {100 * error_of_mean:.1f} points behind"
+                    outcome.status, outcome.reason = "stopped", f"{gap} after {number + 1} of {folds} folds"
                     return
         outcome.status = "finished"
         own = hits(self.problem, outcome)

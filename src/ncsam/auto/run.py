@@ -128,7 +128,7 @@ def _write_run(folder: Path, problem: Problem, chosen: Chosen, board: dict[str, 
     }
     whole = {**about, "config": config.to_dict(), "learners": [state], "method": {}, "history": [record]}
     save_checkpoint(folder / "checkpoints", whole, about)
-    found = write_suspects(folder / "suspects.csv", dynamics, dataset.train, problem.positions)
+    found = write_suspects(folder / "suspects.csv", dynamics, dataset.train, np.arange(len(dataset.train)))
     summary = {
         **summarise([record]),
         "noise_rate": task.noise_rate,
@@ -171,7 +171,9 @@ def _measured(problem: Problem, chosen: Chosen, network: torch.nn.Module) -> tup
     dynamics.update(predictions, labels, 1)
     record: dict[str, Any] = dict.fromkeys(FIELDS)
     record |= {"epoch": 1, "train_loss": float(predictions.loss.mean()), "telemetry": {}}
-    record["val_accuracy"] = accuracy(predictions.predicted, labels)
+    # samples that took part in no choice, where there are such; else those of the folds, by which the choice was made
+    unseen = rest if len(rest) else problem.positions
+    record["val_accuracy"] = accuracy(predictions.predicted[unseen], labels[unseen])
     if dataset.test is not None:
         p = np.exp(problem.log_probabilities(network, dataset.test))
         right = p.argmax(axis=1) == dataset.test.labels

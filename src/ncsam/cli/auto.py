@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import shlex
 from pathlib import Path
@@ -12,6 +13,7 @@ import click
 from ncsam.auto import auto as run_auto
 from ncsam.cli.options import ConfigCommand, config_options, default_out, resolve
 from ncsam.cli.output import show_table
+from ncsam.engine.config import RunConfig
 
 EPILOG = """\b
 Examples:
@@ -21,38 +23,13 @@ Examples:
 
 A race that was stopped goes on where it stopped: give the same command again.
 """
-#: What the candidates decide for themselves, or what has no meaning for a race.
-_THEIRS = [
-    "method",
-    "method_options",
-    "optimizer",
-    "base",
-    "lr",
-    "momentum",
-    "weight_decay",
-    "rho",
-    "target",
-    "rho_target",
-    "kappa",
-    "flip_ratio",
-    "warmup",
-    "optimizer_options",
-    "ramp",
-    "schedule",
-    "schedule_options",
-    "epochs",
-    "batch_size",
-    "batches",
-    "augment",
-    "devices",
-    "strategy",
-    "num_nodes",
-    "compile",
-    "telemetry_every",
-    "evaluate_train_every",
-    "loggers",
-    "checkpoint_every",
-]
+#: The options of a run that hold for every candidate. The rest are the candidates' own.
+_SHARED = (
+    *("data", "data_root", "data_options", "download", "noise", "rate", "noise_seed", "noise_options"),
+    *("label_file", "label_column", "val_share", "model", "model_options", "pretrained", "seed"),
+    *("precision", "accelerator", "workers"),
+)
+_THEIRS = [field.name for field in dataclasses.fields(RunConfig) if field.name not in _SHARED]
 _UNITS = {"s": 1, "m": 60, "min": 60, "h": 3600}
 
 

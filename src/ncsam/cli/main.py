@@ -17,6 +17,7 @@ from ncsam.cli.lazy import Entry, LazyGroup
 COMMANDS = {
     "train": Entry("ncsam.cli.train:train", "Train a network on data whose labels may be wrong."),
     "auto": Entry("ncsam.cli.auto:auto", "Find the best classifier for noisy data, with nothing to choose."),
+    "embed": Entry("ncsam.cli.embed:embed", "Turn pictures or texts into vectors with a pretrained network."),
     "compare": Entry("ncsam.cli.compare:compare", "Train all combinations of methods, optimizers and seeds."),
     "report": Entry("ncsam.cli.report:report", "Write report.html: curves, suspects, noise, configuration."),
     "suspects": Entry("ncsam.cli.suspects:suspects", "List the training labels that a run doubts most."),

@@ -120,6 +120,17 @@ def from_user(
     return model
 
 
+def takes_pretrained(name: str) -> bool:
+    """Whether published weights can be asked of the model called `name`: of a user's factory, if it takes the word."""
+    module, colon, factory = name.partition(":")
+    if not colon or module in ("torchvision", "timm"):
+        return True
+    build: Any = importlib.import_module(module)
+    for part in factory.split("."):
+        build = getattr(build, part, None)
+    return build is not None and _takes(build, "pretrained")
+
+
 def _takes(function: Any, argument: str) -> bool:
     try:
         parameters = inspect.signature(function).parameters

@@ -1,0 +1,110 @@
+"""Text: a table with a column of texts, and a language model that turns each into a vector."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import os
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+
+from ncsam._errors import bad_value, unknown_name
+from ncsam.data.labels import encode_labels
+from ncsam.data.table import COLUMN_NAMES
+from ncsam.data.types import DataSet, Split
+from ncsam.embed.parts import Floats, Parts
+from ncsam.embed.run import write_features
+from ncsam.models.external import import_library
+
+_PART = 16  # batches
+_LENGTH = 256  # tokens of a text that are read
+
+
+class TextEncoder(Protocol):
+    """Anything that turns texts into vectors; `fingerprint` tells two of them apart."""
+
+    def __call__(self, texts: Sequence[str]) -> torch.Tensor:
+        """Features (N, F) of N texts."""
+
+    def fingerprint(self) -> str: ...
+
+
+class Transformer:
+    """A model of `transformers`: the mean of the last layer's vectors over the tokens of a text."""
+
+    def __init__(self, name: str, *, device: str | torch.device = "cpu", precision: str = "32-true") -> None:
+        library = import_library("transformers", f"model 'transformers:{name}'")
+        self.name, self.precision, self.device = name, precision, torch.device(device)
+        self.tokenizer: Any = library.AutoTokenizer.from_pretrained(name)
+        self.model: Any = library.AutoModel.from_pretrained(name).to(self.device).eval()
+
+    @torch.no_grad()
+    def __call__(self, texts: Sequence[str]) -> torch.Tensor:
+        tokens = self.tokenizer(list(texts), padding=True, truncation=True, max_length=_LENGTH, return_tensors="pt")
+        tokens = {key: value.to(self.device) for key, value in dict(tokens).items()}
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == "bf16-mixed"):
+            hidden = self.model(**tokens).last_hidden_state
+        return masked_mean(hidden.float(), tokens["attention_mask"])
+
+    def fingerprint(self) -> str:
+        return f"transformers:{self.name}, {self.precision}"
+
+
+def masked_mean(hidden: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """Mean over the tokens with mask 1: (N, L, F), (N, L) -> (N, F)."""
+    weight = mask.to(hidden).unsqueeze(-1)
+    return (hidden * weight).sum(dim=1) / weight.sum(dim=1).clamp(min=1.0)
+
+
+def read_texts(
+    path: Path, text_column: str, label_column: str | None = None, split_column: str | None = None
+) -> tuple[list[str], DataSet]:
+    """The texts of a CSV or TSV table, and a data set whose inputs are the row numbers; no column but these is read."""
+    if path.suffix.lower() not in (".csv", ".tsv"):
+        raise bad_value("data", str(path), "a .csv or .tsv table, for texts")
+    with path.open(newline="", encoding="utf-8-sig") as file:
+        rows = list(csv.DictReader(file, delimiter="\t" if path.suffix.lower() == ".tsv" else ","))
+    if not rows:
+        raise ValueError(f"{path} has no rows under its header")
+    label_column = label_column or next((name for name in COLUMN_NAMES["label"] if name in rows[0]), "label")
+    for column in (text_column, label_column, *([split_column] if split_column else [])):
+        if column not in rows[0]:
+            raise unknown_name(f"column of {path.name}", column, rows[0])
+    (labels,), classes = encode_labels([[row[label_column] for row in rows]], where=str(path))
+    assert labels is not None
+    everything = Split(np.arange(len(rows), dtype=np.float32)[:, None], labels)
+    where = np.array([row[split_column] if split_column else "train" for row in rows])
+    test = everything.take(np.flatnonzero(where == "test")) if (where == "test").any() else None
+    train = everything.take(np.flatnonzero(where != "test"))
+    dataset = DataSet(path.stem, classes, train, test, (0.0,), (1.0,), None, source=str(path))
+    return [row[text_column] for row in rows], dataset
+
+
+def embed_texts(
+    texts: Sequence[str],
+    dataset: DataSet,
+    encoder: TextEncoder,
+    out: str | os.PathLike[str],
+    *,
+    batch_size: int = 64,
+    say: Callable[[str], None] = print,
+) -> Path:
+    """As `ncsam.embed.embed`, of texts; `dataset` is what `read_texts` gave beside them."""
+
+    def rows(name: str, parts: Parts, done: Callable[[int], None]) -> Floats:
+        numbers = np.asarray(dataset.splits[name].inputs)[:, 0].astype(np.int64)
+
+        def compute(start: int, stop: int) -> Iterator[Floats]:
+            for first in range(start, stop, batch_size):
+                chosen = numbers[first : min(stop, first + batch_size)]
+                yield encoder([texts[i] for i in chosen]).float().cpu().numpy()
+
+        return parts.rows(name, len(numbers), _PART * batch_size, compute, done)
+
+    digest = hashlib.sha256("\0".join(texts).encode()).hexdigest()
+    about = {"encoder": encoder.fingerprint(), "texts": digest, "batch_size": batch_size}
+    return write_features(dataset, Path(out), about, rows, say)

@@ -1,0 +1,43 @@
+"""Any network as a `Backbone`: its last linear layer is the head, and what that layer sees are the features."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor, nn
+
+from ncsam.models.backbone import Backbone
+
+
+class Tapped(Backbone):
+    """A network whose features are read off at the entrance of its last linear layer."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        linear = [name for name, module in network.named_modules() if isinstance(module, nn.Linear)]
+        if not linear or not linear[-1]:
+            raise ValueError(f"{type(network).__name__} has no linear layer inside to take for its head")
+        self.network = network
+        self.head_name = f"network.{linear[-1]}"
+        self.num_features = self.head.in_features
+
+    def features(self, x: Tensor) -> Tensor:
+        seen: list[Tensor] = []
+
+        def note(module: nn.Module, arguments: tuple[Any, ...]) -> None:
+            seen.append(arguments[0])
+
+        hook = self.head.register_forward_pre_hook(note)
+        try:
+            self.network(x)
+        finally:
+            hook.remove()
+        if len(seen) != 1 or seen[0].dim() != 2:
+            shape = tuple(seen[0].shape) if seen else "nothing"
+            raise ValueError(f"{self.head_name} of {type(self.network).__name__} sees {shape}, not one vector a sample")
+        return seen[0]
+
+
+def as_backbone(network: nn.Module) -> Backbone:
+    """The network itself if it is a `Backbone`, else `Tapped` around it."""
+    return network if isinstance(network, Backbone) else Tapped(network)

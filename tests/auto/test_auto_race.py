@@ -1,0 +1,305 @@
+"""Folds, out-of-fold predictions, ranking, stopping, the mean; and a race that was killed."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from auto_cases import clouds, config, problem
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ncsam.auto import auto, leaderboard
+from ncsam.auto import run as auto_run
+from ncsam.auto.candidates import Linear, Network, equal_batches
+from ncsam.auto.ensemble import choose, temperature_of
+from ncsam.auto.folds import assign_folds
+from ncsam.auto.mean import Mean
+from ncsam.auto.outcome import Fold, Outcome, held_out_labels
+from ncsam.auto.problem import Member
+from ncsam.auto.race import Race, behind, hits
+from ncsam.engine.errors import RunError
+from ncsam.engine.runs import Run
+from ncsam.engine.trained import load_trained
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.integers(0, 4), min_size=6, max_size=60), st.integers(2, 6), st.integers(0, 3))
+def test_folds_hold_every_sample_out_once_and_share_the_classes(labels, count, seed):
+    labels = np.array(labels)
+    folds = assign_folds(labels, count, seed)
+    sizes = np.bincount(folds, minlength=count)
+    assert sizes.sum() == len(labels)
+    assert sizes.max() - sizes.min() <= 1
+    for c in np.unique(labels):
+        members = np.bincount(folds[labels == c], minlength=count)
+        assert members.max() - members.min() <= 1
+
+
+@dataclass(frozen=True)
+class Spy:
+    """Notes what it was shown, and predicts class 0."""
+
+    name: str
+    shown: dict
+
+    def fit(self, problem, fold, scratch):
+        self.shown[fold] = problem.fold_task(fold).train
+        weight = torch.zeros(problem.classes, problem.vectors.shape[1])
+        bias = torch.tensor([1.0] + [0.0] * (problem.classes - 1))
+        options = {"hidden": [], "in_features": problem.vectors.shape[1]}
+        return [Member("mlp", options, {"fc.weight": weight, "fc.bias": bias})]
+
+    def seconds(self, problem, costs):
+        return 0.0
+
+    def settings(self):
+        return {}
+
+
+def test_a_candidate_never_sees_the_samples_it_is_judged_by(tmp_path):
+    small, shown = problem(), {}
+    (outcome,) = Race(small, tmp_path, say=str).run([Spy("spy", shown)])
+    for fold, held in enumerate(small.held_out):
+        assert not set(shown[fold]) & set(held)
+        assert set(shown[fold]) | set(held) == set(range(240))
+    assert np.concatenate(small.held_out).size == 240
+    right = held_out_labels(small, 4) == 0
+    np.testing.assert_array_equal(hits(small, outcome), right)
+
+
+@pytest.mark.parametrize(
+    "candidate", [Linear("d", "discriminant", 0.5), Network("n", {"epochs": 2, "optimizer": "sgd"})]
+)
+def test_labels_of_a_fold_do_not_reach_its_predictions(tmp_path, candidate):
+    one, two = problem(), problem()
+    two.labels = two.labels.copy()
+    two.labels[two.held_out[0]] = (two.labels[two.held_out[0]] + 1) % 3
+    changed = two.dataset.train.with_labels(two.labels, None)
+    from dataclasses import replace
+
+    two.dataset = replace(two.dataset, train=changed)
+    two.task = replace(two.task, dataset=two.dataset)
+    first = Race(one, tmp_path / "one", say=str).run([candidate])[0].folds
+    second = Race(two, tmp_path / "two", say=str).run([candidate])[0].folds
+    np.testing.assert_array_equal(first[0].log_probabilities, second[0].log_probabilities)
+    assert not np.array_equal(first[1].log_probabilities, second[1].log_probabilities)
+
+
+def test_the_gap_is_paired():
+    best = np.array([True] * 60 + [False] * 40)
+    own = best.copy()
+    own[:5] = False
+    mean, error = behind(own, best)
+    assert mean == pytest.approx(0.05)
+    assert error == pytest.approx(np.sqrt(0.05 * 0.95 / 100))
+    assert behind(best[:50], best) == (0.0, 0.0)
+
+
+def test_the_race_stops_what_cannot_win_and_ranks_the_rest(tmp_path):
+    small, said = problem(), []
+    candidates = [Linear("good", "discriminant", 0.5), Spy("bad", {}), Linear("same", "discriminant", 0.51)]
+    outcomes = Race(small, tmp_path, say=said.append).run(candidates)
+    assert [outcome.status for outcome in outcomes] == ["finished", "stopped", "finished"]
+    assert len(outcomes[1].folds) == 1
+    assert "points behind after 1 of 4 folds" in outcomes[1].reason
+    board = leaderboard.make(small, outcomes, choose(small, outcomes, 3))
+    assert [row["name"] for row in board["candidates"]][-1] == "bad"
+    accuracies = [row["noisy_accuracy"] for row in board["candidates"][:2]]
+    assert accuracies == sorted(accuracies, reverse=True)
+    row = board["candidates"][0]
+    share = row["noisy_accuracy"] / 100
+    assert share == hits(small, next(o for o in outcomes if o.name == row["name"])).mean()
+    assert row["standard_error"] == pytest.approx(100 * np.sqrt(share * (1 - share) / 240))
+    assert "candidates, 4 folds: about" in said[0]
+
+
+def test_a_budget_skips_but_never_the_first(tmp_path):
+    candidates = [Linear("first", "discriminant", 0.5), Linear("second", "logistic", 1.0)]
+    outcomes = Race(problem(), tmp_path, budget=1e-9, say=str).run(candidates)
+    assert [outcome.status for outcome in outcomes] == ["finished", "skipped"]
+
+
+def made(small, name, p):
+    """An outcome with these probabilities, fold after fold."""
+    ends = np.cumsum([len(held) for held in small.held_out])[:-1]
+    rows = np.split(np.log(p).astype(np.float32), ends)
+    return Outcome(Linear(name, "discriminant", 0.5), [Fold(1.0, row[None], []) for row in rows], "finished")
+
+
+def test_temperature_undoes_overconfidence():
+    small = problem()
+    labels = held_out_labels(small, 4)
+    generator = np.random.default_rng(0)
+    p = np.full((240, 3), 0.2)
+    believed = np.where(generator.random(240) < 0.6, labels, (labels + 1 + generator.integers(0, 2, 240)) % 3)
+    p[np.arange(240), believed] = 0.6
+    sharp = p**4 / (p**4).sum(axis=1, keepdims=True)
+    # the likelihood is largest where the class believed in gets the share s in which it is right
+    right = (believed == labels).mean()
+    wanted = np.log(3) / np.log(2 * right / (1 - right))
+    assert temperature_of(made(small, "calm", p), labels) == pytest.approx(wanted, rel=0.02)
+    assert temperature_of(made(small, "sharp", sharp), labels) == pytest.approx(4 * wanted, rel=0.02)
+
+
+def test_the_mean_is_taken_of_those_within_an_error_and_no_others():
+    small = problem()
+    labels = held_out_labels(small, 4)
+    generator = np.random.default_rng(1)
+
+    def right(share):
+        believed = np.where(generator.random(240) < share, labels, (labels + 1) % 3)
+        p = np.full((240, 3), 0.1)
+        p[np.arange(240), believed] = 0.8
+        return p
+
+    outcomes = [made(small, name, right(share)) for name, share in (("a", 0.7), ("b", 0.69), ("c", 0.2))]
+    chosen = choose(small, outcomes, 3)
+    assert "c" not in chosen.names
+    t = [temperature_of(outcome, labels) for outcome in chosen.outcomes]
+    wanted = np.mean([o.probabilities(temperature) for o, temperature in zip(chosen.outcomes, t, strict=True)], axis=0)
+    np.testing.assert_allclose(chosen.probabilities, wanted)
+    assert choose(small, outcomes, 1).names == [max(outcomes[:2], key=lambda o: hits(small, o).mean()).name]
+
+
+def test_mean_network_is_the_weighted_mean_of_probabilities():
+    one, two = torch.nn.Linear(4, 3), torch.nn.Linear(4, 3)
+    x = torch.randn(5, 4)
+    network = Mean([one, two], [3.0, 1.0], [1.0, 2.0])
+    wanted = 0.75 * one(x).softmax(dim=1) + 0.25 * (two(x) / 2).softmax(dim=1)
+    torch.testing.assert_close(network(x).exp(), wanted)
+
+
+def test_clean_accuracy_is_exact_for_a_known_transition():
+    transition = np.array([[0.8, 0.2], [0.3, 0.7]])
+    # class 0: 1000, class 1: 1000; the prediction is right in 90 % of each, independent of the label
+    rows = []
+    for c in (0, 1):
+        for label in (0, 1):
+            for predicted in (0, 1):
+                count = round(1000 * transition[c, label] * (0.9 if predicted == c else 0.1))
+                rows += [(predicted, label)] * count
+    predicted, labels = np.array(rows).T
+    estimate, error = leaderboard.clean_accuracy(predicted, labels, transition)
+    assert estimate == pytest.approx(0.9)
+    assert 0 < error < 0.05
+    assert leaderboard.clean_accuracy(predicted, labels, np.full((2, 2), 0.5)) is None
+
+
+def test_equal_batches():
+    assert equal_batches(899, 128) == 113
+    assert equal_batches(1024, 128) == 128
+    assert equal_batches(50, 128) == 50
+
+
+QUICK = [
+    Linear("discriminant", "discriminant", 0.5),
+    Linear("pruned", "discriminant", 0.5, rounds=1),
+    Linear("random", "discriminant", 0.5, width=16),
+    Network("sgd", {"optimizer": "sgd", "epochs": 3, "batch_size": 32}),
+]
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    monkeypatch.setattr(auto_run, "portfolio", lambda problem: QUICK)
+
+
+def timeless(board):
+    return [{k: v for k, v in row.items() if k != "seconds"} for row in board["candidates"]], board["chosen"]
+
+
+def test_auto_writes_a_run_that_answers_as_the_mean_of_its_networks(tmp_path, quick):
+    dataset = clouds()
+    board = auto(config(), tmp_path / "run", folds=4, dataset=dataset, say=str)
+    run = Run.read(tmp_path / "run")
+    assert run.finished
+    assert json.loads((tmp_path / "run" / "leaderboard.json").read_text()) == board
+    trained = load_trained(tmp_path / "run")
+    test = dataset.test
+    p = torch.cat(list(trained.probabilities(test.inputs)))
+    assert p.shape == (240, 3)
+    accuracy = 100 * (p.argmax(dim=1).numpy() == test.labels).mean()
+    assert run.summary["last"] == pytest.approx(accuracy)
+    assert accuracy > 90
+    # by hand, from the files of the chosen candidates' folds
+    options = trained.config.model_options
+    by_hand, number = torch.zeros_like(p), 0
+    x = (torch.from_numpy(test.inputs) - torch.tensor(dataset.mean)) / torch.tensor(dataset.std)
+    for name in board["chosen"]["candidates"]:
+        for fold in range(4):
+            saved = torch.load(tmp_path / "run" / "candidates" / name / f"fold-{fold}.pt", weights_only=True)
+            for each in saved["members"]:
+                member = Member(each["model"], each["options"], each["state"]).network(3, 1)
+                answer = (member(x) / options["temperatures"][number]).softmax(dim=1).detach()
+                by_hand += options["weights"][number] * answer
+                number += 1
+    torch.testing.assert_close(p, by_hand, atol=1e-5, rtol=1e-4)
+    assert run.summary["suspects_auroc"] > 0.9
+    assert {row["held_out"] for row in run.suspect_rows()} == {1}
+
+
+def test_suspects_come_from_predictions_out_of_fold(tmp_path, quick):
+    board = auto(config(), tmp_path / "run", folds=4, dataset=clouds(), say=str)
+    rows = sorted(Run.read(tmp_path / "run").suspect_rows(), key=lambda row: row["index"])
+    agree = np.mean([row["suggested"] == row["observed"] for row in rows])
+    assert 100 * agree == pytest.approx(board["chosen"]["noisy_accuracy"])
+
+
+def test_a_finished_folder_is_returned_and_another_race_refused(tmp_path, quick):
+    dataset, said = clouds(), []
+    board = auto(config(), tmp_path / "run", folds=4, dataset=dataset, say=str)
+    assert auto(config(), tmp_path / "run", folds=4, dataset=dataset, say=said.append) == board
+    assert "finished" in said[0]
+    with pytest.raises(RunError, match="another race"):
+        auto(config(seed=2), tmp_path / "run", folds=4, dataset=dataset, say=str)
+
+
+def test_samples_held_out_for_good_are_in_no_fold(tmp_path, quick):
+    auto(config(val_share=0.2), tmp_path / "run", folds=4, dataset=clouds(), say=str)
+    rows = Run.read(tmp_path / "run").suspect_rows()
+    assert len(rows) == 240
+    assert sum(row["held_out"] for row in rows) == 240  # every prediction was made without the sample
+
+
+SCRIPT = """
+import sys
+sys.path[:0] = {path!r}
+from auto_cases import clouds, config
+from ncsam.auto import auto, run
+from ncsam.auto.candidates import Linear, Network
+run.portfolio = lambda problem: [
+    Linear("discriminant", "discriminant", 0.5),
+    Network("sgd", {{"optimizer": "sgd", "epochs": 40, "batch_size": 16}}),
+    Network("sam", {{"optimizer": "sam", "rho": "auto", "epochs": 20, "batch_size": 16}}),
+]
+auto(config(), sys.argv[1], folds=3, dataset=clouds(), say=lambda text: print(text, flush=True))
+"""
+
+
+@pytest.mark.slow
+def test_a_killed_race_ends_with_the_same_leaderboard(tmp_path):
+    script = tmp_path / "race.py"
+    script.write_text(SCRIPT.format(path=[str(Path(__file__).parent), *sys.path]))
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    undisturbed, killed = tmp_path / "one", tmp_path / "two"
+    subprocess.run([sys.executable, script, undisturbed], check=True, env=environment, capture_output=True)
+    process = subprocess.Popen([sys.executable, script, killed], env=environment, stdout=subprocess.DEVNULL)
+    deadline = time.monotonic() + 120
+    while not (killed / "candidates" / "sgd" / "fold-0.pt").exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert not (killed / "summary.json").exists()
+    subprocess.run([sys.executable, script, killed], check=True, env=environment, capture_output=True)
+    assert timeless(leaderboard.read(undisturbed)) == timeless(leaderboard.read(killed))
+    one, two = (torch.load(f / "checkpoints" / "last.ckpt", weights_only=True) for f in (undisturbed, killed))
+    for name, value in one["learners"][0]["network"].items():
+        assert torch.equal(value, two["learners"][0]["network"][name])
