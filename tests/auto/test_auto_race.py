@@ -277,8 +277,8 @@ from ncsam.auto import auto, run
 from ncsam.auto.candidates import Linear, Network
 run.portfolio = lambda problem: [
     Linear("discriminant", "discriminant", 0.5),
-    Network("sgd", {{"optimizer": "sgd", "epochs": 40, "batch_size": 16}}),
-    Network("sam", {{"optimizer": "sam", "rho": "auto", "epochs": 20, "batch_size": 16}}),
+    Network("sgd", {{"optimizer": "sgd", "epochs": 8, "batch_size": 32}}),
+    Network("sam", {{"optimizer": "sam", "rho": "auto", "epochs": 4, "batch_size": 32}}),
 ]
 auto(config(), sys.argv[1], folds=3, dataset=clouds(), say=lambda text: print(text, flush=True))
 """
