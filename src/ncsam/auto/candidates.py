@@ -94,6 +94,7 @@ class Network:
     def fit(self, problem: Problem, fold: int, scratch: Path) -> list[Member]:
         task = problem.fold_task(fold)
         config = self.config(problem, task)
+        scratch.mkdir(parents=True, exist_ok=True)
         trainer = Trainer(problem.fabric, config, task, scratch, console=False)
         trainer.resume()
         trainer.fit()
