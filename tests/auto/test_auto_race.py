@@ -13,34 +13,20 @@ import numpy as np
 import pytest
 import torch
 from auto_cases import clouds, config, problem
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from ncsam.auto import auto, leaderboard
 from ncsam.auto import run as auto_run
 from ncsam.auto.candidates import Linear, Network, equal_batches
 from ncsam.auto.ensemble import choose, temperature_of
-from ncsam.auto.folds import assign_folds
-from ncsam.auto.mean import Mean
 from ncsam.auto.outcome import Fold, Outcome, held_out_labels
 from ncsam.auto.problem import Member
 from ncsam.auto.race import Race, behind, hits
 from ncsam.engine.errors import RunError
+from ncsam.engine.folds import load_oof
 from ncsam.engine.runs import Run
 from ncsam.engine.trained import load_trained
-
-
-@settings(max_examples=30, deadline=None)
-@given(st.lists(st.integers(0, 4), min_size=6, max_size=60), st.integers(2, 6), st.integers(0, 3))
-def test_folds_hold_every_sample_out_once_and_share_the_classes(labels, count, seed):
-    labels = np.array(labels)
-    folds = assign_folds(labels, count, seed)
-    sizes = np.bincount(folds, minlength=count)
-    assert sizes.sum() == len(labels)
-    assert sizes.max() - sizes.min() <= 1
-    for c in np.unique(labels):
-        members = np.bincount(folds[labels == c], minlength=count)
-        assert members.max() - members.min() <= 1
+from ncsam.models import create
+from ncsam.models.mean import Mean
 
 
 @dataclass(frozen=True)
@@ -177,6 +163,14 @@ def test_mean_network_is_the_weighted_mean_of_probabilities():
     torch.testing.assert_close(network(x).exp(), wanted)
 
 
+def test_a_mean_takes_no_network_from_elsewhere():
+    member = {"model": "os:getcwd", "options": {}}
+    with pytest.raises(ValueError, match=r"networks of ncsam\.models"):
+        create("mean", 3, members=[member], weights=[1.0], temperatures=[1.0])
+    with pytest.raises(ValueError, match="one or more"):
+        create("mean", 3)
+
+
 def test_clean_accuracy_is_exact_for_a_known_transition():
     transition = np.array([[0.8, 0.2], [0.3, 0.7]])
     # class 0: 1000, class 1: 1000; the prediction is right in 90 % of each, independent of the label
@@ -251,6 +245,9 @@ def test_suspects_come_from_predictions_out_of_fold(tmp_path, quick):
     rows = sorted(Run.read(tmp_path / "run").suspect_rows(), key=lambda row: row["index"])
     agree = np.mean([row["suggested"] == row["observed"] for row in rows])
     assert 100 * agree == pytest.approx(board["chosen"]["noisy_accuracy"])
+    oof = load_oof(tmp_path / "run")
+    assert oof.belong_to(clouds().train.labels)
+    assert [int(p.argmax()) for p in oof.probabilities] == [row["suggested"] for row in rows]
 
 
 def test_a_finished_folder_is_returned_and_another_race_refused(tmp_path, quick):

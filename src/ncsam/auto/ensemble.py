@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ncsam.auto.mean import Mean, mean
+from ncsam import models
 from ncsam.auto.outcome import Outcome, held_out_labels
 from ncsam.auto.problem import Problem
 from ncsam.auto.race import behind, hits
+from ncsam.models.mean import Mean
 
 _LOG_RANGE = (-3.0, 4.0)  # of temperatures
 _GOLDEN = (math.sqrt(5) - 1) / 2
@@ -33,7 +34,7 @@ class Chosen:
         return [outcome.name for outcome in self.outcomes]
 
     def model_options(self) -> dict[str, Any]:
-        """What `ncsam.auto.mean:mean` takes: every network of every fold, a candidate's weight shared among them."""
+        """What the model `mean` takes: every network of every fold, a candidate's weight shared among them."""
         members, weights, temperatures = [], [], []
         for outcome, weight, temperature in zip(self.outcomes, self.weights, self.temperatures, strict=True):
             networks = [member for fold in outcome.folds for member in fold.members]
@@ -44,7 +45,8 @@ class Chosen:
 
     def network(self, problem: Problem) -> Mean:
         """The mean as a network, with its weights."""
-        network = mean(problem.classes, problem.channels, **self.model_options())
+        network = models.create("mean", problem.classes, problem.channels, **self.model_options())
+        assert isinstance(network, Mean)
         states = [member.state for outcome in self.outcomes for fold in outcome.folds for member in fold.members]
         for member, state in zip(network.members, states, strict=True):
             member.load_state_dict(state)

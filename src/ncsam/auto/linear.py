@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ncsam.auto.folds import assign_folds
+from ncsam.engine.folds import stratified_folds
 from ncsam.noise import estimate_noise
 
 INNER_FOLDS = 5
@@ -124,7 +124,7 @@ def without_suspects(fit: Fit, rounds: int, seed: int) -> Fit:
 
     def pruned(x: Tensor, y: Tensor, classes: int) -> Layer:
         for number in range(rounds):
-            folds = torch.from_numpy(assign_folds(y.numpy(), INNER_FOLDS, seed + number))
+            folds = torch.from_numpy(stratified_folds(y.numpy(), INNER_FOLDS, seed + number))
             predicted = torch.empty(len(y), classes, dtype=torch.float64)
             for fold in range(INNER_FOLDS):
                 held = folds == fold

@@ -14,13 +14,14 @@ from lightning_fabric import Fabric
 from torch import Tensor, nn
 
 from ncsam import models
-from ncsam.auto.folds import Indices, assign_folds
 from ncsam.data.loader import Loader
 from ncsam.data.types import Labels, Split
 from ncsam.engine.config import RunConfig
+from ncsam.engine.folds import stratified_folds
 from ncsam.engine.task import Task
 
 Floats = npt.NDArray[np.float32]
+Indices = npt.NDArray[np.int64]
 _BATCH = 512
 _SMALL_PICTURE = 16  # pixels; up to here a fully connected network is what `--model auto` takes, too
 
@@ -51,7 +52,7 @@ class Problem:
         self.num_folds = folds
         precision: Any = config.precision
         self.fabric = Fabric(accelerator=config.accelerator, devices=1, precision=precision)
-        assigned = assign_folds(self.labels[self.positions], folds, config.seed)
+        assigned = stratified_folds(self.labels[self.positions], folds, config.seed)
         self.held_out = [self.positions[assigned == fold] for fold in range(folds)]
 
     @property

@@ -24,6 +24,7 @@ from ncsam.engine.checkpoint import save_checkpoint, writing
 from ncsam.engine.config import NEUTRAL, RunConfig
 from ncsam.engine.errors import RunError
 from ncsam.engine.evaluate import Predictions
+from ncsam.engine.folds import save_oof
 from ncsam.engine.lock import locked
 from ncsam.engine.loggers import FIELDS, MetricsFiles
 from ncsam.engine.metrics import accuracy, calibration_error, summarise
@@ -31,7 +32,7 @@ from ncsam.engine.samples import SampleTable
 from ncsam.engine.suspects import Dynamics, write_suspects
 from ncsam.engine.task import load_task
 
-MODEL = "ncsam.auto.mean:mean"
+MODEL = "mean"
 _MOST = 3  # candidates in the mean, of vectors; of pictures, whose networks are large, one
 
 
@@ -111,6 +112,8 @@ def _write_run(folder: Path, problem: Problem, chosen: Chosen, board: dict[str, 
         task.record.save(folder / "noise")
     config.save(folder / "config.yaml", command)
     MetricsFiles(folder, [record]).close()
+    about_folds = {"folds": problem.num_folds, "seed": config.seed, "candidates": chosen.names}
+    save_oof(folder, dynamics.numbers("probability_sum"), dataset.train.labels, about_folds)
     state: dict[str, Any] = {"network": {name: value.cpu() for name, value in network.state_dict().items()}}
     about = {
         "version": __version__,
@@ -127,6 +130,7 @@ def _write_run(folder: Path, problem: Problem, chosen: Chosen, board: dict[str, 
         },
     }
     whole = {**about, "config": config.to_dict(), "learners": [state], "method": {}, "history": [record]}
+    whole |= {"samples": {}, "ranks": [], "seconds": sum(row["seconds"] for row in board["candidates"])}
     save_checkpoint(folder / "checkpoints", whole, about)
     found = write_suspects(folder / "suspects.csv", dynamics, dataset.train, np.arange(len(dataset.train)))
     summary = {

@@ -12,6 +12,7 @@ from ncsam._errors import bad_value, unknown_name
 from ncsam._registry import check_options, enter
 from ncsam.models.backbone import Backbone
 from ncsam.models.external import from_timm, from_torchvision, from_user
+from ncsam.models.mean import mean
 from ncsam.models.weights import is_file, load_published, load_weights
 
 _BUILDERS: dict[str, Callable[..., Backbone]] = {}
@@ -66,6 +67,9 @@ def create(
         return from_timm(rest, num_classes, in_channels, pretrained, options)
     if colon:
         return from_user(source, rest, num_classes, in_channels, pretrained, options)
+    if name == "mean":  # of others, so it is on no list: without members there is nothing to build
+        check_options(name, mean, options, but=("create", "num_classes", "in_channels"))
+        return mean(create, num_classes, in_channels, **options)
     if name not in _BUILDERS:
         raise unknown_name("model", name, [*_BUILDERS, "torchvision:NAME", "timm:NAME", "module:factory"])
     options = check_options(name, _BUILDERS[name], options, but=("num_classes", "in_channels"))

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from ncsam import models
 from ncsam._errors import bad_value
 
 
@@ -23,7 +22,7 @@ class Mean(nn.Module):
         self.members = nn.ModuleList(members)
         total = sum(weights)
         self.register_buffer("weights", torch.tensor([weight / total for weight in weights]))
-        self.register_buffer("temperatures", torch.tensor(temperatures))
+        self.register_buffer("temperatures", torch.tensor([float(value) for value in temperatures]))
 
     def forward(self, inputs: Tensor) -> Tensor:
         rows = [
@@ -34,15 +33,24 @@ class Mean(nn.Module):
 
 
 def mean(
+    create: Callable[..., nn.Module],
     num_classes: int,
-    in_channels: int = 1,
+    in_channels: int,
     *,
-    members: Sequence[Mapping[str, Any]],
-    weights: Sequence[float],
-    temperatures: Sequence[float],
+    members: Sequence[Mapping[str, Any]] = (),
+    weights: Sequence[float] = (),
+    temperatures: Sequence[float] = (),
 ) -> Mean:
-    """The mean of networks, each given as {"model": name, "options": its options}."""
+    """The mean of networks, each given as {"model": its name, "options": its options}, with a weight and a temperature.
+
+    The names are those of `ncsam.models.names()` alone: what a mean is made of may be read from a file, and a file must
+    not decide what code runs.
+    """
     if not len(members) == len(weights) == len(temperatures) > 0:
         raise bad_value("members", len(members), "one or more, each with a weight and a temperature")
-    networks = [models.create(each["model"], num_classes, in_channels, **each["options"]) for each in members]
-    return Mean(networks, weights, temperatures)
+    for each in members:
+        if ":" in str(each["model"]):
+            raise bad_value("members", each["model"], "networks of ncsam.models, not of another library or module")
+    return Mean(
+        [create(each["model"], num_classes, in_channels, **each["options"]) for each in members], weights, temperatures
+    )
