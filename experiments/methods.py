@@ -14,7 +14,7 @@ METHODS = (
     *("ce", "gce", "gce_truncated", "sl", "apl:lr=0.01", "js", "gjs", "peer", "dmi", "forward", "backward"),
     *("sln:lr=0.001", "sln:lr=0.005", "elr", "mixup", "regce", "decoupling", "mentornet", "coteaching"),
     *("coteaching_plus", "jocor", "cores2", "selfie", "plc", "mcorrection", "trevision", "dividemix"),
-    *("disc", "ctrr", "colearning", "unicon", "cc"),
+    *("disc", "ctrr", "colearning", "unicon", "cc", "limit", "nct", "nested_coteaching", "cal", "cleannet"),
 )
 TABLE = Table(
     "methods",

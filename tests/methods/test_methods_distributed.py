@@ -19,14 +19,19 @@ pytestmark = pytest.mark.slow
 SAMPLE_BY_SAMPLE = ("elr", "forward", "gce_truncated", "plc", "regce")
 #: These choose or mix among the samples of a process; two networks and an optimizer of its own are among them.
 WITHIN_A_BATCH = (
+    "cal",
     "cc",
+    "cleannet",
     "cores2",
     "coteaching_plus",
     "decoupling",
     "disc",
     "dividemix",
     "jocor",
+    "limit",
     "mcorrection",
+    "nct",
+    "nested_coteaching",
     "selfie",
     "trevision",
 )

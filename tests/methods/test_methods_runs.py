@@ -22,6 +22,8 @@ CLASSES = 4
 #: Options that let a method's own part begin with the second epoch; the others' does with the first.
 OPTIONS: dict[str, dict[str, Any]] = {
     "backward": {"plain_epochs": 1},
+    "cal": {"first_epochs": 1, "plain_epochs": 0, "ramp_epochs": 1},
+    "cleannet": {"plain_epochs": 1, "inner_steps": 5, "references": 3},
     "cc": {"plain_epochs": 1, "ramp_epochs": 1, "iterations": 12, "consistency": 0.2},
     "cores2": {"plain_epochs": 0, "ramp_epochs": 2, "sieve_after": 0},
     "coteaching": {"ramp_epochs": 2},
@@ -35,6 +37,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "jocor": {"ramp_epochs": 2},
     "mcorrection": {"plain_epochs": 1},
     "mentornet": {"ramp_epochs": 2},
+    "nct": {"ramp_epochs": 1},
+    "nested_coteaching": {"sigma": 3.0, "tune_epochs": 1, "tune_lr": 1.0},
     "peer": {"plain_epochs": 0, "ramp_epochs": 1},
     "plc": {"plain_epochs": 1},
     "selfie": {"plain_epochs": 1},

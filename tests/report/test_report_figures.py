@@ -5,9 +5,9 @@ import xml.etree.ElementTree as ElementTree
 
 import numpy as np
 import pytest
-from made_runs import make_run
 from PIL import Image
 
+from made_runs import make_run
 from ncsam.engine.runs import find_runs
 from ncsam.report import figures
 from ncsam.report.figures import COLOURS, CURVES, TELEMETRY, Look, curves_png, draw, looks, new_figure, panel_svg

@@ -4,8 +4,8 @@ import json
 import statistics
 
 import pytest
-from made_runs import add_noise, make_run
 
+from made_runs import add_noise, make_run
 from ncsam._statistics import Spread
 from ncsam.engine.runs import Run, find_runs
 from ncsam.report.groups import group_runs

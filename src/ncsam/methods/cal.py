@@ -1,0 +1,147 @@
+"""CAL, the second-order approach to instance-dependent noise (Zhu et al., 2021, arXiv 2012.11854)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ncsam.losses import confidence_regularised
+from ncsam.losses.peer import bounded_ce
+from ncsam.losses.reduction import non_negative, of_target
+from ncsam.methods.base import Method, Outcome, Plan, Presets, Stage, State
+from ncsam.methods.cores2 import label_shares
+from ncsam.methods.planning import look
+from ncsam.methods.registry import register
+from ncsam.methods.spans import Span, check_spans, in_epochs, ramp
+
+if TYPE_CHECKING:
+    from ncsam.data.loader import Batch
+
+_BAYES = "cal_bayes"
+_FLOOR = 1e-5
+_SURE = -8.0  # a label whose loss is this far below the mean over all labels is kept
+
+
+@dataclass(frozen=True, kw_only=True)
+class Covaried(Plan):
+    """With the strength of the regulariser, and in the second stage the Bayes labels of the rows."""
+
+    alpha: float
+    prior: Tensor
+    bayes: Tensor | None = None
+
+
+@register
+class CAL(Method):
+    r"""First labels that a Bayes classifier might give, then a loss corrected by covariances under them.
+
+    Stage 1: L = l(y) - alpha sum_c P(c) l(c), l(c) = -log(p_c + 1e-5), alpha growing to `alpha_first`, P the square
+    root of the label shares, normalised. In its last epoch each sample gets a label i: its own where
+    l(y) - mean_c l(c) < -8, else the predicted one. Stage 2, a fresh network: L = l(y) - alpha sum_c P(c) l(c) - CAL,
+    alpha growing to `alpha_second`, P the label shares, and
+
+        CAL = sum_i P(i) sum_j mean over rows labelled i of (1[y = j] - P(y = j | i)) (l(j) - mean_ij),
+
+    mean_ij the mean of l(j) over all samples labelled i. alpha is 0 for `plain_epochs` of each stage and grows over
+    `ramp_epochs`. Here mean_ij is taken once before each epoch, from predictions without augmentation; the authors add
+    it up along the epoch before, and begin with 0. Their stages are two runs, of 65 and 100 epochs: `first_epochs`.
+    """
+
+    about = "labels of a Bayes classifier first, then a loss corrected by covariances"
+    cost = "two runs in one; a prediction of the training split before each epoch of the second"
+    presets: ClassVar[Presets] = {
+        "cifar10-instance": {"alpha_first": 2.0, "alpha_second": 1.0},
+        "cifar100-instance": {"alpha_first": 10.0, "alpha_second": 10.0, "sqrt_prior": False},
+    }
+
+    def __init__(
+        self,
+        alpha_first: float = 2.0,
+        alpha_second: float = 1.0,
+        first_epochs: Span = 0.4,
+        plain_epochs: Span = 0.1,
+        ramp_epochs: Span = 0.3,
+        sqrt_prior: bool = True,
+    ) -> None:
+        non_negative(alpha_first=alpha_first, alpha_second=alpha_second)
+        check_spans(first_epochs=first_epochs, plain_epochs=plain_epochs, ramp_epochs=ramp_epochs)
+        self.alphas = (alpha_first, alpha_second)
+        self.first_epochs, self.plain_epochs, self.ramp_epochs = first_epochs, plain_epochs, ramp_epochs
+        self.sqrt_prior = sqrt_prior
+        self.means: Tensor | None = None
+
+    def stages(self, epochs: int) -> tuple[Stage, ...]:
+        first = min(max(1, in_epochs(self.first_epochs, epochs)), epochs - 1)
+        self.first = max(1, first)
+        return (Stage(first), Stage(epochs - first, fresh=True)) if first >= 1 else (Stage(epochs),)
+
+    def start(self, state: State) -> None:
+        state.samples.column(_BAYES, dtype=torch.int64, fill=-1)
+
+    def begin_epoch(self, networks: Sequence[nn.Module], state: State) -> None:
+        trained = state.trained
+        shares = label_shares(state.labels[trained], state.num_classes)
+        if state.stage == 0:
+            self.prior = F.normalize(shares.sqrt(), p=1, dim=0) if self.sqrt_prior else shares
+            return
+        self.prior = shares
+        bayes = F.one_hot(state.samples[_BAYES][trained], state.num_classes).float()
+        counts = bayes.sum(dim=0).clamp_min(1.0)
+        self.bayes_shares = bayes.mean(dim=0)
+        observed = F.one_hot(state.labels[trained], state.num_classes).float()
+        self.transition = bayes.T @ observed / counts.unsqueeze(1)
+        losses = -(state.predict(networks)[trained] + _FLOOR).log()
+        self.means = bayes.T @ losses.to(bayes) / counts.unsqueeze(1)
+
+    def plan(self, batch: Batch, networks: Sequence[nn.Module], state: State) -> tuple[Plan, ...]:
+        length = self.first if state.stage == 0 else state.epochs - self.first
+        plain, growing = in_epochs(self.plain_epochs, length), in_epochs(self.ramp_epochs, length)
+        alpha = self.alphas[min(1, state.stage)] * ramp(state.stage_epoch, plain, growing)
+        bayes = None
+        if state.stage > 0:
+            bayes = state.samples[_BAYES][batch.index]
+        elif state.stage_epoch == length:
+            labels = bayes_labels(look(networks[0], batch.views[0]), batch.labels)
+            state.samples.write(_BAYES, batch.index, labels)
+        return (Covaried(batch.views[0], batch.labels, batch.index, alpha=alpha, prior=self.prior, bayes=bayes),)
+
+    def loss(self, network: nn.Module, plan: Plan) -> Outcome:
+        assert isinstance(plan, Covaried)
+        logits = network(plan.inputs)
+        value = confidence_regularised(logits, plan.targets, plan.prior, beta=plan.alpha, floor=_FLOOR)
+        if plan.bayes is not None:
+            assert self.means is not None, "set before each epoch of the second stage"
+            value = value - covariance(logits, plan.targets, plan.bayes, self.bayes_shares, self.transition, self.means)
+        return Outcome(value, logits, plan.targets)
+
+    def state_dict(self) -> dict[str, Any]:
+        names = ("prior", "bayes_shares", "transition", "means")
+        return {name: getattr(self, name) for name in names if getattr(self, name, None) is not None}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        for name, value in state.items():
+            setattr(self, name, value)
+
+
+def bayes_labels(logits: Tensor, labels: Tensor) -> Tensor:
+    """The observed label where the network is sure of it, else the predicted one."""
+    losses = bounded_ce(logits.float(), 1e-8)
+    sure = of_target(losses, labels) - losses.mean(dim=1) < _SURE
+    return torch.where(sure, labels, logits.argmax(dim=1))
+
+
+def covariance(
+    logits: Tensor, labels: Tensor, bayes: Tensor, shares: Tensor, transition: Tensor, means: Tensor
+) -> Tensor:
+    """sum_i P(i) sum_j mean over rows labelled i of (1[y = j] - P(y = j | i)) (l(j) - mean_ij)."""
+    losses = bounded_ce(logits, _FLOOR)
+    centred = F.one_hot(labels, logits.shape[1]).to(losses) - transition.to(losses)[bayes]
+    rows = (centred * (losses - means.to(losses)[bayes])).sum(dim=1)
+    sums = losses.new_zeros(logits.shape[1]).index_add(0, bayes, rows)
+    counts = torch.bincount(bayes, minlength=logits.shape[1]).clamp_min(1)
+    return (shares.to(losses) * sums / counts).sum()

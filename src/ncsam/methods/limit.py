@@ -1,0 +1,78 @@
+"""LIMIT, gradients predicted without the label (Harutyunyan et al., 2020, arXiv 2002.07933)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ncsam._checks import choice
+from ncsam.losses.reduction import non_negative
+from ncsam.methods.base import Method, Outcome, Plan, Presets, State
+from ncsam.methods.planning import Noted, look
+from ncsam.methods.registry import register
+from ncsam.methods.spans import Span, check_spans, in_epochs
+
+if TYPE_CHECKING:
+    from ncsam.data.loader import Batch
+
+
+@register
+class LIMIT(Method):
+    r"""A classifier f that never sees a label, and a network q that predicts its gradient; p = softmax.
+
+    At f's logits the gradient p_f - y is replaced by p_f - p_q: f is trained by cross-entropy with the frozen targets
+    p_q. q is trained to predict the true gradient, and its prediction to be short:
+    L_q = mean ||p_q - y||^2 + decay mean ||p_f - p_q||^2, with `distribution="laplace"` mean ||p_q - y||_1 in the first
+    place, y the observed label as one-hot vector and p_f frozen. For the epochs `wait`, f is not trained. f predicts.
+
+    The authors' option to sample the gradient instead of taking its mean, and to begin q with the weights of a network
+    trained by cross-entropy, are not offered. They use Adam and stop early on noisy validation.
+    """
+
+    about = "trains on gradients that a second network predicts without the label"
+    cost = "two networks, and a forward pass more of each"
+    networks = 2
+    #: The authors choose the decay by noisy validation among 0, .1, .3, 1, 3, 10 and 30; this is the middle.
+    presets: ClassVar[Presets] = {
+        "cifar10": {"distribution": "gaussian", "decay": 1.0},
+        "clothing1m": {"distribution": "gaussian", "decay": 1.0},
+    }
+
+    def __init__(
+        self, distribution: Literal["gaussian", "laplace"] = "gaussian", decay: float = 1.0, wait: Span = 0
+    ) -> None:
+        non_negative(decay=decay)
+        check_spans(wait=wait)
+        self.distribution = choice("distribution", distribution, ("gaussian", "laplace"))
+        self.decay = decay
+        self.wait = wait
+
+    def plan(self, batch: Batch, networks: Sequence[nn.Module], state: State) -> tuple[Plan, ...]:
+        classifier, predictor = (look(network, batch.views[0]).float().softmax(dim=1) for network in networks)
+        # where f waits, its own answers are its targets: a gradient of zero
+        targets = classifier if state.epoch <= in_epochs(self.wait, state.epochs) else predictor
+        return (
+            Plan(batch.views[0], targets, batch.index),
+            Noted(batch.views[0], batch.labels, batch.index, note=classifier),
+        )
+
+    def loss(self, network: nn.Module, plan: Plan) -> Outcome:
+        if not isinstance(plan, Noted):
+            return super().loss(network, plan)
+        logits = network(plan.inputs)
+        value = predictor_loss(logits, plan.targets, plan.note, self.distribution, self.decay)
+        return Outcome(value, logits, plan.targets)
+
+    def predict(self, networks: Sequence[nn.Module], inputs: Tensor) -> Tensor:
+        return super().predict(networks[:1], inputs)
+
+
+def predictor_loss(logits: Tensor, labels: Tensor, classifier: Tensor, distribution: str, decay: float) -> Tensor:
+    """mean ||p_q - y||^2, or its 1-norm, + decay mean ||p_f - p_q||^2."""
+    p = logits.softmax(dim=1)
+    error = p - F.one_hot(labels, logits.shape[1]).to(p)
+    away = error.abs() if distribution == "laplace" else error**2
+    return away.sum(dim=1).mean() + decay * ((classifier.to(p) - p) ** 2).sum(dim=1).mean()

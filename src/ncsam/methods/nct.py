@@ -1,0 +1,103 @@
+"""NCT, noisy concurrent training (Sarfraz et al., 2021, arXiv 2009.08325)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ncsam._checks import ratio
+from ncsam._errors import bad_value
+from ncsam.methods.base import Method, Outcome, Plan, Presets, State
+from ncsam.methods.planning import look
+from ncsam.methods.registry import register
+from ncsam.methods.spans import Span, check_spans, in_epochs
+
+if TYPE_CHECKING:
+    from ncsam.data.loader import Batch
+
+_STEADY = 3  # epochs before labels vary more
+
+
+@dataclass(frozen=True, kw_only=True)
+class Taught(Plan):
+    """With what the other network answers, and how much of the loss that is."""
+
+    teacher: Tensor
+    alpha: float
+
+
+@register
+class NCT(Method):
+    r"""Two networks; each L_k = (1 - alpha) CE(z_k, y_k') + alpha T^2 KL(softmax(z_other / T) || softmax(z_k / T)).
+
+    alpha grows to its full value over `ramp_epochs` R: alpha exp(-5 (1 - e / R)^2). Target variability: each network
+    sees labels of its own, of which a share v is drawn anew, uniformly over all classes. v is `least` for three
+    epochs and then least + (most - least) log(e - 3) / log(E - 3), `most` in the last of E epochs. Epochs e are
+    counted from 1 here and from 0 by the authors. Both networks predict together, as they report.
+    """
+
+    about = "two networks that teach each other, on labels that vary"
+    cost = "two networks, and a forward pass more of each"
+    networks = 2
+    presets: ClassVar[Presets] = {
+        "cifar10-symmetric": {"least": 0.2, "most": 0.7},
+        "cifar100-symmetric": {"least": 0.2, "most": 0.7},
+        "tiny-imagenet": {"least": 0.2, "most": 0.7},
+    }
+
+    def __init__(
+        self,
+        alpha: float = 0.9,
+        temperature: float = 4.0,
+        ramp_epochs: Span = 0.1,
+        least: float = 0.2,
+        most: float = 0.7,
+    ) -> None:
+        self.alpha, self.least, self.most = ratio("alpha", alpha), ratio("least", least), ratio("most", most)
+        if not (math.isfinite(temperature) and temperature > 0):
+            raise bad_value("temperature", temperature, "a positive number")
+        check_spans(ramp_epochs=ramp_epochs)
+        self.temperature = temperature
+        self.ramp_epochs = ramp_epochs
+
+    def plan(self, batch: Batch, networks: Sequence[nn.Module], state: State) -> tuple[Plan, ...]:
+        answers = [look(network, batch.views[0]) for network in networks]
+        length = in_epochs(self.ramp_epochs, state.epochs)
+        alpha = self.alpha * (math.exp(-5.0 * max(0.0, 1 - state.epoch / length) ** 2) if length else 1.0)
+        return tuple(
+            Taught(batch.views[0], self._varied(batch.labels, state, number), batch.index, teacher=other, alpha=alpha)
+            for number, other in enumerate(reversed(answers))
+        )
+
+    def share(self, state: State) -> float:
+        """v(e)."""
+        if state.epoch <= _STEADY:
+            return self.least
+        progress = math.log(state.epoch - _STEADY) / math.log(max(2, state.epochs - _STEADY))
+        return self.least + (self.most - self.least) * min(1.0, progress)
+
+    def _varied(self, labels: Tensor, state: State, number: int) -> Tensor:
+        random = state.random(number)
+        anew = torch.from_numpy(random.random(len(labels)) < self.share(state)).to(labels.device)
+        drawn = torch.from_numpy(random.integers(state.num_classes, size=len(labels))).to(labels)
+        return torch.where(anew, drawn, labels)
+
+    def loss(self, network: nn.Module, plan: Plan) -> Outcome:
+        assert isinstance(plan, Taught)
+        logits = network(plan.inputs)
+        taught = distillation(logits, plan.teacher, self.temperature)
+        value = (1 - plan.alpha) * F.cross_entropy(logits, plan.targets) + plan.alpha * taught
+        return Outcome(value, logits, plan.targets)
+
+
+def distillation(logits: Tensor, teacher: Tensor, temperature: float) -> Tensor:
+    """T^2 KL(softmax(teacher / T) || softmax(logits / T)), the mean over rows."""
+    student = F.log_softmax(logits / temperature, dim=1)
+    wanted = F.softmax(teacher.to(logits) / temperature, dim=1)
+    return F.kl_div(student, wanted, reduction="batchmean") * temperature**2

@@ -1,0 +1,141 @@
+"""Nested Co-teaching, compressed features and then co-teaching (Chen et al., 2021, arXiv 2104.13766)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ncsam._checks import ratio
+from ncsam._errors import bad_value
+from ncsam.methods.base import Method, Outcome, Plan, Presets, Stage, State
+from ncsam.methods.heads import check_backbone
+from ncsam.methods.planning import look, losses_of
+from ncsam.methods.registry import register
+from ncsam.methods.small_loss import smallest
+from ncsam.methods.spans import Span, check_spans, in_epochs
+
+if TYPE_CHECKING:
+    from ncsam.data.loader import Batch
+
+_SHORTER = 1e-5  # what a channel more costs, in accuracy, when the width is chosen
+
+
+class Nested(nn.Module):
+    """A backbone whose head, without bias, sees the first `width` features alone, or the first k when asked."""
+
+    width: Tensor
+
+    def __init__(self, backbone: nn.Module) -> None:
+        super().__init__()
+        self.backbone = check_backbone(backbone)
+        self.backbone.head.register_parameter("bias", None)
+        self.register_buffer("width", torch.tensor(self.backbone.num_features))
+
+    def forward(self, inputs: Tensor, k: int | None = None) -> Tensor:
+        features = self.backbone.features(inputs)
+        kept = torch.arange(features.shape[1], device=features.device) < (self.width if k is None else k)
+        logits: Tensor = self.backbone.head(features * kept)
+        return logits
+
+
+@dataclass(frozen=True, kw_only=True)
+class NestedPlan(Plan):
+    """The rows to train on, and how many features they pass through."""
+
+    rows: Tensor
+    k: int
+
+
+@register
+class NestedCoteaching(Method):
+    r"""Two networks with nested dropout, then co-teaching of the two.
+
+    First each network is trained by cross-entropy on its first k features alone, k drawn for each batch with
+    P(k) ~ exp(-(k / sigma)^2): features are ordered, and few of them cannot memorise. Then, for `tune_epochs`, with
+    BatchNorm's statistics frozen and the learning rate times `tune_lr`, each trains on the 1 - `forget_rate` of the
+    batch whose losses the other finds smallest, again with nested dropout.
+
+    Networks answer, and choose, with as many features as are best on held-out samples with their noisy labels, each
+    feature costing 1e-5 of accuracy; with all of them where nothing is held out. The authors choose on the test set.
+    They give each network half of the batch to choose from; here both see all of it. Their second nested layer for
+    VGG is left out. The first stage's learning rate follows the run's own schedule.
+    """
+
+    name = "nested_coteaching"
+    about = "networks of few ordered features, which then choose small losses for each other"
+    cost = "two networks; while they tune, a forward pass more of each"
+    networks = 2
+    presets: ClassVar[Presets] = {
+        "cifar10": {"sigma": 10.0, "tune_lr": 0.01},
+        "cifar100": {"sigma": 100.0, "tune_lr": 0.01},
+        "animal10n": {"sigma": 100.0, "tune_lr": 0.04},
+    }
+
+    def __init__(
+        self, sigma: float = 10.0, forget_rate: float = 0.2, tune_epochs: Span = 0.25, tune_lr: float = 0.01
+    ) -> None:
+        for name, value in (("sigma", sigma), ("tune_lr", tune_lr)):
+            if not value > 0:
+                raise bad_value(name, value, "a positive number")
+        check_spans(tune_epochs=tune_epochs)
+        self.sigma, self.tune_lr = sigma, tune_lr
+        self.forget_rate = ratio("forget_rate", forget_rate)
+        self.tune_epochs = tune_epochs
+
+    def stages(self, epochs: int) -> tuple[Stage, ...]:
+        tuned = min(in_epochs(self.tune_epochs, epochs), epochs - 1)
+        if tuned < 1:
+            return (Stage(epochs),)
+        return Stage(epochs - tuned), Stage(tuned, lr=self.tune_lr, frozen_norms=True)
+
+    def build(self, create: Callable[[], nn.Module]) -> list[nn.Module]:
+        return [Nested(network) for network in super().build(create)]
+
+    def begin_epoch(self, networks: Sequence[nn.Module], state: State) -> None:
+        if state.held_out is None:
+            return
+        labels = state.labels[state.held_out]
+        for network in networks:
+            nested = next(module for module in network.modules() if isinstance(module, Nested))
+            nested.width.fill_(nested.backbone.num_features)
+            features = state.predict([network], output="features")[state.held_out]
+            nested.width.fill_(best_width(features, nested.backbone.head.weight.detach(), labels))
+
+    def plan(self, batch: Batch, networks: Sequence[nn.Module], state: State) -> tuple[Plan, ...]:
+        nested = next(module for module in networks[0].modules() if isinstance(module, Nested))
+        chances = widths(nested.backbone.num_features, self.sigma)
+        k = 1 + int(state.random().choice(len(chances), p=chances))
+        rows = [torch.arange(len(batch), device=batch.labels.device)] * 2
+        if state.stage > 0:
+            share = 1 - self.forget_rate
+            answers = [losses_of(look(network, batch.views[0]), batch.labels) for network in networks]
+            rows = [smallest(losses, share).sort().values for losses in reversed(answers)]
+        return tuple(NestedPlan(batch.views[0], batch.labels[r], batch.index[r], rows=r, k=k) for r in rows)
+
+    def loss(self, network: nn.Module, plan: Plan) -> Outcome:
+        assert isinstance(plan, NestedPlan)
+        logits = network(plan.inputs, plan.k)[plan.rows]
+        return Outcome(F.cross_entropy(logits, plan.targets), logits, plan.targets)
+
+
+def widths(features: int, sigma: float) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    """P(k) of k = 1 ... features, proportional to exp(-(k / sigma)^2)."""
+    weights = np.exp(-((np.arange(1, features + 1) / sigma) ** 2))
+    chances: np.ndarray[tuple[int], np.dtype[np.float64]] = weights / weights.sum()
+    return chances
+
+
+def best_width(features: Tensor, weight: Tensor, labels: Tensor) -> int:
+    """The k whose first k features are right most often, each costing 1e-5; all k from one running sum."""
+    right = torch.zeros(features.shape[1], device=features.device)
+    for rows, wanted in zip(torch.split(features, 64), torch.split(labels, 64), strict=True):
+        logits = (rows.unsqueeze(2) * weight.T.to(rows)).cumsum(dim=1)  # (rows, k, classes)
+        right += (logits.argmax(dim=2) == wanted.unsqueeze(1)).sum(dim=0)
+    price = _SHORTER * torch.arange(len(right), device=right.device)
+    return 1 + int((right / len(labels) - price).argmax())
