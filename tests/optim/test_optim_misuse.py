@@ -234,3 +234,14 @@ def test_a_bound_on_the_radius():
     norm = torch.cat([p.detach().flatten() for p in model.parameters()]).norm()
     assert optimizer.rho == pytest.approx(0.02 * float(norm))
     assert optimizer.rho_target == 4.9
+
+
+def test_an_automatic_radius_never_leaves_a_tenth_of_the_weights():
+    """Whatever the target and the network: where nothing a perturbation does reaches the target, it stops there."""
+    model = network()
+    optimizer = SAM(torch.optim.SGD(model.parameters(), lr=0.0), rho="auto", rho_target=4.9)
+    x, y = batch()
+    for _ in range(60):
+        optimizer.step(lambda: model(x), y)
+    norm = torch.cat([p.detach().flatten() for p in model.parameters()]).norm()
+    assert optimizer.rho == pytest.approx(0.1 * float(norm))

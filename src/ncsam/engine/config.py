@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
-from typing import Any, Literal, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, get_type_hints
 
 from ncsam._errors import bad_value, need, unknown_name
 from ncsam._files import atomic_path, read_text
@@ -31,6 +31,12 @@ RENAMED = {"target": "rho_target"}
 _MOST, _LARGEST = 10**9, 1e30  # of counts, and of numbers that are multiplied in float32
 _DEVICES = re.compile(r"auto|\d+(,\d+)*,?")
 _ABOUT_THE_FILE = ("version", "command")  # written beside the options for the reader's sake, and ignored when read
+
+
+if TYPE_CHECKING:  # what a settled configuration holds, and a run computes with
+    Number, Count = float, int
+else:
+    Number, Count = float | Literal["auto"], int | Literal["auto"]
 
 
 def _about(sentence: str) -> dict[str, str]:
@@ -67,14 +73,14 @@ class RunConfig:
     method_options: dict[str, Any] = field(default_factory=dict, metadata=_about("options of the method"))
     optimizer: str = _option("ncsam", "ncsam, sam, asam, bsam, friendlysam, saner, or sgd or adamw alone")
     base: str = _option("sgd", "optimizer inside a sharpness-aware one: sgd or adamw")
-    lr: float = _option(0.05, "learning rate at the start")
+    lr: Number = _option(0.05, "learning rate at the start; auto: .05, of mlps and pretrained networks .0125")  # noqa: RUF009
     momentum: float = _option(0.9, "momentum of sgd")
-    weight_decay: float = _option(1e-3, "weight decay of the base optimizer")
+    weight_decay: Number = _option(1e-3, "weight decay of the base optimizer; auto: .001, of mlps .005")  # noqa: RUF009
     rho: float | Literal["auto"] | None = _option(
         None, "radius of the perturbation; null: the optimizer's own, .05 for most; auto: by its own effect"
     )
     rho_target: float | Literal["auto"] = _option(
-        0.5, "share of what was learned that rho auto takes away; auto: .5, with augmentation .1"
+        0.5, "share of what was learned that rho auto takes away; auto: .5, with augmentation or most methods .1"
     )
     kappa: float = _option(0.1, "largest strength of NCSAM's compensation")
     flip_ratio: float | Literal["auto"] | None = _option(
@@ -94,7 +100,7 @@ class RunConfig:
     model_options: dict[str, Any] = field(default_factory=dict, metadata=_about("options of the network"))
     pretrained: bool | str = _option(False, "true for published weights, or their name, or a file")
     # training
-    epochs: int = _option(60, "passes over the training split")
+    epochs: Count = _option(60, "passes over the training split; auto: 60, of mlps 30 and at least 800 steps")  # noqa: RUF009
     batch_size: int | None = _option(None, "samples per step, over all devices; null: 128, or 32 below 5,000 samples")
     batches: Literal["equal", "full"] = _option(
         "equal", "equal: the batches of an epoch differ by at most one sample; full: all are full but a short last one"
@@ -125,7 +131,8 @@ class RunConfig:
         for logger in self.loggers:
             _one_of("logger", logger, LOGGERS)
         for name in ("epochs", "num_nodes", "evaluate_train_every"):
-            _require(name, getattr(self, name), 1 <= getattr(self, name) <= _MOST, "a whole number from 1 to 10^9")
+            value = getattr(self, name)
+            _require(name, value, value == "auto" or 1 <= value <= _MOST, "a whole number from 1 to 10^9")
         for name in ("workers", "telemetry_every", "seed"):
             most = {"workers": 1024, "seed": 2**63 - 1}.get(name, _MOST)
             _require(name, getattr(self, name), 0 <= getattr(self, name) <= most, f"a whole number from 0 to {most}")
@@ -137,7 +144,8 @@ class RunConfig:
             _require(name, value, value is None or 1 <= value <= _MOST, "a whole number from 1 to 10^9, or null")
         for name in ("lr", "momentum", "weight_decay", "kappa"):
             value = getattr(self, name)
-            _require(name, value, 0 <= value <= _LARGEST, f"a finite number from 0 to {_LARGEST:g}")
+            fine = value == "auto" or 0 <= value <= _LARGEST
+            _require(name, value, fine, f"a finite number from 0 to {_LARGEST:g}")
         fine = self.rho is None or self.rho == "auto" or 0 <= self.rho <= _LARGEST
         _require("rho", self.rho, fine, "a finite number from 0, auto, or null")
         fine = self.rho_target == "auto" or 0 < self.rho_target < 5
@@ -216,6 +224,9 @@ class RunConfig:
             ("augment", "auto"),
             ("rho", None),
             ("rho_target", "auto"),
+            ("lr", "auto"),
+            ("weight_decay", "auto"),
+            ("epochs", "auto"),
             ("batch_size", None),
             ("flip_ratio", None),
         ):

@@ -18,6 +18,7 @@ from lightning_fabric.strategies.single_device import SingleDeviceStrategy
 from ncsam._errors import bad_value
 from ncsam._files import atomic_path
 from ncsam.data.types import DataSet
+from ncsam.engine import defaults
 from ncsam.engine.by_class import measure_by_class
 from ncsam.engine.checkpoint import writing
 from ncsam.engine.config import RunConfig
@@ -105,6 +106,8 @@ def _train(
         fabric.barrier()
         where = f"epoch {trainer.epoch}, batch {trainer.batch}" if continued else "the beginning"
         trainer.console.say(f"{folder}: {config.method} with {config.optimizer}, from {where}")
+        if config.sharpness_aware and (warning := defaults.harm(config.method, config.rho)) is not None:
+            trainer.console.say(warning)
         trainer.fit()
         trainer.before_writing()
         return _finish(fabric, trainer)

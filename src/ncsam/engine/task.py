@@ -20,6 +20,7 @@ from ncsam._options import fitted_options
 from ncsam.data.labels import stratified
 from ncsam.data.loader import Loader
 from ncsam.data.types import DataSet, Labels, Split
+from ncsam.engine import defaults
 from ncsam.engine.config import RunConfig
 from ncsam.engine.folds import parse_fold, stratified_folds
 from ncsam.engine.optimizers import LARGEST_FLIP_RATIO, default_radius
@@ -31,9 +32,6 @@ Indices = npt.NDArray[np.int64]
 _VIEWS = {"none": "plain", "standard": "weak", "paper": "weak_cutout"}
 FOLD_SEED = 0  # of the split into folds: the same for every run, whose parts must join to the whole
 _SMALL = 5000  # training samples
-#: Targets of the automatic radius. Augmentation keeps a network from memorising, too: where it does, the full target
-#: costs more of what the network learns than it spares.
-FULL_TARGET, GENTLE_TARGET = 0.5, 0.1
 _PHOTOGRAPH = 128  # pixels; from here on a shorter side of 8/7 is cropped (256 to 224), as is usual for photographs
 
 
@@ -110,10 +108,6 @@ def settled(config: RunConfig, task: Task) -> RunConfig:
     `flip_ratio=None` is the noise rate, at most .4, where that is said. Else it is estimated after warm-up, and
     `warmup="auto"` is decided on the way: both are refused here where the run will have nothing to go by.
     """
-    if config.sharpness_aware and config.warmup == "auto" and task.val is None and task.dataset.val is None:
-        raise bad_value("warmup", "auto", "only with validation samples to watch: val_share above 0 (now 0)")
-    if config.optimizer == "ncsam" and config.flip_ratio == "auto" and config.warmup_epochs == 0:
-        raise bad_value("flip_ratio", "auto", "only after an epoch of warm-up, which warmup and epochs leave none")
     size, channels = task.dataset.size, task.channels
     inputs = task.dataset.train.inputs
     numbers = int(np.prod(inputs.shape[1:])) if isinstance(inputs, np.ndarray) else None
@@ -129,23 +123,32 @@ def settled(config: RunConfig, task: Task) -> RunConfig:
     if augment == "auto":
         augment = "standard" if size is not None and channels == 3 and max(size) >= 24 else "none"
     rho = default_radius(config.optimizer) if config.rho is None and config.sharpness_aware else config.rho
-    rho_target = config.rho_target
-    if rho_target == "auto":
-        rho_target = FULL_TARGET if augment == "none" else GENTLE_TARGET
     # a small data set makes too few steps of 128 in the usual number of epochs to fit anything, right or wrong
     batch_size = config.batch_size or (128 if len(task.train) >= _SMALL else 32)
+    found = {
+        "lr": defaults.learning_rate(model, config.pretrained),
+        "weight_decay": defaults.weight_decay(model),
+        "epochs": defaults.epochs(model, len(task.train), batch_size),
+        "rho_target": defaults.rho_target(config.method, augment),
+    }
+    found = {name: value for name, value in found.items() if getattr(config, name) == "auto"}
     flip_ratio = config.flip_ratio
     if config.optimizer == "ncsam" and flip_ratio is None and config.rate is not None:
         flip_ratio = min(config.rate, LARGEST_FLIP_RATIO)
-    return config.replace(
+    config = config.replace(
         model=model,
         model_options=options,
         augment=augment,
         rho=rho,
-        rho_target=rho_target,
         batch_size=batch_size,
         flip_ratio=flip_ratio,
+        **found,
     )
+    if config.sharpness_aware and config.warmup == "auto" and task.val is None and task.dataset.val is None:
+        raise bad_value("warmup", "auto", "only with validation samples to watch: val_share above 0 (now 0)")
+    if config.optimizer == "ncsam" and config.flip_ratio == "auto" and config.warmup_epochs == 0:
+        raise bad_value("flip_ratio", "auto", "only after an epoch of warm-up, which warmup and epochs leave none")
+    return config
 
 
 def view_names(config: RunConfig, wanted: Sequence[str]) -> list[str]:

@@ -17,6 +17,9 @@ from ncsam.vectors.arithmetic import global_norm
 
 START = 0.05
 SMALLEST, LARGEST = 0.01, 5.0
+BOUND = (
+    0.1  # of the norm of the weights: about where a longer perturbation raises the loss no more, and finds only junk
+)
 RATE = 0.1  # of the adaptation: exp(RATE * (target - share)) per step
 LEAST_LEARNED = 0.05  # nats: below this much over guessing, the share would be a ratio of noise
 _LARGEST_SHARE = 5.0  # a step shrinks the radius by no more than exp(RATE * (target - 5)), 0.64 at target 0.5
@@ -112,7 +115,7 @@ class AutoRadius(Radius):
         self,
         target: float = 0.5,
         *,
-        bound: float | None = None,
+        bound: float | None = BOUND,
         start: float = START,
         guess_loss: float | None = None,
     ) -> None:

@@ -1,0 +1,52 @@
+"""What "auto" stands for in a run's options: gentle steps, long enough, and a radius that does no harm.
+
+Found in docs/experiments/real_noise.md. SAM wants a smaller step than SGD does: at lr .05 the automatic radius loses
+most of what it gains at .0125. Weight decay makes the length of training matter less. Too few steps leave a perturbed
+network untrained.
+"""
+
+from __future__ import annotations
+
+import math
+
+GENTLE_LR, LR = 0.0125, 0.05
+_MLP_WEIGHT_DECAY, _WEIGHT_DECAY = 0.005, 0.001
+_MLP_EPOCHS, _EPOCHS = 30, 60
+_LEAST_STEPS = 800  # of an mlp
+#: Targets of the automatic radius. Augmentation and most methods keep a network from memorising, too: where they do,
+#: the full target costs more of what the network learns than it spares.
+FULL_TARGET, GENTLE_TARGET = 0.5, 0.1
+#: Methods that do not keep from memorising on their own.
+_PLAIN = ("ce",)
+#: Methods that lose more than a point to SGD even at the gentle target.
+HARMED = ("dividemix", "elr")
+
+
+def learning_rate(model: str, pretrained: bool | str) -> float:
+    return GENTLE_LR if model == "mlp" or pretrained else LR
+
+
+def weight_decay(model: str) -> float:
+    return _MLP_WEIGHT_DECAY if model == "mlp" else _WEIGHT_DECAY
+
+
+def epochs(model: str, samples: int, batch_size: int) -> int:
+    """Passes over `samples`: 60; of an mlp 30, or as many as make 800 steps."""
+    if model != "mlp":
+        return _EPOCHS
+    return max(_MLP_EPOCHS, math.ceil(_LEAST_STEPS / math.ceil(samples / batch_size)))
+
+
+def rho_target(method: str, augment: str) -> float:
+    """The full target where nothing else keeps from memorising, else the gentle one."""
+    return FULL_TARGET if method in _PLAIN and augment == "none" else GENTLE_TARGET
+
+
+def harm(method: str, rho: float | str | None) -> str | None:
+    """A warning, where the trial saw an automatic radius do harm to this method."""
+    if rho != "auto" or method not in HARMED:
+        return None
+    return (
+        f"{method} with rho auto was below {method} with sgd in our trial (docs/experiments/real_noise.md); "
+        "--optimizer sgd is the safer choice"
+    )

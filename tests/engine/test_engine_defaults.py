@@ -1,0 +1,85 @@
+"""What "auto" stands for: by network, data and method."""
+
+from __future__ import annotations
+
+import io
+from contextlib import redirect_stdout
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ncsam.engine import RunConfig, defaults, train
+from ncsam.engine.task import load_task, settled
+
+
+def features(folder: Path, samples: int) -> str:
+    rng = np.random.default_rng(0)
+    path = folder / "features.npz"
+    labels = np.arange(samples) % 3
+    inputs = rng.normal(size=(samples, 4)).astype(np.float32) + labels[:, None]
+    np.savez(path, x_train=inputs, y_train=labels, x_test=inputs[:30], y_test=labels[:30])
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("samples", "expected"),
+    [
+        (100, 800),  # one step an epoch
+        (640, 160),  # five
+        (900, 100),  # eight
+        (3456, 30),  # 27, of which 30 epochs make 810
+        (50_000, 30),
+    ],
+)
+def test_an_mlp_makes_800_steps_or_30_epochs(samples: int, expected: int) -> None:
+    assert defaults.epochs("mlp", samples, 128) == expected
+    assert defaults.epochs("resnet18", samples, 128) == 60
+
+
+def test_steps_are_gentle_for_mlps_and_pretrained_networks() -> None:
+    assert defaults.learning_rate("mlp", False) == defaults.learning_rate("resnet18", True) == 0.0125
+    assert defaults.learning_rate("resnet18", "IMAGENET1K_V1") == 0.0125
+    assert defaults.learning_rate("resnet18", False) == 0.05
+    assert (defaults.weight_decay("mlp"), defaults.weight_decay("resnet18")) == (0.005, 0.001)
+
+
+def test_the_full_target_is_for_cross_entropy_without_augmentation() -> None:
+    assert defaults.rho_target("ce", "none") == 0.5
+    assert defaults.rho_target("ce", "standard") == defaults.rho_target("gce", "none") == 0.1
+
+
+def test_the_recommended_setting_follows_the_data_and_yields_to_what_is_given(tmp_path: Path) -> None:
+    config = RunConfig.from_preset("recommended", data=features(tmp_path, 300))
+    found = settled(config, load_task(config))
+    assert (found.lr, found.weight_decay, found.rho_target, found.batch_size) == (0.0125, 0.005, 0.5, 128)
+    assert found.epochs == 267  # 270 samples in three steps
+    given = config.replace(lr=0.1, weight_decay=0.0, epochs=3, rho_target=0.2)
+    found = settled(given, load_task(given))
+    assert (found.lr, found.weight_decay, found.epochs, found.rho_target) == (0.1, 0.0, 3, 0.2)
+    assert config.conflicts(found) == {}
+
+
+@pytest.mark.parametrize("name", ["lr", "weight_decay", "epochs"])
+def test_other_words_are_refused(name: str) -> None:
+    with pytest.raises(ValueError, match=f"{name}='fast' is not allowed: .* or auto"):
+        RunConfig.from_dict({name: "fast"})
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "warned"),
+    [
+        ("elr", {"optimizer": "sam", "rho": "auto"}, True),
+        ("elr", {"optimizer": "sam", "rho": 0.05}, False),
+        ("elr", {"optimizer": "sgd", "rho": "auto"}, False),
+        ("ce", {"optimizer": "sam", "rho": "auto"}, False),
+    ],
+)
+def test_train_warns_of_a_method_that_the_radius_harms(
+    tmp_path: Path, method: str, options: dict[str, object], warned: bool
+) -> None:
+    config = {"data": features(tmp_path, 60), "method": method, "epochs": 1, "model": "mlp", **options}
+    said = io.StringIO()
+    with redirect_stdout(said):
+        train(RunConfig.from_dict(config), tmp_path / "run")
+    assert ("--optimizer sgd is the safer choice" in said.getvalue()) == warned
