@@ -123,7 +123,7 @@ def test_it_reaches_its_target():
         loss = F.cross_entropy(model(x), y)
         for p, g in zip(model.parameters(), torch.autograd.grad(loss, list(model.parameters())), strict=True):
             p.data -= 0.5 * g
-    optimizer = SAM(torch.optim.SGD(model.parameters(), lr=0.0), rho="auto")
+    optimizer = SAM(torch.optim.SGD(model.parameters(), lr=0.0), rho=AutoRadius(bound=None))
     for _ in range(300):
         optimizer.step(lambda: model(x), y)
     assert optimizer.radius.share == pytest.approx(0.5, abs=1e-3)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_type_hints
 
 from ncsam._errors import bad_value, need, unknown_name
 from ncsam._files import atomic_path, read_text
@@ -34,9 +34,11 @@ _ABOUT_THE_FILE = ("version", "command")  # written beside the options for the r
 
 
 if TYPE_CHECKING:  # what a settled configuration holds, and a run computes with
-    Number, Count = float, int
+    Number: TypeAlias = float
+    Count: TypeAlias = int
 else:
-    Number, Count = float | Literal["auto"], int | Literal["auto"]
+    Number = float | Literal["auto"]
+    Count = int | Literal["auto"]
 
 
 def _about(sentence: str) -> dict[str, str]:

@@ -1,0 +1,189 @@
+"""Labels that people got wrong: what to expect of `recommended`, beside SGD and beside what people use today.
+
+    python experiments/real_noise.py runs/real --labelme labelme.npz --features cifar10_features.npz --fashion FOLDER
+
+The archives hold features (`x_train`, `x_test`), clean labels (`y_train`, `y_test`) and those that people gave: `y_one`
+and `y_majority` of LabelMe; `y_worst`, `y_random1` and `y_aggregate` of CIFAR-10N. Digits need no file. All runs have
+the options of the preset `recommended`, but for the optimizer; a tenth is held out with its noisy labels. Tables:
+
+- trial: optimizers on every problem; `val_chosen` is the epoch with the best noisy validation.
+- classic: logistic regression, C chosen on the same tenth; cleanlab's `CleanLearning` around it and around our network.
+- steps: SGD and SAM at other learning rates, weight decays and lengths than the preset's.
+- bound: the automatic radius with and without a bound, on LabelMe in 1,000 steps at a weight decay of .001.
+- methods: every method under SGD and under the recommended radius.
+"""
+
+from __future__ import annotations
+
+import argparse
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from common import Chosen, Setting, Table, main
+from methods import METHODS
+from ncsam import SAM, models
+from ncsam.data.labels import stratified
+from ncsam.engine import RunConfig
+from ncsam.engine.config import read_preset
+from ncsam.engine.task import load_task
+from ncsam.optim import AutoRadius
+from problems import FASHION, NOISES, save, small_fashion
+
+RECOMMENDED = {**read_preset("recommended"), "evaluate_train_every": 1000}
+OPTIMIZERS: dict[str, Any] = {
+    "SGD": "sgd",
+    "recommended": "sam:rho=auto",
+    "SAM 0.05": "sam:rho=0.05",
+    "SAM 0.2": "sam:rho=0.2",
+    "SAM 0.5": "sam:rho=0.5",
+    "SAM 1.0": "sam:rho=1.0",
+    "SAM, rho chosen on noisy validation": Chosen("sam:rho={}", "sam:rho={}", (0.05, 0.2, 0.5, 1.0)),
+    "SANER": "saner",
+    "FriendlySAM": "friendlysam",
+    "NCSAM, the paper's": "ncsam:rho=0.05:kappa=0.1:warmup=0.25",
+    "NCSAM, kappa 0": "ncsam:rho=0.05:kappa=0.0:warmup=0.25",
+}
+STRENGTHS = (0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 1.0)  # C of the logistic regression
+
+
+def first(archive: Path, samples: int, out: Path) -> str:
+    """The first training samples of an archive and half of its test samples; made once."""
+    file = out / f"{archive.stem}-{samples}.npz"
+    if not file.is_file():
+        with np.load(archive) as whole:
+            arrays = {name: whole[name] for name in whole.files if name.startswith(("x_", "y_"))}
+        cut = {k: v[: len(v) // 2] if k.endswith("_test") else v[:samples] for k, v in arrays.items()}
+        save(file, {k: v.astype(np.float32) if k.startswith("x") else v for k, v in cut.items()})
+    return str(file)
+
+
+def problems(files: argparse.Namespace) -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = {}
+    if files.labelme is not None:
+        for name in ("one", "majority"):
+            found[f"LabelMe {name}"] = {"data": str(files.labelme), "label_column": f"y_{name}"}
+    if files.features is not None:
+        data = first(files.features, 5000, files.out)
+        for name in ("worst", "random1", "aggregate"):
+            found[f"CIFAR-10 {name}"] = {"data": data, "label_column": f"y_{name}"}
+    for name in ("symmetric 40", "pair flip 40", "instance 40"):
+        found[f"digits {name}"] = {"data": "digits", "noise_seed": None, **NOISES[name]}
+    if files.fashion is not None:
+        data = small_fashion(files.fashion, files.out)
+        for name in ("symmetric 20", "instance 40"):
+            found[f"Fashion {name}"] = {"data": data, "noise_seed": None, **NOISES[name]}
+    return found
+
+
+def tables(files: argparse.Namespace) -> Sequence[Table]:
+    every = problems(files)
+    trial = Table(
+        "trial",
+        every,
+        OPTIMIZERS,
+        seeds=5,
+        shared=RECOMMENDED,
+        controls={"recommended": "SGD", "NCSAM, the paper's": "NCSAM, kappa 0"},
+        metrics=("last5", "val_chosen", "val_accuracy"),
+        quick={"epochs": 5},
+    )
+    rows = ["logistic regression", "CleanLearning around it", "CleanLearning around our network"]
+    classic = Table("classic", every, {row: row for row in rows}, shared=RECOMMENDED, metrics=("",), measure=classical)
+    declared = [trial, classic]
+    if files.labelme is not None:
+        labelme = every["LabelMe one"]
+        changed = {
+            "as recommended": {},
+            "lr .05": {"lr": 0.05},
+            "weight decay .001": {"weight_decay": 0.001},
+            "weight decay .01": {"weight_decay": 0.01},
+            "half the epochs": {"epochs": 50},
+            "twice the epochs": {"epochs": 200},
+            "batch 32, lr .05, 60 epochs": {"batch_size": 32, "lr": 0.05, "weight_decay": 0.001, "epochs": 60},
+        }
+        pair = {name: OPTIMIZERS[name] for name in ("SGD", "recommended")}
+        against = {"recommended": "SGD"}
+        columns = {name: {**labelme, **change} for name, change in changed.items()}
+        declared.append(Table("steps", columns, pair, shared=RECOMMENDED, controls=against))
+        bounds = {"none": None, "0.2": 0.2, "0.1": 0.1, "0.05": 0.05}
+        declared.append(
+            Table("bound", {"LabelMe one": labelme}, bounds, shared=RECOMMENDED, metrics=("",), measure=bounded)
+        )
+    names = [name for name in ("LabelMe one", "digits symmetric 40", "Fashion instance 40") if name in every]
+    settings = {f"{m}, {o}": Setting(OPTIMIZERS[o], m) for m in METHODS for o in ("SGD", "recommended")}
+    against = {f"{m}, recommended": f"{m}, SGD" for m in METHODS}
+    shared = {**RECOMMENDED, "epochs": 30}
+    declared.append(Table("methods", {name: every[name] for name in names}, settings, shared=shared, controls=against))
+    return declared
+
+
+# --- cells that are no runs of the engine
+
+
+def classical(options: Mapping[str, Any], row: str, seed: int) -> float:
+    """Test accuracy of what people use today, on the samples that a run of the engine trains on."""
+    from cleanlab.classification import CleanLearning
+    from sklearn.linear_model import LogisticRegression
+
+    from ncsam.integrations.sklearn import NoisyLabelClassifier
+
+    x, y, held_x, held_y, x_test, y_test = arrays(options, seed)
+    models_ = [LogisticRegression(C=c, max_iter=300) for c in STRENGTHS]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of regressions that have not converged
+        best = max(models_, key=lambda model: float(model.fit(x, y).score(held_x, held_y)))
+        if row == "CleanLearning around it":
+            best = CleanLearning(LogisticRegression(C=best.C, max_iter=300), seed=seed).fit(x, y)
+        elif row == "CleanLearning around our network":
+            network = NoisyLabelClassifier(random_state=seed, standardize=False)
+            best = CleanLearning(network, seed=seed).fit(x, y)
+    return 100.0 * float(np.mean(best.predict(x_test) == y_test))
+
+
+def arrays(options: Mapping[str, Any], seed: int) -> tuple[np.ndarray, ...]:
+    """Standardised samples and observed labels, those held out, and the test samples with their true labels."""
+    config = RunConfig.from_dict({**options, "seed": seed})
+    task = load_task(config)
+    assert task.dataset.test is not None
+    flat = [
+        np.asarray(s.inputs).reshape(len(s), -1).astype(np.float64) for s in (task.dataset.train, task.dataset.test)
+    ]
+    labels = task.dataset.train.labels
+    kept, held = stratified(labels, config.val_share, seed=0)
+    mean, deviation = flat[0][kept].mean(), flat[0][kept].std()
+    x, x_test = ((part - mean) / deviation for part in flat)
+    return x[kept], labels[kept], x[held], labels[held], x_test, task.dataset.test.labels
+
+
+def bounded(options: Mapping[str, Any], bound: float | None, seed: int) -> float:
+    """Test accuracy after 1,000 steps of SAM with the automatic radius, in a plain loop."""
+    x, y, _, _, x_test, y_test = (torch.from_numpy(np.ascontiguousarray(a)) for a in arrays(options, seed))
+    torch.manual_seed(seed)
+    model = models.create("mlp", int(y.max()) + 1, in_features=x.shape[1], hidden=[256, 256])
+    base = torch.optim.SGD(model.parameters(), lr=0.0125, momentum=0.9, weight_decay=1e-3)
+    optimizer = SAM(base, rho=AutoRadius(bound=bound))
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(base, 1000)
+    parts = -(-len(x) // 128)
+    for step in range(1000):
+        if step % parts == 0:
+            order = torch.randperm(len(x)).tensor_split(parts)
+        rows = order[step % parts]
+        optimizer.step(lambda rows=rows: model(x[rows].float()), y[rows])
+        schedule.step()
+    with torch.no_grad():
+        return 100.0 * float((model(x_test.float()).argmax(1) == y_test).float().mean())
+
+
+if __name__ == "__main__":
+    main(
+        __doc__,
+        tables,
+        labelme="archive of LabelMe's features with y_one and y_majority",
+        features="archive of CIFAR-10's features with y_worst, y_random1 and y_aggregate",
+        **FASHION,
+    )
