@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import shlex
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import click
 
@@ -48,6 +48,8 @@ Combinations that are finished are not run again; those that were stopped go on.
 )
 @click.option("--seeds", type=Seeds(), default=3, help="how many, or which with commas [3]")
 @click.option("--jobs", type=click.IntRange(min=1), help="runs at a time [as many as the cores allow]")
+@click.option("--on", type=click.Choice(["local", "ray"]), default="local", help="where the runs are done [local]")
+@click.option("--resources", default="", metavar="NAME=AMOUNT,...", help="on ray: what each run needs, as gpu=1,cpu=4")
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="folder of the runs [runs/compare-...]")
 @click.option("--dry-run", is_flag=True, help="print the resolved configuration and what would be done")
 @click.pass_context
@@ -58,6 +60,8 @@ def compare(
     optimizers: list[str],
     seeds: int | list[int],
     jobs: int | None,
+    on: Literal["local", "ray"],
+    resources: str,
     out: Path | None,
     dry_run: bool,
     **_: Any,
@@ -81,7 +85,15 @@ def compare(
     with atomic_path(folder / COMMAND_FILE) as temporary:
         temporary.write_text(shlex.join(ctx.meta["ncsam.command"]) + "\n", encoding="utf-8", errors="backslashreplace")
     rows = run_comparison(
-        config, folder, methods=methods, optimizers=optimizers, seeds=seeds, workers=jobs, say=click.echo
+        config,
+        folder,
+        methods=methods,
+        optimizers=optimizers,
+        seeds=seeds,
+        workers=jobs,
+        on=on,
+        resources=resources,
+        say=click.echo,
     )
     runs = [run for run in find_runs(folder / name for row in rows for name in row["runs"]) if run.metrics]
     if runs:

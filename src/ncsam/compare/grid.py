@@ -8,11 +8,14 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+from ncsam._checks import choice
 from ncsam._errors import bad_value
 from ncsam._files import atomic_path
 from ncsam._statistics import Spread
+from ncsam.compare.on_ray import parse_resources
+from ncsam.compare.on_ray import run_all as run_on_ray
 from ncsam.compare.specs import folder_name, with_spec
 from ncsam.compare.workers import Job, Result, available_cores, run_all, threads_each
 from ncsam.engine import RunConfig, RunError
@@ -28,6 +31,8 @@ def compare(
     optimizers: Sequence[str] = ("sgd", "sam", "ncsam"),
     seeds: int | Sequence[int] = 3,
     workers: int | None = None,
+    on: Literal["local", "ray"] = "local",
+    resources: str = "",
     say: Callable[[str], None] = print,
 ) -> list[dict[str, Any]]:
     """Run what is not finished yet, write `comparison.json`, and return its rows.
@@ -38,6 +43,8 @@ def compare(
         seeds: how many, counted from `config.seed`, or which.
         workers: how many runs at a time, each in a process with OMP_NUM_THREADS threads, or else an equal share of
             the cores; small networks have one. By default two where there are two cores or more.
+        on: "local" processes, or tasks on a "ray" cluster (see `ncsam.compare.on_ray`).
+        resources: what each run needs on Ray, such as "gpu=1,cpu=4".
         say: takes a line for each run that ends.
 
     A row holds `method`, `optimizer`, `seeds` (those that finished), for each metric of `engine.metrics.SUMMARY` the
@@ -49,6 +56,10 @@ def compare(
     workers = min(2, available_cores()) if workers is None else workers
     if workers < 1:
         raise bad_value("workers", workers, "a number of runs at a time from 1")
+    choice("on", on, ("local", "ray"))
+    if resources and on != "ray":
+        raise bad_value("resources", resources, "only on ray")
+    needed = parse_resources(resources)
     summaries: dict[str, dict[str, Any]] = {}
     errors: dict[str, str] = {}
     waiting = []
@@ -74,7 +85,10 @@ def compare(
         say(f"[{done}/{len(runs)}] {result.name}: {_outcome(result)}  ({time.monotonic() - began:.0f} s)")
         _write(folder, _rows(runs, summaries, errors))
 
-    run_all(waiting, workers, threads_each(workers), ended)
+    if on == "ray":
+        run_on_ray(waiting, workers, needed, ended)
+    else:
+        run_all(waiting, workers, threads_each(workers), ended)
     rows = _rows(runs, summaries, errors)
     _write(folder, rows)
     return rows

@@ -37,13 +37,14 @@ def _serve(jobs: IO[str], answers: IO[str], threads: int) -> None:
     threading.Thread(target=listen, daemon=True).start()
     while line := lines.get():
         busy.set()
-        answer = _answer(json.loads(line), threads)
+        said = answer(json.loads(line), threads)
         busy.clear()
-        answers.write(json.dumps(answer) + "\n")
+        answers.write(json.dumps(said) + "\n")
         answers.flush()
 
 
-def _answer(job: dict[str, Any], threads: int) -> dict[str, Any]:
+def answer(job: dict[str, Any], threads: int) -> dict[str, Any]:
+    """Do the run of `job["config"]` in the folder `job["out"]`: its summary, or what went wrong in a sentence."""
     import torch
 
     try:

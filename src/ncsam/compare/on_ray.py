@@ -1,0 +1,92 @@
+"""Runs as Ray tasks: on the cluster of RAY_ADDRESS, or on one of this machine that is started for them.
+
+A task is lost with its worker and given again to another, which goes on from the run's last checkpoint; that is why
+the folder of the runs must lie where every node sees it. What a run computes does not depend on where it runs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from ncsam._errors import bad_value, need
+from ncsam.compare.worker import answer
+from ncsam.compare.workers import Job, Result, available_cores
+from ncsam.engine import Interrupted
+
+_RETRIES = 3  # of a run whose worker was lost
+
+
+def parse_resources(text: str) -> dict[str, float]:
+    """What each run needs, from text such as "gpu=1,cpu=4"."""
+    found: dict[str, float] = {}
+    for part in filter(None, text.split(",")):
+        name, _, amount = (word.strip() for word in part.partition("="))
+        try:
+            found[name] = float(amount)
+        except ValueError:
+            found[name] = -1.0
+        if not name or not 0 <= found[name] < float("inf"):
+            raise bad_value("resources", text, "NAME=AMOUNT with commas between, such as gpu=1,cpu=4")
+    return found
+
+
+def run_all(jobs: Sequence[Job], workers: int, resources: Mapping[str, float], ended: Callable[[Result], None]) -> None:
+    """Do all jobs as Ray tasks; `ended` hears of each. A failed one stops no other.
+
+    `workers` is how many run at a time on a cluster that is started here; one that is there decides by itself.
+    """
+    if not jobs:
+        return
+    ray: Any = need("ray", "ray", "running on a Ray cluster")
+    needed = {"cpu": 1.0, **resources}
+    own = {name: amount for name, amount in needed.items() if name not in ("cpu", "gpu")}
+    with _cluster(ray, workers, needed):
+        task = ray.remote(
+            num_cpus=needed["cpu"], num_gpus=needed.get("gpu", 0), resources=own or None, max_retries=_RETRIES
+        )(_run)
+        threads = max(1, int(needed["cpu"]))
+        waiting = {
+            task.remote({"config": job.config.to_dict(), "out": os.path.abspath(job.out)}, threads): job.name
+            for job in jobs
+        }
+        try:
+            while waiting:
+                done, _ = ray.wait(list(waiting))
+                for reference in done:
+                    ended(_result(ray, reference, waiting.pop(reference)))
+        except KeyboardInterrupt:
+            for reference in waiting:
+                ray.cancel(reference)  # a KeyboardInterrupt in the task, which then writes its checkpoint
+            raise Interrupted("interrupted; the same command goes on with the runs that are not finished") from None
+
+
+def _run(job: dict[str, Any], threads: int) -> dict[str, Any]:
+    return answer(job, threads)
+
+
+def _result(ray: Any, reference: Any, name: str) -> Result:
+    try:
+        return Result(name, **ray.get(reference))
+    except ray.exceptions.RayError as error:
+        return Result(name, None, f"its worker was lost {_RETRIES + 1} times ({' '.join(str(error).split())[:200]})")
+
+
+@contextlib.contextmanager
+def _cluster(ray: Any, workers: int, needed: Mapping[str, float]) -> Iterator[None]:
+    """Join the cluster that is there, and leave it as it is; else start one, and stop it in the end."""
+    if ray.is_initialized():
+        yield
+        return
+    there = os.environ.get("RAY_ADDRESS")
+    if there:
+        ray.init(address=there, log_to_driver=False)
+    else:
+        cores = max(workers * needed["cpu"], available_cores())
+        ray.init(num_cpus=int(cores), include_dashboard=False, log_to_driver=False, logging_level="error")
+    try:
+        yield
+    finally:
+        ray.shutdown()

@@ -1,0 +1,75 @@
+"""Runs on a Ray cluster of this machine end with the bits of local ones, though a worker is killed on the way."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from ncsam.compare import compare
+from ncsam.compare.on_ray import parse_resources
+from ncsam.engine import RunConfig
+
+
+def test_resources():
+    assert parse_resources("gpu=1, cpu=4,tpu=0.5") == {"gpu": 1.0, "cpu": 4.0, "tpu": 0.5}
+    assert parse_resources("") == {}
+    for wrong in ("gpu", "gpu=many", "=1", "cpu=-1", "cpu=inf", "cpu=nan"):
+        with pytest.raises(ValueError, match="resources="):
+            parse_resources(wrong)
+
+
+def test_resources_are_for_ray_alone(tmp_path):
+    with pytest.raises(ValueError, match="resources='gpu=1' is not allowed: only on ray"):
+        compare(RunConfig(), tmp_path, resources="gpu=1", say=lambda line: None)
+    with pytest.raises(ValueError, match="on='slurm'"):
+        compare(RunConfig(), tmp_path, on="slurm", say=lambda line: None)  # type: ignore[arg-type]
+
+
+def workers() -> list[int]:
+    """Processes that do a run for Ray."""
+    found = []
+    for process in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            if process.name.isdigit() and (process / "cmdline").read_bytes().startswith(b"ray::_run"):
+                found.append(int(process.name))
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="the test finds Ray's workers in /proc")
+def test_a_lost_worker_changes_no_bit(tmp_path):
+    pytest.importorskip("ray", reason="needs the extra ray")
+    config = RunConfig(data="digits", noise="symmetric", rate=0.4, epochs=25, model="mlp", checkpoint_every=20)
+    options = {"optimizers": ("sgd", "sam"), "seeds": 1, "workers": 2, "say": lambda line: None}
+    killed: list[int] = []
+
+    def kill() -> None:
+        deadline = time.monotonic() + 120
+        while not killed and time.monotonic() < deadline:
+            if any(tmp_path.glob("ray/*/checkpoints/last.ckpt")) and (there := workers()):
+                os.kill(there[0], signal.SIGKILL)
+                killed.append(there[0])
+            time.sleep(0.05)
+
+    thread = threading.Thread(target=kill)
+    thread.start()
+    rows = compare(config, tmp_path / "ray", on="ray", resources="cpu=1", **options)
+    thread.join()
+    assert killed
+    assert [row["failed"] for row in rows] == [[], []]
+    compare(config, tmp_path / "local", **options)
+    for row in rows:
+        one, other = (
+            torch.load(tmp_path / place / row["runs"][0] / "checkpoints/last.ckpt", weights_only=True)
+            for place in ("ray", "local")
+        )
+        for here, there in zip(one["learners"], other["learners"], strict=True):
+            assert all(torch.equal(value, there["network"][name]) for name, value in here["network"].items())
+        assert one["history"][-1]["test_accuracy"] == other["history"][-1]["test_accuracy"]
