@@ -27,7 +27,7 @@ class CoteachingPlus(TwoNetworks):
     authors' code. That code's slips (softmax twice, a loss divided twice, the first sample of D lost) are not kept.
     """
 
-    about = "the same where the networks disagree"
+    about = "small losses only, chosen by the other of two networks where they disagree"
     cost = "two networks, and a forward pass more of each"
     name = "coteaching_plus"
     networks = 2

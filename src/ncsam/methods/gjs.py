@@ -26,7 +26,7 @@ class GJS(Method):
     settings, which they tuned for each noise.
     """
 
-    about = "the same over two strongly augmented views"
+    about = "Jensen-Shannon divergence between the label and two strongly augmented views"
     cost = "two views in each step"
     presets: ClassVar[Presets] = {
         "cifar10-symmetric20": {"pi": 0.3},
