@@ -13,6 +13,8 @@ from PIL import Image
 
 from ncsam import data, models
 from ncsam.cli.export import to_safetensors
+from ncsam.data.stores import saved_kind
+from ncsam.data.stores.pictures import Pictures
 from ncsam.engine import RunConfig
 from ncsam.engine.checkpoint import load_checkpoint
 from ncsam.engine.trained import Answer, Trained, load_trained
@@ -81,7 +83,7 @@ def test_what_cannot_be_predicted_is_said(tmp_path, trained):
     np.savez(tmp_path / "x.npz", x=DIGITS.test.inputs[:1])
     assert "no picture is in it or below it" in call("predict", trained, tmp_path / "empty", code=2).output
     assert "cannot be decoded as a picture" in call("predict", trained, tmp_path / "no.png", code=2).output
-    assert "an array named x; it holds z" in call("predict", trained, tmp_path / "z.npz", code=2).output
+    assert "has no array named x or images; it holds z" in call("predict", trained, tmp_path / "z.npz", code=2).output
     both = call("predict", trained, tmp_path / "z.npz", tmp_path / "no.png", code=2).output
     assert "an .npz stands alone" in both
     assert "there are 10 classes" in call("predict", trained, tmp_path / "x.npz", "--top", 11, code=2).output
@@ -167,7 +169,8 @@ def test_the_networks_that_answer_are_the_ones_exported(tmp_path, inputs):
     for kept, expected in ((average, [average]), (None, [one, two])):
         answer = Answer(Averaged(kept), [one, two]).eval()
         assert answer.speakers(inputs) == expected
-        about = {"name": "d", "classes": list("abcdefghij"), "size": [8, 8], "channels": 1}
+        kind = saved_kind(Pictures((0.5,), (0.5,), (8, 8), 1))
+        about = {"name": "d", "classes": list("abcdefghij"), **kind}
         to_safetensors(Trained(answer, RunConfig(), about), tmp_path / "w.safetensors")
         names = set(average.state_dict())
         prefixes = [""] if kept is not None else ["0.", "1."]

@@ -138,7 +138,7 @@ def test_grey_pictures_with_and_without_a_channel_axis() -> None:
 def test_features_are_normalised_and_otherwise_untouched() -> None:
     values = np.random.default_rng(0).normal(3, 2, (10, 4)).astype(np.float32)
     mean, std = values.mean(0), values.std(0)
-    loader = Loader(Split(values, np.arange(10)), 5, views=("weak", "strong"), mean=mean.tolist(), std=std.tolist())
+    loader = Loader(Split(values, np.arange(10)), 5, views=("plain", "plain"), mean=mean.tolist(), std=std.tolist())
     for batch in loader.iterate(0):
         expected = (values[batch.index.numpy()] - mean) / std
         for view in batch.views:

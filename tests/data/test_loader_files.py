@@ -12,7 +12,7 @@ from PIL import Image
 
 from ncsam.data.loader import Loader
 from ncsam.data.sampling import uniforms
-from ncsam.data.types import LazyInputs, Split
+from ncsam.data.types import LazyPictures, Split
 from ncsam.data.views import View
 
 
@@ -118,7 +118,7 @@ def test_files_and_memory_agree(folder: Split) -> None:
 
 def test_arrays_made_on_demand_are_cropped_like_files(folder: Split) -> None:
     arrays = [np.asarray(Image.open(path)) for path in folder.inputs]
-    lazy = Split(LazyInputs(lambda i: arrays[i], np.arange(11)), np.arange(11))
+    lazy = Split(LazyPictures(lambda i: arrays[i], np.arange(11)), np.arange(11))
     for one, two in zip(batches(folder, views="weak"), batches(lazy, views="weak"), strict=True):
         assert torch.equal(one.views[0], two.views[0])
 

@@ -200,7 +200,7 @@ def test_long_pictures_are_kept_as_far_as_there_is_room(
 def test_what_is_said_of_in_memory_wins(tmp_path: Path, decodings: Counter[str]) -> None:
     path = make_folder(tmp_path, SHAPES["one size"])
     assert data.load(path, in_memory=True).train.inputs.shape == (11, 12, 10, 3)
-    with pytest.raises(ValueError, match="in_memory='auto' is not allowed: True, False, or None"):
+    with pytest.raises(ValueError, match="in_memory='auto' is not allowed: true or false or null"):
         data.load(path, in_memory="auto")
     lazy = data.load(path, in_memory=False)
     assert all(split.inputs.keep == 0 for split in lazy.splits.values())

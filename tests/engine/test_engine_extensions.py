@@ -12,6 +12,7 @@ from torch import nn
 
 from ncsam import methods, models
 from ncsam.data import from_arrays
+from ncsam.data.stores.pictures import Pictures
 from ncsam.engine import RunConfig, train
 from ncsam.engine.loop import Trainer
 from ncsam.engine.modes import evaluating, train_mode
@@ -250,8 +251,9 @@ def test_verified_labels_of_the_data_set_or_drawn() -> None:
 
 def test_views_after_auto_are_shifted_where_the_run_does_not_augment() -> None:
     wanted = ("train", "auto", "auto:simclr", "simclr")
-    assert view_names(RunConfig(augment="standard"), wanted) == ["weak", "strong", "simclr", "simclr"]
-    assert view_names(RunConfig(augment="none"), wanted) == ["plain", "shifted", "shifted", "simclr"]
+    kind = Pictures((0.5,), (0.5,), (8, 8), 1)
+    assert view_names(RunConfig(augment="standard"), wanted, kind) == ["weak", "strong", "simclr", "simclr"]
+    assert view_names(RunConfig(augment="none"), wanted, kind) == ["plain", "shifted", "shifted", "simclr"]
 
 
 def test_a_method_of_pictures_says_so(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ import re
 import pytest
 
 from ncsam import methods
+from ncsam.data.stores.pictures import Pictures
 from ncsam.engine import RunConfig
 from ncsam.engine.task import view_names
 from ncsam.methods.registry import _METHODS
@@ -120,9 +121,10 @@ def test_views_for_themselves_are_strong_only_where_the_run_augments(augment):
     own = "plain" if augment == "none" else "weak"
     for name, strong in (("gjs", "light"), ("js", "light"), ("regce", "strong")):
         auto = "shifted" if augment == "none" else strong
-        assert set(view_names(config, methods.create(name).views)) == {auto}
-        assert set(view_names(config, methods.create(name, view="train").views)) == {own}
-        assert set(view_names(config, methods.create(name, view="strong").views)) == {"strong"}
+        kind = Pictures((0.5,), (0.5,), (8, 8), 1)
+        assert set(view_names(config, methods.create(name).views, kind)) == {auto}
+        assert set(view_names(config, methods.create(name, view="train").views, kind)) == {own}
+        assert set(view_names(config, methods.create(name, view="strong").views, kind)) == {"strong"}
 
 
 def test_spans_and_ramps():

@@ -22,6 +22,7 @@ NAMES = [
     "resnet34",
     "resnet50",
     "resnet8",
+    "text_mean",
     "vgg19_bn",
     "wrn_28_2",
 ]

@@ -107,6 +107,7 @@ def test_parameters_are_the_sum_over_layers(channels, classes):
         + linear(512 * 49, 4096)
         + linear(4096, 4096)
         + linear(4096, classes),
+        "text_mean": 20_002 * 128 + linear(128, classes),
         "cnn9": sum(
             conv(i, o, 3, bias=True) + bn(o)
             for i, o in zip(
@@ -228,6 +229,8 @@ ALL = [pytest.param(n, marks=pytest.mark.slow) if n == "vgg19_bn" else n for n i
 def test_logits_are_the_head_of_the_features_and_every_parameter_learns(name):
     network = built(name)
     x = torch.randn(4, 3, 32, 32)
+    if name == "text_mean":
+        x = {"input_ids": torch.randint(0, 99, (4, 7)), "attention_mask": torch.rand(4, 7) < 0.8}
     network.eval()
     features = network.features(x)
     assert features.shape == (4, network.num_features)

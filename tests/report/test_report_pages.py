@@ -13,12 +13,12 @@ from PIL import Image
 from made_runs import add_classes, add_noise, make_run
 from ncsam import data
 from ncsam._text import markdown
+from ncsam.data import kind_of
 from ncsam.engine.by_class import ByClass
-from ncsam.engine.runs import Suspect
 from ncsam.report.content import gather, noise_text, write_report
 from ncsam.report.html import plain
 from ncsam.report.markdown import table
-from ncsam.report.previews import picture
+from ncsam.report.previews import _load
 
 VOID = {"meta", "img", "br", "path", "use"}
 
@@ -159,7 +159,8 @@ def test_photographs_are_shown_the_way_up_that_training_sees(tmp_path):
     turned[0x0112] = 6  # to be shown turned by a quarter to the right
     (tmp_path / "a").mkdir()
     Image.fromarray(np.rot90(pixels).copy()).save(tmp_path / "a" / "0.png", exif=turned)
-    shown = picture(data.load(tmp_path), Suspect(0, 0, 0, 1.0, None, None))
+    read = data.load(tmp_path)
+    shown = kind_of(read).preview(read.train.inputs, 0)
     np.testing.assert_array_equal(np.asarray(shown), pixels)
 
 
@@ -167,18 +168,24 @@ def test_without_the_data_it_says_so_and_leaves_the_pictures_out(tmp_path):
     folder = make_run(tmp_path / "a", data=str(tmp_path / "gone"))
     add_classes(folder, [f"class {c}" for c in range(10)])
     html = write_report([folder], tmp_path / "r.html")[0].read_text()
-    assert "The pictures are left out: the data set could not be read again" in html
+    assert "The samples are not shown: the data set could not be read again" in html
     assert "<img" not in html
     observed = gather([folder]).galleries[0].suspects[0].observed
     assert f"<s>class {observed}</s>" in html
 
 
-def test_features_have_no_pictures(tmp_path):
+def test_features_are_shown_as_numbers(tmp_path):
     rng = np.random.default_rng(0)
-    np.savez(tmp_path / "f.npz", x=rng.normal(size=(20, 5)), y=np.arange(20) % 10)
+    x = rng.normal(size=(1500, 9))
+    np.savez(tmp_path / "f.npz", x=x, y=np.arange(1500) % 10)
     folder = make_run(tmp_path / "a", data=str(tmp_path / "f.npz"))
-    report = gather([folder])
-    assert report.notes == ["The samples of f are not pictures, so none are shown."]
+    (found,) = gather([folder], images=3).galleries
+    first = x[found.suspects[0].index]
+    assert found.texts[0] == ", ".join(f"{value:.4g}" for value in first[:8]) + ", ... (9 numbers)"
+    assert found.pictures == [None] * 3
+    np.savez(tmp_path / "f.npz", **{"x.a": x, "y": np.arange(1500) % 10})
+    _load.cache_clear()
+    assert gather([folder]).notes == ["The samples of f are trees of tensors, which are not shown."]
 
 
 def test_unknown_clean_labels_leave_memorisation_out(tmp_path):

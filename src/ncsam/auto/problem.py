@@ -62,7 +62,7 @@ class Problem:
     @property
     def channels(self) -> int:
         """As the networks are told: 1 for features."""
-        return self.task.channels if self.dataset.size is not None else 1
+        return self.task.kind.in_channels
 
     @property
     def is_vectors(self) -> bool:

@@ -19,6 +19,7 @@ from ncsam.auto.ensemble import Chosen, choose
 from ncsam.auto.portfolio import portfolio
 from ncsam.auto.problem import Problem
 from ncsam.auto.race import Race
+from ncsam.data.stores import saved_kind
 from ncsam.data.types import DataSet
 from ncsam.engine.checkpoint import save_checkpoint, writing
 from ncsam.engine.config import NEUTRAL, RunConfig
@@ -123,10 +124,7 @@ def _write_run(folder: Path, problem: Problem, chosen: Chosen, board: dict[str, 
         "data": {
             "name": dataset.name,
             "classes": list(dataset.classes),
-            "mean": list(dataset.mean),
-            "std": list(dataset.std),
-            "size": None if dataset.size is None else list(dataset.size),
-            "channels": task.channels,
+            **saved_kind(task.kind),
         },
     }
     whole = {**about, "config": config.to_dict(), "learners": [state], "method": {}, "history": [record]}

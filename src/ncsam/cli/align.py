@@ -100,7 +100,7 @@ def _at_checkpoint(
     if len(trained.network.networks) > 1:
         click.echo("note: of several networks, the first is measured")
     loader = task.loader(
-        split, config, config.batch_size or 128, views=view_names(config, ("train",)), subset=task.train
+        split, config, config.batch_size or 128, views=view_names(config, ("train",), task.kind), subset=task.train
     )
     drawn = list(islice(loader.iterate(config.epochs + 1), batches))
     options = {name: config.optimizer_options[name] for name in _OPTIONS if name in config.optimizer_options}

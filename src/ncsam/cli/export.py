@@ -10,9 +10,11 @@ from typing import NamedTuple
 
 import click
 import torch
+from torch import Tensor, nn
 
 from ncsam._errors import need
 from ncsam._files import atomic_path
+from ncsam._trees import Tree, leaves, named_leaves, tree_map
 from ncsam._version import __version__
 from ncsam.cli.options import model_option
 from ncsam.engine.trained import Trained, load_trained
@@ -30,30 +32,53 @@ class Format(NamedTuple):
     write: Callable[[Trained, Path], None]
 
 
+class Flat(nn.Module):
+    """A network that takes the tensors of a tree one by one, for traces, which know no nested inputs."""
+
+    def __init__(self, network: nn.Module, form: Tree) -> None:
+        super().__init__()
+        self.network = network
+        self.form = tree_map(lambda leaf: None, form)
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        in_order = iter(inputs)
+        logits: Tensor = self.network(tree_map(lambda leaf: next(in_order), self.form))
+        return logits
+
+
 def to_torchscript(trained: Trained, path: Path) -> None:
-    """A traced network that needs PyTorch alone: `torch.jit.load(path)(inputs)` gives logits."""
+    """A traced network that needs PyTorch alone: `torch.jit.load(path)(inputs)` gives logits.
+
+    Of a tree of tensors it takes each as an argument of its own, in the order that the .json beside it names.
+    """
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore", DeprecationWarning)  # tracing is asked for by name
         warnings.simplefilter(
             "ignore", torch.jit._trace.TracerWarning
         )  # shapes that are checked while tracing stay fixed
-        torch.jit.save(torch.jit.trace(trained.network, trained.example()), str(path))  # type: ignore[no-untyped-call]
+        example = trained.example()
+        torch.jit.save(torch.jit.trace(Flat(trained.network, example), tuple(leaves(example))), str(path))  # type: ignore[no-untyped-call]
 
 
 def to_onnx(trained: Trained, path: Path) -> None:
-    """An ONNX graph with inputs `inputs` (any batch size) and outputs `logits`."""
+    """An ONNX graph with inputs `inputs`, or one for each tensor of a tree, by its name, and outputs `logits`.
+
+    The batch may have any size, and token sequences any length.
+    """
     for module in ("onnx", "onnxscript"):
         need(module, "onnx", "exporting to ONNX")
-    batch = torch.export.Dim("batch")
+    example = trained.example()
+    axes = {axis: torch.export.Dim(name) for axis, name in trained.kind.axes.items()}
     torch.onnx.export(
         trained.network,
-        (trained.example(),),
+        (),  # not here: a dict at the end would be taken for keyword arguments
         str(path),
+        kwargs={"inputs": example},
         dynamo=True,
         external_data=False,
-        input_names=["inputs"],
+        input_names=input_names(trained),
         output_names=["logits"],
-        dynamic_shapes=({0: batch},),
+        dynamic_shapes={"inputs": tree_map(lambda leaf: axes, example)},
         verbose=False,
     )
 
@@ -86,8 +111,8 @@ FORMATS = {
 def export(run: Path, kind: str, out: Path | None, model: str | None) -> None:
     """Write the network of RUN for use elsewhere: inputs in, logits out.
 
-    Beside it goes a .json with the class names and how inputs are prepared: pictures scaled to [0, 1], then
-    (x - mean) / std for each channel, shape (batch, channels, height, width).
+    Beside it goes a .json with the class names and how inputs are prepared (of pictures: scaled to [0, 1], then
+    (x - mean) / std for each channel, shape (batch, channels, height, width); of texts: the vocabulary).
     """
     path = out or run / f"model{FORMATS[kind].suffix}"
     trained = load_trained(run, model=model)
@@ -102,4 +127,10 @@ def described(trained: Trained) -> dict[str, object]:
     """What one must know to use the weights."""
     config = trained.config
     about = {"model": config.model, "model_options": config.model_options, "method": config.method}
-    return {"ncsam": __version__, **about, **trained.about}
+    prepared = {"inputs": input_names(trained), "prepared": trained.kind.prepared}
+    return {"ncsam": __version__, **about, **trained.about, **prepared}
+
+
+def input_names(trained: Trained) -> list[str]:
+    """One for each tensor that goes in, in order."""
+    return [name or "inputs" for name, _ in named_leaves(trained.example())]

@@ -8,16 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import click
-import numpy as np
 
 from ncsam._errors import bad_value
 from ncsam._files import atomic_path
-from ncsam._text import path_cell
 from ncsam.cli.options import model_option
 from ncsam.cli.output import as_csv
-from ncsam.data.arrays import NPZ_NAMES
-from ncsam.data.files import IMAGE_SUFFIXES, image_files
-from ncsam.data.types import Inputs
 from ncsam.engine.trained import load_trained
 
 EPILOG = """\b
@@ -25,6 +20,7 @@ Examples:
   ncsam predict runs/first photo1.jpg photo2.jpg
   ncsam predict runs/first new-photos/ --out predictions.csv
   ncsam predict runs/first pictures.npz --top 3 --json
+  ncsam predict runs/reviews new-reviews.csv
 """
 
 
@@ -47,12 +43,16 @@ def predict(
     workers: int,
     model: str | None,
 ) -> None:
-    """Classify INPUTS with the last checkpoint of RUN: files, folders of them, or one .npz with an array x.
+    """Classify INPUTS with the last checkpoint of RUN.
+
+    Pictures are files, folders of them, or one .npz with an array x; vectors an .npz, or tables with the columns that
+    the run was trained on; texts are tables with a column of texts, or .txt files with one on each line; trees of
+    tensors one .npz with an array x.NAME for each.
 
     Gives a line per sample: where it is from, its label, and the probability of that label.
     """
     trained = load_trained(run, model=model)
-    names, found = find_inputs(inputs)
+    names, found = trained.kind.read(inputs)
     if top > len(trained.classes):
         raise bad_value("top", top, f"there are {len(trained.classes)} classes")
     rows: list[dict[str, Any]] = []
@@ -71,32 +71,3 @@ def predict(
     with atomic_path(out) as temporary:
         temporary.write_text(text, encoding="utf-8", errors="backslashreplace")
     click.echo(str(out))
-
-
-def find_inputs(paths: Sequence[Path]) -> tuple[list[str], Inputs]:
-    """The pictures that the paths name, in order, each with a name for the table."""
-    if any(path.suffix == ".npz" for path in paths):
-        if len(paths) > 1:
-            raise bad_value("inputs", [str(path) for path in paths], "an .npz stands alone")
-        return _arrays(paths[0])
-    found: list[Path] = []
-    for path in paths:
-        below = [path / name for name in image_files(path)] if path.is_dir() else [path]
-        if not below:
-            raise bad_value("inputs", str(path), f"no picture is in it or below it ({', '.join(IMAGE_SUFFIXES)})")
-        found += below
-    odd = next((path for path in found if not path.is_file()), None)
-    if odd is not None:
-        raise bad_value("inputs", str(odd), "an ordinary file")
-    return [path_cell(path) for path in found], found
-
-
-def _arrays(path: Path) -> tuple[list[str], Inputs]:
-    with np.load(path, allow_pickle=False) as file:
-        name = next((name for name in NPZ_NAMES["x"] if name in file.files), None)
-        if name is None:
-            raise bad_value("inputs", str(path), f"an array named x; it holds {', '.join(file.files)}")
-        inputs = file[name]
-    if inputs.dtype == np.uint8 and inputs.ndim == 3:
-        inputs = inputs[..., None]
-    return [f"{path}[{number}]" for number in range(len(inputs))], inputs

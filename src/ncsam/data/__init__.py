@@ -24,9 +24,11 @@ from ncsam.data.folder import from_folder
 from ncsam.data.labels import hold_out
 from ncsam.data.loader import Batch, Loader
 from ncsam.data.registry import Entry, entry, load, names, register
+from ncsam.data.stores import Kind, Store, kind_of, kinds
 from ncsam.data.table import from_table
+from ncsam.data.texts import from_texts
 from ncsam.data.torch_dataset import from_dataset
-from ncsam.data.types import UNKNOWN, DataSet, Inputs, Labels, LazyInputs, PathList, Split
+from ncsam.data.types import UNKNOWN, DataSet, Inputs, Labels, LazyPictures, PathList, Split
 from ncsam.data.views import View
 
 __all__ = [
@@ -36,11 +38,13 @@ __all__ = [
     "DataSet",
     "Entry",
     "Inputs",
+    "Kind",
     "Labels",
-    "LazyInputs",
+    "LazyPictures",
     "Loader",
     "PathList",
     "Split",
+    "Store",
     "View",
     "check",
     "check_images",
@@ -51,8 +55,11 @@ __all__ = [
     "from_folder",
     "from_npz",
     "from_table",
+    "from_texts",
     "hold_out",
     "into_memory",
+    "kind_of",
+    "kinds",
     "load",
     "names",
     "register",

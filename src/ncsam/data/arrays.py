@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zipfile
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ncsam._errors import bad_value
+from ncsam._trees import TreeArrays, nested
 from ncsam.data.check import check
 from ncsam.data.labels import encode_labels
-from ncsam.data.types import DataSet, Labels, Split
+from ncsam.data.types import DataSet, Inputs, Labels, Split
 
 #: The names under which each array of an `.npz` is looked for; the first one there is taken.
 NPZ_NAMES = {
@@ -34,14 +35,14 @@ NPZ_NAMES = {
 
 
 def from_arrays(
-    x: npt.ArrayLike,
+    x: npt.ArrayLike | Mapping[str, Any] | tuple[Any, ...],
     y: Any,
     *,
     y_clean: Any = None,
-    x_test: npt.ArrayLike | None = None,
+    x_test: Any = None,
     y_test: Any = None,
     y_test_clean: Any = None,
-    x_val: npt.ArrayLike | None = None,
+    x_val: Any = None,
     y_val: Any = None,
     names: npt.ArrayLike | None = None,
     names_test: npt.ArrayLike | None = None,
@@ -56,7 +57,8 @@ def from_arrays(
     """A data set from arrays.
 
     Args:
-        x: Pictures as uint8, (N, H, W, C) or (N, H, W); or features as floats of any shape (N, ...), kept as float32.
+        x: Pictures as uint8, (N, H, W, C) or (N, H, W); or features as floats of any shape (N, ...), kept as float32;
+            or a dict or tuple of arrays, nested as one likes, which reaches the network as a tree of tensors.
         y: Observed labels: class numbers or class names, one per sample.
         y_clean: The true labels, where known; they reach metrics only.
         names, names_test, names_val: The file behind each sample, for features that were computed from files.
@@ -78,8 +80,7 @@ def from_arrays(
         test = Split(_inputs(x_test, "x_test", channels_first), test_y, test_clean, files)
     if val_y is not None:
         val = Split(_inputs(x_val, "x_val", channels_first), val_y, names=_names(names_val, "names_val", val_y))
-    assert isinstance(train.inputs, np.ndarray)
-    found_mean, found_std = statistics(train.inputs)
+    found_mean, found_std = statistics(train.inputs) if isinstance(train.inputs, np.ndarray) else ((), ())
     return check(
         DataSet(
             name=name,
@@ -89,7 +90,7 @@ def from_arrays(
             val=val,
             mean=found_mean if mean is None else tuple(mean),
             std=found_std if std is None else tuple(std),
-            size=train.inputs.shape[1:3] if train.inputs.dtype == np.uint8 else None,
+            size=picture_size(train.inputs),
             source="arrays",
         ),
         allow_empty=allow_empty,
@@ -110,27 +111,21 @@ def from_npz(
 
     `NPZ_NAMES` lists the array names: `x` or `images`, `y` or `labels`, and where there are such `y_clean`, `x_test`,
     `y_test`, `x_val`, `y_val`, `classes`, and `paths` (`paths_test`, `paths_val`) with the file behind each sample.
+    Arrays `x.NAME` in the place of `x` are a tree of arrays, {NAME: array}; deeper names are joined by dots.
     """
     path = Path(path)
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            where = {}
-            for argument, known in NPZ_NAMES.items():
-                where[argument] = next((array for array in known if array in file.files), None)
-            for argument in ("x", "y"):
-                if where[argument] is None:
-                    raise ValueError(
-                        f"{path} has no array named {' or '.join(NPZ_NAMES[argument][:2])}; it holds {file.files}"
-                    )
-            found: dict[str, Any] = {argument: file[array] for argument, array in where.items() if array is not None}
-    except (zipfile.BadZipFile, EOFError, OSError, zlib.error, NotImplementedError, RuntimeError) as error:
-        raise ValueError(f"{path} is truncated or damaged, or no .npz file") from error
-    except ValueError as error:
-        if not zipfile.is_zipfile(path):
-            raise ValueError(f"{path} is truncated or damaged, or no .npz file") from error
-        if "allow_pickle" in str(error):  # numpy's advice is not for a file from elsewhere
-            raise ValueError(f"{path} holds arrays of Python objects, which are not read; save plain ones") from error
-        raise
+    arrays = read_npz(path)
+    where = {argument: next((name for name in known if name in arrays), None) for argument, known in NPZ_NAMES.items()}
+    found: dict[str, Any] = {argument: arrays[name] for argument, name in where.items() if name is not None}
+    for argument in ("x", "x_test", "x_val"):
+        branches = {name.partition(".")[2]: array for name, array in arrays.items() if name.startswith(f"{argument}.")}
+        if branches and argument not in found:
+            found[argument] = nested(branches)
+    for argument in ("x", "y"):
+        if argument not in found:
+            raise ValueError(
+                f"{path} has no array named {' or '.join(NPZ_NAMES[argument][:2])}; it holds {', '.join(arrays)}"
+            )
     stored = found.pop("classes", None)
     if classes is None and stored is not None:
         classes = [str(label) for label in stored.tolist()]
@@ -145,7 +140,28 @@ def from_npz(
     )
 
 
-def _inputs(x: npt.ArrayLike | None, name: str, channels_first: bool) -> npt.NDArray[Any]:
+def read_npz(path: Path) -> dict[str, npt.NDArray[Any]]:
+    """Those arrays of a file whose names mean something here, and trees of them. Nothing is unpickled."""
+    meant = {name for known in NPZ_NAMES.values() for name in known}
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            found = {name: file[name] for name in file.files if name in meant or name.partition(".")[0] in meant}
+            if not found:
+                raise ValueError(f"{path} has no array named x or images; it holds {', '.join(file.files)}")
+            return found
+    except (zipfile.BadZipFile, EOFError, OSError, zlib.error, NotImplementedError, RuntimeError) as error:
+        raise ValueError(f"{path} is truncated or damaged, or no .npz file") from error
+    except ValueError as error:
+        if not zipfile.is_zipfile(path):
+            raise ValueError(f"{path} is truncated or damaged, or no .npz file") from error
+        if "allow_pickle" in str(error):  # numpy's advice is not for a file from elsewhere
+            raise ValueError(f"{path} holds arrays of Python objects, which are not read; save plain ones") from error
+        raise
+
+
+def _inputs(x: Any, name: str, channels_first: bool) -> Inputs:
+    if isinstance(x, Mapping) or (isinstance(x, tuple) and all(isinstance(part, np.ndarray) for part in x)):
+        return TreeArrays(x)
     inputs = np.asarray(x)
     if inputs.dtype.kind == "f":
         if not np.isfinite(inputs).all():
@@ -166,6 +182,13 @@ def _inputs(x: npt.ArrayLike | None, name: str, channels_first: bool) -> npt.NDA
         hint = "; channels_first=True is for (N, C, H, W)" if inputs.ndim == 4 and inputs.shape[1] in (1, 3) else ""
         raise bad_value(f"{name}.shape", inputs.shape, f"(N, H, W) or (N, H, W, C) with 1 or 3 channels{hint}")
     return np.ascontiguousarray(inputs)
+
+
+def picture_size(inputs: Inputs) -> tuple[int, int] | None:
+    """(height, width) of pictures in memory, `None` for anything else."""
+    if not isinstance(inputs, np.ndarray) or inputs.dtype != np.uint8:
+        return None
+    return inputs.shape[1], inputs.shape[2]
 
 
 def _names(names: npt.ArrayLike | None, argument: str, labels: Labels) -> npt.NDArray[np.str_] | None:

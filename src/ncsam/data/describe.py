@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 
-from ncsam.data.types import DataSet, PathList, Split
+from ncsam.data.stores import described, kind_of
+from ncsam.data.types import DataSet, Split
 
 
 def describe(dataset: DataSet, classes: int = 10) -> str:
     """Splits with their sizes, where the inputs lie, the realised noise where clean labels are known, and the counts of
     the first `classes` classes.
     """
-    size = f"{dataset.size[0]} x {dataset.size[1]}" if dataset.size else "features"
+    size = f"{dataset.size[0]} x {dataset.size[1]}" if dataset.size else kind_of(dataset).name
     lines = [f"{dataset.name}: {dataset.num_classes} classes, {size}, from {dataset.source}"]
-    lines += [f"  {name:<14} {len(split):>9,}  {_kind(split)}{_noise(split)}" for name, split in dataset.splits.items()]
+    for name, split in dataset.splits.items():
+        lines.append(f"  {name:<14} {len(split):>9,}  {described(split.inputs)}{_noise(split)}")
     shown = dataset.classes[:classes]
     width = max(len("class"), *map(len, shown))
     counts = {
@@ -29,13 +31,6 @@ def describe(dataset: DataSet, classes: int = 10) -> str:
         lines.append(f"  ... {dataset.num_classes} classes of {rest.min():,} to {rest.max():,} training samples")
     lines += [f"  note: {note}" for note in dataset.notes]
     return "\n".join(lines)
-
-
-def _kind(split: Split) -> str:
-    if isinstance(split.inputs, np.ndarray):
-        shape = " x ".join(map(str, split.inputs.shape[1:]))
-        return f"{split.inputs.dtype} {shape}, in memory"
-    return "image files" if isinstance(split.inputs, PathList) else "decoded on demand"
 
 
 def _noise(split: Split) -> str:

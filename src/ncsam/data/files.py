@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from ncsam._errors import bad_value, need
 from ncsam.data.check import first_few
-from ncsam.data.types import PathList, Split
+from ncsam.data.types import LazyPictures, PathList, Split
 from ncsam.data.upright import upright
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".ppm", ".pgm", ".tif", ".tiff", ".webp")
@@ -121,7 +121,7 @@ def check_images(split: Split, *, workers: int = 2, skip: bool = False) -> tuple
             few are named in a `ValueError`.
     """
     images = split.inputs
-    if isinstance(images, np.ndarray):
+    if not isinstance(images, (PathList, LazyPictures, list, tuple)):
         return split, []
 
     def examine(index: int) -> BadImage | None:

@@ -1,4 +1,4 @@
-"""One loader for pictures in memory, features, and picture files: batches of views, observed labels and indices.
+"""One loader for every kind of data: batches of views, observed labels and indices.
 
 Order and augmentation of a batch depend on (seed, epoch, batch) alone: not on the global generators, on the number of
 workers, on where the epoch was entered, nor on how many ranks share the global batch.
@@ -17,17 +17,21 @@ import torch
 from torch import Tensor
 
 from ncsam._errors import bad_value
-from ncsam.data.render import Look, Store, open_store
+from ncsam._trees import Tree, to_device
 from ncsam.data.sampling import Batches, Indices, Layout, Work, epoch_order, uniforms
+from ncsam.data.stores import Look, Store, open_store
 from ncsam.data.types import Split
-from ncsam.data.views import View, resolve_views
+from ncsam.data.views import View
 
 
 @dataclass(frozen=True)
 class Batch:
-    """What a method sees of some samples: one tensor per view, the observed labels, and the positions in the split."""
+    """What a method sees of some samples: the inputs in each view, the observed labels, and the positions in the split.
 
-    views: tuple[Tensor, ...]
+    Inputs are a tensor, or a tree of tensors (see `ncsam._trees`), with one row per sample.
+    """
+
+    views: tuple[Tree, ...]
     labels: Tensor
     index: Tensor
 
@@ -36,7 +40,7 @@ class Batch:
 
     def to(self, device: torch.device | str, *, non_blocking: bool = False) -> Batch:
         """The same batch on another device."""
-        views = tuple(view.to(device, non_blocking=non_blocking) for view in self.views)
+        views = tuple(to_device(view, device, non_blocking=non_blocking) for view in self.views)
         labels, index = (part.to(device, non_blocking=non_blocking) for part in (self.labels, self.index))
         return Batch(views, labels, index)
 
@@ -47,8 +51,8 @@ class Loader:
 
     - `batch_size`: samples per batch on each rank, at most.
     - `views`: names (`"plain"`, `"weak"`, `"strong"`, `"simclr"`, ...: see `ncsam.data.views`) or `View` recipes.
-      Each gives one tensor in `batch.views`, with its own random numbers. Float features are normalised only, whatever
-      the view.
+      Each gives one element of `batch.views`, with its own random numbers. By default "weak" for pictures; all else
+      has the view "plain" alone.
     - `mean`, `std`: per channel (along the last axis, for features). `None` leaves pictures scaled to [0, 1].
     - `size`: (height, width) that the network sees; by default that of pictures in memory. Files need it.
     - `resize`: a file is scaled until it just covers `size` with its longer side brought to this length, and a window
@@ -70,7 +74,7 @@ class Loader:
     split: Split = field(repr=False)
     batch_size: int
     _: KW_ONLY
-    views: str | View | Sequence[str | View] = "weak"
+    views: str | View | Sequence[str | View] | None = None
     mean: Sequence[float] | None = None
     std: Sequence[float] | None = None
     size: tuple[int, int] | None = None
@@ -106,7 +110,7 @@ class Loader:
             len(self._samples), self.batch_size, self.rank, self.world_size, self.batches, self.drop_last
         )
         look = Look(
-            resolve_views(self.views),
+            self.store.resolve(self.store.usual_view if self.views is None else self.views),
             None if self.mean is None else tuple(self.mean),
             None if self.std is None else tuple(self.std),
             self.size,

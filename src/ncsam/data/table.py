@@ -1,9 +1,7 @@
-"""A CSV, TSV or Parquet table with one row for each image: its path, its label and, where known, its clean label."""
+"""A CSV, TSV or Parquet table with one row for each sample: a picture's path, a text, or numbers; and its label."""
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,151 +9,160 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ncsam._errors import bad_value, need
-from ncsam._files import read_text
+from ncsam.data.arrays import statistics
 from ncsam.data.check import check
+from ncsam.data.columns import (
+    COLUMN_NAMES,
+    ROW_NUMBERS,
+    Columns,
+    complete,
+    found_name,
+    is_numeric,
+    numbers,
+    read_columns,
+)
 from ncsam.data.files import IMAGENET_MEAN, IMAGENET_STD, listed_files
 from ncsam.data.folder import held
 from ncsam.data.labels import encode_labels
-from ncsam.data.types import DataSet, Split
+from ncsam.data.stores.tokens import MAX_LENGTH, MAX_WORDS, Texts, tokenizer_for
+from ncsam.data.types import DataSet, Inputs, Split
 from ncsam.data.upright import usual_size
 
-#: The column names that are looked for, whatever their case, when none is given.
-COLUMN_NAMES = {
-    "path": ("path", "file", "filename", "file_name", "filepath", "file_path", "image", "image_path", "img"),
-    "label": ("label", "noisy_label", "observed_label", "given_label", "class", "target", "y"),
-    "clean_label": ("clean_label", "true_label", "clean", "y_clean", "ground_truth"),
-    "split": ("split", "subset", "partition", "fold"),
-    "verified": ("verified",),
-}
 #: What a column `verified` may say: that people found the label right, found it wrong, or did not look.
 VERDICTS = dict.fromkeys(("1", "true", "yes", "right"), 1) | dict.fromkeys(("0", "false", "no", "wrong"), 0) | {"": -1}
 SPLIT_NAMES = {"train": "train", "training": "train", "test": "test", "testing": "test"} | dict.fromkeys(
     ("val", "valid", "validation", "dev"), "val"
 )
+Rows = npt.NDArray[np.int64]
 
 
 def from_table(
     path: str | Path,
     *,
-    images: str | Path | None = None,
-    path_column: str | None = None,
     label_column: str | None = None,
     clean_column: str | None = None,
     split_column: str | None = None,
+    path_column: str | None = None,
+    text_column: str | None = None,
+    columns: Sequence[str] | None = None,
     classes: Sequence[str] | None = None,
+    images: str | Path | None = None,
     size: tuple[int, int] | None = None,
-    mean: Sequence[float] = IMAGENET_MEAN,
-    std: Sequence[float] = IMAGENET_STD,
+    mean: Sequence[float] | None = None,
+    std: Sequence[float] | None = None,
     in_memory: bool | None = None,
+    tokenizer: str = "words",
+    max_words: int = MAX_WORDS,
+    max_length: int = MAX_LENGTH,
     allow_empty: bool = False,
 ) -> DataSet:
-    """A data set from a table whose first row names the columns.
+    """A dataset from a table whose first row names the columns.
+
+    A column of paths makes it a table of pictures; else a column of texts, of texts; else it is one of numbers, and
+    every numeric column is a feature but label, clean label, split and such as number the rows (`id`, `index`).
 
     Args:
-        images: The folder that relative paths start from. Default: the table's own.
-        path_column, label_column, clean_column, split_column: Names of the columns; see `COLUMN_NAMES` for those found
-            by themselves. Clean label and split may be absent. A split is `train`, `test` or `val` (aliases known);
-            where no row is `test` and some are `val`, the latter are the test split.
-        A column `verified` (1 where people found the label right, 0 where wrong, empty where they did not look) serves
-        methods that know some verified labels.
+        label_column, clean_column, split_column, path_column, text_column: Names of the columns; see `COLUMN_NAMES` for
+            those found by themselves. Clean label and split may be absent. A split is `train`, `test` or `val` (aliases
+            known); where no row is `test` and some are `val`, the latter are the test split. A column `verified` (1
+            where people found the label right, 0 where wrong, empty where they did not look) serves methods that know
+            some verified labels.
+        columns: The features of a table of numbers, in this order. Default: all numeric columns in the table's order.
         classes: Class names in order. Default: the labels found, sorted; labels that are whole numbers are taken as
             class numbers.
-        size, mean, std, in_memory, allow_empty: As for `from_folder`.
+        images: The folder that relative paths of pictures start from. Default: the table's own.
+        size, mean, std, in_memory, allow_empty: As for `from_folder`. Of numbers, mean and std are by default those of
+            the training rows.
+        tokenizer, max_words, max_length: Of texts; see `from_texts`.
     """
     path = Path(path)
-    if not path.is_file():
-        raise FileNotFoundError(f"path={str(path)!r}: there is no such file")
-    columns = _parquet(path) if path.suffix.lower() == ".parquet" else _text(path)
-    asked = {"path": path_column, "label": label_column, "clean_label": clean_column, "split": split_column}
-    found = {kind: _column(columns, kind, name, path) for kind, name in asked.items()}
-    names, labels, clean_labels, splits = found["path"], found["label"], found["clean_label"], found["split"]
-    assert names is not None
-    assert labels is not None
-    (observed, clean), class_names = encode_labels([labels, clean_labels], classes, where=str(path))
+    table = read_columns(path)
+    label_name = found_name(table, "label", label_column, path, needed=True)
+    clean_name = found_name(table, "clean_label", clean_column, path)
+    split_name = found_name(table, "split", split_column, path)
+    verified_name = found_name(table, "verified", None, path)
+    labels = [
+        None if name is None else complete(table, name, kind, path)
+        for name, kind in ((label_name, "label"), (clean_name, "clean_label"))
+    ]
+    (observed, clean), class_names = encode_labels(labels, classes, where=str(path))
     assert observed is not None
-    everything = Split(
-        listed_files(Path(images or path.parent), [str(name) for name in names], str(path)),
-        observed,
-        clean,
-        verified=_verdicts(columns, path),
+    rows = {"train": np.arange(len(observed))}
+    if split_name is not None:
+        rows = _parted(complete(table, split_name, "split", path), path)
+    taken = (label_name, clean_name, split_name, verified_name)
+    rest = {name: column for name, column in table.items() if name not in taken}
+
+    paths = None if text_column or columns else found_name(rest, "path", path_column, path)
+    texts = None if paths or columns else _text_name(rest, text_column, path)
+    inputs: Inputs
+    fields: dict[str, Any] = {}
+    usual: tuple[tuple[float, ...], tuple[float, ...]] = (), ()
+    if paths is not None:
+        names = [str(name) for name in complete(rest, paths, "path", path)]
+        inputs = listed_files(Path(images or path.parent), names, str(path))
+        fields["size"] = size or usual_size(inputs.take(rows["train"]))
+        usual = IMAGENET_MEAN, IMAGENET_STD
+    elif texts is not None:
+        written = [str(text) for text in complete(rest, texts, "text", path)]
+        chosen = tokenizer_for(tokenizer, [written[row] for row in rows["train"]], max_words)
+        inputs = Texts(written, chosen, max_length, texts)
+    else:
+        fields["columns"] = _features(rest, columns, path)
+        inputs = numbers(rest, fields["columns"], path)
+        usual = statistics(inputs[rows["train"]])
+    fields["mean"], fields["std"] = (
+        tuple(of_table) if given is None else tuple(given) for given, of_table in zip((mean, std), usual, strict=True)
     )
-    parts = {"train": everything}
-    if splits is not None:
-        parts = _parted(everything, splits, path)
-    notes: tuple[str, ...] = ()
+    whole = Split(inputs, observed, clean, verified=_verdicts(table, verified_name, path))
+    parts = {name: whole.take(index) for name, index in rows.items()} if split_name is not None else {"train": whole}
+    notes = () if paths is not None else _unused(rest, [texts] if texts is not None else fields["columns"])
     if "test" not in parts and "val" in parts:
         parts["test"] = parts.pop("val")
-        notes = ("the validation rows serve as the test split",)
+        notes += ("the validation rows serve as the test split",)
     dataset = DataSet(
         name=path.stem,
         classes=class_names,
         train=parts["train"],
         test=parts.get("test"),
         val=parts.get("val"),
-        mean=tuple(mean),
-        std=tuple(std),
-        size=size or usual_size(parts["train"].inputs),
         source=str(path),
         notes=notes,
+        **fields,
     )
-    return held(check(dataset, allow_empty=allow_empty), in_memory)
+    check(dataset, allow_empty=allow_empty)
+    return held(dataset, in_memory) if paths is not None else dataset
 
 
-def _text(path: Path) -> dict[str, list[Any]]:
-    with io.StringIO(read_text(path), newline="") as file:
-        rows = csv.reader(file, delimiter="\t" if path.suffix.lower() == ".tsv" else ",")
-        try:
-            lines = [(rows.line_num, row) for row in rows if row]
-        except csv.Error as error:
-            raise ValueError(f"{path}, line {rows.line_num}, is not a row of a table: {error}") from error
-    header = [name.strip() for name in lines[0][1]] if lines else []
-    body = [row for _, row in lines[1:]]
-    for number, row in lines:
-        if len(row) != len(header):
-            raise ValueError(f"{path}, line {number}: {len(row)} fields, but the header has {len(header)}")
-    if not body:
-        raise ValueError(f"{path} has no rows under its header")
-    return {name: list(column) for name, column in zip(header, zip(*body, strict=True), strict=True)}
+def _text_name(rest: Columns, asked: str | None, path: Path) -> str | None:
+    """The column of texts: by its name, or the only column there is, if it is not of numbers."""
+    found = found_name(rest, "text", asked, path)
+    if found is None and len(rest) == 1:
+        (only,) = rest
+        return None if is_numeric(rest[only]) else only
+    return found if asked is not None or found is None or not is_numeric(rest[found]) else None
 
 
-def _parquet(path: Path) -> dict[str, list[Any]]:
-    parquet = need("pyarrow.parquet", "parquet", "reading Parquet files")
-    arrow = need("pyarrow", "parquet", "reading Parquet files")
-    try:
-        table = parquet.read_table(path)
-    except (arrow.ArrowException, OSError) as error:
-        raise ValueError(f"{path} is not a readable Parquet file: {error}") from error
-    return {name: table.column(name).to_pylist() for name in table.column_names}
+def _features(rest: Columns, asked: Sequence[str] | None, path: Path) -> tuple[str, ...]:
+    """The columns of numbers."""
+    if asked is not None:
+        return tuple(asked)
+    found = tuple(name for name in rest if name.lower() not in ROW_NUMBERS and is_numeric(rest[name]))
+    if not found:
+        known = ", ".join(COLUMN_NAMES["path"][:3] + COLUMN_NAMES["text"][:3])
+        raise ValueError(
+            f"{path} has no column of paths or texts ({known}, ...) and no column of numbers beside the label; it has "
+            f"{', '.join(rest) or 'nothing else'}. Name one by path_column=, text_column= or columns="
+        )
+    return found
 
 
-def _column(columns: dict[str, list[Any]], kind: str, name: str | None, path: Path) -> list[Any] | None:
-    """The column of that kind; `None` where an optional one is neither asked for nor there."""
-    argument = {"clean_label": "clean_column"}.get(kind, f"{kind}_column")
-    if name is not None:
-        if name not in columns:
-            raise bad_value(argument, name, f"{path} has the columns {', '.join(columns)}")
-        column = columns[name]
-    else:
-        lower = {column.lower(): column for column in columns}
-        known = next((lower[alias] for alias in COLUMN_NAMES[kind] if alias in lower), None)
-        if known is None and kind in ("path", "label"):
-            raise ValueError(
-                f"{path} has no column {kind!r} (nor {', '.join(COLUMN_NAMES[kind][1:])}); it has "
-                f"{', '.join(columns)}. "
-                f"Name it by {argument}="
-            )
-        if known is None:
-            return None
-        column = columns[known]
-    missing = next((row for row, value in enumerate(column) if value is None), None)
-    if missing is not None:
-        raise ValueError(f"{path}: row {missing:,} has no {kind}")
-    return column
+def _unused(rest: Columns, used: Sequence[str]) -> tuple[str, ...]:
+    unused = [name for name in rest if name not in used]
+    return (f"columns that are not used: {', '.join(unused)}",) if unused else ()
 
 
-def _verdicts(columns: dict[str, list[Any]], path: Path) -> npt.NDArray[np.int8] | None:
-    name = next((column for column in columns if column.lower() in COLUMN_NAMES["verified"]), None)
+def _verdicts(columns: Columns, name: str | None, path: Path) -> npt.NDArray[np.int8] | None:
     if name is None:
         return None
     found = np.empty(len(columns[name]), dtype=np.int8)
@@ -167,7 +174,8 @@ def _verdicts(columns: dict[str, list[Any]], path: Path) -> npt.NDArray[np.int8]
     return found
 
 
-def _parted(everything: Split, splits: list[Any], path: Path) -> dict[str, Split]:
+def _parted(splits: list[Any], path: Path) -> dict[str, Rows]:
+    """The rows of each split."""
     kinds = []
     for row, value in enumerate(splits):
         kind = SPLIT_NAMES.get(str(value).strip().lower())
@@ -175,7 +183,7 @@ def _parted(everything: Split, splits: list[Any], path: Path) -> dict[str, Split
             raise ValueError(f"{path}: row {row:,} has split {value!r}; allowed are {', '.join(SPLIT_NAMES)}")
         kinds.append(kind)
     of = np.array(kinds)
-    parts = {kind: everything.take(np.flatnonzero(of == kind)) for kind in sorted(set(kinds))}
+    parts = {kind: np.flatnonzero(of == kind) for kind in sorted(set(kinds))}
     if "train" not in parts:
         raise ValueError(f"{path}: no row belongs to the split 'train'")
     return parts

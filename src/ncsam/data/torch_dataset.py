@@ -1,8 +1,8 @@
-"""Any `torch.utils.data.Dataset`: labels without decoding where the data set has them, pictures when asked for."""
+"""Any `torch.utils.data.Dataset`: labels without decoding where the dataset has them, inputs when asked for."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +11,16 @@ import numpy.typing as npt
 import torch
 
 from ncsam._errors import bad_value
-from ncsam.data.arrays import statistics
+from ncsam.data.arrays import picture_size, statistics
 from ncsam.data.check import check
 from ncsam.data.files import IMAGENET_MEAN, IMAGENET_STD
 from ncsam.data.labels import encode_labels
-from ncsam.data.types import DataSet, Inputs, LazyInputs, PathList, Split
+from ncsam.data.stores.nested import LazyTrees
+from ncsam.data.types import DataSet, Inputs, LazyPictures, PathList, Split
 from ncsam.data.upright import usual_size
+
+#: Where a dict item may have its label.
+LABEL_KEYS = ("label", "labels", "target", "y")
 
 
 def from_dataset(
@@ -31,13 +35,17 @@ def from_dataset(
     name: str = "dataset",
     allow_empty: bool = False,
 ) -> DataSet:
-    """A data set from torch data sets whose items begin with (picture, label).
+    """A dataset from torch datasets whose items begin with (inputs, label), or are dicts with a `label`.
 
     Labels come from `.targets` or `.labels` where there is such an attribute; else every item is read once. Pictures
-    come from `.samples` or `.imgs` (paths, as in torchvision's folders) or a uint8 `.data`, without any of the data
-    set's own transforms, for ours are applied later; else item by item, as they are asked for. An item's picture may be
-    a PIL image, a uint8 array (H, W) or (H, W, C), or a tensor (C, H, W) of uint8 or of floats in [0, 1]. Items that
-    are float vectors are kept in memory as features.
+    come from `.samples` or `.imgs` (paths, as in torchvision's folders) or a uint8 `.data`, without the dataset's own
+    transforms, for ours are applied later; else item by item, as they are asked for. What an item's inputs are
+    decides the kind of data:
+
+    - a PIL image, a uint8 array (H, W) or (H, W, C), a tensor (C, H, W) of uint8 or of floats in [0, 1]: a picture;
+    - a vector of floats: features, kept in memory;
+    - anything else (a dict, tuple or list of tensors, nested as one likes, or a tensor of another shape or type): a
+      tree of tensors, of one form for all items. A dict item that holds the label itself is its own tree without it.
 
     Args:
         dataset, test: For training and for the test.
@@ -78,7 +86,17 @@ def _labels(dataset: Any) -> Any:
         found = getattr(dataset, attribute, None)
         if found is not None and len(found) == len(dataset):
             return torch.as_tensor(found).numpy() if isinstance(found, torch.Tensor) else list(found)
-    return [_plain(dataset[i][1]) for i in range(len(dataset))]
+    return [_plain(_parts(dataset[i])[1]) for i in range(len(dataset))]
+
+
+def _parts(item: Any) -> tuple[Any, Any]:
+    """Inputs and label of an item."""
+    if not isinstance(item, Mapping):
+        return item[0], item[1]
+    name = next((name for name in LABEL_KEYS if name in item), None)
+    if name is None:
+        raise ValueError(f"an item has the keys {', '.join(map(str, item))}; expected one of {', '.join(LABEL_KEYS)}")
+    return {key: value for key, value in item.items() if key != name}, item[name]
 
 
 def _plain(label: Any) -> Any:
@@ -98,20 +116,40 @@ def _inputs(dataset: Any) -> Inputs:
             return data[..., None]
         if data.ndim == 4 and data.shape[3] in (1, 3):
             return data
-    first = dataset[0][0]
-    if isinstance(first, (torch.Tensor, np.ndarray)) and first.ndim == 1:
-        return np.stack([np.asarray(dataset[i][0], dtype=np.float32) for i in range(len(dataset))])
-    return LazyInputs(_Maker(dataset), np.arange(len(dataset)))
+    first = _parts(dataset[0])[0]
+    if isinstance(first, str):
+        raise bad_value("dataset", type(dataset).__name__, "its items are texts: give them to from_texts")
+    every = np.arange(len(dataset))
+    if _is_picture(first):
+        return LazyPictures(_Picture(dataset), every)
+    if isinstance(first, (torch.Tensor, np.ndarray)) and first.ndim == 1 and "float" in str(first.dtype):
+        return np.stack([np.asarray(_parts(dataset[i])[0], dtype=np.float32) for i in every])
+    return LazyTrees(_Inputs(dataset), every)
 
 
-class _Maker:
+def _is_picture(item: Any) -> bool:
+    """A PIL image, uint8 values, or floats (H, W) or (C, H, W)."""
+    if isinstance(item, np.ndarray):
+        return item.dtype == np.uint8 and item.ndim in (2, 3)
+    if isinstance(item, torch.Tensor):
+        colours = item.ndim == 2 or (item.ndim == 3 and item.shape[0] in (1, 3))
+        return colours and (item.dtype == torch.uint8 or item.is_floating_point())
+    return hasattr(item, "convert")
+
+
+class _Inputs:
     """A class, not a closure, so that the workers of a loader can receive it."""
 
     def __init__(self, dataset: Any) -> None:
         self.dataset = dataset
 
+    def __call__(self, index: int) -> Any:
+        return _parts(self.dataset[index])[0]
+
+
+class _Picture(_Inputs):
     def __call__(self, index: int) -> npt.NDArray[np.uint8]:
-        return as_picture(self.dataset[index][0])
+        return as_picture(super().__call__(index))
 
 
 def as_picture(item: Any) -> npt.NDArray[np.uint8]:
@@ -137,8 +175,9 @@ def as_picture(item: Any) -> npt.NDArray[np.uint8]:
 
 def _measures(inputs: Inputs) -> tuple[tuple[float, ...], tuple[float, ...], tuple[int, int] | None]:
     if isinstance(inputs, np.ndarray):
-        size = (inputs.shape[1], inputs.shape[2]) if inputs.dtype == np.uint8 else None
-        return *statistics(inputs), size
+        return *statistics(inputs), picture_size(inputs)
+    if isinstance(inputs, LazyTrees):
+        return (), (), None
     if isinstance(inputs, PathList):
         return IMAGENET_MEAN, IMAGENET_STD, usual_size(inputs)
     first = inputs[0]

@@ -12,9 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 Labels: TypeAlias = npt.NDArray[np.int64]
-#: In memory: uint8 (N, H, W, C) pictures or float32 (N, ...) features. On disk: one path per sample. Elsewhere (any
-#: torch data set): a sequence whose elements are decoded uint8 (H, W, C) arrays, made when asked for.
-Inputs: TypeAlias = "npt.NDArray[Any] | Sequence[Path] | Sequence[npt.NDArray[np.uint8]]"
+#: One per sample, in a form that one of `ncsam.data.stores` knows. Pictures: a uint8 array (N, H, W, C), paths, or
+#: uint8 arrays (H, W, C) made on demand. Vectors: a float32 array (N, ...). Texts, and trees of arrays. A sequence that
+#: is no array may have `take(index)`, for some of its samples.
+Inputs: TypeAlias = "npt.NDArray[Any] | Sequence[Any]"
 
 #: A clean label that is known to differ from the observed one, while the true class is not known.
 UNKNOWN = -1
@@ -50,27 +51,27 @@ class PathList(Sequence[Path]):
         return PathList(self.root, self.names[index], keep=self.keep)
 
 
-class LazyInputs(Sequence["npt.NDArray[np.uint8]"]):
-    """Pictures that `make(i)` decodes when asked; `order` says which of them, in which order."""
+class LazyInputs(Sequence[Any]):
+    """Samples that `make(i)` makes when asked; `order` says which of them, in which order."""
 
-    def __init__(self, make: Callable[[int], npt.NDArray[np.uint8]], order: npt.NDArray[np.int64]) -> None:
+    def __init__(self, make: Callable[[int], Any], order: npt.NDArray[np.int64]) -> None:
         self.make = make
         self.order = order
 
     def __len__(self) -> int:
         return len(self.order)
 
-    @overload
-    def __getitem__(self, index: int) -> npt.NDArray[np.uint8]: ...
-    @overload
-    def __getitem__(self, index: slice) -> LazyInputs: ...
-    def __getitem__(self, index: int | slice) -> npt.NDArray[np.uint8] | LazyInputs:
+    def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
-            return LazyInputs(self.make, self.order[index])
+            return type(self)(self.make, self.order[index])
         return self.make(int(self.order[index]))
 
     def take(self, index: npt.NDArray[np.int64]) -> LazyInputs:
-        return LazyInputs(self.make, self.order[index])
+        return type(self)(self.make, self.order[index])
+
+
+class LazyPictures(LazyInputs):
+    """Decoded uint8 (H, W, C) arrays."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +106,7 @@ class Split:
         inputs: Any
         if isinstance(self.inputs, np.ndarray):
             inputs = self.inputs[index]
-        elif isinstance(self.inputs, (PathList, LazyInputs)):
+        elif hasattr(self.inputs, "take"):
             inputs = self.inputs.take(index)
         else:
             inputs = [self.inputs[i] for i in index]
@@ -127,25 +128,27 @@ class Split:
 
 @dataclass(frozen=True)
 class DataSet:
-    """A data set by name: its classes, its splits, and how its pictures are normalised.
+    """A dataset by name: its classes, its splits, and how its inputs are normalised.
 
     `mean` and `std` are per channel, in units of pictures scaled to [0, 1]; for float features of shape (N, F) they are
-    per feature, for features of any other shape one number. `size` is the (height, width) that a network sees; `None`
-    for features that are not pictures. `val` is a validation split where the data set has one of its own. `extra` holds
-    further published subsets by name (Clothing1M's clean training images, Food-101N's verified ones).
+    per feature, for features of any other shape one number; texts and trees have none. `size` is the (height, width) of
+    pictures that a network sees, `columns` are the names of features, where they have any. `val` is a validation split
+    where the dataset has one of its own. `extra` holds further published subsets by name (Clothing1M's clean training
+    images, Food-101N's verified ones).
     """
 
     name: str
     classes: tuple[str, ...]
     train: Split
     test: Split | None
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
-    size: tuple[int, int] | None
+    mean: tuple[float, ...] = ()
+    std: tuple[float, ...] = ()
+    size: tuple[int, int] | None = None
     source: str = ""
     notes: tuple[str, ...] = field(default=())
     val: Split | None = None
     extra: Mapping[str, Split] = field(default_factory=dict)
+    columns: tuple[str, ...] = ()
 
     @property
     def num_classes(self) -> int:

@@ -13,8 +13,8 @@ import numpy as np
 import torch
 
 from ncsam._errors import bad_value, unknown_name
+from ncsam.data.columns import COLUMN_NAMES
 from ncsam.data.labels import encode_labels
-from ncsam.data.table import COLUMN_NAMES
 from ncsam.data.types import DataSet, Split
 from ncsam.embed.parts import Floats, Parts
 from ncsam.embed.run import write_features

@@ -30,6 +30,7 @@ NEUTRAL = frozenset({"data_root", "download", "workers", "loggers", "checkpoint_
 RENAMED = {"target": "rho_target"}
 _MOST, _LARGEST = 10**9, 1e30  # of counts, and of numbers that are multiplied in float32
 _DEVICES = re.compile(r"auto|\d+(,\d+)*,?")
+_WITH_COLUMNS = (".npz", ".csv", ".tsv", ".parquet")
 _ABOUT_THE_FILE = ("version", "command")  # written beside the options for the reader's sake, and ignored when read
 
 
@@ -67,7 +68,7 @@ class RunConfig:
     noise_seed: int | None = _option(0, "seed of the corruption; null follows `seed`")
     noise_options: dict[str, Any] = field(default_factory=dict, metadata=_about("further options of the recipe"))
     label_file: str | None = _option(None, "published file of noisy labels for the training split")
-    label_column: str | None = _option(None, "column of the label file, or array of the .npz, to take")
+    label_column: str | None = _option(None, "column of the label file or of the table, or array of the .npz, to take")
     val_share: float = _option(0.1, "share of the training split held out, with its noisy labels, for validation")
     fold: str | None = _option(None, "hold out this part of the training split instead: 2/5 is the second of five")
     # method and optimizer
@@ -98,7 +99,10 @@ class RunConfig:
         default_factory=dict, metadata=_about("of steps: milestones (shares), gamma")
     )
     # network
-    model: str = _option("auto", "network by name; auto: mlp for features and pictures up to 16 pixels, else resnet18")
+    model: str = _option(
+        "auto",
+        "network by name; auto: text_mean for texts, mlp for vectors and up to 16 pixels, else resnet18",
+    )
     model_options: dict[str, Any] = field(default_factory=dict, metadata=_about("options of the network"))
     pretrained: bool | str = _option(False, "true for published weights, or their name, or a file")
     # training
@@ -161,8 +165,9 @@ class RunConfig:
             parse_fold(self.fold)
         if self.noise is not None and self.label_file is not None:
             raise bad_value("label_file", self.label_file, f"only without a recipe, and noise={self.noise!r} is one")
-        if self.label_column is not None and self.label_file is None and not self.data.endswith(".npz"):
-            raise bad_value("label_column", self.label_column, "only with label_file, or with data in an .npz file")
+        if self.label_column is not None and self.label_file is None and not self.data.endswith(_WITH_COLUMNS):
+            allowed = f"only with label_file, or with data in a file that ends in {', '.join(_WITH_COLUMNS)}"
+            raise bad_value("label_column", self.label_column, allowed)
 
     def _settle_optimizer(self) -> None:
         """A base optimizer alone is its own base."""

@@ -61,7 +61,7 @@ class Trainer:
             task.dataset.train,
             config,
             config.batch_size // fabric.world_size,
-            views=view_names(config, self.method.views),
+            views=view_names(config, self.method.views, task.kind),
             subset=task.train,
             device=fabric.device,
             rank=fabric.global_rank,
@@ -114,7 +114,7 @@ class Trainer:
         return models.create(
             config.model,
             dataset.num_classes,
-            self.task.channels if dataset.size is not None else 1,
+            self.task.kind.in_channels,
             pretrained=config.pretrained,
             **config.model_options,
         )

@@ -69,7 +69,7 @@ class Services:
         seed = np.random.SeedSequence((trainer.config.seed, 1 + stream)).generate_state(1)[0]
         loader = trainer.loader.with_options(
             subset=index.cpu().numpy(),
-            views=view_names(trainer.config, views),
+            views=view_names(trainer.config, views, trainer.task.kind),
             batch_size=max(1, size // ranks),
             seed=int(seed),
         )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch.distributed as dist
 
 from ncsam._version import __version__
+from ncsam.data.stores import saved_kind
 from ncsam.engine.checkpoint import fitting, random_state, restore_random_state
 from ncsam.engine.config import RunConfig
 from ncsam.engine.errors import RunError
@@ -34,10 +35,7 @@ def take_snapshot(trainer: Trainer) -> tuple[dict[str, Any], dict[str, Any]]:
         "data": {
             "name": dataset.name,
             "classes": list(dataset.classes),
-            "mean": list(dataset.mean),
-            "std": list(dataset.std),
-            "size": None if dataset.size is None else list(dataset.size),
-            "channels": trainer.task.channels,
+            **saved_kind(trainer.task.kind),
         },
     }
     state = {

@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import inspect
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,10 @@ import torch
 from ncsam import data, noise
 from ncsam._errors import bad_value, refuse_unknown, unknown_name
 from ncsam._options import fitted_options
+from ncsam.data.columns import TABLE_SUFFIXES
 from ncsam.data.labels import stratified
 from ncsam.data.loader import Loader
+from ncsam.data.stores import Kind, kind_of
 from ncsam.data.types import DataSet, Labels, Split
 from ncsam.engine import defaults
 from ncsam.engine.config import RunConfig
@@ -29,10 +32,8 @@ from ncsam.noise import NoisyLabels
 
 Indices = npt.NDArray[np.int64]
 
-_VIEWS = {"none": "plain", "standard": "weak", "paper": "weak_cutout"}
 FOLD_SEED = 0  # of the split into folds: the same for every run, whose parts must join to the whole
 _SMALL = 5000  # training samples
-_PHOTOGRAPH = 128  # pixels; from here on a shorter side of 8/7 is cropped (256 to 224), as is usual for photographs
 
 
 @dataclass(frozen=True)
@@ -58,21 +59,17 @@ class Task:
         split = self.dataset.train
         return None if split.clean is None else float(np.mean((split.labels != split.clean)[self.train]))
 
-    @property
-    def channels(self) -> int:
-        return len(self.dataset.mean)
+    @cached_property
+    def kind(self) -> Kind:
+        """What kind of data it is, with all that depends on that."""
+        return kind_of(self.dataset)
 
     def loader(self, split: Split, config: RunConfig, batch_size: int, **options: Any) -> Loader:
-        """Batches of a split as the data set wants its pictures: normalised, cut to size."""
-        size = self.dataset.size
-        photographs = size is not None and min(size) >= _PHOTOGRAPH and not split.in_memory
+        """Batches of a split, prepared as its kind of data is: normalised, cut to size."""
         return Loader(
             split,
             batch_size,
-            mean=self.dataset.mean,
-            std=self.dataset.std,
-            size=size,
-            resize=round(max(size) * 8 / 7) if photographs and size is not None else None,
+            **self.kind.preparation(split.inputs),
             batches=config.batches,
             seed=config.seed,
             dtype=torch.float64 if config.precision == "64-true" else torch.float32,
@@ -81,10 +78,21 @@ class Task:
         )
 
 
+def reader_options(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Options of the reader: `data_options`, and the column of a table that holds the labels, where it is named."""
+    named = {"label_column": config.get("label_column")} if _names_column_of_table(config) else {}
+    return {**named, **(config.get("data_options") or {})}
+
+
+def _names_column_of_table(config: Mapping[str, Any]) -> bool:
+    table = str(config.get("data")).lower().endswith(TABLE_SUFFIXES)
+    return table and config.get("label_column") is not None and config.get("label_file") is None
+
+
 def load_task(config: RunConfig, dataset: DataSet | None = None) -> Task:
     """Read the data, put the noisy labels in place, and hold out the validation samples."""
     if dataset is None:
-        dataset = data.load(config.data, config.data_root, download=config.download, **config.data_options)
+        dataset = data.load(config.data, config.data_root, download=config.download, **reader_options(config.to_dict()))
     record = _noisy_labels(config, dataset)
     if record is not None:
         dataset = dataclasses.replace(dataset, train=dataset.train.with_labels(record.noisy, record.clean))
@@ -108,20 +116,12 @@ def settled(config: RunConfig, task: Task) -> RunConfig:
     `flip_ratio=None` is the noise rate, at most .4, where that is said. Else it is estimated after warm-up, and
     `warmup="auto"` is decided on the way: both are refused here where the run will have nothing to go by.
     """
-    size, channels = task.dataset.size, task.channels
-    inputs = task.dataset.train.inputs
-    numbers = int(np.prod(inputs.shape[1:])) if isinstance(inputs, np.ndarray) else None
-    model, options = config.model, dict(config.model_options)
-    if model == "auto":
-        if size is None or max(size) <= 16:
-            model, options = "mlp", {"hidden": [256, 256], **options}
-        else:
-            model, options = "resnet18", {"stem": "cifar" if max(size) <= 96 else "imagenet", **options}
-    if model == "mlp" and "in_features" not in options:
-        options["in_features"] = numbers if size is None or numbers is not None else channels * size[0] * size[1]
-    augment = config.augment
-    if augment == "auto":
-        augment = "standard" if size is not None and channels == 3 and max(size) >= 24 else "none"
+    kind = task.kind
+    model, usual = kind.network() if config.model == "auto" else (config.model, {})
+    options = {**kind.required(model), **usual, **config.model_options}
+    augment = kind.augmentation() if config.augment == "auto" else config.augment
+    if augment not in kind.augmentations:
+        raise bad_value("augment", augment, f"it is made for pictures, and {task.dataset.name} holds {kind.name}: none")
     rho = default_radius(config.optimizer) if config.rho is None and config.sharpness_aware else config.rho
     # a small data set makes too few steps of 128 in the usual number of epochs to fit anything, right or wrong
     batch_size = config.batch_size or (128 if len(task.train) >= _SMALL else 32)
@@ -151,37 +151,47 @@ def settled(config: RunConfig, task: Task) -> RunConfig:
     return config
 
 
-def view_names(config: RunConfig, wanted: Sequence[str]) -> list[str]:
-    """The loader's views for those a method wants.
+def view_names(config: RunConfig, wanted: Sequence[str], kind: Kind) -> list[str]:
+    """The loader's views for those a method wants, or a sentence on why this kind of data does not have them.
 
-    "train" is the run's own augmentation. "auto" is the strong one where the run augments at all; where it does not,
-    because mirrored or cut they would be other pictures (digits, 8 x 8), they are shifted alone. So are "auto:simclr"
-    and any other view after "auto:".
+    "train" is the run's own augmentation. "auto" and "auto:simclr" leave it to the kind of data: pictures have the
+    strong view, or the one that is named, where the run augments at all.
     """
-    meant = {"train": _VIEWS[config.augment], "auto": "strong"}
-    plain = config.augment == "none"
-    return [
-        "shifted" if plain and view.partition(":")[0] == "auto" else meant.get(view, view.removeprefix("auto:"))
-        for view in wanted
-    ]
+    views = []
+    for view in wanted:
+        asked, _, named = view.partition(":")
+        if view == "train":
+            views.append(kind.augmentations[config.augment])
+        elif asked == "auto":
+            views.append(kind.second_view(config.augment, named or "strong"))
+        elif kind.has_view(view):
+            views.append(view)
+        else:
+            problem = f"it wants the view {view!r}, which is made for pictures, and these are {kind.name}"
+            raise bad_value("method", config.method, problem)
+    return views
 
 
 def check_method(method: Method, task: Task) -> None:
-    """Refuse a method that compares views of pictures where there are none."""
-    if method.pictures_only and task.dataset.size is None:
-        raise bad_value("method", method.name, f"only with pictures, and {task.dataset.name} holds features")
+    """Refuse a method that compares views of pictures, or averages inputs, where the data does not allow it."""
+    held = f"{task.dataset.name} holds {task.kind.name}"
+    if method.pictures_only and not task.kind.has_view("strong"):
+        raise bad_value("method", method.name, f"only with pictures, and {held}")
+    if method.mixes_inputs and not task.kind.mixable:
+        raise bad_value("method", method.name, f"it averages inputs, and {held}, which have no average")
 
 
 def _noisy_labels(config: RunConfig, dataset: DataSet) -> NoisyLabels | None:
     split = dataset.train
-    wanted = config.noise or config.label_file or config.label_column
+    column = None if _names_column_of_table(config.to_dict()) else config.label_column
+    wanted = config.noise or config.label_file or column
     if wanted and split.clean is not None and not np.array_equal(split.clean, split.labels):
         name = "noise" if config.noise else "label_file" if config.label_file else "label_column"
         raise bad_value(name, wanted, f"{dataset.name} has noisy labels already, beside its clean ones")
     if config.noise is not None:
         return _corrupted(config, dataset)
-    if config.label_file is not None or config.label_column is not None:
-        return _from_file(Path(config.label_file or config.data), config.label_column, dataset)
+    if config.label_file is not None or column is not None:
+        return _from_file(Path(config.label_file or config.data), column, dataset)
     return None
 
 
@@ -194,7 +204,7 @@ def _corrupted(config: RunConfig, dataset: DataSet) -> NoisyLabels:
     required = [name for name, p in parameters.items() if p.default is p.empty]
     if "inputs" in required and "inputs" not in options:
         if not dataset.train.in_memory:
-            raise bad_value("noise", config.noise, "it looks at the pictures, which must be in memory for that")
+            raise bad_value("noise", config.noise, "it looks at the inputs, which must be an array in memory for that")
         options["inputs"] = dataset.train.inputs
     if "rate" in required and config.rate is None:
         raise bad_value("rate", None, f"noise={config.noise!r} needs a rate in [0, 1]")

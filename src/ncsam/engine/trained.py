@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,13 @@ from torch import Tensor, nn
 
 from ncsam import models
 from ncsam._errors import bad_value
-from ncsam.data.types import DataSet, Inputs, Split
+from ncsam._trees import Tree
+from ncsam.data.loader import Loader
+from ncsam.data.stores import Kind, restored_kind
+from ncsam.data.types import Inputs, Split
 from ncsam.engine.checkpoint import fitting, load_checkpoint
 from ncsam.engine.config import RunConfig
 from ncsam.engine.errors import RunError
-from ncsam.engine.task import Task
 from ncsam.engine.trust import refuse_unnamed
 from ncsam.methods import Method
 from ncsam.methods import create as create_method
@@ -38,11 +41,11 @@ class Answer(nn.Module):
         self.networks = nn.ModuleList(networks)
         self.kept = nn.ModuleList(value for value in vars(method).values() if isinstance(value, nn.Module))
 
-    def forward(self, inputs: Tensor) -> Tensor:
+    def forward(self, inputs: Tree) -> Tensor:
         return self.method.predict(list(self.networks), inputs)
 
     @torch.no_grad()
-    def speakers(self, inputs: Tensor) -> list[nn.Module]:
+    def speakers(self, inputs: Tree) -> list[nn.Module]:
         """The networks that really answer: of a method that predicts with an average, the average alone."""
         heard: dict[nn.Module, None] = {}
         hooks = [
@@ -57,7 +60,7 @@ class Answer(nn.Module):
 
 @dataclass(frozen=True)
 class Trained:
-    """A network in evaluation mode, with what one must know to use it (`about`: classes, mean, std, size, channels)."""
+    """A network in evaluation mode, with what one must know to use it (`about`: classes, and the kind of data)."""
 
     network: Answer
     config: RunConfig
@@ -68,29 +71,20 @@ class Trained:
     def classes(self) -> list[str]:
         return list(self.about["classes"])
 
-    def example(self, count: int = 2) -> Tensor:
-        """Inputs of the right shape, as an exporter wants to see them."""
-        size = self.about["size"]
-        shape = [self.about["channels"]] if size is None else [self.about["channels"], *size]
-        return torch.randn(count, *shape, generator=torch.Generator().manual_seed(0))
+    @cached_property
+    def kind(self) -> Kind:
+        """What kind of data it was trained on."""
+        return restored_kind(self.about)
+
+    def example(self, count: int = 2) -> Tree:
+        """Inputs of the right form, as an exporter wants to see them."""
+        return self.kind.example(count)
 
     @torch.no_grad()
     def probabilities(self, inputs: Inputs, *, batch_size: int = 256, workers: int = 0) -> Iterator[Tensor]:
-        """Class probabilities (batch, classes) of pictures, prepared as in the run's own evaluation."""
-        nobody = np.zeros(len(inputs), dtype=np.int64)
-        split = Split(inputs, nobody)
-        size = self.about["size"]
-        dataset = DataSet(
-            name=self.about["name"],
-            classes=tuple(self.classes),
-            train=split,
-            test=None,
-            mean=tuple(self.about["mean"]),
-            std=tuple(self.about["std"]),
-            size=None if size is None else (size[0], size[1]),
-        )
-        config = self.config.replace(workers=workers, precision="32-true")
-        loader = Task(dataset, nobody, None, None).loader(split, config, batch_size).evaluation(batch_size)
+        """Class probabilities (batch, classes) of inputs, prepared as in the run's own evaluation."""
+        split = Split(inputs, np.zeros(len(inputs), dtype=np.int64))
+        loader = Loader(split, batch_size, **self.kind.preparation(inputs), workers=workers).evaluation(batch_size)
         for batch in loader.iterate(0):
             yield self.network(batch.views[0]).softmax(dim=1)
 
@@ -106,13 +100,11 @@ def load_trained(folder: Path, *, model: str | None = None) -> Trained:
         raise bad_value("run", str(folder), "a run folder with a checkpoint, as training writes it; this one has none")
     refuse_unnamed(f"the checkpoint of {folder}", state["config"], model)
     config, about = RunConfig.from_dict(state["config"]), state["data"]
-    if not _describes_data(about):
-        raise RunError(f"the checkpoint of {folder} does not say what its inputs and classes are")
+    kind = _described_data(about, folder)
     method = create_method(config.method, **config.method_options)
-    channels = about["channels"] if about["size"] is not None else 1
 
     def create() -> nn.Module:
-        return models.create(config.model, len(about["classes"]), channels, **config.model_options)
+        return models.create(config.model, len(about["classes"]), kind.in_channels, **config.model_options)
 
     networks = method.build(create)
     with fitting(folder):
@@ -122,17 +114,13 @@ def load_trained(folder: Path, *, model: str | None = None) -> Trained:
     return Trained(Answer(method, networks).float().eval(), config, about, state["labels_sha256"])
 
 
-def _describes_data(about: dict[str, Any]) -> bool:
-    """Whether the parts that a network is used with are there, and of the right types."""
-    classes, size = about.get("classes"), about.get("size")
-    numbers = [about.get(name) for name in ("mean", "std")]
-    return (
-        isinstance(about.get("name"), str)
-        and isinstance(classes, list)
-        and len(classes) > 0
-        and all(isinstance(each, str) for each in classes)
-        and all(isinstance(each, list) and all(isinstance(n, float) for n in each) for each in numbers)
-        and isinstance(about.get("channels"), int)
-        and about["channels"] > 0
-        and (size is None or (isinstance(size, list) and len(size) == 2 and all(isinstance(n, int) for n in size)))
-    )
+def _described_data(about: dict[str, Any], folder: Path) -> Kind:
+    """The kind of data that a network is used with, if its description is whole and of the right types."""
+    classes = about.get("classes")
+    problem = f"the checkpoint of {folder} does not say what its inputs and classes are"
+    if not isinstance(classes, list) or not classes or any(not isinstance(each, str) for each in classes):
+        raise RunError(problem)
+    try:
+        return restored_kind(about)
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise RunError(f"{problem}: {error}") from error

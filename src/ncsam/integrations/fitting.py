@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from ncsam._errors import bad_value
+from ncsam._trees import first_leaf
 from ncsam.data.loader import Batch
 from ncsam.engine.modes import evaluating
 from ncsam.engine.optimizers import build_optimizer, learning_rate
@@ -123,7 +124,7 @@ def step(method: Method, network: nn.Module, optimizer: Optimizer, plan: Plan) -
         torch.autograd.backward(loss)
         optimizer.step()
         return loss.detach()
-    same = RandomState([plan.inputs.device]) if optimizer.same_dropout else None
+    same = RandomState([first_leaf(plan.inputs).device]) if optimizer.same_dropout else None
     outcome = method.loss(network, plan)
     optimizer.backward(outcome.loss, outcome.logits, outcome.targets)
     loss = outcome.loss.detach()

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ncsam._errors import bad_value
+from ncsam._trees import Tree
 from ncsam.methods.base import Method, State
 
 
@@ -49,7 +50,7 @@ class AveragingMethod(Method):
         for kept, buffer in zip(self.average.buffers(), networks[0].buffers(), strict=True):
             kept.data = buffer.clone()
 
-    def predict(self, networks: Sequence[nn.Module], inputs: Tensor) -> Tensor:
+    def predict(self, networks: Sequence[nn.Module], inputs: Tree) -> Tensor:
         return super().predict(networks if self.average is None else [self.average], inputs)
 
     def state_dict(self) -> dict[str, Any]:

@@ -17,6 +17,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ncsam._trees import Tree
+
 if TYPE_CHECKING:
     from ncsam.data.loader import Batch
 
@@ -141,11 +143,13 @@ class Stage:
 class Plan:
     """What one network trains on in one step; methods add fields of their own by subclassing.
 
+    `inputs` are a tensor, or a tree of tensors for data of more than one (see `ncsam._trees`); a network gets them
+    as its one argument.
     `targets` are class numbers, or probabilities (rows, classes). `index` says which sample each row is, or is `None`
     where rows are mixtures of several.
     """
 
-    inputs: Tensor
+    inputs: Tree
     targets: Tensor
     index: Tensor | None = None
 
@@ -174,6 +178,8 @@ class Method:
     pictures_only: ClassVar[bool] = False
     #: Share of the training samples whose label it may have checked where the data set brings no verdicts of people.
     verified_share: float = 0.0
+    #: Whether it averages the inputs of samples, which not every kind of data allows.
+    mixes_inputs: bool = False
     #: Options by the name of a data set and noise, where the literature has them.
     presets: ClassVar[Presets] = {}
 
@@ -207,7 +213,7 @@ class Method:
     def after_step(self, networks: Sequence[nn.Module], state: State) -> None:
         """After all networks have stepped: averages of weights, further steps (see `ncsam.methods.steps`)."""
 
-    def predict(self, networks: Sequence[nn.Module], inputs: Tensor) -> Tensor:
+    def predict(self, networks: Sequence[nn.Module], inputs: Tree) -> Tensor:
         """Logits for evaluation; of several networks, the mean."""
         logits: Tensor = sum(network(inputs) for network in networks) / len(networks)
         return logits

@@ -65,6 +65,7 @@ class DISC(Method):
     about = "thresholds for each sample select clean and hard labels and correct others, over two views"
     cost = "up to four rows for each sample in a step, and a forward pass of two"
     views = ("train", "auto")
+    mixes_inputs = True
     presets: ClassVar[Presets] = {
         "cifar": {"plain_epochs": 20, "keep": 0.99},
         "cifar-asymmetric": {"plain_epochs": 20, "keep": 0.95},

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 import torch
 from torch import Tensor, nn
 
+from ncsam._trees import join_rows
 from ncsam.losses import gjs, js
 from ncsam.methods.base import Method, Outcome, Plan, Presets, State
 from ncsam.methods.registry import register
@@ -48,7 +49,7 @@ class GJS(Method):
         self.criterion(torch.zeros(2, 2), torch.tensor([0, 1]))  # a wrong pi is said now
 
     def plan(self, batch: Batch, networks: Sequence[nn.Module], state: State) -> tuple[Plan, ...]:
-        return (Plan(torch.cat(batch.views), batch.labels, batch.index),)
+        return (Plan(join_rows(batch.views), batch.labels, batch.index),)
 
     def loss(self, network: nn.Module, plan: Plan) -> Outcome:
         first, second = network(plan.inputs).chunk(2)

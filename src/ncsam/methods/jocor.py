@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ncsam._errors import bad_value
+from ncsam._trees import Tree
 from ncsam.methods.base import Outcome, Plan, State
 from ncsam.methods.planning import Rows, look, train_on
 from ncsam.methods.registry import register
@@ -27,7 +28,7 @@ class Pair(nn.Module):
         self.first = first
         self.second = second
 
-    def forward(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(self, inputs: Tree) -> tuple[Tensor, Tensor]:
         return self.first(inputs), self.second(inputs)
 
 
@@ -78,7 +79,7 @@ class JoCoR(TwoNetworks):
         first, second = (z[plan.rows] for z in network(plan.inputs))
         return Outcome(self.joint((first, second), plan.targets).mean(), (first + second) / 2, plan.targets)
 
-    def predict(self, networks: Sequence[nn.Module], inputs: Tensor) -> Tensor:
+    def predict(self, networks: Sequence[nn.Module], inputs: Tree) -> Tensor:
         first: Tensor
         first, second = networks[0](inputs)
         return (first + second) / 2 if self.ensemble else first

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ncsam._errors import bad_value
+from ncsam._trees import first_leaf
 from ncsam.losses.reduction import non_negative
 from ncsam.methods.base import Method, Outcome, Plan, State
 from ncsam.methods.mixtures import beta_posterior, losses_under
@@ -45,6 +46,7 @@ class MCorrection(Method):
 
     about = "mixup with labels corrected by a beta mixture of losses"
     cost = "after the plain epochs a forward pass more, and a prediction of the training split before each epoch"
+    mixes_inputs = True
 
     def __init__(
         self, alpha: float = 32.0, plain_epochs: Span = 0.35, balance: float = 1.0, soft: bool = False
@@ -70,11 +72,12 @@ class MCorrection(Method):
 
     def plan(self, batch: Batch, networks: Sequence[nn.Module], state: State) -> tuple[Plan, ...]:
         inputs = batch.views[0]
-        targets = F.one_hot(batch.labels, state.num_classes).to(inputs.dtype)
+        dtype = first_leaf(inputs).dtype
+        targets = F.one_hot(batch.labels, state.num_classes).to(dtype)
         if self._corrects(state):
-            w = state.samples[_NOISY][batch.index].to(inputs.dtype).unsqueeze(1)
-            p = look(networks[0], inputs).softmax(dim=1).to(inputs.dtype)
-            guess = p if self.soft else F.one_hot(p.argmax(dim=1), state.num_classes).to(inputs.dtype)
+            w = state.samples[_NOISY][batch.index].to(dtype).unsqueeze(1)
+            p = look(networks[0], inputs).softmax(dim=1).to(dtype)
+            guess = p if self.soft else F.one_hot(p.argmax(dim=1), state.num_classes).to(dtype)
             targets = torch.lerp(targets, guess, w)
         kind = Corrected if self._corrects(state) else Plan
         return (kind(*mixed(inputs, targets, self.alpha, state)),)

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ncsam._errors import bad_value
+from ncsam._trees import Tree, first_leaf, join_rows, take_rows
 from ncsam.losses.reduction import non_negative
 from ncsam.methods.base import Method, Outcome, Plan, State
 from ncsam.methods.mixup import mixed
@@ -36,6 +37,7 @@ class Dividing(Method):
     """
 
     networks = 2
+    mixes_inputs = True
 
     def __init__(
         self,
@@ -68,7 +70,7 @@ class Dividing(Method):
     def mixmatch(
         self,
         batch: Batch,
-        views: Sequence[Tensor],
+        views: Sequence[Tree],
         labelled: Tensor,
         trust: Tensor,
         own: Tensor,
@@ -82,9 +84,11 @@ class Dividing(Method):
         """
         onehot = F.one_hot(batch.labels, state.num_classes).to(own.dtype)
         refined = sharpened(torch.lerp(own, onehot, trust.to(own.dtype).unsqueeze(1)), self.temperature)
-        targets = torch.where(labelled.unsqueeze(1), refined, sharpened(both, self.temperature)).to(views[0].dtype)
+        targets = torch.where(labelled.unsqueeze(1), refined, sharpened(both, self.temperature)).to(
+            first_leaf(views[0]).dtype
+        )
         groups = labelled.nonzero().flatten(), (~labelled).nonzero().flatten()
-        inputs = torch.cat([view[rows] for rows in groups for view in views])
+        inputs = join_rows([take_rows(view, rows) for rows in groups for view in views])
         labels = torch.cat([targets[rows] for rows in groups for _ in views])
         epoch = state.epoch - 1 + state.batch / max(1, state.steps_per_epoch)
         risen = ramp(epoch, self._warm_up(state), in_epochs(self.ramp_epochs, state.epochs))

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ncsam._errors import bad_value
+from ncsam._trees import Tree, first_leaf, tree_map
 from ncsam.methods.base import Method, Plan, State
 from ncsam.methods.registry import register
 
@@ -31,6 +32,7 @@ class Mixup(Method):
     """
 
     about = "inputs and labels mixed in pairs"
+    mixes_inputs = True
 
     def __init__(self, alpha: float = 1.0) -> None:
         if not alpha > 0:
@@ -38,23 +40,27 @@ class Mixup(Method):
         self.alpha = alpha
 
     def plan(self, batch: Batch, networks: Sequence[nn.Module], state: State) -> tuple[Plan, ...]:
-        onehot = F.one_hot(batch.labels, state.num_classes).to(batch.views[0].dtype)
+        onehot = F.one_hot(batch.labels, state.num_classes).to(first_leaf(batch.views[0]).dtype)
         return (Plan(*mixed(batch.views[0], onehot, self.alpha, state)),)
 
 
 def mixed(
-    inputs: Tensor,
+    inputs: Tree,
     targets: Tensor,
     alpha: float,
     state: State,
     *,
     own_part_larger: bool = False,
     stream: int = 0,
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Tree, Tensor]:
     """Rows mixed with rows drawn at random, inputs and targets alike; lambda >= 1/2 where a row shall stay itself."""
     random = state.random(stream)
     share = float(random.beta(alpha, alpha))
     if own_part_larger:
         share = max(share, 1 - share)
-    partner = torch.from_numpy(random.permutation(len(inputs))).to(inputs.device)
-    return torch.lerp(inputs[partner], inputs, share), torch.lerp(targets[partner], targets, share)
+    partner = torch.from_numpy(random.permutation(len(targets))).to(targets.device)
+
+    def both(values: Tensor) -> Tensor:
+        return torch.lerp(values[partner], values, share)
+
+    return tree_map(both, inputs), both(targets)

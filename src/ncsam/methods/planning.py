@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ncsam._trees import Tree
 from ncsam.methods.base import Method, Outcome, Plan
 from ncsam.vectors.saved import SavedBuffers
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @torch.no_grad()
-def look(network: nn.Module, inputs: Tensor, *names: str, evaluating: bool = False) -> Any:
+def look(network: nn.Module, inputs: Tree, *names: str, evaluating: bool = False) -> Any:
     """What the network answers as it trains (batch statistics, dropout), leaving its running statistics alone.
 
     `evaluating`: as it answers in evaluation. `names` are further heads to ask: see `WithHeads`.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import cast
+from typing import Any, cast
 
 from torch import Tensor, nn
 
@@ -21,7 +21,7 @@ class Backbone(nn.Module):
 
     num_features: int
     head_name: str = "fc"
-    features: Callable[[Tensor], Tensor]
+    features: Callable[[Any], Tensor]
 
     @property
     def head(self) -> nn.Linear:
@@ -35,7 +35,7 @@ class Backbone(nn.Module):
         parent, _, last = self.head_name.rpartition(".")
         setattr(self.get_submodule(parent), last, fresh)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Any) -> Tensor:
         logits: Tensor = self.head(self.features(x))
         return logits
 

@@ -54,7 +54,12 @@ def mlp(
         in_features = in_channels * 32 * 32
     if in_features < 1:
         raise bad_value("in_features", in_features, "a positive count of numbers a sample")
+    check_probability("dropout", dropout)
+    return MLP(num_classes, in_features, widths(hidden), dropout)
+
+
+def widths(hidden: Sequence[int]) -> Sequence[int]:
+    """The widths of hidden layers, if they are such."""
     if isinstance(hidden, (int, str)) or any(not isinstance(width, int) or width < 1 for width in hidden):
         raise bad_value("hidden", hidden, "a sequence of positive widths, such as (256, 128)")
-    check_probability("dropout", dropout)
-    return MLP(num_classes, in_features, hidden, dropout)
+    return hidden

@@ -181,6 +181,8 @@ def _suspect(found: Gallery, number: int) -> str:
     if uri is not None:
         kind = ' class="tiny"' if found.tiny else ""
         image = f'<img{kind} loading="lazy" alt="sample {suspect.index}" src="{uri}">'
+    text = found.texts[number]
+    words = "" if text is None else f"<p>{escape(text)}</p>"
     truth = ""
     if suspect.clean is not None:
         right = suspect.clean == suspect.observed
@@ -191,7 +193,7 @@ def _suspect(found: Gallery, number: int) -> str:
         )
     where = f"sample {suspect.index}, suspicion {suspect.suspicion:.4f}" + (f", {suspect.path}" if suspect.path else "")
     return (
-        f'<figure title="{escape(where)}">{image}<figcaption><s>{observed}</s> → <b>{suggested}</b>{truth}'
+        f'<figure title="{escape(where)}">{image}{words}<figcaption><s>{observed}</s> → <b>{suggested}</b>{truth}'
         f"<small>#{suspect.index}, {suspect.suspicion:.2f}</small></figcaption></figure>"
     )
 

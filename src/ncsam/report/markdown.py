@@ -99,9 +99,11 @@ def _suspects(galleries: Sequence[Gallery]) -> list[str]:
         rows = [
             [str(s.index), markdown(found.name(s.observed)), markdown(found.name(s.suggested)), f"{s.suspicion:.3f}"]
             + ([] if s.clean is None else [markdown(found.name(s.clean))])
-            for s in found.suspects
+            + ([] if text is None else [markdown(text)])
+            for s, text in zip(found.suspects, found.texts, strict=True)
         ]
-        head = ["index", "observed", "suggested", "suspicion", *known]
+        shown = ["sample"] if any(text is not None for text in found.texts) else []
+        head = ["index", "observed", "suggested", "suspicion", *known, *shown]
         parts += [
             f"## Most suspicious labels: {markdown(found.label)}",
             f"Run {markdown(found.run.folder.name)}.{share}",

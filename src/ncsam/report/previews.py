@@ -1,4 +1,4 @@
-"""The pictures of suspicious samples, read again from the run's data set, small enough to lie inside a page."""
+"""Suspicious samples as pictures or texts, read again from the run's dataset, small enough to lie inside a page."""
 
 from __future__ import annotations
 
@@ -7,34 +7,32 @@ import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import numpy as np
-
-from ncsam._errors import need
 from ncsam.data import DataSet, load
-from ncsam.data.upright import upright
+from ncsam.data.stores import kind_of
 from ncsam.engine.runs import Run, Suspect, class_name
+from ncsam.engine.task import reader_options
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-#: Longest side of a picture inside the page, in pixels; and up to which side pixels are shown as squares.
-LONGEST, TINY = 160, 64
+#: Up to this longest side, in pixels, the pixels of a picture are shown as squares.
+TINY = 64
 
 
 @dataclass(frozen=True)
 class Gallery:
-    """The most suspicious samples of a run. `pictures` are data URIs, `None` where a sample has none to show.
+    """The most suspicious samples of a run. `pictures` are data URIs and `texts` words; `None` where there is none.
 
-    `missing` says why there are no pictures at all, `classes` are the class names where the data set could be read.
+    `missing` says why there is nothing to show at all, `classes` are the class names where the data set could be read.
     """
 
     label: str
     run: Run
     suspects: Sequence[Suspect]
     pictures: Sequence[str | None]
+    texts: Sequence[str | None]
     tiny: bool
     classes: Sequence[str] | None
     missing: str | None
@@ -51,27 +49,31 @@ class Gallery:
 
 
 def gallery(run: Run, label: str, count: int) -> Gallery:
-    """The first `count` suspects of a run with their pictures. Data that cannot be read is said, not raised."""
+    """The first `count` suspects of a run, with what there is to show. Data that cannot be read is said, not raised."""
     suspects = run.suspects(count)
     if not suspects:
-        return Gallery(label, run, [], [], False, None, None)
+        return Gallery(label, run, [], [], [], False, None, None)
     try:
         dataset = dataset_of(run)
     except (OSError, ValueError, ImportError) as error:
-        missing = f"The pictures are left out: the data set could not be read again ({error})"
-        return Gallery(label, run, suspects, [None] * len(suspects), False, run.classes, missing)
-    pictures = [picture(dataset, suspect) for suspect in suspects]
-    shown = [p for p in pictures if p is not None]
-    nothing = None if shown else f"The samples of {dataset.name} are not pictures, so none are shown."
-    tiny = bool(shown) and max(max(p.size) for p in shown) <= TINY
-    uris = [None if p is None else data_uri(p) for p in pictures]
-    return Gallery(label, run, suspects, uris, tiny, dataset.classes, nothing)
+        missing = f"The samples are not shown: the data set could not be read again ({error})"
+        none = [None] * len(suspects)
+        return Gallery(label, run, suspects, none, none, False, run.classes, missing)
+    kind, inputs = kind_of(dataset), dataset.train.inputs
+    found = [kind.preview(inputs, s.index) if 0 <= s.index < len(inputs) else None for s in suspects]
+    texts = [preview if isinstance(preview, str) else None for preview in found]
+    pictures = [None if isinstance(preview, str) else preview for preview in found]
+    shown = [picture for picture in pictures if picture is not None]
+    nothing = None if shown or any(texts) else f"The samples of {dataset.name} are {kind.name}, which are not shown."
+    tiny = bool(shown) and max(max(picture.size) for picture in shown) <= TINY
+    uris = [None if picture is None else data_uri(picture) for picture in pictures]
+    return Gallery(label, run, suspects, uris, texts, tiny, dataset.classes, nothing)
 
 
 def dataset_of(run: Run) -> DataSet:
     """The run's data set as it lies on disk now; nothing is downloaded."""
     config = run.config
-    return _load(str(config.get("data")), config.get("data_root"), repr(config.get("data_options") or {}))
+    return _load(str(config.get("data")), config.get("data_root"), repr(reader_options(config)))
 
 
 @lru_cache(maxsize=4)
@@ -79,29 +81,6 @@ def _load(source: str, root: str | None, options: str) -> DataSet:
     import ast
 
     return load(source, root, **ast.literal_eval(options))
-
-
-def picture(dataset: DataSet, suspect: Suspect) -> Image | None:
-    """The sample as a small picture; `None` for features, damaged files, and indices the data set does not have."""
-    images = dataset.train.inputs
-    if not 0 <= suspect.index < len(images):
-        return None
-    pil: Any = need("PIL.Image", "data", "showing pictures")
-    item: Any = images[suspect.index]
-    if isinstance(item, Path):
-        try:
-            with pil.open(item) as file:
-                file.draft("RGB", (LONGEST, LONGEST))
-                small: Image = upright(file, "RGB")
-        except (OSError, SyntaxError, ValueError):
-            return None
-    else:
-        pixels = np.asarray(item)
-        if pixels.dtype != np.uint8:
-            return None
-        small = pil.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels)
-    small.thumbnail((LONGEST, LONGEST))
-    return small
 
 
 def data_uri(image: Image) -> str:

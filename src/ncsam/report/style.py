@@ -62,6 +62,7 @@ figcaption { color: var(--muted); font-size: .85rem; }
 .gallery figure { background: var(--card); border: 1px solid var(--line); border-radius: 8px; overflow: hidden; }
 .gallery img { display: block; width: 100%; aspect-ratio: 1; object-fit: contain; background: #8883; }
 .gallery img.tiny { image-rendering: pixelated; }
+.gallery p { margin: 0; padding: .5rem .55rem 0; font-size: .85em; line-height: 1.35; overflow-wrap: anywhere; }
 .gallery figcaption { padding: .4rem .55rem .5rem; line-height: 1.35; overflow-wrap: anywhere; }
 .gallery s { color: var(--bad); text-decoration-thickness: 1px; }
 .gallery b { color: var(--good); font-weight: 600; }

@@ -1,0 +1,61 @@
+"""A small network for texts: the mean of the words' vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from torch import Tensor, nn
+
+from ncsam._errors import bad_value
+from ncsam.models.backbone import Backbone, check_probability
+from ncsam.models.mlp import widths
+from ncsam.models.registry import register
+
+
+class TextMean(Backbone):
+    """h = sum_t m_t E[token_t] / max(1, sum_t m_t) over the tokens that the mask m admits; then layers with ReLU.
+
+    Padding has mask 0, so that it changes nothing; a text without tokens has h = 0.
+    """
+
+    def __init__(self, num_classes: int, tokens: int, width: int, hidden: Sequence[int], dropout: float) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(tokens, width)
+        layers: list[nn.Module] = [nn.Dropout(dropout)]
+        self.num_features = width
+        for size in hidden:
+            layers += [nn.Linear(self.num_features, size), nn.ReLU(), nn.Dropout(dropout)]
+            self.num_features = size
+        self.body = nn.Sequential(*layers)
+        self.fc = nn.Linear(self.num_features, num_classes)
+
+    def features(self, x: Mapping[str, Tensor]) -> Tensor:
+        if not isinstance(x, Mapping) or not {"input_ids", "attention_mask"} <= x.keys():
+            raise ValueError("text_mean takes token sequences: a dict of input_ids and attention_mask (batch, length)")
+        mask = x["attention_mask"].unsqueeze(2).to(self.embedding.weight.dtype)
+        total = (self.embedding(x["input_ids"]) * mask).sum(dim=1)
+        out: Tensor = self.body(total / mask.sum(dim=1).clamp(min=1.0))
+        return out
+
+
+@register
+def text_mean(
+    num_classes: int,
+    in_channels: int = 1,
+    *,
+    tokens: int = 20_002,
+    width: int = 128,
+    hidden: Sequence[int] = (),
+    dropout: float = 0.0,
+) -> TextMean:
+    """A bag of embeddings (as in fastText, Joulin et al. 2016, arXiv:1607.01759): their mean, then the head.
+
+    `tokens` is the size of the vocabulary (here 20,000 words, padding and the unknown word), `width` the length of a
+    word's vector; `hidden` adds layers before the head.
+    `in_channels` is not used.
+    """
+    for name, value in (("tokens", tokens), ("width", width)):
+        if value < 1:
+            raise bad_value(name, value, "a positive number")
+    check_probability("dropout", dropout)
+    return TextMean(num_classes, tokens, width, widths(hidden), dropout)
