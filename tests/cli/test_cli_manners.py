@@ -13,6 +13,7 @@ from cli_cases import QUICK, call
 
 from ncsam.cli.failures import as_failure
 from ncsam.cli.main import COMMANDS, main
+from ncsam.engine.config import optimizer_names
 from ncsam.engine.errors import Interrupted, RunError
 
 COMMAND = [sys.executable, "-m", "ncsam"]
@@ -61,7 +62,7 @@ def test_help_and_completion_import_nothing_heavy():
 @pytest.mark.parametrize(
     ("words", "cursor", "found"),
     [
-        ("ncsam train --optimizer ", 3, {"plain,sgd", "plain,sam", "plain,bsam", "plain,ncsam"}),
+        ("ncsam train --optimizer ", 3, {f"plain,{name}" for name in optimizer_names()}),
         ("ncsam compare digits --optimizers sgd,n", 4, {"plain,sgd,ncsam"}),
         ("ncsam train --flip", 2, {"plain,--flip-ratio"}),
         ("ncsam noise make --noise pair", 4, {"plain,pairflip"}),

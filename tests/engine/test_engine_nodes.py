@@ -34,7 +34,7 @@ def test_two_nodes_are_two_processes(tmp_path: Path) -> None:
                 **os.environ,
                 "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
                 "OMP_NUM_THREADS": "1",
-                **{"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "NODE_RANK": str(rank)},
+                "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "NODE_RANK": str(rank),
             },
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

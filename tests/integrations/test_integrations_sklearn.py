@@ -64,7 +64,17 @@ def test_the_loss_curve_of_zero_epochs_of_learning_is_the_networks_own(digits):
     assert model.loss_curve_ == pytest.approx([here], rel=1e-5)
 
 
-@pytest.mark.parametrize("method", methods.names())
+ENGINES_OWN = ("cal", "cleannet", "colearning", "ctrr", "nested_coteaching", "unicon")
+
+
+@pytest.mark.parametrize("method", ENGINES_OWN)
+def test_what_only_the_engine_can_do_is_refused(digits, method):
+    X, y, *_ = digits
+    with pytest.raises(ValueError, match=f"method='{method}' is not allowed: only by `ncsam train`"):
+        NoisyLabelClassifier(method, epochs=8).fit(X, y)
+
+
+@pytest.mark.parametrize("method", sorted(set(methods.names()) - set(ENGINES_OWN)))
 def test_every_method_fits_predicts_and_travels(digits, method):
     X, y, X_test, _ = digits
     names = np.array([f"digit {c}" for c in y[:128]])

@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from ncsam._errors import bad_value
-from ncsam._trees import first_leaf
 from ncsam.data.loader import Batch
 from ncsam.engine.modes import evaluating
 from ncsam.engine.optimizers import build_optimizer, learning_rate
@@ -21,7 +20,6 @@ from ncsam.engine.samples import SampleTable
 from ncsam.methods import Method, Plan, State
 from ncsam.methods.heads import output_of
 from ncsam.optim import SharpnessAware
-from ncsam.vectors.saved import RandomState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -43,25 +41,22 @@ def fit_arrays(
     if method.pictures_only or method.verified_share or len(method.stages(config.epochs)) > 1:
         raise bad_value("method", method.name, "only by `ncsam train`: it needs pictures, verified labels or stages")
     device = inputs.device
-    size = min(config.batch_size, len(inputs))
-    starts = range(0, len(inputs), size)
-    if len(starts) > 1 and len(inputs) % size == 1:  # BatchNorm cannot do with one sample
-        starts = starts[:-1]
+    steps = -(-len(inputs) // config.batch_size)  # batches whose sizes differ by at most one
     networks = [network.to(device) for network in method.build(create)]
-    optimizers = [build_optimizer(config, network, method, len(starts)) for network in networks]
+    optimizers = [build_optimizer(config, network, method, steps, number) for number, network in enumerate(networks)]
     state = State(
         num_classes=num_classes,
         labels=labels,
         epochs=config.epochs,
-        steps_per_epoch=len(starts),
+        steps_per_epoch=steps,
         samples=SampleTable(len(inputs), device),
         seed=config.seed,
         noise_rate=config.rate,
     )
-    state.engine = Rows(method, inputs, state, size)
+    state.engine = Rows(method, inputs, state, min(config.batch_size, len(inputs)))
     method.start(state)
     factor = learning_rate(config)
-    total, done, losses = config.epochs * len(starts), 0, []
+    total, done, losses = config.epochs * steps, 0, []
     for epoch in range(1, config.epochs + 1):
         state.epoch, state.batch = epoch, 0
         method.begin_epoch(networks, state)
@@ -72,8 +67,7 @@ def fit_arrays(
         generator = torch.Generator().manual_seed(config.seed * 100_003 + epoch)
         order = torch.randperm(len(inputs), generator=generator).to(device)
         seen = torch.zeros((), device=device)
-        for state.batch, start in enumerate(starts):
-            index = order[start : start + size]
+        for state.batch, index in enumerate(torch.tensor_split(order, steps)):
             rows = inputs[index]
             with torch.no_grad():
                 plans = method.plan(Batch((rows,) * len(method.views), labels[index], index), networks, state)
@@ -84,7 +78,7 @@ def fit_arrays(
                 seen += step(method, network, optimizer, plan) / len(networks)
             method.after_step(networks, state)
             done += 1
-        losses.append(float(seen) / len(starts))
+        losses.append(float(seen) / steps)
     return networks, losses
 
 
@@ -118,22 +112,13 @@ class Rows:
 
 def step(method: Method, network: nn.Module, optimizer: Optimizer, plan: Plan) -> Tensor:
     """One step on a plan, with a sharpness-aware optimizer or another; the loss at the weights before it."""
-    optimizer.zero_grad()
     if not isinstance(optimizer, SharpnessAware):
+        optimizer.zero_grad()
         loss = method.loss(network, plan).loss
         torch.autograd.backward(loss)
         optimizer.step()
         return loss.detach()
-    same = RandomState([first_leaf(plan.inputs).device]) if optimizer.same_dropout else None
-    outcome = method.loss(network, plan)
-    optimizer.backward(outcome.loss, outcome.logits, outcome.targets)
-    loss = outcome.loss.detach()
-    del outcome  # nothing of the first graph may outlive it
-    for perturbed in optimizer.perturbations():
-        with perturbed:
-            if same is not None:
-                same.restore()
-            optimizer.backward(method.loss(network, plan).loss)
+    loss = optimizer.run_passes(lambda: method.loss(network, plan))
     optimizer.step()
     return loss
 
