@@ -214,3 +214,14 @@ def test_a_kind_of_data_and_a_dataset_are_added_by_one_file(tmp_path: Path, monk
 
         gc.collect()
     assert "sets of points" not in data.kinds()
+
+
+@pytest.mark.slow
+def test_onnx_of_texts_takes_any_batch_and_length(trained_on_texts: Path, tmp_path: Path) -> None:
+    evaluator = pytest.importorskip("onnx.reference").ReferenceEvaluator
+    pytest.importorskip("onnxscript")
+    run("export", trained_on_texts, "--format", "onnx", "--out", tmp_path / "model.onnx")
+    network = load_trained(trained_on_texts).network
+    inputs = {"input_ids": torch.randint(0, 9, (5, 11)), "attention_mask": torch.rand(5, 11) < 0.7}
+    (found,) = evaluator(str(tmp_path / "model.onnx")).run(None, {k: v.numpy() for k, v in inputs.items()})
+    np.testing.assert_allclose(found, network(inputs).detach().numpy(), atol=1e-5)
