@@ -26,14 +26,20 @@ def digits():
 
 @pytest.mark.slow
 def test_passes_all_of_sklearns_own_checks():
-    check_estimator(NoisyLabelClassifier(hidden=(16,), epochs=10))
+    check_estimator(NoisyLabelClassifier(hidden=(16,), lr=0.05, epochs=10, batch_size=32))
 
 
 def test_equals_a_plain_loop_over_twenty_steps(digits):
     X, y, *_ = digits
     X, y = X[:160], y[:160]
     model = NoisyLabelClassifier(
-        hidden=(16,), rho=0.1, lr=0.1, epochs=4, batch_size=32, random_state=5, options={"schedule": "linear"}
+        hidden=(16,),
+        rho=0.1,
+        lr=0.1,
+        epochs=4,
+        batch_size=32,
+        random_state=5,
+        options={"schedule": "linear", "weight_decay": 1e-3},
     ).fit(X, y)
 
     seed = int(np.random.RandomState(5).randint(2**31 - 1))
@@ -81,7 +87,15 @@ def test_every_method_fits_predicts_and_travels(digits, method):
     # so small a network has nothing to estimate a transition matrix from, and backward correction inverts it
     options = {"transition": (0.8 * np.eye(10) + 0.02).tolist()} if method == "backward" else {}
     model = NoisyLabelClassifier(
-        method, "sam", hidden=(16,), epochs=3, noise_rate=0.2, method_options=options, random_state=1
+        method,
+        "sam",
+        hidden=(16,),
+        lr=0.05,
+        epochs=3,
+        batch_size=32,
+        noise_rate=0.2,
+        method_options=options,
+        random_state=1,
     )
     p = model.fit(X[:128], names).predict_proba(X_test[:20])
     assert np.allclose(p.sum(axis=1), 1)
@@ -104,7 +118,7 @@ def test_the_same_seed_gives_the_same_answer_and_leaves_the_global_generator_alo
 
 def test_in_cross_val_predict_grid_search_and_a_pipeline(digits):
     X, y, X_test, y_test = digits
-    model = NoisyLabelClassifier(hidden=(32,), epochs=8, standardize=False, random_state=0)
+    model = NoisyLabelClassifier(hidden=(32,), lr=0.05, epochs=8, batch_size=32, standardize=False, random_state=0)
     p = cross_val_predict(model, X / 16, y, cv=2, method="predict_proba")
     assert (p.argmax(axis=1) == y).mean() > 0.6
     search = GridSearchCV(make_pipeline(MinMaxScaler(), model), {"noisylabelclassifier__lr": [1e-6, 0.1]}, cv=2)
@@ -116,7 +130,9 @@ def test_cleanlab_finds_wrong_labels_with_it(digits):
     cleanlab = pytest.importorskip("cleanlab.classification")
     X, y, *_ = digits
     record = symmetric(y, 0.2, num_classes=10, seed=0)
-    learner = cleanlab.CleanLearning(NoisyLabelClassifier(hidden=(64,), epochs=8, random_state=0), cv_n_folds=2)
+    learner = cleanlab.CleanLearning(
+        NoisyLabelClassifier(hidden=(64,), lr=0.05, epochs=8, batch_size=32, random_state=0), cv_n_folds=2
+    )
     found = learner.find_label_issues(X, record.noisy)["is_label_issue"].to_numpy()
     wrong = record.noisy != record.clean
     assert wrong[found].mean() > 0.6  # far above the 20 % of a blind choice
@@ -135,7 +151,9 @@ def test_a_network_of_ones_own_on_pictures(digits):
             torch.nn.Linear(8 * 36, classes),
         )  # fmt: skip
 
-    model = NoisyLabelClassifier(module=build, epochs=3, batch_size=599, random_state=0)  # 600 leaves one row over
+    model = NoisyLabelClassifier(
+        module=build, lr=0.05, epochs=3, batch_size=599, random_state=0
+    )  # 600 leaves one row over
     model.fit(X.reshape(-1, 1, 8, 8), y)
     assert seen == [((1, 8, 8), 10)]
     assert len(model.predict(X_test.reshape(-1, 1, 8, 8))) == len(y_test)
@@ -146,7 +164,7 @@ def test_ncsam_flips_the_noise_rate_at_most_four_tenths():
 
     network = torch.nn.Linear(2, 2)
     for rate, flipped in ((0.1, 0.1), (0.8, 0.4), (None, 0.4)):
-        config = NoisyLabelClassifier(optimizer="ncsam", noise_rate=rate)._config()
+        config = NoisyLabelClassifier(optimizer="ncsam", noise_rate=rate)._config(100)
         assert build_optimizer(config, network, methods.create("ce"), 5).flip_ratio == flipped
 
 
@@ -170,3 +188,10 @@ def test_a_wrong_parameter_is_named(digits, options, words):
 def test_parameters_survive_cloning():
     model = NoisyLabelClassifier("gce", "ncsam", rho=0.2, method_options={"q": 0.5}, options={"kappa": 0.3})
     assert clone(model).get_params() == model.get_params()
+
+
+def test_what_is_left_open_is_what_we_recommend_for_features():
+    config = NoisyLabelClassifier(random_state=0)._config(900)
+    assert (config.lr, config.weight_decay, config.epochs, config.batch_size) == (0.0125, 0.005, 100, 128)
+    assert (config.rho, config.rho_target) == ("auto", 0.5)
+    assert NoisyLabelClassifier("elr", random_state=0)._config(900).rho_target == 0.1

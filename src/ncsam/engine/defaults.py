@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import math
 
+from ncsam.engine.config import RunConfig
+
 GENTLE_LR, LR = 0.0125, 0.05
 _MLP_WEIGHT_DECAY, _WEIGHT_DECAY = 0.005, 0.001
 _MLP_EPOCHS, _EPOCHS = 30, 60
@@ -20,6 +22,17 @@ FULL_TARGET, GENTLE_TARGET = 0.5, 0.1
 _PLAIN = ("ce",)
 #: Methods that lose more than a point to SGD even at the gentle target.
 HARMED = ("dividemix", "elr")
+
+
+def settled(config: RunConfig, model: str, augment: str, samples: int, batch_size: int) -> RunConfig:
+    """The configuration with what these options leave open."""
+    found = {
+        "lr": learning_rate(model, config.pretrained),
+        "weight_decay": weight_decay(model),
+        "epochs": epochs(model, samples, batch_size),
+        "rho_target": rho_target(config.method, augment),
+    }
+    return config.replace(**{name: value for name, value in found.items() if getattr(config, name) == "auto"})
 
 
 def learning_rate(model: str, pretrained: bool | str) -> float:

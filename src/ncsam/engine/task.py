@@ -125,13 +125,6 @@ def settled(config: RunConfig, task: Task) -> RunConfig:
     rho = default_radius(config.optimizer) if config.rho is None and config.sharpness_aware else config.rho
     # a small data set makes too few steps of 128 in the usual number of epochs to fit anything, right or wrong
     batch_size = config.batch_size or (128 if len(task.train) >= _SMALL else 32)
-    found = {
-        "lr": defaults.learning_rate(model, config.pretrained),
-        "weight_decay": defaults.weight_decay(model),
-        "epochs": defaults.epochs(model, len(task.train), batch_size),
-        "rho_target": defaults.rho_target(config.method, augment),
-    }
-    found = {name: value for name, value in found.items() if getattr(config, name) == "auto"}
     flip_ratio = config.flip_ratio
     if config.optimizer == "ncsam" and flip_ratio is None and config.rate is not None:
         flip_ratio = min(config.rate, LARGEST_FLIP_RATIO)
@@ -142,8 +135,8 @@ def settled(config: RunConfig, task: Task) -> RunConfig:
         rho=rho,
         batch_size=batch_size,
         flip_ratio=flip_ratio,
-        **found,
     )
+    config = defaults.settled(config, model, augment, len(task.train), batch_size)
     if config.sharpness_aware and config.warmup == "auto" and task.val is None and task.dataset.val is None:
         raise bad_value("warmup", "auto", "only with validation samples to watch: val_share above 0 (now 0)")
     if config.optimizer == "ncsam" and config.flip_ratio == "auto" and config.warmup_epochs == 0:
