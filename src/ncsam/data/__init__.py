@@ -24,6 +24,7 @@ from ncsam.data.folder import from_folder
 from ncsam.data.labels import hold_out
 from ncsam.data.loader import Batch, Loader
 from ncsam.data.registry import Entry, entry, load, names, register
+from ncsam.data.shards import from_shards
 from ncsam.data.stores import Kind, Store, kind_of, kinds
 from ncsam.data.table import from_table
 from ncsam.data.texts import from_texts
@@ -54,6 +55,7 @@ __all__ = [
     "from_dataset",
     "from_folder",
     "from_npz",
+    "from_shards",
     "from_table",
     "from_texts",
     "hold_out",

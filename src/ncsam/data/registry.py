@@ -72,7 +72,7 @@ def load(
 
     Args:
         source: A name from `names()`; or a path to a folder of class folders, to a `.csv`, `.tsv` or `.parquet` table
-            of paths and labels, or to an `.npz` file of arrays.
+            of samples and labels, to an `.npz` file of arrays, or to `.tar` shards (a file, or a folder of them).
         root: Where a named data set lies: the folder above it, its own folder, or its archive. Default: the
             environment's `NCSAM_DATA`, else `~/.cache/ncsam`. Not for paths.
         download: Fetch a named data set if it is not there. Nothing is downloaded otherwise.
@@ -93,17 +93,20 @@ def load(
 
 def _reader_of_path(source: str | os.PathLike[str]) -> Reader:
     from ncsam.data.arrays import from_npz
+    from ncsam.data.files import subfolders
     from ncsam.data.folder import from_folder
+    from ncsam.data.shards import from_shards
     from ncsam.data.table import from_table
 
     path = Path(source).expanduser()
     if path.is_dir():
-        return from_folder
+        return from_shards if any(path.glob("*.tar")) and not subfolders(path) else from_folder
     by_suffix: dict[str, Reader] = {
         ".npz": from_npz,
         ".csv": from_table,
         ".tsv": from_table,
         ".parquet": from_table,
+        ".tar": from_shards,
     }
     if path.is_file():
         if path.suffix.lower() not in by_suffix:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +21,12 @@ from ncsam.data.columns import (
     numbers,
     read_columns,
 )
+from ncsam.data.encoded import InMemory, usual_size_of
 from ncsam.data.files import IMAGENET_MEAN, IMAGENET_STD, listed_files
 from ncsam.data.folder import held
 from ncsam.data.labels import encode_labels
 from ncsam.data.stores.tokens import MAX_LENGTH, MAX_WORDS, Texts, tokenizer_for
-from ncsam.data.types import DataSet, Inputs, Split
+from ncsam.data.types import DataSet, Inputs, LazyPictures, Split
 from ncsam.data.upright import usual_size
 
 #: What a column `verified` may say: that people found the label right, found it wrong, or did not look.
@@ -58,8 +59,9 @@ def from_table(
 ) -> DataSet:
     """A dataset from a table whose first row names the columns.
 
-    A column of paths makes it a table of pictures; else a column of texts, of texts; else it is one of numbers, and
-    every numeric column is a feature but label, clean label, split and such as number the rows (`id`, `index`).
+    A column of paths, or of encoded pictures in Parquet, makes it a table of pictures; else a column of texts, of
+    texts; else it is one of numbers, and every numeric column is a feature but label, clean label, split and such as
+    number the rows (`id`, `index`).
 
     Args:
         label_column, clean_column, split_column, path_column, text_column: Names of the columns; see `COLUMN_NAMES` for
@@ -99,9 +101,15 @@ def from_table(
     fields: dict[str, Any] = {}
     usual: tuple[tuple[float, ...], tuple[float, ...]] = (), ()
     if paths is not None:
-        names = [str(name) for name in complete(rest, paths, "path", path)]
-        inputs = listed_files(Path(images or path.parent), names, str(path))
-        fields["size"] = size or usual_size(inputs.take(rows["train"]))
+        given = complete(rest, paths, "path", path)
+        if isinstance(given[0], (bytes, Mapping)):  # the pictures themselves, as `datasets` writes them
+            encoded = LazyPictures(InMemory(_contents(given, path), str(path)), np.arange(len(given)))
+            inputs, in_memory = encoded, False
+            fields["size"] = size or usual_size_of(encoded)
+        else:
+            files = listed_files(Path(images or path.parent), [str(name) for name in given], str(path))
+            inputs = files
+            fields["size"] = size or usual_size(files.take(rows["train"]))
         usual = IMAGENET_MEAN, IMAGENET_STD
     elif texts is not None:
         written = [str(text) for text in complete(rest, texts, "text", path)]
@@ -132,6 +140,15 @@ def from_table(
     )
     check(dataset, allow_empty=allow_empty)
     return held(dataset, in_memory) if paths is not None else dataset
+
+
+def _contents(values: Sequence[Any], path: Path) -> list[bytes]:
+    """Encoded pictures: bytes, or dicts with `bytes`."""
+    found: list[Any] = [value.get("bytes") if isinstance(value, Mapping) else value for value in values]
+    missing = next((row for row, content in enumerate(found) if not isinstance(content, bytes)), None)
+    if missing is not None:
+        raise ValueError(f"{path}: row {missing:,} has no bytes of a picture")
+    return found
 
 
 def _text_name(rest: Columns, asked: str | None, path: Path) -> str | None:

@@ -59,7 +59,7 @@ class RunConfig:
     """
 
     # data and labels
-    data: str = _option("digits", "name of a data set, or a folder, .csv, .tsv, .parquet or .npz of your own")
+    data: str = _option("digits", "name of a data set, or a folder, .csv, .tsv, .parquet, .npz or .tar of your own")
     data_root: str | None = _option(None, "where a named data set lies")
     data_options: dict[str, Any] = field(default_factory=dict, metadata=_about("options of the data set's reader"))
     download: bool = _option(False, "fetch a named data set if it is not there")

@@ -1,0 +1,119 @@
+"""Pictures inside tar archives and Parquet files: the same pixels, stable numbers, and an index that is kept."""
+
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from ncsam import data
+from ncsam.data import shards
+from ncsam.data.loader import Loader
+
+PIXELS = np.random.default_rng(0).integers(0, 256, (9, 6, 7, 3), dtype=np.uint8)
+
+
+def png(pixels: np.ndarray) -> bytes:
+    buffer = io.BytesIO()
+    Image.fromarray(pixels).save(buffer, format="png")
+    return buffer.getvalue()
+
+
+def add(tar: tarfile.TarFile, name: str, content: bytes) -> None:
+    member = tarfile.TarInfo(name)
+    member.size = len(content)
+    tar.addfile(member, io.BytesIO(content))
+
+
+def write_shard(path: Path, samples: range, labels: str = "cls") -> None:
+    with tarfile.open(path, "w") as tar:
+        for i in samples:
+            label = str(i % 3).encode() if labels == "cls" else json.dumps({"label": "abc"[i % 3]}).encode()
+            parts = [(f"s/{i:04d}.{labels}", label), (f"s/{i:04d}.png", png(PIXELS[i]))]
+            for name, content in parts if i % 2 else reversed(parts):
+                add(tar, name, content)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    write_shard(tmp_path / "train-000.tar", range(4))
+    write_shard(tmp_path / "train-001.tar", range(4, 7))
+    write_shard(tmp_path / "val-000.tar", range(7, 9))
+    return tmp_path
+
+
+def test_shards_hold_what_was_written_in_a_fixed_order(folder: Path) -> None:
+    read = data.load(folder)
+    assert read.train.labels.tolist() == [0, 1, 2, 0, 1, 2, 0]
+    assert read.test.labels.tolist() == [1, 2]
+    assert read.size == (6, 7)
+    for i in range(7):
+        np.testing.assert_array_equal(read.train.inputs[i], PIXELS[i])
+    np.testing.assert_array_equal(read.test.inputs[1], PIXELS[8])
+    np.testing.assert_array_equal(read.train.take(np.array([5])).inputs[0], PIXELS[5])
+    stored = data.from_arrays(PIXELS[:7], read.train.labels, mean=read.mean, std=read.std)
+    views = [
+        next(Loader(split, 7, views="weak", mean=read.mean, std=read.std, size=(6, 7), seed=3).iterate(1))
+        for split in (read.train, stored.train)
+    ]
+    assert views[0].index.tolist() == views[1].index.tolist()
+    np.testing.assert_allclose(views[0].views[0], views[1].views[0], atol=1e-6)
+
+
+def test_the_index_is_kept_until_an_archive_changes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = data.load(folder)
+    assert (folder / shards.INDEX).is_file()
+    read: list[Path] = []
+    headers = shards._read_headers
+    monkeypatch.setattr(shards, "_read_headers", lambda path, *rest: (read.append(path), headers(path, *rest))[1])
+    again = data.load(folder)
+    assert read == []
+    assert again.train.labels.tolist() == first.train.labels.tolist()
+    np.testing.assert_array_equal(again.train.inputs[6], PIXELS[6])
+    write_shard(folder / "train-001.tar", range(4, 6))
+    assert len(data.load(folder).train) == 6
+    assert len(read) == 3
+    (folder / shards.INDEX).write_bytes(b"broken")
+    assert len(data.load(folder).train) == 6
+
+
+def test_one_archive_with_labels_in_json(tmp_path: Path) -> None:
+    write_shard(tmp_path / "mine.tar", range(5), "json")
+    read = data.load(tmp_path / "mine.tar", keep_index=False)
+    assert read.classes == ("a", "b", "c")
+    assert read.train.labels.tolist() == [0, 1, 2, 0, 1]
+    assert not (tmp_path / shards.INDEX).exists()
+
+
+def test_archives_that_cannot_be_used_say_why(tmp_path: Path) -> None:
+    with tarfile.open(tmp_path / "a.tar", "w") as tar:
+        add(tar, "7.png", png(PIXELS[0]))
+    with pytest.raises(ValueError, match="sample '7' has no label"):
+        data.load(tmp_path / "a.tar")
+    (tmp_path / "b.tar").write_bytes(b"no archive" * 100)
+    with pytest.raises(ValueError, match=r"b\.tar is not a readable tar file"):
+        data.load(tmp_path / "b.tar")
+    with tarfile.open(tmp_path / "c.tar", "w") as tar:
+        add(tar, "1.png", b"no picture")
+        add(tar, "1.cls", b"0")
+    with pytest.raises(ValueError, match=r"c\.tar, sample 0 cannot be read as a picture"):
+        data.load(tmp_path / "c.tar")
+
+
+@pytest.mark.parametrize("as_dict", [True, False])
+def test_pictures_inside_parquet(tmp_path: Path, as_dict: bool) -> None:
+    arrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    contents = [{"bytes": png(p), "path": None} if as_dict else png(p) for p in PIXELS[:4]]
+    parquet.write_table(arrow.table({"image": contents, "label": [0, 1, 0, 1]}), tmp_path / "p.parquet")
+    read = data.load(tmp_path / "p.parquet")
+    assert read.size == (6, 7)
+    for i in range(4):
+        np.testing.assert_array_equal(read.train.inputs[i], PIXELS[i])
+    _, bad = data.check_images(read.train)
+    assert bad == []
