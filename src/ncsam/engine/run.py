@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import json
 import os
@@ -10,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch.distributed as dist
 from lightning_fabric import Fabric
 from lightning_fabric.strategies.ddp import DDPStrategy
 from lightning_fabric.strategies.model_parallel import ModelParallelStrategy
@@ -82,6 +84,8 @@ def _fabric(config: RunConfig) -> Fabric:
 def _train(
     fabric: Fabric, config: RunConfig, folder: Path, dataset: DataSet | None, console: bool, command: str | None
 ) -> dict[str, Any]:
+    if fabric.world_size > 1:
+        atexit.register(_leave_group)
     with contextlib.ExitStack() as stack:
         held: list[Held] = []  # by the first rank alone
         _first_rank_first(fabric, lambda: held.append(stack.enter_context(locked(folder))))
@@ -111,6 +115,12 @@ def _train(
         trainer.fit()
         trainer.before_writing()
         return _finish(fabric, trainer)
+
+
+def _leave_group() -> None:
+    """End the threads that connect the ranks: a process that exits with them running may abort, though all is done."""
+    if dist.is_initialized():
+        dist.destroy_process_group()
 
 
 def _first_rank_first(fabric: Fabric, action: Any) -> None:
