@@ -186,6 +186,12 @@ def test_what_needs_pictures_says_so(reviews: Path, tmp_path: Path, options: dic
         train(RunConfig(data=str(reviews), epochs=1, **options), tmp_path / "run", console=False)
 
 
+def test_auto_says_that_it_takes_vectors(reviews: Path, tmp_path: Path) -> None:
+    result = CliRunner().invoke(main, ["auto", str(reviews), "--out", str(tmp_path / "auto")])
+    assert result.exit_code != 0
+    assert "holds token sequences; ncsam embed turns texts into vectors" in f"{result.output} {result.exception}"
+
+
 # --- what somebody adds
 
 PAGE = Path(__file__).parents[2] / "docs" / "data.md"

@@ -14,6 +14,7 @@ from lightning_fabric import Fabric
 from torch import Tensor, nn
 
 from ncsam import models
+from ncsam._errors import bad_value
 from ncsam.data.loader import Loader
 from ncsam.data.types import Labels, Split
 from ncsam.engine.config import RunConfig
@@ -44,6 +45,9 @@ class Problem:
     """A task cut into folds. Positions count in the training split; samples held out for good are in no fold."""
 
     def __init__(self, config: RunConfig, task: Task, folds: int) -> None:
+        if task.kind.name not in ("pictures", "vectors"):
+            held = f"{task.dataset.name} holds {task.kind.name}; ncsam embed turns texts into vectors"
+            raise bad_value("data", config.data, f"pictures or vectors, and {held}")
         self.config = config
         self.task = task
         self.dataset = task.dataset

@@ -38,9 +38,9 @@ A run that was stopped goes on where it stopped: give the same command again.
 def train(ctx: click.Context, /, out: Path | None, dry_run: bool, quiet: bool, **_: Any) -> None:
     """Train a network on DATA, whose labels may be wrong.
 
-    DATA is a known name (`ncsam data list`), a folder with one sub-folder of pictures per class, a table of paths and
-    labels (.csv, .tsv, .parquet), or an .npz file of arrays. The run folder gets the configuration, metrics per epoch,
-    a summary, the most suspicious labels, and checkpoints.
+    DATA is a known name (`ncsam data list`), a folder with one sub-folder of pictures per class, a table of paths,
+    texts or numbers with a label (.csv, .tsv, .parquet), .tar shards, or an .npz file of arrays. The run folder gets
+    the configuration, metrics per epoch, a summary, the most suspicious labels, and checkpoints.
     """
     config = resolve(ctx)
     folder = out or default_out(config)

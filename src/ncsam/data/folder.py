@@ -12,6 +12,7 @@ from ncsam._errors import bad_value
 from ncsam._text import printable
 from ncsam.data.check import check
 from ncsam.data.files import IMAGENET_MEAN, IMAGENET_STD, image_files, into_memory, subfolders
+from ncsam.data.folder_index import LARGE, keep_index, read_index
 from ncsam.data.kept import may_keep
 from ncsam.data.types import DataSet, PathList, Split
 from ncsam.data.upright import usual_size
@@ -106,9 +107,15 @@ def class_folders(folder: Path, classes: Sequence[str]) -> Split:
     unknown = [name for name in subfolders(folder) if name not in classes]
     if unknown:
         raise ValueError(f"{folder} has class folders that the training split lacks: {', '.join(unknown)}")
-    names, labels = [], []
+    kept = read_index(folder, classes)
+    if kept is not None:
+        return Split(PathList(folder, kept[0]), kept[1])
+    names, numbers = [], []
     for number, name in enumerate(classes):
         files = image_files(folder / name) if (folder / name).is_dir() else []
         names += [f"{name}/{file}" for file in files]
-        labels += [number] * len(files)
-    return Split(PathList(folder, names), np.array(labels, dtype=np.int64))
+        numbers += [number] * len(files)
+    paths, labels = PathList(folder, names), np.array(numbers, dtype=np.int64)
+    if len(names) >= LARGE:
+        keep_index(folder, classes, paths.names, labels)
+    return Split(paths, labels)
