@@ -18,6 +18,7 @@ from ncsam.cli.main import main
 from ncsam.engine import RunConfig, train
 from ncsam.engine.loop import Trainer
 from ncsam.engine.trained import load_trained
+from two_processes import checkpoint, train_by_two
 
 GOOD, BAD = ["lovely", "great", "superb"], ["awful", "dull", "poor"]
 
@@ -117,6 +118,25 @@ def test_a_run_on_texts_goes_on_with_the_same_bits(
     for name, value in one["learners"][0]["network"].items():
         assert torch.equal(value, other["learners"][0]["network"][name])
     assert (tmp_path / "whole/suspects.csv").read_text() == (tmp_path / "stopped/suspects.csv").read_text()
+
+
+@pytest.mark.slow
+def test_two_processes_on_texts_equal_one(reviews: Path, tmp_path: Path) -> None:
+    options: dict[str, Any] = {
+        "data": str(reviews),
+        "epochs": 2,
+        "batch_size": 20,  # of 120 samples, so that both ranks hold equally many
+        "val_share": 0.0,
+        "optimizer": "sam",
+        "rho": 0.1,
+        "precision": "64-true",
+        "accelerator": "cpu",
+    }
+    train_by_two([(tmp_path / "two", options, None)])
+    train(RunConfig.from_dict(options), tmp_path / "one", console=False)
+    one, two = (checkpoint(tmp_path / name)["learners"][0]["network"] for name in ("one", "two"))
+    for name, value in one.items():
+        torch.testing.assert_close(two[name], value)
 
 
 def test_columns_of_numbers_from_the_command_line(tmp_path: Path) -> None:
