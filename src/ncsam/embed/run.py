@@ -52,7 +52,7 @@ def embed(
 
     about = {
         "encoder": encoder.fingerprint(),
-        "splits": {name: _fingerprint(split) for name, split in splits.items()},
+        "splits": {name: fingerprint(split) for name, split in splits.items()},
         "batch_size": batch_size,
     }
     return write_features(dataset, Path(out), about, rows, say)
@@ -123,7 +123,7 @@ class _Progress:
         self.say(f"{self.name}: {done:,} of {self.samples:,} samples, {speed:.0f} a second, {left / 60:.1f} min left")
 
 
-def _fingerprint(split: Split) -> str:
+def fingerprint(split: Split) -> str:
     """SHA-256 of which samples a split has: the pixels of pictures in memory; of files, name, size and time."""
     digest = hashlib.sha256()
     if isinstance(split.inputs, np.ndarray):

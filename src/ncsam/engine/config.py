@@ -105,6 +105,11 @@ class RunConfig:
     )
     model_options: dict[str, Any] = field(default_factory=dict, metadata=_about("options of the network"))
     pretrained: bool | str = _option(False, "true for published weights, or their name, or a file")
+    freeze: list[str] = field(
+        default_factory=list,
+        metadata=_about("parts that are not trained, by the beginnings of their names; backbone: all but the head"),
+    )
+    head_lr: float | None = _option(None, "learning rate of the head; null: lr")
     # training
     epochs: Count = _option(60, "passes over the training split; auto: 60, of mlps 30 and at least 800 steps")  # noqa: RUF009
     batch_size: int | None = _option(None, "samples per step, over all devices; null: 128, or 32 below 5,000 samples")
@@ -154,6 +159,8 @@ class RunConfig:
             _require(name, value, fine, f"a finite number from 0 to {_LARGEST:g}")
         fine = self.rho is None or self.rho == "auto" or 0 <= self.rho <= _LARGEST
         _require("rho", self.rho, fine, "a finite number from 0, auto, or null")
+        fine = self.head_lr is None or 0 <= self.head_lr <= _LARGEST
+        _require("head_lr", self.head_lr, fine, "a finite number from 0, or null")
         fine = self.rho_target == "auto" or 0 < self.rho_target < 5
         _require("rho_target", self.rho_target, fine, "a share above 0 and below 5, or auto")
         _require("rate", self.rate, self.rate is None or 0 <= self.rate <= 1, "a share in [0, 1], or null")

@@ -14,7 +14,6 @@ import torch
 from lightning_fabric import Fabric
 from torch import nn
 
-from ncsam import models
 from ncsam._errors import bad_value
 from ncsam.engine.checkpoint import load_checkpoint, save_checkpoint, to_stderr, what_is_left
 from ncsam.engine.config import RunConfig
@@ -25,6 +24,7 @@ from ncsam.engine.learner import Learner
 from ncsam.engine.loggers import Logger, open_loggers
 from ncsam.engine.metrics import EpochSums
 from ncsam.engine.modes import train_mode
+from ncsam.engine.network import create_network
 from ncsam.engine.optimizers import learning_rate
 from ncsam.engine.progress import Console
 from ncsam.engine.samples import SampleTable
@@ -110,13 +110,8 @@ class Trainer:
         self.before_writing: Callable[[], None] = _nothing  # raises if the run folder is gone
 
     def _create_network(self) -> nn.Module:
-        config, dataset = self.config, self.task.dataset
-        return models.create(
-            config.model,
-            dataset.num_classes,
-            self.task.kind.in_channels,
-            pretrained=config.pretrained,
-            **config.model_options,
+        return create_network(
+            self.config, self.task.dataset.num_classes, self.task.original_kind.in_channels, pretrained=True
         )
 
     # --- training

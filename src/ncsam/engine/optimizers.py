@@ -16,6 +16,7 @@ from ncsam._errors import bad_value, refuse_unknown
 from ncsam._options import fitted
 from ncsam.engine.config import BASES, RunConfig
 from ncsam.methods import Method
+from ncsam.models.backbone import Backbone
 
 #: Options of an optimizer that are options of the run.
 _OF_THE_RUN = ("rho", "rho_target", "kappa", "flip_ratio", "telemetry_every")
@@ -30,7 +31,7 @@ def build_optimizer(
     config: RunConfig, network: nn.Module, method: Method, steps_per_epoch: int, number: int = 0
 ) -> Optimizer:
     """The optimizer of a method's network of this number, the one that training calls: wrapped for device and ranks."""
-    base = _build_base(config, [p for p in network.parameters() if p.requires_grad])
+    base = _build_base(config, _groups(config, network))
     for group in base.param_groups:
         group["initial_lr"] = group["lr"]
     given = config.optimizer_options
@@ -59,7 +60,19 @@ def build_optimizer(
     return kind(base, **{name: value for name, value in options.items() if name in names}, **given)
 
 
-def _build_base(config: RunConfig, params: list[nn.Parameter]) -> Optimizer:
+def _groups(config: RunConfig, network: nn.Module) -> list[dict[str, Any]]:
+    """What is trained, in one group; or two, where the head has a learning rate of its own."""
+    trained = [p for p in network.parameters() if p.requires_grad]
+    if config.head_lr is None:
+        return [{"params": trained}]
+    head = next(module for module in network.modules() if isinstance(module, Backbone)).head
+    own = {id(p) for p in head.parameters()}
+    rest = [p for p in trained if id(p) not in own]
+    groups = [{"params": rest}] if rest else []
+    return [*groups, {"params": [p for p in trained if id(p) in own], "lr": config.head_lr}]
+
+
+def _build_base(config: RunConfig, params: list[dict[str, Any]]) -> Optimizer:
     if config.base == "sgd":
         return torch.optim.SGD(params, lr=config.lr, momentum=config.momentum, weight_decay=config.weight_decay)
     return torch.optim.AdamW(params, lr=config.lr, weight_decay=config.weight_decay)

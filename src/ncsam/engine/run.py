@@ -29,9 +29,12 @@ from ncsam.engine.folder import clear_leftovers, read_summary
 from ncsam.engine.lock import Held, locked
 from ncsam.engine.loop import Trainer
 from ncsam.engine.metrics import summarise
+from ncsam.engine.network import create_network
 from ncsam.engine.sharding import fsdp
 from ncsam.engine.suspects import write_suspects
-from ncsam.engine.task import Task, load_task, settled
+from ncsam.engine.task import Task, load_task, settled, view_names
+from ncsam.methods import create as create_method
+from ncsam.models.freeze import BACKBONE
 
 
 def train(
@@ -99,7 +102,8 @@ def _train(
         with fabric.rank_zero_first(local=True):  # one process fetches, the others find it there
             task = load_task(config, dataset)
         config = settled(config, task)
-
+        with fabric.rank_zero_first(local=True):
+            task = _on_features(fabric, config, task, console)
         trainer = Trainer(fabric, config, task, folder, console)
         continued = trainer.resume()
         if held:
@@ -121,6 +125,22 @@ def _leave_group() -> None:
     """End the threads that connect the ranks: a process that exits with them running may abort, though all is done."""
     if dist.is_initialized():
         dist.destroy_process_group()
+
+
+def _on_features(fabric: Fabric, config: RunConfig, task: Task, console: bool) -> Task:
+    """The task on cached features, where the backbone is frozen and nothing is augmented."""
+    if BACKBONE not in config.freeze:
+        return task
+    from ncsam.embed.cached import with_features
+
+    return with_features(
+        config,
+        task,
+        partial(create_network, config, task.dataset.num_classes, task.kind.in_channels, pretrained=True),
+        view_names(config, create_method(config.method, **config.method_options).views, task.kind),
+        device=fabric.device,
+        say=print if console and fabric.is_global_zero else lambda text: None,
+    )
 
 
 def _first_rank_first(fabric: Fabric, action: Any) -> None:

@@ -26,7 +26,7 @@ def take_snapshot(trainer: Trainer) -> tuple[dict[str, Any], dict[str, Any]]:
     if trainer.fabric.world_size > 1:
         ranks = [None] * trainer.fabric.world_size
         dist.all_gather_object(ranks, own)
-    dataset = trainer.task.dataset
+    dataset = trainer.task.original
     about = {
         "version": __version__,
         "epoch": trainer.epoch,
@@ -35,7 +35,7 @@ def take_snapshot(trainer: Trainer) -> tuple[dict[str, Any], dict[str, Any]]:
         "data": {
             "name": dataset.name,
             "classes": list(dataset.classes),
-            **saved_kind(trainer.task.kind),
+            **saved_kind(trainer.task.original_kind),
         },
     }
     state = {

@@ -47,6 +47,12 @@ class Task:
     train: Indices
     val: Indices | None
     record: NoisyLabels | None
+    source: DataSet | None = None  # the pictures, where `dataset` holds features of them
+
+    @property
+    def original(self) -> DataSet:
+        """The data set as a user has it, whose kind of inputs the network of a run answers."""
+        return self.source or self.dataset
 
     @property
     def labels_sha256(self) -> str:
@@ -63,6 +69,11 @@ class Task:
     def kind(self) -> Kind:
         """What kind of data it is, with all that depends on that."""
         return kind_of(self.dataset)
+
+    @cached_property
+    def original_kind(self) -> Kind:
+        """The kind of `original`."""
+        return kind_of(self.original)
 
     def loader(self, split: Split, config: RunConfig, batch_size: int, **options: Any) -> Loader:
         """Batches of a split, prepared as its kind of data is: normalised, cut to size."""
@@ -119,7 +130,9 @@ def settled(config: RunConfig, task: Task) -> RunConfig:
     kind = task.kind
     model, usual = kind.network() if config.model == "auto" else (config.model, {})
     options = {**kind.required(model), **usual, **config.model_options}
-    augment = kind.augmentation() if config.augment == "auto" else config.augment
+    augment = config.augment
+    if augment == "auto":  # a frozen backbone's features are computed once, which needs inputs that stay the same
+        augment = "none" if "backbone" in config.freeze else kind.augmentation()
     if augment not in kind.augmentations:
         raise bad_value("augment", augment, f"it is made for pictures, and {task.dataset.name} holds {kind.name}: none")
     rho = default_radius(config.optimizer) if config.rho is None and config.sharpness_aware else config.rho

@@ -15,7 +15,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ncsam import models
 from ncsam._errors import bad_value
 from ncsam._trees import Tree
 from ncsam.data.loader import Loader
@@ -24,6 +23,7 @@ from ncsam.data.types import Inputs, Split
 from ncsam.engine.checkpoint import fitting, load_checkpoint
 from ncsam.engine.config import RunConfig
 from ncsam.engine.errors import RunError
+from ncsam.engine.network import create_network
 from ncsam.engine.trust import refuse_unnamed
 from ncsam.methods import Method
 from ncsam.methods import create as create_method
@@ -104,7 +104,7 @@ def load_trained(folder: Path, *, model: str | None = None) -> Trained:
     method = create_method(config.method, **config.method_options)
 
     def create() -> nn.Module:
-        return models.create(config.model, len(about["classes"]), kind.in_channels, **config.model_options)
+        return create_network(config, len(about["classes"]), kind.in_channels, pretrained=False)
 
     networks = method.build(create)
     with fitting(folder):

@@ -21,6 +21,12 @@ class Tapped(Backbone):
         self.head_name = f"network.{linear[-1]}"
         self.num_features = self.head.in_features
 
+    def forward(self, x: Tensor) -> Tensor:
+        if x.dim() == 2:  # features, of a network for pictures whose backbone is frozen
+            return super().forward(x)
+        logits: Tensor = self.network(x)
+        return logits
+
     def features(self, x: Tensor) -> Tensor:
         seen: list[Tensor] = []
 
