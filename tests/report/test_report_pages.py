@@ -266,3 +266,15 @@ def test_words_for_noise_and_values():
     assert noise_text({"noise": None}) == ""
     assert plain({"a": [1, 2], "b": None}) == "a: 1, 2, b: null"
     assert plain([]) == "none"
+
+
+def test_a_run_that_knew_verified_labels_says_whose(tmp_path):
+    folder = make_run(tmp_path / "a", method="cleannet")
+    summary = json.loads((folder / "summary.json").read_text())
+    summary["verified"] = {"source": "clean labels of 0.1 of the training samples, drawn by seed 1", "samples": 1293}
+    (folder / "summary.json").write_text(json.dumps(summary))
+    make_run(tmp_path / "b")
+    expected = (
+        "cleannet knew whether 1,293 labels are right: clean labels of 0.1 of the training samples, drawn by seed 1."
+    )
+    assert gather([tmp_path], images=0).notes == [expected]

@@ -96,7 +96,7 @@ def gather(paths: Iterable[str | os.PathLike[str]], *, title: str | None = None,
         classes=by_class(groups, class_names),
         config={k: v for k, v in configs[0].items() if k not in differing and k not in ("command", "seed")},
         differing=differing,
-        notes=[*_unfinished(runs), *notes],
+        notes=[*_unfinished(runs), *_verified(runs), *notes],
         made=f"ncsam {__version__}, {datetime.now():%Y-%m-%d %H:%M}",
     )
 
@@ -199,6 +199,16 @@ def _unfinished(runs: Sequence[Run]) -> list[str]:
         for run in runs
         if not run.finished
     ]
+
+
+def _verified(runs: Sequence[Run]) -> list[str]:
+    """Which runs knew some verified labels, and whose: figures of others do not compare with theirs."""
+    found = {}
+    for run in runs:
+        if (about := run.summary.get("verified")) is not None:
+            words = f"{run.config.get('method')} knew whether {about['samples']:,} labels are right: {about['source']}."
+            found[words] = None
+    return list(found)
 
 
 def _galleries(groups: Sequence[Group], images: int) -> tuple[list[Gallery], Sequence[str] | None, list[str]]:
