@@ -37,6 +37,8 @@ def needs(name: str) -> list[str]:
         found.append("verified labels: those of the data, else a share of clean ones")
     if method.pictures_only:
         found.append("pictures: it compares differently augmented views of them")
+    elif method.mixes_inputs:
+        found.append("inputs that have an average: pictures or vectors, not words")
     return found
 
 

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ncsam._errors import bad_value
+from ncsam._trees import first_leaf, join_rows, take_rows
 from ncsam.losses import gce
 from ncsam.losses.reduction import non_negative
 from ncsam.methods.base import Method, Outcome, Plan, Presets, State
@@ -118,19 +119,19 @@ class DISC(Method):
         samples[_THRESHOLDS][rows] = torch.lerp(p.amax(dim=2), t, keep)
 
     def plan(self, batch: Batch, networks: Sequence[nn.Module], state: State) -> tuple[Plan, ...]:
-        both = torch.cat(batch.views)
+        both = join_rows(batch.views)
         answers = look(networks[0], both).float().softmax(dim=1)
         state.samples.write(_PROBABILITIES, batch.index, torch.stack(answers.chunk(2), dim=1))
         if state.epoch <= max(1, in_epochs(self.plain_epochs, state.epochs)):
             return (Plan(both, batch.labels, batch.index),)
         kind, label = state.samples[_SET][batch.index], state.samples[_LABEL][batch.index]
         rows = (kind != NONE).nonzero().flatten()
-        targets = F.one_hot(label[rows], state.num_classes).to(both.dtype)
+        targets = F.one_hot(label[rows], state.num_classes).to(first_leaf(both).dtype)
         views = [
-            mixed(view[rows], targets, self.alpha, state, own_part_larger=True, stream=number)
+            mixed(take_rows(view, rows), targets, self.alpha, state, own_part_larger=True, stream=number)
             for number, view in enumerate(batch.views)
         ]
-        inputs = torch.cat((both, *(x for x, _ in views)))
+        inputs = join_rows((both, *(x for x, _ in views)))
         mixture = torch.cat([y for _, y in views])
         return (Selected(inputs, label, batch.index, kind=kind, mixed_targets=mixture),)
 
