@@ -42,7 +42,8 @@ def kinds() -> dict[str, type[Kind]]:
 
 
 def _class_of(inputs: Inputs) -> type[Kind]:
-    found = next((kind for kind in kinds().values() if kind.holds(inputs)), None)
+    # the one that was defined last is asked first, so that yours may take what one of ours would
+    found = next((kind for kind in reversed(kinds().values()) if kind.holds(inputs)), None)
     if found is None:
         held = type(inputs).__name__
         if isinstance(inputs, np.ndarray):
