@@ -203,7 +203,7 @@ def _unfinished(runs: Sequence[Run]) -> list[str]:
 
 def _verified(runs: Sequence[Run]) -> list[str]:
     """Which runs knew some verified labels, and whose: figures of others do not compare with theirs."""
-    found = {}
+    found: dict[str, None] = {}
     for run in runs:
         if (about := run.summary.get("verified")) is not None:
             words = f"{run.config.get('method')} knew whether {about['samples']:,} labels are right: {about['source']}."
