@@ -9,12 +9,14 @@ import pytest
 
 from ncsam.cli.main import COMMANDS, EPILOG, main
 
-PAGE = (Path(__file__).parents[2] / "docs" / "command.md").read_text(encoding="utf-8")
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = (DOCS / "command.md").read_text(encoding="utf-8")
+TASKS = [page.read_text(encoding="utf-8") for page in sorted((DOCS / "tasks").glob("*.md"))]
 
 
 def examples():
-    """Command lines of the page and of every command's help."""
-    for block in re.findall(r"```sh\n(.*?)```", PAGE, flags=re.DOTALL):
+    """Command lines of the pages and of every command's help."""
+    for block in re.findall(r"```sh\n(.*?)```", "\n".join([PAGE, *TASKS]), flags=re.DOTALL):
         yield from re.findall(r"^ncsam .*$", block, flags=re.MULTILINE)
     context = click.Context(main)
     groups = [main.get_command(context, name) for name in COMMANDS]
