@@ -131,7 +131,7 @@ def _on_features(fabric: Fabric, config: RunConfig, task: Task, console: bool) -
     """The task on cached features, where the backbone is frozen and nothing is augmented."""
     if BACKBONE not in config.freeze:
         return task
-    from ncsam.embed.cached import with_features
+    from ncsam.engine.frozen import with_features
 
     return with_features(
         config,
