@@ -267,7 +267,7 @@ def tables(files: argparse.Namespace) -> Sequence[Table]:
         {name: {**gentle, "arrays": arrays} for name, arrays in sets.items()},
         {row: row for row in RULES},
         seeds=1,
-        metrics=("",),
+        metrics=("accuracy",),
         measure=measure,
     )
     changes = {
@@ -284,7 +284,7 @@ def tables(files: argparse.Namespace) -> Sequence[Table]:
         if name in sets
         for change, options in changes.items()
     }
-    steps = Table("steps", columns, {row: row for row in RULES}, seeds=1, metrics=("",), measure=measure)
+    steps = Table("steps", columns, {row: row for row in RULES}, seeds=1, metrics=("accuracy",), measure=measure)
     return [rules, steps]
 
 

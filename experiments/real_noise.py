@@ -48,6 +48,7 @@ OPTIMIZERS: dict[str, Any] = {
     "NCSAM, the paper's": "ncsam:rho=0.05:kappa=0.1:warmup=0.25",
     "NCSAM, kappa 0": "ncsam:rho=0.05:kappa=0.0:warmup=0.25",
 }
+MLP = {"model": "mlp", "model_options": {"hidden": [256, 256]}}
 STRENGTHS = (0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 1.0)  # C of the logistic regression
 
 
@@ -76,7 +77,7 @@ def problems(files: argparse.Namespace) -> dict[str, dict[str, Any]]:
     if files.fashion is not None:
         data = small_fashion(files.fashion, files.out)
         for name in ("symmetric 20", "instance 40"):
-            found[f"Fashion {name}"] = {"data": data, "noise_seed": None, **NOISES[name]}
+            found[f"Fashion {name}"] = {"data": data, "noise_seed": None, **MLP, **NOISES[name]}
     return found
 
 
@@ -92,8 +93,8 @@ def tables(files: argparse.Namespace) -> Sequence[Table]:
         metrics=("last5", "val_chosen", "val_accuracy"),
         quick={"epochs": 5},
     )
-    rows = ["logistic regression", "CleanLearning around it", "CleanLearning around our network"]
-    classic = Table("classic", every, {row: row for row in rows}, shared=RECOMMENDED, metrics=("",), measure=classical)
+    rows = {row: row for row in ("logistic regression", "CleanLearning around it", "CleanLearning around our network")}
+    classic = Table("classic", every, rows, shared=RECOMMENDED, metrics=("accuracy",), measure=classical)
     declared = [trial, classic]
     if files.labelme is not None:
         labelme = every["LabelMe one"]
@@ -112,7 +113,7 @@ def tables(files: argparse.Namespace) -> Sequence[Table]:
         declared.append(Table("steps", columns, pair, shared=RECOMMENDED, controls=against))
         bounds = {"none": None, "0.2": 0.2, "0.1": 0.1, "0.05": 0.05}
         declared.append(
-            Table("bound", {"LabelMe one": labelme}, bounds, shared=RECOMMENDED, metrics=("",), measure=bounded)
+            Table("bound", {"LabelMe one": labelme}, bounds, shared=RECOMMENDED, metrics=("accuracy",), measure=bounded)
         )
     names = [name for name in ("LabelMe one", "digits symmetric 40", "Fashion instance 40") if name in every]
     settings = {f"{m}, {o}": Setting(OPTIMIZERS[o], m) for m in METHODS for o in ("SGD", "recommended")}
