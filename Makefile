@@ -4,13 +4,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help demo test fast lint types bench clean
+.PHONY: help demo test fast lint types torture bench clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo   train on scikit-learn's digits with 40 % wrong labels: SGD, SAM, NCSAM, and what we recommend"
 	@echo "make test   lint, types and all tests"
 	@echo "make fast   the quick tests alone"
+	@echo "make torture  the campaign of kills, faults, interrupts and hostile inputs; about 20 minutes"
 	@echo "make bench  the benchmarks, quickly; each prints ratios measured in one run"
 
 $(STAMP): pyproject.toml constraints.txt
@@ -35,6 +36,9 @@ lint: $(STAMP)
 
 types: $(STAMP)
 	$(BIN)/mypy
+
+torture: $(STAMP)
+	$(BIN)/python -m torture
 
 bench: $(STAMP)
 	@for script in $(filter-out benchmarks/timing.py,$(wildcard benchmarks/*.py)); do echo "== $$script"; $(BIN)/python $$script --quick || exit 1; done

@@ -8,6 +8,8 @@ import os
 import pickle
 import re
 import tempfile
+import zipfile
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -109,6 +111,26 @@ def read_text(path: str | os.PathLike[str]) -> str:
     if "\0" in text:
         raise ValueError(f"{path} is not text: it holds zero bytes. Save it as UTF-8, or as UTF-16 with its mark")
     return text
+
+
+@contextmanager
+def open_arrays(path: str | os.PathLike[str]) -> Iterator[Any]:
+    """The arrays of an `.npz` file by their names, read as they are asked for; one sentence for whatever is wrong."""
+    import numpy as np
+
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            if not hasattr(file, "files"):
+                raise ValueError(f"{path} holds a single array; an .npz file of named ones is expected")
+            yield file
+    except (zipfile.BadZipFile, EOFError, zlib.error, NotImplementedError, RuntimeError, UnicodeError) as error:
+        raise ValueError(f"{path} is truncated or damaged, or no .npz file") from error
+    except ValueError as error:
+        if not zipfile.is_zipfile(path):
+            raise ValueError(f"{path} is truncated or damaged, or no .npz file") from error
+        if "allow_pickle" in str(error):  # numpy's advice is not for a file from elsewhere
+            raise ValueError(f"{path} holds arrays of Python objects, which are not read; save plain ones") from error
+        raise
 
 
 def sha256_of(path: str | os.PathLike[str]) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
-import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ncsam._errors import bad_value
+from ncsam._files import open_arrays
 from ncsam._trees import TreeArrays, nested
 from ncsam.data.check import check
 from ncsam.data.labels import encode_labels
@@ -142,21 +141,8 @@ def from_npz(
 
 def read_npz(path: Path) -> dict[str, npt.NDArray[Any]]:
     """Those arrays of a file whose names mean something here, and trees of them. Nothing is unpickled."""
-    meant = {name for known in NPZ_NAMES.values() for name in known}
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            found = {name: file[name] for name in file.files if name in meant or name.partition(".")[0] in meant}
-            if not found:
-                raise ValueError(f"{path} has no array named x or images; it holds {', '.join(file.files)}")
-            return found
-    except (zipfile.BadZipFile, EOFError, OSError, zlib.error, NotImplementedError, RuntimeError) as error:
-        raise ValueError(f"{path} is truncated or damaged, or no .npz file") from error
-    except ValueError as error:
-        if not zipfile.is_zipfile(path):
-            raise ValueError(f"{path} is truncated or damaged, or no .npz file") from error
-        if "allow_pickle" in str(error):  # numpy's advice is not for a file from elsewhere
-            raise ValueError(f"{path} holds arrays of Python objects, which are not read; save plain ones") from error
-        raise
+    with open_arrays(path) as file:
+        return dict(file)
 
 
 def _inputs(x: Any, name: str, channels_first: bool) -> Inputs:

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from torch import nn
 
-from ncsam._files import atomic_path
+from ncsam._files import atomic_path, open_arrays
 from ncsam.data.types import UNKNOWN, Labels
 from ncsam.engine.evaluate import Evaluator
 from ncsam.noise import estimate_noise
@@ -93,5 +93,5 @@ def read_by_class(folder: Path) -> dict[str, npt.NDArray[Any]]:
     """The arrays that a run saved; empty where there are none."""
     if not (folder / FILE).is_file():
         return {}
-    with np.load(folder / FILE, allow_pickle=False) as arrays:
+    with open_arrays(folder / FILE) as arrays:
         return dict(arrays)

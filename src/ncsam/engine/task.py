@@ -17,6 +17,7 @@ import torch
 
 from ncsam import data, noise
 from ncsam._errors import bad_value, refuse_unknown, unknown_name
+from ncsam._files import open_arrays
 from ncsam._options import fitted_options
 from ncsam.data.columns import TABLE_SUFFIXES
 from ncsam.data.labels import stratified
@@ -245,7 +246,7 @@ def _recipe(path: Path, column: str | None) -> dict[str, Any]:
 def _array(path: Path, column: str | None, count: int) -> Labels:
     if not path.is_file():
         raise FileNotFoundError(f"label_file={str(path)!r}: there is no such file")
-    with np.load(path, allow_pickle=False) as file:
+    with open_arrays(path) as file:
         if column is None or column not in file.files:
             raise unknown_name(f"array of {path.name} (label_column)", column, file.files)
         labels = np.asarray(file[column])

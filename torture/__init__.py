@@ -1,0 +1,1 @@
+"""The campaign against ncsam: kills, faults, interrupts, hostile inputs, broken ranks. `python -m torture --help`."""

@@ -1,0 +1,95 @@
+"""Hostile inputs from a grammar for each kind: every answer is a result or one sentence, soon, and runs nothing."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import signal
+import tempfile
+import warnings
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from click.testing import CliRunner
+
+from ncsam.cli.main import main
+from torture import files, runs, values
+from torture.tally import Tally
+
+_PATIENCE = 120  # seconds
+#: What no answer may contain: names of exceptions, a traceback, another library's advice to be less careful.
+_FORBIDDEN = re.compile(
+    r"Traceback|\b[A-Z]\w*(?:Error|Exception)\b|weights_only|allow_pickle|pickle_module|not foreseen"
+)
+#: Each kind writes what it needs into a folder and gives the command line, and a word on what was done.
+KINDS: dict[str, Callable[[random.Random, Path], tuple[list[Any], str]]] = {
+    "options": values.options,
+    "config": values.config,
+    "npz": files.npz,
+    "table": files.table,
+    "pictures": files.pictures,
+    "labels": files.labels,
+    "weights": files.weights,
+    "checkpoint": runs.checkpoint,
+    "run folder": runs.folder,
+    "predict": runs.predict,
+}
+
+
+def run(tally: Tally, trials: int | None = None) -> None:
+    counts: Counter[str] = Counter()
+    number = 0
+    names = list(KINDS)
+    while tally.time_left if trials is None else number < trials:
+        kind = names[number % len(names)]
+        seed = f"{tally.seed}-{number}"
+        with tempfile.TemporaryDirectory() as folder:
+            problem = trial(KINDS[kind], random.Random(seed), Path(folder))
+        tally.held(problem is None, f"inputs, {kind}, random.Random({seed!r}): {problem}")
+        counts[kind] += 1
+        number += 1
+    tally.figures["of each kind"] = min(counts.values(), default=0)
+
+
+def trial(make: Callable[[random.Random, Path], tuple[list[Any], str]], chance: random.Random, top: Path) -> str | None:
+    """What is wrong with the answer to one hostile input; `None` if nothing is."""
+    os.environ["TORTURE_TRAP"] = str(top / "trap")  # what the attacks would make if they ran
+    arguments, what = make(chance, top)
+    try:
+        with warnings.catch_warnings(), _Alarm():
+            warnings.simplefilter("ignore")
+            result = CliRunner().invoke(main, [str(argument) for argument in arguments], prog_name="ncsam")
+    except TimeoutError:
+        return f"{what}: no answer in {_PATIENCE} s"
+    shown = result.output.strip()
+    said = shown.splitlines()[-1] if shown else ""
+    if (top / "trap").exists():
+        return f"{what}: code was run"
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        return f"{what}: {result.exception!r}"
+    if result.exit_code not in (0, 1, 2):
+        return f"{what}: exit code {result.exit_code}"
+    if result.exit_code and (found := _FORBIDDEN.search(shown)):
+        return f"{what}: {found[0]!r} in {said!r}"
+    if result.exit_code and "Error: " not in shown:
+        return f"{what}: no sentence, but {said!r}"
+    return None
+
+
+class _Alarm:
+    """Raise `TimeoutError` in the block when patience ends."""
+
+    def __enter__(self) -> None:
+        def ring(number: int, frame: FrameType | None) -> None:
+            raise TimeoutError
+
+        self._before = signal.signal(signal.SIGALRM, ring)
+        signal.alarm(_PATIENCE)
+
+    def __exit__(self, *_: object) -> None:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, self._before)

@@ -1,0 +1,132 @@
+"""Ctrl-C at every line of `ncsam.optim` that a step runs through: after the next call, no weight stays moved."""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Callable
+from functools import cache
+from types import FrameType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ncsam import optim
+from torture.tally import Tally
+
+_WHERE = ("ncsam/optim/", "ncsam/vectors/")
+_OPTIONS: dict[str, dict[str, Any]] = {"rho": {"rho": 0.5}, "auto": {"rho": "auto"}}
+
+
+def run(tally: Tally, trials: int | None = None) -> None:
+    """Interrupt whole and two-phase steps of every optimizer, line after line; if time is short, at random lines."""
+    cases = [(name, how, radius) for name in optim.names() for how in ("whole", "phases") for radius in _OPTIONS]
+    chance = random.Random(tally.seed)
+    places = [(case, line) for case in cases for line in range(1, lines_of(*case) + 1)]
+    tally.figures["lines"] = len(places)
+    chance.shuffle(places)
+    moved = 0
+    for case, line in places if trials is None else places[:trials]:
+        if trials is None and not tally.time_left:
+            break
+        at_once, later = interrupted(*case, line)
+        moved += not at_once
+        tally.held(later, f"interrupts, {case}, line event {line}: weights or statistics stay moved")
+    tally.figures["moved until the next call"] = moved
+
+
+def make(name: str, how: str, radius: str) -> tuple[nn.Module, Any, Callable[[], None]]:
+    """A network with BatchNorm, its optimizer after two steps, and a step to interrupt."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(5, 6), nn.BatchNorm1d(6), nn.ReLU(), nn.Linear(6, 3))
+    kind = optim.get(name)
+    base = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    options = {"model": model, "total_steps": 10, **_OPTIONS[radius]}
+    optimizer: Any = kind(base, **options)
+    x, y = torch.randn(12, 5), torch.arange(12) % 3
+
+    def whole() -> None:
+        optimizer.step(lambda: model(x), y)
+
+    def phases() -> None:
+        optimizer.zero_grad()
+        logits = model(x)
+        optimizer.backward(nn.functional.cross_entropy(logits, y), logits, y)
+        for perturbed in optimizer.perturbations():
+            with perturbed:
+                optimizer.backward(nn.functional.cross_entropy(model(x), y))
+        optimizer.step()
+
+    for _ in range(2):
+        whole()
+    return model, optimizer, whole if how == "whole" else phases
+
+
+def lines_of(name: str, how: str, radius: str) -> int:
+    """How many line events of ours a step has."""
+    _, _, step = make(name, how, radius)
+    return watched(step, None)
+
+
+def watched(step: Callable[[], None], stop: int | None) -> int:
+    """Run a step and count the lines of ours; raise `KeyboardInterrupt` at the one of number `stop`."""
+    count = 0
+
+    def trace(frame: FrameType, event: str, _: Any) -> Any:
+        nonlocal count
+        if not any(where in frame.f_code.co_filename for where in _WHERE):
+            return None
+        if event == "line":
+            count += 1
+            if count == stop:
+                sys.settrace(None)
+                raise KeyboardInterrupt
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        step()
+    finally:
+        sys.settrace(before)
+    return count
+
+
+@cache
+def expected(name: str, how: str, radius: str) -> tuple[list[Tensor], ...]:
+    """Weights before and after the step, statistics before and after it."""
+    model, _, step = make(name, how, radius)
+    before, statistics = weights(model), buffers(model)
+    step()
+    return before, weights(model), statistics, buffers(model)
+
+
+def interrupted(name: str, how: str, radius: str, line: int) -> tuple[bool, bool]:
+    """Whether weights and statistics are those before or after the step: at once, and after the next call."""
+    before, after, old, new = expected(name, how, radius)
+    model, optimizer, step = make(name, how, radius)
+    try:
+        watched(step, line)
+    except KeyboardInterrupt:
+        torch.set_grad_enabled(True)  # Python itself leaves a `with` unfinished if interrupted just before its end
+
+    def sound() -> bool:
+        here, there = weights(model), buffers(model)
+        return (equal(here, before) or equal(here, after)) and (equal(there, old) or equal(there, new))
+
+    at_once = sound()
+    optimizer.zero_grad()
+    return at_once, sound()
+
+
+def buffers(model: nn.Module) -> list[Tensor]:
+    return [b.clone() for b in model.buffers()]
+
+
+def weights(model: nn.Module) -> list[Tensor]:
+    return [p.detach().clone() for p in model.parameters()]
+
+
+def equal(one: list[Tensor], other: list[Tensor]) -> bool:
+    return all(map(torch.equal, one, other))

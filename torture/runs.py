@@ -1,0 +1,156 @@
+"""Run folders from elsewhere: forged checkpoints, spoiled files, and inputs that a network is asked about."""
+
+from __future__ import annotations
+
+import copy
+import io
+import random
+import shutil
+import tempfile
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from ncsam.engine import RunConfig, train
+from ncsam.engine import checkpoint as module
+from torture.files import Attack, array, picture, spoiled
+from torture.values import features, nested
+
+_kept = tempfile.TemporaryDirectory()
+
+
+@cache
+def finished() -> Path:
+    """A finished run, made once."""
+    top = Path(_kept.name)
+    config = RunConfig(data=str(features(top)), noise="symmetric", rate=0.3, epochs=2, batch_size=8, rho=0.1)
+    train(config, top / "run", console=False)
+    return top / "run"
+
+
+def theirs(top: Path) -> Path:
+    shutil.copytree(finished(), top / "run")
+    return top / "run"
+
+
+def command(chance: random.Random, run: Path, top: Path) -> list[Any]:
+    """Something that one does with a run folder."""
+    np.savez(top / "inputs.npz", x=np.zeros((2, 3), np.float32))
+    return chance.choice(
+        [
+            ["predict", run, top / "inputs.npz"],
+            ["export", run, "--format", "safetensors", "--out", top / "w.safetensors"],
+            ["bound", run, "--steps", 1, "--restarts", 1],
+            ["align", run, "--batches", 1, "--json"],
+            ["train", "--config", run / "config.yaml", "--quiet", "--out", run],
+        ]
+    )
+
+
+def checkpoint(chance: random.Random, top: Path) -> tuple[list[Any], str]:
+    """A checkpoint with parts of other types, names of other networks, or spoiled bytes; its checksum may fit."""
+    run = theirs(top)
+    path = run / "checkpoints/last.ckpt"
+    state: dict[str, Any] = copy.deepcopy(torch.load(path, weights_only=True))
+    (run / "checkpoints/previous.ckpt").unlink(missing_ok=True)
+    for name in ("summary.json", "config.yaml"):
+        if chance.random() < 0.3:
+            (run / name).unlink(missing_ok=True)
+    what = chance.choice(["bytes", "part", "part", "deep", "deep", "model", "attack"])
+    if what == "bytes":
+        path.write_bytes(spoiled(chance, path.read_bytes()))
+        return command(chance, run, top), what
+    if what == "part":
+        part = chance.choice(sorted(state))
+        state[part] = nested(chance)
+        what += f" {part} = {state[part]!r:.80}"
+    elif what == "deep":
+        place, key = _somewhere(chance, state)
+        place[key] = nested(chance)
+        what += f" {key} = {place[key]!r:.80}"
+    elif what == "model":
+        state["config"]["model"] = chance.choice(
+            ["os:system", "torch.hub:load", "builtins:exec", "timm:x", "torchvision:x", ":"]
+        )
+        state["config"]["model_options"] = chance.choice([{}, {"repo_or_dir": ".", "source": "local"}])
+        what += f" {state['config']['model']}"
+    else:
+        state[chance.choice(["method", "config", "extra"])] = Attack()
+    buffer = io.BytesIO()
+    torch.save(state, buffer)
+    module._seal(buffer)
+    path.write_bytes(buffer.getvalue())
+    return command(chance, run, top), what
+
+
+def _somewhere(chance: random.Random, state: Any) -> tuple[Any, Any]:
+    """A container inside, and one of its keys."""
+    place, key = state, chance.choice(sorted(state, key=str))
+    while isinstance(place[key], (dict, list)) and place[key] and chance.random() < 0.85:
+        place = place[key]
+        key = chance.choice(sorted(place, key=str)) if isinstance(place, dict) else chance.randrange(len(place))
+    return place, key
+
+
+def folder(chance: random.Random, top: Path) -> tuple[list[Any], str]:
+    """A run folder some of whose files are spoiled, or hold values of other types."""
+    run = theirs(top)
+    names = [
+        "config.yaml",
+        "summary.json",
+        "metrics.jsonl",
+        "suspects.csv",
+        "noise.npz",
+        "noise.json",
+        "checkpoints/last.json",
+    ]
+    name = chance.choice(names)
+    path = run / name
+    what = chance.choice(["spoiled", "gone", "values", "values", "encoding"])
+    if what == "gone":
+        path.unlink()
+    elif what == "spoiled":
+        path.write_bytes(spoiled(chance, path.read_bytes()))
+    elif what == "encoding" and path.suffix != ".npz":
+        text = path.read_text()
+        path.write_bytes(("Ü" + text).encode(chance.choice(["utf-16", "latin-1", "utf-16-le"])))
+    elif path.suffix != ".npz":
+        import json
+
+        lines = path.read_text().splitlines()
+        row = chance.randrange(len(lines))
+        words = lines[row].split(": ") if ": " in lines[row] else lines[row].split(",")
+        words[chance.randrange(len(words))] = json.dumps(nested(chance))
+        lines[row] = (": " if ": " in lines[row] else ",").join(words)
+        path.write_text("\n".join(lines) + "\n", errors="surrogatepass")
+        what += f" {lines[row]!r:.100}"
+    chosen = chance.choice(["report", "report", "suspects", "train", "predict"])
+    arguments: list[Any] = {
+        "report": ["report", run, "--markdown", "--out", top / "r.html"],
+        "suspects": ["suspects", run, *chance.choice([[], ["--csv"], ["--json"]])],
+        "train": ["train", "--config", finished() / "config.yaml", "--quiet", "--out", run],
+        "predict": command(random.Random(0), run, top),
+    }[chosen]
+    return arguments, f"{chosen}, {name}, {what}"
+
+
+def predict(chance: random.Random, top: Path) -> tuple[list[Any], str]:
+    """Inputs that are not what the network was trained on."""
+    kind = chance.choice(["npz", "picture", "folder", "spoiled"])
+    path = top / "inputs.npz"
+    if kind == "npz":
+        with np.errstate(all="ignore"):
+            np.savez(path, **{chance.choice(["x", "x", "images", "other"]): array(chance, 6, False)})
+    elif kind == "spoiled":
+        np.savez(path, x=np.zeros((2, 3), np.float32))
+        path.write_bytes(spoiled(chance, path.read_bytes()))
+    elif kind == "picture":
+        path = top / "p.png"
+        picture(path, chance)
+    else:
+        path = top / "empty"
+        path.mkdir()
+    return ["predict", finished(), path, *chance.choice([[], ["--json"], ["--top", 99]])], kind

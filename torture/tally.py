@@ -1,0 +1,39 @@
+"""What was tried, what held, what broke, and how to see it break again."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Tally:
+    """The count of one part of the campaign; `until` is when it should end, by `time.monotonic`."""
+
+    part: str
+    seed: int
+    until: float
+    tried: int = 0
+    broke: list[str] = field(default_factory=list)
+    figures: dict[str, object] = field(default_factory=dict)
+    began: float = field(default_factory=time.monotonic)
+
+    @property
+    def time_left(self) -> bool:
+        return time.monotonic() < self.until
+
+    def held(self, fine: bool, what: str) -> bool:
+        """Count a try; `what` says which, so that it can be repeated."""
+        self.tried += 1
+        if not fine:
+            self.broke.append(what)
+            print(f"  broke: {what}", flush=True)
+        return fine
+
+    def line(self) -> str:
+        seconds = time.monotonic() - self.began
+        more = "".join(f"  {name} {value}" for name, value in self.figures.items())
+        held = self.tried - len(self.broke)
+        return (
+            f"{self.part:<12} tried {self.tried:>6}  held {held:>6}  broke {len(self.broke):>4}  {seconds:6.0f} s{more}"
+        )
