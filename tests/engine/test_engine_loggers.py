@@ -27,7 +27,7 @@ def test_in_a_pipe_there_are_plain_lines_only(tmp_path: Path, capsys: pytest.Cap
     train(config(optimizer="sgd", epochs=2), tmp_path, dataset=pictures())
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 3
-    assert lines[0].endswith("ce with sgd, from the beginning")
+    assert lines[0].endswith("ce with sgd on cpu, from the beginning")
     assert lines[1].startswith("epoch 1/2  loss ")
     assert all("\x1b" not in line and "\r" not in line for line in lines)
     for name in ("test", "val"):

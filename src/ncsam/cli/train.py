@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import shlex
+import sys
 from pathlib import Path
 from typing import Any
 
 import click
-from lightning_fabric.utilities import rank_zero_only
 
 from ncsam.cli.options import ConfigCommand, config_options, default_out, echo_config, resolve
 from ncsam.cli.results import show_summary
@@ -50,7 +50,8 @@ def train(ctx: click.Context, /, out: Path | None, dry_run: bool, quiet: bool, *
         click.echo(f"# {outlook(folder)}")
         return
     run_training(config, folder, console=not quiet, command=shlex.join(ctx.meta["ncsam.command"]))
-    if getattr(rank_zero_only, "rank", 0):  # of several processes, one speaks
+    fabric = sys.modules.get("lightning_fabric.utilities")  # imported where there may be several processes
+    if fabric is not None and getattr(fabric.rank_zero_only, "rank", None):  # of which one speaks
         return
     show_summary(Run.read(folder))
     here = shlex.quote(str(folder))

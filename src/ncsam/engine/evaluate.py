@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
-from lightning_fabric import Fabric
 from torch import Tensor, nn
 
 from ncsam.data.loader import Loader
@@ -21,6 +20,9 @@ from ncsam.engine.metrics import EVALUATED, accuracy, calibration_error, memoris
 from ncsam.engine.modes import evaluating
 from ncsam.engine.task import Task
 from ncsam.methods import Method
+
+if TYPE_CHECKING:
+    from ncsam.engine.device import Device
 
 Floats = npt.NDArray[np.float32]
 
@@ -42,7 +44,7 @@ class Predictions:
 
 @torch.no_grad()
 def predict(
-    fabric: Fabric,
+    fabric: Device,
     method: Method,
     networks: Sequence[nn.Module],
     loader: Loader,
@@ -82,7 +84,7 @@ def _values(logits: Tensor, labels: Tensor) -> list[Tensor]:
 class Evaluator:
     """The measurements after an epoch: on the test split, the noisy validation samples and the training split."""
 
-    def __init__(self, fabric: Fabric, method: Method, task: Task, config: RunConfig, train: Loader) -> None:
+    def __init__(self, fabric: Device, method: Method, task: Task, config: RunConfig, train: Loader) -> None:
         self.fabric = fabric
         self.method = method
         self.task = task

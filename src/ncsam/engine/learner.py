@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from lightning_fabric import Fabric
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
 
 from ncsam._errors import bad_value
 from ncsam.engine.config import RunConfig
@@ -15,6 +13,10 @@ from ncsam.engine.optimizers import build_optimizer
 from ncsam.engine.sharding import is_sharded, load_network, load_optimizer, share_buffers, whole
 from ncsam.methods import Method, Plan
 from ncsam.optim.sharpness_aware import SharpnessAware
+from ncsam.optim.tensors import is_dtensor
+
+if TYPE_CHECKING:
+    from ncsam.engine.device import Device
 
 
 class Learner:
@@ -22,7 +24,7 @@ class Learner:
 
     def __init__(
         self,
-        fabric: Fabric,
+        fabric: Device,
         network: nn.Module,
         method: Method,
         config: RunConfig,
@@ -86,7 +88,7 @@ class Learner:
     def is_finite(self) -> bool:
         """Whether all weights and statistics (of this rank) are finite."""
         tensors = [t.detach() for t in (*self.bare.parameters(), *self.bare.buffers())]
-        here = [t.to_local() if isinstance(t, DTensor) else t for t in tensors]
+        here = [t.to_local() if is_dtensor(t) else t for t in tensors]
         norms = torch._foreach_norm([t for t in here if t.is_floating_point() and t.numel()])
         return bool(torch.stack(norms).isfinite().all()) if norms else True
 

@@ -7,11 +7,10 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from lightning_fabric import Fabric
 from torch import nn
 
 from ncsam._errors import bad_value
@@ -39,13 +38,16 @@ from ncsam.methods import Plan, State
 from ncsam.methods import create as create_method
 from ncsam.optim import NCSAM
 
+if TYPE_CHECKING:
+    from ncsam.engine.device import Device
+
 _LOOK_EVERY = 50  # steps between looks at the loss on an accelerator, which would have to wait for it
 
 
 class Trainer:
     """One run in one process (of one or more): its networks, its place in training, its history."""
 
-    def __init__(self, fabric: Fabric, config: RunConfig, task: Task, folder: Path, console: bool) -> None:
+    def __init__(self, fabric: Device, config: RunConfig, task: Task, folder: Path, console: bool) -> None:
         self.fabric = fabric
         self.config = config
         self.task = task
@@ -98,7 +100,8 @@ class Trainer:
         self.state.verified = None if found is None else torch.from_numpy(found).to(fabric.device)
         self.method.start(self.state)
         self.evaluator = Evaluator(fabric, self.method, task, config, self.loader)
-        self.console = Console(console and fabric.is_global_zero, config.epochs, self.steps_per_epoch)
+        shown = console and fabric.is_global_zero
+        self.console = Console(shown, config.epochs, self.steps_per_epoch, str(fabric.device))
         self.epoch = 0  # epochs that are finished
         self.batch = 0  # batches of the next one that are done
         self.history: list[dict[str, Any]] = []

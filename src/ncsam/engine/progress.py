@@ -8,16 +8,31 @@ from collections.abc import Mapping
 from typing import Any
 
 _REDRAW = 0.1  # seconds; a bar that moves more often only costs time
+_FIRST_LINE, _MOST_PATIENCE = 10.0, 60.0  # seconds between lines in a pipe: from, doubling, to
+_MEASURED = 2.0  # seconds of steps after the first, from which the time to come is judged
+_WORTH_SAYING = 60.0  # seconds of training: a shorter one needs no estimate
+_LONG = 3600.0
 
 
 class Console:
-    """Lines on standard output; on a terminal with `rich`, a bar for the running epoch below them."""
+    """Lines on standard output; on a terminal with `rich`, a bar for the running epoch below them.
 
-    def __init__(self, enabled: bool, epochs: int, batches: int) -> None:
+    Once some steps are done it says how long training will take, and how it could be shorter where that is hours. In
+    a pipe a long epoch is heard of from time to time.
+    """
+
+    def __init__(self, enabled: bool, epochs: int, batches: int, device: str = "cpu") -> None:
         self.enabled = enabled
         self.epochs = epochs
+        self.batches = batches
+        self.device = device
         self._bar: Any = None
         self._drawn = 0.0
+        self._said = time.monotonic()
+        self._patience = _FIRST_LINE
+        self._steps = 0
+        self._first = 0.0  # when the first step of this process ended, which had to warm up
+        self._per_batch: float | None = None
         if enabled and sys.stdout.isatty():
             try:
                 from rich.progress import Progress
@@ -31,17 +46,48 @@ class Console:
         """One line."""
         if not self.enabled:
             return
+        self._said = time.monotonic()
         if self._bar is None:
             print(text, flush=True)
         else:
             self._bar.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def step(self, epoch: int, done: int) -> None:
-        """Move the bar."""
-        if self._bar is None or time.monotonic() - self._drawn < _REDRAW:
+        """After a step: move the bar, or say where training is."""
+        if not self.enabled:
             return
-        self._drawn = time.monotonic()
-        self._bar.update(self._task, completed=done, description=f"epoch {epoch}/{self.epochs}")
+        now = time.monotonic()
+        if self._per_batch is None:
+            self._measure(now, (self.epochs - epoch + 1) * self.batches - done)
+        if self._bar is not None:
+            if now - self._drawn >= _REDRAW:
+                self._drawn = now
+                self._bar.update(self._task, completed=done, description=f"epoch {epoch}/{self.epochs}")
+        elif now - self._said >= self._patience:
+            self._patience = min(2 * self._patience, _MOST_PATIENCE)
+            self.say(f"epoch {epoch}/{self.epochs}: {done:,} of {self.batches:,} batches")
+
+    def _measure(self, now: float, left: int) -> None:
+        """Judge the time to come by the steps after the first, and say it once if it matters."""
+        self._steps += 1
+        if self._steps == 1:
+            self._first = now
+        spent = now - self._first
+        if self._steps < 3 or spent < _MEASURED:
+            return
+        self._per_batch = spent / (self._steps - 1)
+        total = left * self._per_batch
+        if total < _WORTH_SAYING:
+            return
+        self.say(
+            f"{self._per_batch:.2g} s a batch on {self.device}: about {duration(self._per_batch * self.batches)} an "
+            f"epoch and {duration(total)} in all, evaluation not counted"
+        )
+        if total >= _LONG and self.device.startswith("cpu"):
+            self.say(
+                "this is long for a CPU: Ctrl-C keeps what is done. Shorter: a smaller network (--model cnn9 or "
+                "resnet8, see `python -m ncsam.models`), smaller pictures (--data-options size=[32,32]), fewer --epochs"
+            )
 
     def epoch(self, record: Mapping[str, Any]) -> None:
         """The line of a finished epoch."""
@@ -58,3 +104,17 @@ class Console:
         if self._bar is not None:
             self._bar.stop()
             self._bar = None
+
+
+def duration(seconds: float) -> str:
+    """Seconds as people say them: 45 s, 12 min, 3 h 20 min, 2 days 5 h."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    if minutes < 60:
+        return f"{minutes} min"
+    hours, minutes = divmod(minutes, 60)
+    if hours < 24:
+        return f"{hours} h {minutes} min" if minutes else f"{hours} h"
+    days, hours = divmod(hours, 24)
+    return f"{days} day{'s' * (days > 1)} {hours} h" if hours else f"{days} day{'s' * (days > 1)}"

@@ -9,32 +9,30 @@ import os
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch.distributed as dist
-from lightning_fabric import Fabric
-from lightning_fabric.strategies.ddp import DDPStrategy
-from lightning_fabric.strategies.model_parallel import ModelParallelStrategy
-from lightning_fabric.strategies.single_device import SingleDeviceStrategy
 
-from ncsam._errors import bad_value
 from ncsam._files import atomic_path
 from ncsam.data.types import DataSet
 from ncsam.engine import defaults
 from ncsam.engine.by_class import measure_by_class
 from ncsam.engine.checkpoint import writing
 from ncsam.engine.config import RunConfig
+from ncsam.engine.device import choose_device
 from ncsam.engine.errors import RunError
 from ncsam.engine.folder import clear_leftovers, read_summary
 from ncsam.engine.lock import Held, locked
 from ncsam.engine.loop import Trainer
 from ncsam.engine.metrics import summarise
 from ncsam.engine.network import create_network
-from ncsam.engine.sharding import fsdp
 from ncsam.engine.suspects import write_suspects
 from ncsam.engine.task import Task, load_task, settled, view_names
 from ncsam.methods import create as create_method
 from ncsam.models.freeze import BACKBONE
+
+if TYPE_CHECKING:
+    from ncsam.engine.device import Device
 
 
 def train(
@@ -54,38 +52,14 @@ def train(
     Raises `RunError` for what stands in the way of this run (folder in use, changed labels, full disk, divergence) and
     `Interrupted` after Ctrl-C; both leave a folder that can be continued.
     """
-    fabric = _fabric(config)
+    fabric = choose_device(config)
     main: Any = _train
     result: dict[str, Any] = fabric.launch(main, config, Path(out), dataset, console, command)
     return result
 
 
-def _fabric(config: RunConfig) -> Fabric:
-    devices, nodes = config.devices, config.num_nodes
-    if "TORCHELASTIC_RUN_ID" in os.environ:  # torchrun has decided
-        devices = int(os.environ["LOCAL_WORLD_SIZE"])
-        nodes = int(os.environ["WORLD_SIZE"]) // devices
-    strategy: Any = config.strategy
-    if strategy == "fsdp":
-        if not isinstance(devices, int):
-            raise bad_value("devices", devices, "a number, with strategy='fsdp'")
-        strategy = fsdp(devices * nodes)
-    chosen = f"accelerator={config.accelerator}, devices={devices}, strategy={config.strategy}, "
-    chosen += f"precision={config.precision}"
-    precision: Any = config.precision
-    try:
-        fabric = Fabric(
-            accelerator=config.accelerator, strategy=strategy, devices=devices, num_nodes=nodes, precision=precision
-        )
-    except (ValueError, RuntimeError) as error:  # Fabric's own words on what does not go together
-        raise ValueError(f"{chosen} is not allowed: {error}") from error
-    if not isinstance(fabric.strategy, (SingleDeviceStrategy, DDPStrategy, ModelParallelStrategy)):
-        raise ValueError(f"{chosen} is not allowed: the strategy must be a single device, ddp or fsdp")
-    return fabric
-
-
 def _train(
-    fabric: Fabric, config: RunConfig, folder: Path, dataset: DataSet | None, console: bool, command: str | None
+    fabric: Device, config: RunConfig, folder: Path, dataset: DataSet | None, console: bool, command: str | None
 ) -> dict[str, Any]:
     if fabric.world_size > 1:
         atexit.register(_leave_group)
@@ -113,7 +87,7 @@ def _train(
             trainer.begin()
         fabric.barrier()
         where = f"epoch {trainer.epoch}, batch {trainer.batch}" if continued else "the beginning"
-        trainer.console.say(f"{folder}: {config.method} with {config.optimizer}, from {where}")
+        trainer.console.say(f"{folder}: {config.method} with {config.optimizer} on {fabric.device}, from {where}")
         if config.sharpness_aware and (warning := defaults.harm(config.method, config.rho)) is not None:
             trainer.console.say(warning)
         trainer.fit()
@@ -127,7 +101,7 @@ def _leave_group() -> None:
         dist.destroy_process_group()
 
 
-def _on_features(fabric: Fabric, config: RunConfig, task: Task, console: bool) -> Task:
+def _on_features(fabric: Device, config: RunConfig, task: Task, console: bool) -> Task:
     """The task on cached features, where the backbone is frozen and nothing is augmented."""
     if BACKBONE not in config.freeze:
         return task
@@ -143,7 +117,7 @@ def _on_features(fabric: Fabric, config: RunConfig, task: Task, console: bool) -
     )
 
 
-def _first_rank_first(fabric: Fabric, action: Any) -> None:
+def _first_rank_first(fabric: Device, action: Any) -> None:
     """Do something on the first rank; if it fails there, fail everywhere with the same words."""
     problem: str | None = None
     if fabric.is_global_zero:
@@ -163,7 +137,7 @@ def _begin_folder(folder: Path, config: RunConfig, task: Task, command: str | No
             task.record.save(folder / "noise")
 
 
-def _finish(fabric: Fabric, trainer: Trainer) -> dict[str, Any]:
+def _finish(fabric: Device, trainer: Trainer) -> dict[str, Any]:
     summary: dict[str, Any] = {}
     by_class = measure_by_class(trainer.evaluator, trainer.networks)
     if fabric.is_global_zero:

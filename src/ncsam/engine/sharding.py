@@ -5,36 +5,41 @@ A checkpoint holds whole tensors, whatever the strategy, so that its network can
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
-from lightning_fabric.strategies.model_parallel import ModelParallelStrategy
 from torch import Tensor, nn
-from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.fsdp import fully_shard
-from torch.distributed.tensor import DTensor
 
+from ncsam.vectors.arithmetic import is_dtensor
 from ncsam.vectors.ranks import placed_like
+
+if TYPE_CHECKING:  # each takes long to import, and only sharded runs need it
+    from lightning_fabric.strategies.model_parallel import ModelParallelStrategy
+    from torch.distributed.device_mesh import DeviceMesh
 
 
 def fsdp(ranks: int) -> ModelParallelStrategy:
     """Fabric's strategy that spreads weights, gradients and optimizer state over all ranks by torch's `fully_shard`."""
+    from lightning_fabric.strategies.model_parallel import ModelParallelStrategy
+
     return ModelParallelStrategy(_shard, data_parallel_size=ranks, tensor_parallel_size=1)
 
 
 def _shard(network: nn.Module, mesh: DeviceMesh) -> nn.Module:
+    from torch.distributed.fsdp import fully_shard
+
     fully_shard(network, mesh=mesh["data_parallel"])
     return network
 
 
 def is_sharded(network: nn.Module) -> bool:
-    return any(isinstance(p, DTensor) for p in network.parameters())
+    return any(is_dtensor(p) for p in network.parameters())
 
 
 def whole(state: Any) -> Any:
     """The same nested state with every sharded tensor whole, on the CPU. Every rank must call it."""
-    if isinstance(state, DTensor):
+    if isinstance(state, Tensor) and is_dtensor(state):
         return state.full_tensor().cpu()
     if isinstance(state, dict):
         return {name: whole(value) for name, value in state.items()}

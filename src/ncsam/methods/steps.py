@@ -8,9 +8,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
 
 from ncsam.methods.base import State
+from ncsam.optim.tensors import is_dtensor
 
 
 class SideOptimizer:
@@ -57,7 +57,7 @@ def adam(parameters: Iterable[nn.Parameter], lr: float) -> SideOptimizer:
 
 def average_over_ranks(gradient: Tensor | None) -> None:
     """In place; one that DDP has averaged already, or FSDP holds in pieces, stays as it is."""
-    if gradient is None or isinstance(gradient, DTensor) or not (dist.is_available() and dist.is_initialized()):
+    if gradient is None or is_dtensor(gradient) or not (dist.is_available() and dist.is_initialized()):
         return
     dist.all_reduce(gradient)
     gradient /= dist.get_world_size()
