@@ -16,7 +16,7 @@ from ncsam._errors import need
 from ncsam._files import atomic_path
 from ncsam._trees import Tree, leaves, named_leaves, tree_map
 from ncsam._version import __version__
-from ncsam.cli.options import model_option
+from ncsam.cli.options import method_option, model_option
 from ncsam.engine.trained import Trained, load_trained
 
 EPILOG = """\b
@@ -108,14 +108,15 @@ FORMATS = {
 @click.option("--format", "kind", type=click.Choice(list(FORMATS)), default="torchscript", show_default=True)
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="file to write [RUN/model with a suffix]")
 @model_option
-def export(run: Path, kind: str, out: Path | None, model: str | None) -> None:
+@method_option
+def export(run: Path, kind: str, out: Path | None, model: str | None, method: str | None) -> None:
     """Write the network of RUN for use elsewhere: inputs in, logits out.
 
     Beside it goes a .json with the class names and how inputs are prepared (of pictures: scaled to [0, 1], then
     (x - mean) / std for each channel, shape (batch, channels, height, width); of texts: the vocabulary).
     """
     path = out or run / f"model{FORMATS[kind].suffix}"
-    trained = load_trained(run, model=model)
+    trained = load_trained(run, model=model, method=method)
     words = path.with_suffix(".json")
     with atomic_path(path) as new, atomic_path(words) as new_words:
         FORMATS[kind].write(trained, new)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import sys
 import types
 from collections.abc import Callable, Collection
 from pathlib import Path
@@ -11,6 +13,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 import click
 
 from ncsam._errors import need
+from ncsam._named import is_reference
 from ncsam.cli.complete import known
 from ncsam.cli.kinds import Listed, Scalar, settings_option
 from ncsam.engine.config import RENAMED, RunConfig, read_preset, read_yaml
@@ -80,6 +83,12 @@ def model_option(command: _Command) -> _Command:
     return click.option("--model", metavar="NAME", help=about)(command)
 
 
+def method_option(command: _Command) -> _Command:
+    """`--method`, likewise."""
+    about = "the method that RUN names, where that is a module:Name: it is imported and asked for its predictions"
+    return click.option("--method", metavar="NAME", help=about)(command)
+
+
 def resolve(ctx: click.Context) -> RunConfig:
     """The preset, over it the file, over that the options that were given."""
     params = ctx.params
@@ -92,14 +101,37 @@ def resolve(ctx: click.Context) -> RunConfig:
         options["data"] = params["data"]
     if "data" not in options:
         raise click.UsageError("Missing argument 'DATA': a name, a folder, a table or an .npz file.", ctx)
+    read = dict(options)
+    given: dict[str, Any] = {} if params.get("data") is None else {"data": params["data"]}
     for param in ctx.command.params:
         name = str(param.name)
         if isinstance(param, ConfigOption) and ctx.get_parameter_source(name) == click.core.ParameterSource.COMMANDLINE:
+            given[name] = params[name]
             options[name] = {**(options.get(name) or {}), **params[name]} if param.multiple else params[name]
     if params.get("config"):
-        given = ctx.get_parameter_source("model") == click.core.ParameterSource.COMMANDLINE
-        refuse_unnamed(str(params["config"]), options, params["model"] if given else None)
+        refuse_unnamed(str(params["config"]), options, given)
+    if any(is_reference(value) for value in given.values()):
+        make_folder_importable()
+    _drop_old_models_options(read, given, options)
     return RunConfig.from_dict(options)
+
+
+def make_folder_importable() -> None:
+    """Let `module:Name` be a file of the current folder, here and in processes to come; the user has named it."""
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [here, os.environ.get("PYTHONPATH")]))
+
+
+def _drop_old_models_options(read: dict[str, Any], given: dict[str, Any], options: dict[str, Any]) -> None:
+    """Options that a preset or file has for its own network are not for another one; it is said that they go."""
+    old, own = read.get("model_options") or {}, given.get("model_options") or {}
+    if "model" not in given or given["model"] == read.get("model", "auto") or not old.keys() - own.keys():
+        return
+    options["model_options"] = own
+    gone = ", ".join(f"{name}={value}" for name, value in old.items() if name not in own)
+    click.echo(f"--model {given['model']}: {gone} of {read.get('model', 'auto')} left out", err=True)
 
 
 def _option(field: dataclasses.Field[Any]) -> Callable[[_Command], _Command]:

@@ -11,7 +11,7 @@ import click
 
 from ncsam._errors import bad_value
 from ncsam._files import atomic_path
-from ncsam.cli.options import model_option
+from ncsam.cli.options import method_option, model_option
 from ncsam.cli.output import as_csv
 from ncsam.engine.trained import load_trained
 
@@ -33,6 +33,7 @@ Examples:
 @click.option("--batch-size", type=click.IntRange(min=1), default=256, show_default=True, help="samples at a time")
 @click.option("--workers", default=0, show_default=True, help="processes that decode picture files")
 @model_option
+@method_option
 def predict(
     run: Path,
     inputs: Sequence[Path],
@@ -42,6 +43,7 @@ def predict(
     batch_size: int,
     workers: int,
     model: str | None,
+    method: str | None,
 ) -> None:
     """Classify INPUTS with the last checkpoint of RUN.
 
@@ -51,7 +53,7 @@ def predict(
 
     Gives a line per sample: where it is from, its label, and the probability of that label.
     """
-    trained = load_trained(run, model=model)
+    trained = load_trained(run, model=model, method=method)
     names, found = trained.kind.read(inputs)
     if top > len(trained.classes):
         raise bad_value("top", top, f"there are {len(trained.classes)} classes")

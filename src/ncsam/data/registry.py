@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ncsam._errors import bad_value, refuse_unknown, unknown_name
+from ncsam._named import find_named, is_reference
 from ncsam._options import fitted_options
 from ncsam.data.download import data_root
 from ncsam.data.types import DataSet
@@ -72,12 +73,15 @@ def load(
 
     Args:
         source: A name from `names()`; or a path to a folder of class folders, to a `.csv`, `.tsv` or `.parquet` table
-            of samples and labels, to an `.npz` file of arrays, or to `.tar` shards (a file, or a folder of them).
+            of samples and labels, to an `.npz` file of arrays, or to `.tar` shards (a file, or a folder of them); or
+            "module:function", a function of yours that returns a `DataSet` for the options.
         root: Where a named data set lies: the folder above it, its own folder, or its archive. Default: the
             environment's `NCSAM_DATA`, else `~/.cache/ncsam`. Not for paths.
         download: Fetch a named data set if it is not there. Nothing is downloaded otherwise.
         options: What the reader of that data set or file takes besides; see its docstring.
     """
+    if isinstance(source, str) and is_reference(source) and not Path(source).exists():
+        return _own(source, options)
     if isinstance(source, str) and source in _entries:
         read = _entries[source].read
         options["download"] = download
@@ -89,6 +93,14 @@ def load(
         where = Path(source).expanduser()
     refuse_unknown(repr(source), options, list(inspect.signature(read).parameters)[1:])
     return read(where, **fitted_options(read, options))
+
+
+def _own(reference: str, options: dict[str, Any]) -> DataSet:
+    """What the user's function `module:name` returns for the options."""
+    found = find_named("data", reference)(**options)
+    if not isinstance(found, DataSet):
+        raise bad_value("data", reference, f"it must return a ncsam.data.DataSet, not {type(found).__name__}")
+    return found
 
 
 def _reader_of_path(source: str | os.PathLike[str]) -> Reader:

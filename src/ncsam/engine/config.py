@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_type_hints
 
 from ncsam._errors import bad_value, need, unknown_name
 from ncsam._files import atomic_path, read_text
+from ncsam._named import is_reference
 from ncsam._options import fitted
 from ncsam._version import __version__
 from ncsam.engine.folds import parse_fold
@@ -62,6 +63,7 @@ class RunConfig:
     data: str = _option("digits", "name of a data set, or a folder, .csv, .tsv, .parquet, .npz or .tar of your own")
     data_root: str | None = _option(None, "where a named data set lies")
     data_options: dict[str, Any] = field(default_factory=dict, metadata=_about("options of the data set's reader"))
+    skip_damaged: bool = _option(False, "look at every picture file first and leave out those that cannot be read")
     download: bool = _option(False, "fetch a named data set if it is not there")
     noise: str | None = _option(None, "recipe that corrupts the training labels: symmetric, pairflip, instance, ...")
     rate: float | None = _option(None, "noise rate of the recipe; without a recipe, the rate you believe in")
@@ -72,7 +74,7 @@ class RunConfig:
     val_share: float = _option(0.1, "share of the training split held out, with its noisy labels, for validation")
     fold: str | None = _option(None, "hold out this part of the training split instead: 2/5 is the second of five")
     # method and optimizer
-    method: str = _option("ce", "learning method")
+    method: str = _option("ce", "learning method, or module:Name for a class of yours")
     method_options: dict[str, Any] = field(default_factory=dict, metadata=_about("options of the method"))
     optimizer: str = _option("ncsam", "ncsam, sam, asam, bsam, friendlysam, saner, or sgd or adamw alone")
     base: str = _option("sgd", "optimizer inside a sharpness-aware one: sgd or adamw")
@@ -137,7 +139,8 @@ class RunConfig:
             object.__setattr__(self, name, fitted(name, getattr(self, name), hint))
         self._settle_optimizer()
         for name, known in (("optimizer", (*optimizer_names(),)), ("base", BASES), ("augment", AUGMENTATIONS)):
-            _one_of(name, getattr(self, name), known)
+            if name == "augment" or not is_reference(getattr(self, name)):  # one of the user's own
+                _one_of(name, getattr(self, name), known)
         _one_of("schedule", self.schedule, SCHEDULES)
         for logger in self.loggers:
             _one_of("logger", logger, LOGGERS)
@@ -203,7 +206,7 @@ class RunConfig:
         A network from elsewhere (`module:factory`) must be among the overrides: a file does not decide what code runs.
         """
         options = {**read_yaml(Path(path)), **overrides}
-        refuse_unnamed(str(path), options, overrides.get("model"))
+        refuse_unnamed(str(path), options, overrides)
         return cls.from_dict(options)
 
     @classmethod

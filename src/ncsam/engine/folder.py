@@ -12,7 +12,16 @@ from ncsam.engine.checkpoint import BEFORE, NAME
 from ncsam.engine.config import RunConfig, read_yaml
 from ncsam.engine.errors import RunError
 
-_WRITTEN = ("config.yaml", "metrics.jsonl", "metrics.csv", "noise.npz", "noise.json", "suspects.csv", "summary.json")
+_WRITTEN = (
+    "config.yaml",
+    "metrics.jsonl",
+    "metrics.csv",
+    "noise.npz",
+    "noise.json",
+    "suspects.csv",
+    "summary.json",
+    "damaged.csv",
+)
 
 
 def read_summary(folder: str | os.PathLike[str], config: RunConfig) -> dict[str, Any] | None:

@@ -13,7 +13,7 @@ from ncsam.engine.optimizers import build_optimizer
 from ncsam.engine.sharding import is_sharded, load_network, load_optimizer, share_buffers, whole
 from ncsam.methods import Method, Plan
 from ncsam.optim.sharpness_aware import SharpnessAware
-from ncsam.optim.tensors import is_dtensor
+from ncsam.vectors.arithmetic import is_dtensor
 
 if TYPE_CHECKING:
     from ncsam.engine.device import Device

@@ -13,6 +13,7 @@ from torch.optim import Optimizer
 
 from ncsam import optim
 from ncsam._errors import bad_value, refuse_unknown
+from ncsam._named import find_named, is_reference
 from ncsam._options import fitted
 from ncsam.engine.config import BASES, RunConfig
 from ncsam.methods import Method
@@ -75,7 +76,20 @@ def _groups(config: RunConfig, network: nn.Module) -> list[dict[str, Any]]:
 def _build_base(config: RunConfig, params: list[dict[str, Any]]) -> Optimizer:
     if config.base == "sgd":
         return torch.optim.SGD(params, lr=config.lr, momentum=config.momentum, weight_decay=config.weight_decay)
+    if is_reference(config.base):
+        return _own_base(config, params)
     return torch.optim.AdamW(params, lr=config.lr, weight_decay=config.weight_decay)
+
+
+def _own_base(config: RunConfig, params: list[nn.Parameter]) -> Optimizer:
+    """The optimizer of `module:Name`, called with the parameters and those of the run's options that it takes."""
+    build = find_named("base", config.base)
+    offered = {"lr": config.lr, "momentum": config.momentum, "weight_decay": config.weight_decay}
+    taken = inspect.signature(build).parameters
+    found: Any = build(params, **{name: value for name, value in offered.items() if name in taken})
+    if not isinstance(found, Optimizer):
+        raise bad_value("base", config.base, f"it must give a torch.optim.Optimizer, not {type(found).__name__}")
+    return found
 
 
 def default_radius(optimizer: str) -> float:
@@ -86,7 +100,7 @@ def default_radius(optimizer: str) -> float:
 
 def unused_options(optimizer: str) -> set[str]:
     """Options of the run that have no effect under an optimizer; none are known of one that is not known."""
-    if optimizer in optim.names():
+    if optimizer in optim.names() or is_reference(optimizer):
         return set(_OF_THE_RUN) - set(optim.option_names(optim.get(optimizer)))
     return set(_OF_THE_RUN) if optimizer in BASES else set()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import csv
 import json
 import os
 from dataclasses import asdict
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch.distributed as dist
 
 from ncsam._files import atomic_path
+from ncsam._text import path_cell, table_cell
 from ncsam.data.types import DataSet
 from ncsam.engine import defaults
 from ncsam.engine.by_class import measure_by_class
@@ -90,6 +92,9 @@ def _train(
         trainer.console.say(f"{folder}: {config.method} with {config.optimizer} on {fabric.device}, from {where}")
         if config.sharpness_aware and (warning := defaults.harm(config.method, config.rho)) is not None:
             trainer.console.say(warning)
+        if task.damaged:
+            listed = folder / "damaged.csv"
+            trainer.console.say(f"{len(task.damaged):,} files could not be read and are left out: see {listed}")
         trainer.fit()
         trainer.before_writing()
         return _finish(fabric, trainer)
@@ -135,6 +140,15 @@ def _begin_folder(folder: Path, config: RunConfig, task: Task, command: str | No
         config.save(folder / "config.yaml", command)
         if task.record is not None:
             task.record.save(folder / "noise")
+        if task.damaged:
+            _write_damaged(folder / "damaged.csv", task)
+
+
+def _write_damaged(path: Path, task: Task) -> None:
+    with atomic_path(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
+        table = csv.writer(file, lineterminator="\n")
+        table.writerow(("path", "reason"))
+        table.writerows((path_cell(bad.path or ""), table_cell(bad.reason)) for bad in task.damaged)
 
 
 def _finish(fabric: Device, trainer: Trainer) -> dict[str, Any]:

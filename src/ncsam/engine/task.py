@@ -20,6 +20,7 @@ from ncsam._errors import bad_value, refuse_unknown, unknown_name
 from ncsam._files import open_arrays
 from ncsam._options import fitted_options
 from ncsam.data.columns import TABLE_SUFFIXES
+from ncsam.data.files import BadImage
 from ncsam.data.labels import stratified
 from ncsam.data.loader import Loader
 from ncsam.data.stores import Kind, kind_of
@@ -48,6 +49,7 @@ class Task:
     train: Indices
     val: Indices | None
     record: NoisyLabels | None
+    damaged: Sequence[BadImage] = ()
     source: DataSet | None = None  # the pictures, where `dataset` holds features of them
 
     @property
@@ -105,6 +107,9 @@ def load_task(config: RunConfig, dataset: DataSet | None = None) -> Task:
     """Read the data, put the noisy labels in place, and hold out the validation samples."""
     if dataset is None:
         dataset = data.load(config.data, config.data_root, download=config.download, **reader_options(config.to_dict()))
+    damaged: list[BadImage] = []
+    if config.skip_damaged:
+        dataset, damaged = without_damaged(dataset, config.workers)
     record = _noisy_labels(config, dataset)
     if record is not None:
         dataset = dataclasses.replace(dataset, train=dataset.train.with_labels(record.noisy, record.clean))
@@ -112,14 +117,26 @@ def load_task(config: RunConfig, dataset: DataSet | None = None) -> Task:
     if config.fold is not None:
         part, parts = parse_fold(config.fold)
         out = stratified_folds(dataset.train.labels, parts, FOLD_SEED) == part - 1
-        return Task(dataclasses.replace(dataset, val=None), every[~out], every[out], record)
+        return Task(dataclasses.replace(dataset, val=None), every[~out], every[out], record, damaged=damaged)
     if dataset.val is not None or config.val_share == 0:
-        return Task(dataset, every, None, record)
+        return Task(dataset, every, None, record, damaged=damaged)
     # by the observed labels, and the same for every seed: runs that are compared train on the same samples
     kept, held = stratified(dataset.train.labels, config.val_share, seed=0)
     if len(held) == 0:
         raise bad_value("val_share", config.val_share, f"it leaves no validation sample of {len(every)}; 0 is for none")
-    return Task(dataset, kept, held, record)
+    return Task(dataset, kept, held, record, damaged=damaged)
+
+
+def without_damaged(dataset: DataSet, workers: int = 0) -> tuple[DataSet, list[BadImage]]:
+    """The data set without the picture files that cannot be read, and the list of those; it decodes all of them."""
+    bad: list[BadImage] = []
+    splits: dict[str, Any] = {}
+    for name in ("train", "val", "test"):
+        split = getattr(dataset, name)
+        if split is not None and not split.in_memory:
+            splits[name], found = data.check_images(split, workers=max(1, workers), skip=True)
+            bad += found
+    return dataclasses.replace(dataset, **splits), bad
 
 
 def settled(config: RunConfig, task: Task) -> RunConfig:

@@ -89,29 +89,30 @@ class Trained:
             yield self.network(batch.views[0]).softmax(dim=1)
 
 
-def load_trained(folder: Path, *, model: str | None = None) -> Trained:
+def load_trained(folder: Path, *, model: str | None = None, method: str | None = None) -> Trained:
     """The network of a run folder, from its last checkpoint.
 
     Nothing of the folder is run: it may name networks of `ncsam.models` alone. One that comes from elsewhere
-    (`module:factory`) is built only if `model` is that very name.
+    (`module:factory`) is built only if `model` is that very name; so is a method (`module:Name`) by `method`.
     """
     state = load_checkpoint(folder / "checkpoints")
     if state is None:
         raise bad_value("run", str(folder), "a run folder with a checkpoint, as training writes it; this one has none")
-    refuse_unnamed(f"the checkpoint of {folder}", state["config"], model)
+    own = {**state["config"], "data": "", "optimizer": "", "base": ""}  # which a trained network has no use for
+    refuse_unnamed(f"the checkpoint of {folder}", own, {"model": model, "method": method})
     config, about = RunConfig.from_dict(state["config"]), state["data"]
     kind = _described_data(about, folder)
-    method = create_method(config.method, **config.method_options)
+    learned = create_method(config.method, **config.method_options)
 
     def create() -> nn.Module:
         return create_network(config, len(about["classes"]), kind.in_channels, pretrained=False)
 
-    networks = method.build(create)
+    networks = learned.build(create)
     with fitting(folder):
         for network, learner in zip(networks, state["learners"], strict=True):
             network.load_state_dict(learner["network"])
-        method.load_state_dict(state["method"])
-    return Trained(Answer(method, networks).float().eval(), config, about, state["labels_sha256"])
+        learned.load_state_dict(state["method"])
+    return Trained(Answer(learned, networks).float().eval(), config, about, state["labels_sha256"])
 
 
 def _described_data(about: dict[str, Any], folder: Path) -> Kind:

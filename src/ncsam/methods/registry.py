@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
-from ncsam._errors import unknown_name
+from ncsam._errors import bad_value, unknown_name
+from ncsam._named import find_named, is_reference
 from ncsam._registry import check_options, enter
 from ncsam.methods.base import Method
 
@@ -25,12 +26,25 @@ def names() -> list[str]:
 
 
 def create(name: str, **options: Any) -> Method:
-    """The method called `name`, with options of its own; `preset` names a set of them that others may change."""
-    if name not in _METHODS:
-        raise unknown_name("method", name, _METHODS)
+    """The method called `name`, with options of its own; `preset` names a set of them that others may change.
+
+    `name` may be "module:Name", a class of yours, which is imported.
+    """
+    kind = _own(name) if is_reference(name) else _METHODS.get(name)
+    if kind is None:
+        raise unknown_name("method", name, [*_METHODS, "module:Name"])
     if (preset := options.pop("preset", None)) is not None:
-        presets = _METHODS[name].presets
+        presets = kind.presets
         if preset not in presets:
             raise unknown_name(f"preset of {name}", preset, presets or ["none"])
         options = {**presets[preset], **options}
-    return _METHODS[name](**check_options(name, _METHODS[name], options))
+    return kind(**check_options(name, kind, options))
+
+
+def _own(reference: str) -> type[Method]:
+    kind = find_named("method", reference)
+    if not (isinstance(kind, type) and issubclass(kind, Method)):
+        raise bad_value("method", reference, "a subclass of ncsam.methods.Method")
+    if "name" not in vars(kind):
+        kind.name = kind.__name__.lower()
+    return kind

@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from ncsam.methods.base import State
-from ncsam.optim.tensors import is_dtensor
+from ncsam.vectors.arithmetic import is_dtensor
 
 
 class SideOptimizer:

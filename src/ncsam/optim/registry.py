@@ -7,7 +7,8 @@ import inspect
 import pkgutil
 from typing import TYPE_CHECKING, TypeVar
 
-from ncsam._errors import unknown_name
+from ncsam._errors import bad_value, unknown_name
+from ncsam._named import find_named, is_reference
 from ncsam._registry import enter
 
 if TYPE_CHECKING:
@@ -31,10 +32,17 @@ def names() -> list[str]:
 
 
 def get(name: str) -> type[SharpnessAware]:
-    """The optimizer called `name`."""
+    """The optimizer called `name`, or the class of yours that "module:Name" stands for."""
+    if is_reference(name):
+        from ncsam.optim.sharpness_aware import SharpnessAware
+
+        kind = find_named("optimizer", name)
+        if not (isinstance(kind, type) and issubclass(kind, SharpnessAware)):
+            raise bad_value("optimizer", name, "a subclass of ncsam.optim.SharpnessAware; others go under --base")
+        return kind
     _discover()
     if name not in _OPTIMIZERS:
-        raise unknown_name("optimizer", name, _OPTIMIZERS)
+        raise unknown_name("optimizer", name, [*_OPTIMIZERS, "module:Name"])
     return _OPTIMIZERS[name]
 
 

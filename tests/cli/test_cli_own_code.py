@@ -1,0 +1,147 @@
+"""A method, optimizers, a network and data of the user's own, from files in the current folder; damaged pictures."""
+
+import csv
+import textwrap
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from PIL import Image
+
+from ncsam.cli.main import main
+from ncsam.engine import RunConfig
+from ncsam.engine.trained import load_trained
+
+OWN = """
+import numpy as np, torch
+from ncsam import SAM
+from ncsam.data import from_arrays
+from ncsam.methods.ce import CE
+from torch import nn
+
+class HalfLoss(CE):
+    calls = 0
+    def criterion(self, logits, targets):
+        HalfLoss.calls += 1
+        return super().criterion(logits, targets) / 2
+
+class CountingSAM(SAM):
+    made = 0
+    def __init__(self, *args, **options):
+        CountingSAM.made += 1
+        super().__init__(*args, **options)
+
+def rmsprop(params, lr, weight_decay):
+    assert (lr, weight_decay) == (0.01, 0.001)
+    return torch.optim.RMSprop(params, lr=lr)
+
+def network(num_classes, width=4):
+    return nn.Sequential(nn.Flatten(), nn.Linear(5, width), nn.ReLU(), nn.Linear(width, num_classes))
+
+def rows(count=40):
+    y = np.arange(count) % 2
+    x = np.random.default_rng(0).normal(size=(count, 5)).astype(np.float32) + y[:, None]
+    return from_arrays(x, y)
+
+number = 3
+"""
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """The current folder, with a module whose name no other test has."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", "")
+    monkeypatch.setattr("sys.path", list(__import__("sys").path))
+    name = f"own_{abs(hash(str(tmp_path)))}"
+    (tmp_path / f"{name}.py").write_text(textwrap.dedent(OWN), encoding="utf-8")
+    return name
+
+
+def ncsam(*words):
+    return CliRunner().invoke(main, list(map(str, words)))
+
+
+def test_everything_of_ones_own(folder):
+    words = ["--method", f"{folder}:HalfLoss", "--optimizer", f"{folder}:CountingSAM", "--base", f"{folder}:rmsprop"]
+    words += ["--model", f"{folder}:network", "--model-options", "width=3", "--data-options", "count=60"]
+    done = ncsam("train", f"{folder}:rows", *words, "--lr", 0.01, "--epochs", 2, "--out", "run", "--quiet")
+    assert done.exit_code == 0, done.output
+    own = __import__(folder)
+    assert own.HalfLoss.calls > 0
+    assert own.CountingSAM.made == 1
+    config = RunConfig.from_yaml(
+        "run/config.yaml", method=f"{folder}:HalfLoss", optimizer=f"{folder}:CountingSAM", base=f"{folder}:rmsprop",
+        model=f"{folder}:network", data=f"{folder}:rows",
+    )  # fmt: skip
+    assert config.model_options == {"width": 3}
+
+    from pathlib import Path
+
+    trained = load_trained(Path("run"), model=f"{folder}:network", method=f"{folder}:HalfLoss")
+    assert sum(p.numel() for p in trained.network.parameters()) == 5 * 3 + 3 + 3 * 2 + 2
+    # a file decides nothing: what it names is imported only if the call names it, too
+    with pytest.raises(ValueError, match="name it yourself with --method"):
+        load_trained(Path("run"), model=f"{folder}:network")
+    with pytest.raises(ValueError, match="name it yourself with --method"):
+        RunConfig.from_yaml("run/config.yaml", model=f"{folder}:network")
+    again = ncsam("train", "--config", "run/config.yaml", "--out", "other")
+    assert again.exit_code == 2
+    assert "name it yourself" in again.output
+
+
+@pytest.mark.parametrize(
+    ("option", "name", "words"),
+    [
+        ("--method", "rows", "a subclass of ncsam.methods.Method"),
+        ("--method", "absent", "has no 'absent'"),
+        ("--method", "number", "only a class or function is called"),
+        ("--optimizer", "rows", "a subclass of ncsam.optim.SharpnessAware"),
+        ("--base", "network", "base="),
+    ],
+)
+def test_a_wrong_thing_is_named(folder, option, name, words):
+    done = ncsam("train", f"{folder}:rows", option, f"{folder}:{name}", "--out", "run", "--epochs", 1)
+    assert done.exit_code in (1, 2)
+    assert words in done.output or "unexpected keyword" in done.output or "missing" in done.output
+
+
+def test_the_current_folder_is_importable_only_where_it_is_named(folder):
+    import sys
+
+    done = ncsam("train", "digits", "--epochs", 1, "--dry-run")
+    assert done.exit_code == 0
+    assert str(__import__("pathlib").Path.cwd()) not in sys.path
+
+
+def test_a_preset_with_another_network_drops_the_options_of_its_own():
+    done = ncsam("train", "digits", "--preset", "cifar10-symmetric", "--rate", 0.2, "--model", "mlp", "--dry-run")
+    assert done.exit_code == 0, done.output
+    assert "--model mlp: stem=cifar of resnet34 left out" in done.output or "left out" in done.output
+    assert "stem" not in done.output.split("left out")[1]
+    kept = ncsam(
+        "train", "digits", "--preset", "cifar10-symmetric", "--rate", 0.2, "--model", "mlp", "--model-options",
+        "hidden=[8]", "--dry-run",
+    )  # fmt: skip
+    assert kept.exit_code == 0, kept.output
+
+
+def test_skip_damaged_trains_on_the_rest_and_lists_what_it_left(tmp_path):
+    rng = np.random.default_rng(0)
+    for label in ("cat", "dog"):
+        (tmp_path / "photos" / label).mkdir(parents=True)
+        for number in range(6):
+            pixels = rng.integers(0, 255, (10, 10, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(tmp_path / "photos" / label / f"{number}.png")
+    broken = tmp_path / "photos" / "cat" / "3.png"
+    broken.write_bytes(broken.read_bytes()[:40])
+    words = ["train", tmp_path / "photos", "--model", "mlp", "--epochs", 1, "--val-share", 0.2, "--optimizer", "sam"]
+    refused = ncsam(*words, "--out", tmp_path / "refused")
+    assert refused.exit_code == 1
+    assert "3.png" in refused.output
+    done = ncsam(*words, "--skip-damaged", "--out", tmp_path / "run")
+    assert done.exit_code == 0, done.output
+    assert "1 files could not be read" in done.output
+    with (tmp_path / "run" / "damaged.csv").open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["path"].endswith("cat/3.png") for row in rows] == [True]
