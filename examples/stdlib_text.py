@@ -6,10 +6,12 @@ import importlib
 import inspect
 import re
 import zlib
+from collections.abc import Iterator
 
 import numpy as np
 
 PACKAGES = ("argparse", "datetime", "decimal", "email", "logging", "unittest")
+MODULES = {"email": ("email.message", "email.policy"), "unittest": ("unittest", "unittest.mock")}
 VOCABULARY, LENGTH = 2048, 24
 
 
@@ -17,23 +19,25 @@ def sentences() -> tuple[list[str], np.ndarray]:
     """Sentences of at least six words, each once, and the number of the package they come from."""
     found: dict[str, int] = {}
     for number, package in enumerate(PACKAGES):
-        for name in (
-            package,
-            *{"email": ["email.message", "email.policy"], "unittest": ["unittest.mock"]}.get(package, []),
-        ):
-            module = importlib.import_module(name)
-            for _, part in inspect.getmembers(module, lambda p: inspect.isclass(p) or inspect.isroutine(p)):
-                members = (
-                    [part, *(m for _, m in inspect.getmembers(part, inspect.isroutine))]
-                    if inspect.isclass(part)
-                    else [part]
-                )
-                for member in members:
-                    text = " ".join((inspect.getdoc(member) or "").split())
-                    for sentence in re.split(r"(?<=[.!?])\s", text):
-                        if len(sentence.split()) >= 6:
-                            found.setdefault(sentence, number)
+        for name in MODULES.get(package, (package,)):
+            for text in docstrings(name):
+                for sentence in re.split(r"(?<=[.!?])\s", text):
+                    if len(sentence.split()) >= 6:
+                        found.setdefault(sentence, number)
     return list(found), np.array(list(found.values()))
+
+
+def docstrings(module: str) -> Iterator[str]:
+    """Those of a module's classes, their methods, and its functions."""
+    for _, part in inspect.getmembers(importlib.import_module(module)):
+        if inspect.isclass(part):
+            yield from (_words(member) for _, member in inspect.getmembers(part, inspect.isroutine))
+        if inspect.isclass(part) or inspect.isroutine(part):
+            yield _words(part)
+
+
+def _words(part: object) -> str:
+    return " ".join((inspect.getdoc(part) or "").split())
 
 
 def tokens(texts: list[str]) -> np.ndarray:
