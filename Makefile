@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help demo test fast lint types torture bench clean
+.PHONY: help demo test fast lint types torture bench docs package clean
 .DEFAULT_GOAL := help
 
 help:
@@ -12,6 +12,8 @@ help:
 	@echo "make test   lint, types and all tests"
 	@echo "make fast   the quick tests alone"
 	@echo "make torture  the campaign of kills, faults, interrupts and hostile inputs; about 20 minutes"
+	@echo "make docs   the site, with the notebooks run, in site/; opens without a network"
+	@echo "make package  the wheel, installed and used in a fresh environment"
 	@echo "make bench  the benchmarks, quickly; each prints ratios measured in one run"
 
 $(STAMP): pyproject.toml constraints.txt
@@ -43,5 +45,14 @@ torture: $(STAMP)
 bench: $(STAMP)
 	@for script in $(filter-out benchmarks/timing.py,$(wildcard benchmarks/*.py)); do echo "== $$script"; $(BIN)/python $$script --quick || exit 1; done
 
+docs: $(STAMP)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[docs]"
+	$(BIN)/python tools/build_notebooks.py
+	$(BIN)/mkdocs build --quiet --strict
+	$(BIN)/python tools/check_site.py site
+
+package: $(STAMP)
+	$(BIN)/python tools/check_wheel.py --constraint constraints.txt
+
 clean:
-	rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) build dist site docs/notebooks src/*.egg-info .pytest_cache .mypy_cache .ruff_cache

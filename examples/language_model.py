@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import torch
 import torch.nn.functional as F
-from stdlib_text import VOCABULARY, sentences, tokens
 from torch import Tensor, nn
 
 from ncsam import SAM
+from stdlib_text import VOCABULARY, sentences, tokens
 
 
 class Model(nn.Module):

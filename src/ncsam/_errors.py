@@ -37,6 +37,10 @@ def refuse_unknown(owner: str, given: Iterable[str], known: Iterable[str]) -> No
             raise unknown_name(f"option of {owner}", option, names or ["none"])
 
 
+class DamagedFileError(ValueError):
+    """A file of the user's that is there and cannot be read: what stops is the run, and no argument was wrong."""
+
+
 def need(module: str, extra: str, purpose: str) -> ModuleType:
     """Import an optional dependency, or say in one sentence what to install for `purpose`."""
     import importlib

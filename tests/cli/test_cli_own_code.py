@@ -44,6 +44,9 @@ def rows(count=40):
     return from_arrays(x, y)
 
 number = 3
+
+def three(params):
+    return 3
 """
 
 
@@ -97,13 +100,13 @@ def test_everything_of_ones_own(folder):
         ("--method", "absent", "has no 'absent'"),
         ("--method", "number", "only a class or function is called"),
         ("--optimizer", "rows", "a subclass of ncsam.optim.SharpnessAware"),
-        ("--base", "network", "base="),
+        ("--base", "three", "must give a torch.optim.Optimizer"),
     ],
 )
 def test_a_wrong_thing_is_named(folder, option, name, words):
     done = ncsam("train", f"{folder}:rows", option, f"{folder}:{name}", "--out", "run", "--epochs", 1)
     assert done.exit_code in (1, 2)
-    assert words in done.output or "unexpected keyword" in done.output or "missing" in done.output
+    assert words in done.output
 
 
 def test_the_current_folder_is_importable_only_where_it_is_named(folder):
@@ -139,6 +142,7 @@ def test_skip_damaged_trains_on_the_rest_and_lists_what_it_left(tmp_path):
     refused = ncsam(*words, "--out", tmp_path / "refused")
     assert refused.exit_code == 1
     assert "3.png" in refused.output
+    assert "--skip-damaged" in refused.output
     done = ncsam(*words, "--skip-damaged", "--out", tmp_path / "run")
     assert done.exit_code == 0, done.output
     assert "1 files could not be read" in done.output

@@ -203,7 +203,6 @@ def test_a_compute_loss_of_ones_own_is_told_what_ncsam_needs(tmp_path):
 def test_a_small_bert_learns_real_text_under_noisy_labels(tmp_path):
     """Docstrings of the standard library by package; three in ten labels are wrong, and those of the test are right."""
     import stdlib_text
-
     from ncsam.noise import symmetric
 
     texts, packages = stdlib_text.sentences()

@@ -8,7 +8,7 @@ from typing import IO, Any
 
 import click
 
-from ncsam._errors import unforeseen
+from ncsam._errors import DamagedFileError, unforeseen
 
 FAILED, MISTAKE, INTERRUPTED = 1, 2, 130
 
@@ -32,6 +32,8 @@ def as_failure(error: BaseException) -> Failure:
     text = str(error)
     if isinstance(error, KeyboardInterrupt):
         return Failure(text or "interrupted; the same command goes on where it stopped", INTERRUPTED)
+    if isinstance(error, DamagedFileError):
+        return Failure(text, FAILED)
     if type(error).__name__ == "RunError":  # of ncsam.engine, which help and completion do not import
         return Failure(text, FAILED)
     if isinstance(error, (ValueError, ImportError, FileNotFoundError)) and _is_ours(error):

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from ncsam._errors import DamagedFileError
 from ncsam.cli.options import ConfigCommand, config_options, default_out, echo_config, resolve
 from ncsam.cli.results import show_summary
 from ncsam.engine import train as run_training
@@ -49,7 +50,10 @@ def train(ctx: click.Context, /, out: Path | None, dry_run: bool, quiet: bool, *
         echo_config(config)
         click.echo(f"# {outlook(folder)}")
         return
-    run_training(config, folder, console=not quiet, command=shlex.join(ctx.meta["ncsam.command"]))
+    try:
+        run_training(config, folder, console=not quiet, command=shlex.join(ctx.meta["ncsam.command"]))
+    except DamagedFileError as error:
+        raise DamagedFileError(f"{error}. --skip-damaged leaves such files out") from error
     fabric = sys.modules.get("lightning_fabric.utilities")  # imported where there may be several processes
     if fabric is not None and getattr(fabric.rank_zero_only, "rank", None):  # of which one speaks
         return

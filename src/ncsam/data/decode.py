@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from ncsam._errors import need
+from ncsam._errors import DamagedFileError, need
 from ncsam.data.sampling import Draws
 from ncsam.data.upright import is_upright, upright
 from ncsam.data.views import View, corners
@@ -181,7 +181,7 @@ def decoded_batches(
     )
     for batch in batches:
         if isinstance(batch, str):
-            raise ValueError(batch)
+            raise DamagedFileError(batch)
         yield batch
 
 

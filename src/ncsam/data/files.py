@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from ncsam._errors import bad_value, need
+from ncsam._errors import DamagedFileError, bad_value, need
 from ncsam.data.check import first_few
 from ncsam.data.types import LazyPictures, PathList, Split
 from ncsam.data.upright import upright
@@ -177,7 +177,7 @@ def _decode(item: Any) -> npt.NDArray[np.uint8]:
         with image.open(item) as picture:
             return np.asarray(upright(picture, "RGB"), dtype=np.uint8)
     except (OSError, SyntaxError) as error:
-        raise ValueError(f"{item} cannot be read as an image: {error}") from error
+        raise DamagedFileError(f"{item} cannot be read as an image: {error}") from error
 
 
 def _in_threads(work: Callable[[Any], T], items: Iterable[Any], workers: int) -> list[T]:

@@ -94,8 +94,11 @@ def _own_base(config: RunConfig, params: list[nn.Parameter]) -> Optimizer:
 
 def default_radius(optimizer: str) -> float:
     """The radius that an optimizer has where none is named."""
-    default: float = inspect.signature(optim.get(optimizer).__init__).parameters["rho"].default
-    return default
+    for each in optim.get(optimizer).__mro__:
+        parameter = inspect.signature(each.__init__).parameters.get("rho")
+        if parameter is not None and isinstance(parameter.default, float):
+            return parameter.default
+    return 0.05
 
 
 def unused_options(optimizer: str) -> set[str]:

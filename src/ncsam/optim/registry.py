@@ -50,8 +50,15 @@ def option_names(kind: type[SharpnessAware]) -> list[str]:
     """The names of all options of an optimizer, its own before the shared ones."""
     from ncsam.optim.options import Options
 
-    own = inspect.signature(kind.__init__).parameters.values()
-    named = [p.name for p in own if p.kind is not p.VAR_KEYWORD and p.name not in ("self", "base_optimizer")]
+    named: list[str] = []
+    for each in kind.__mro__:  # a class that hands on what it does not know takes its parent's options, too
+        if "__init__" not in vars(each):
+            continue
+        own = inspect.signature(each.__init__).parameters.values()
+        rest = {p.kind for p in own} & {inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL}
+        named += [p.name for p in own if p.kind not in rest and p.name not in ("self", "base_optimizer", *named)]
+        if each.__module__.startswith("ncsam.") or inspect.Parameter.VAR_KEYWORD not in rest:
+            break
     return named + [name for name in Options.__annotations__ if name not in named]
 
 
