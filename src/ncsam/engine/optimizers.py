@@ -95,7 +95,8 @@ def _own_base(config: RunConfig, params: list[nn.Parameter]) -> Optimizer:
 def default_radius(optimizer: str) -> float:
     """The radius that an optimizer has where none is named."""
     for each in optim.get(optimizer).__mro__:
-        parameter = inspect.signature(each.__init__).parameters.get("rho")
+        own = vars(each).get("__init__")
+        parameter = None if own is None else inspect.signature(own).parameters.get("rho")
         if parameter is not None and isinstance(parameter.default, float):
             return parameter.default
     return 0.05

@@ -54,7 +54,7 @@ def option_names(kind: type[SharpnessAware]) -> list[str]:
     for each in kind.__mro__:  # a class that hands on what it does not know takes its parent's options, too
         if "__init__" not in vars(each):
             continue
-        own = inspect.signature(each.__init__).parameters.values()
+        own = inspect.signature(vars(each)["__init__"]).parameters.values()
         rest = {p.kind for p in own} & {inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL}
         named += [p.name for p in own if p.kind not in rest and p.name not in ("self", "base_optimizer", *named)]
         if each.__module__.startswith("ncsam.") or inspect.Parameter.VAR_KEYWORD not in rest:
