@@ -42,7 +42,7 @@ def test_logistic_is_scikit_learns():
     from sklearn.linear_model import LogisticRegression
 
     x, y, _ = data()
-    layer = logistic(x.double(), y, 3, strength=20.0)
+    layer = logistic(x.double(), y, 3, strength=20.0 / 240)
     theirs = LogisticRegression(C=1 / 20, tol=1e-8, max_iter=1000).fit(x.double().numpy(), y.numpy())
     np.testing.assert_allclose(
         layer.log_probabilities(x.double()).exp(), theirs.predict_proba(x.double().numpy()), atol=2e-4

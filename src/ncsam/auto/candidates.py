@@ -40,8 +40,8 @@ class Candidate(Protocol):
 class Linear:
     """A linear classifier of the inputs, or of `width` random features of them.
 
-    `kind` is "discriminant", and `strength` its shrinkage; or "logistic", and `strength` is 1 / C. `rounds` of pruning
-    take out suspects before the last fit.
+    `kind` is "discriminant", and `strength` its shrinkage; or "logistic", and `strength` is its weight decay. `rounds` of
+    pruning take out suspects before the last fit.
     """
 
     name: str

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from ncsam import models
 from ncsam.auto.outcome import Outcome, held_out_labels
 from ncsam.auto.problem import Problem
-from ncsam.auto.race import behind, hits
+from ncsam.auto.race import SURE, behind, hits
 from ncsam.models.mean import Mean
 
 _LOG_RANGE = (-3.0, 4.0)  # of temperatures
@@ -79,10 +79,10 @@ def temperature_of(outcome: Outcome, labels: npt.NDArray[np.int64]) -> float:
 
 
 def choose(problem: Problem, outcomes: Sequence[Outcome], most: int) -> Chosen:
-    """The best finished candidate, or the mean of it and of those within a standard error of it, `most` at the most.
+    """The best finished candidate, or the mean of it and of those within two standard errors of it, `most` at the most.
 
     Candidates that the noisy labels cannot tell apart differ in their errors, and the mean of them is the safer choice.
-    It is taken unless it is itself more than a standard error behind the best on the samples held out.
+    It is taken unless it is itself more than that behind the best on the samples held out.
     """
     labels = held_out_labels(problem, problem.num_folds)
     finished = [outcome for outcome in outcomes if outcome.status == "finished"]
@@ -97,9 +97,9 @@ def choose(problem: Problem, outcomes: Sequence[Outcome], most: int) -> Chosen:
 
 
 def within_error(own: npt.NDArray[np.bool_], best: npt.NDArray[np.bool_]) -> bool:
-    """Whether `own` is at most a standard error behind `best`."""
+    """Whether `own` is at most two standard errors behind `best`: what the race does not stop."""
     difference, error = behind(own, best)
-    return difference <= error
+    return difference <= SURE * error
 
 
 def _mean_of(outcomes: list[Outcome], labels: npt.NDArray[np.int64]) -> Chosen:

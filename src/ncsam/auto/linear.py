@@ -65,8 +65,8 @@ def discriminant(x: Tensor, y: Tensor, classes: int, *, shrinkage: float) -> Lay
 
 
 def logistic(x: Tensor, y: Tensor, classes: int, *, strength: float) -> Layer:
-    """Logistic regression: sum of cross-entropies + strength / 2 ||weight||^2, by L-BFGS. strength = 1 / C."""
-    samples, features = x.shape
+    """Logistic regression: mean cross-entropy + strength / 2 ||weight||^2, by L-BFGS. strength = 1 / (C N)."""
+    features = x.shape[1]
     weight = torch.zeros(classes, features, dtype=x.dtype, requires_grad=True)
     bias = torch.zeros(classes, dtype=x.dtype, requires_grad=True)
     optimizer = torch.optim.LBFGS(
@@ -75,7 +75,7 @@ def logistic(x: Tensor, y: Tensor, classes: int, *, strength: float) -> Layer:
 
     def objective() -> Tensor:
         optimizer.zero_grad()
-        loss = F.cross_entropy(F.linear(x, weight, bias), y) + strength / (2 * samples) * weight.square().sum()
+        loss = F.cross_entropy(F.linear(x, weight, bias), y) + strength / 2 * weight.square().sum()
         loss.backward()  # type: ignore[no-untyped-call]
         return loss
 

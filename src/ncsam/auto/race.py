@@ -15,7 +15,7 @@ from ncsam.auto.outcome import Outcome, held_out_labels, train_fold
 from ncsam.auto.problem import Problem
 from ncsam.engine.errors import RunError
 
-_SURE = 2.0  # standard errors by which a candidate must be behind to be stopped
+SURE = 2.0  # standard errors by which a candidate must be behind to be stopped
 
 Hits = npt.NDArray[np.bool_]
 
@@ -91,7 +91,7 @@ class Race:
                 return
             if self.best is not None:
                 mean, error_of_mean = behind(hits(self.problem, outcome), self.best)
-                if mean > _SURE * error_of_mean and number + 1 < folds:
+                if mean > SURE * error_of_mean and number + 1 < folds:
                     gap = f"{100 * mean:.1f} +- {100 * error_of_mean:.1f} points behind"
                     outcome.status, outcome.reason = "stopped", f"{gap} after {number + 1} of {folds} folds"
                     return

@@ -34,7 +34,7 @@ from ncsam.engine.suspects import Dynamics, write_suspects
 from ncsam.engine.task import load_task
 
 MODEL = "mean"
-_MOST = 3  # candidates in the mean, of vectors; of pictures, whose networks are large, one
+_MOST = 8  # candidates in the mean, of vectors; of pictures, whose networks are large, one
 
 
 def auto(
