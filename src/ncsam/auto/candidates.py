@@ -40,7 +40,7 @@ class Candidate(Protocol):
 class Linear:
     """A linear classifier of the inputs, or of `width` random features of them.
 
-    `kind` is "discriminant", and `strength` its shrinkage; or "logistic", and `strength` is its weight decay. `rounds` of
+    `kind` is "discriminant", and `strength` its shrinkage; or "logistic", and `strength` its weight decay. `rounds` of
     pruning take out suspects before the last fit.
     """
 

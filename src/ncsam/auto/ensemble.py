@@ -13,10 +13,11 @@ import numpy.typing as npt
 from ncsam import models
 from ncsam.auto.outcome import Outcome, held_out_labels
 from ncsam.auto.problem import Problem
-from ncsam.auto.race import SURE, behind, hits
+from ncsam.auto.race import behind, hits
 from ncsam.models.mean import Mean
 
 _LOG_RANGE = (-3.0, 4.0)  # of temperatures
+_NEAR = 2.0  # standard errors
 _GOLDEN = (math.sqrt(5) - 1) / 2
 
 
@@ -97,9 +98,9 @@ def choose(problem: Problem, outcomes: Sequence[Outcome], most: int) -> Chosen:
 
 
 def within_error(own: npt.NDArray[np.bool_], best: npt.NDArray[np.bool_]) -> bool:
-    """Whether `own` is at most two standard errors behind `best`: what the race does not stop."""
+    """Whether `own` is at most two standard errors behind `best`."""
     difference, error = behind(own, best)
-    return difference <= SURE * error
+    return difference <= _NEAR * error
 
 
 def _mean_of(outcomes: list[Outcome], labels: npt.NDArray[np.int64]) -> Chosen:

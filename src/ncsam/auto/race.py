@@ -15,7 +15,7 @@ from ncsam.auto.outcome import Outcome, held_out_labels, train_fold
 from ncsam.auto.problem import Problem
 from ncsam.engine.errors import RunError
 
-SURE = 2.0  # standard errors by which a candidate must be behind to be stopped
+_SURE = 3.0  # standard errors by which a candidate must be behind to be stopped; it is asked after every fold
 
 Hits = npt.NDArray[np.bool_]
 
@@ -39,7 +39,7 @@ class Race:
     """Candidates in order, each against the best of those before it.
 
     A candidate trains its folds one by one. After each it is compared with the best finished one on the same samples,
-    and is stopped if it is behind by more than two standard errors. So the first finished candidate is the bar at
+    and is stopped if it is behind by more than three standard errors. So the first finished candidate is the bar at
     once, good ones early save the most time, and every decision follows from results alone: a race that was killed
     and continued ends like one that was not. Only `budget`, in seconds, depends on the clock: what would not be done
     in time is skipped, but for the first candidate.
@@ -91,7 +91,7 @@ class Race:
                 return
             if self.best is not None:
                 mean, error_of_mean = behind(hits(self.problem, outcome), self.best)
-                if mean > SURE * error_of_mean and number + 1 < folds:
+                if mean > _SURE * error_of_mean and number + 1 < folds:
                     gap = f"{100 * mean:.1f} +- {100 * error_of_mean:.1f} points behind"
                     outcome.status, outcome.reason = "stopped", f"{gap} after {number + 1} of {folds} folds"
                     return
