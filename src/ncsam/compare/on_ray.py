@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ncsam._errors import bad_value, need
-from ncsam.compare.worker import answer
 from ncsam.compare.workers import Job, Result, available_cores
 from ncsam.engine import Interrupted
 
@@ -64,6 +63,8 @@ def run_all(jobs: Sequence[Job], workers: int, resources: Mapping[str, float], e
 
 
 def _run(job: dict[str, Any], threads: int) -> dict[str, Any]:
+    from ncsam.compare.worker import answer  # here, because local workers run that module as a program
+
     return answer(job, threads)
 
 

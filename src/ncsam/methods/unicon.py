@@ -47,8 +47,9 @@ class UNICON(Dividing):
        projections of the unlabelled samples' strong views.
 
     Both networks share one division. As in `dividemix`, labelled and unlabelled samples come as they fall in one batch,
-    the other network guesses in evaluation mode, and predictions are by the mean of both. NCSAM flips labels of the
-    labelled rows.
+    the other network guesses in evaluation mode, and predictions are by the mean of both. All rows of a step share
+    BatchNorm's statistics. The authors' code was not at hand: w and the temperature of the contrast (.07) are not
+    checked against it. NCSAM flips labels of the labelled rows.
     """
 
     about = "DivideMix that selects uniformly over classes, trains on strong views, and contrasts the unlabelled"
