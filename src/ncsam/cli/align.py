@@ -4,24 +4,18 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import click
 import numpy as np
 
-from ncsam.cli.bound import radius, training_data
-from ncsam.cli.failures import MISTAKE, Failure
 from ncsam.cli.options import model_option
 from ncsam.cli.output import show_table
-from ncsam.engine.optimizers import LARGEST_FLIP_RATIO
+from ncsam.engine.analysis import alignments_at_end, training_data
 from ncsam.engine.runs import Run
-from ncsam.engine.task import Task, view_names
 from ncsam.engine.trained import Trained, load_trained
-from ncsam.optim.ramps import ramp_by_name
-from ncsam.theory.alignment import Alignment, alignments, mean_alignment
-from ncsam.theory.batches import WithClean
+from ncsam.theory.alignment import Alignment, mean_alignment
 from ncsam.theory.pictures import CURVES, plot_alignment
 
 EPILOG = """\b
@@ -30,7 +24,6 @@ Examples:
   ncsam align runs/first --rho 0.5 --batches 100 --out alignment.png
   ncsam align runs/first --json
 """
-_OPTIONS = ("sign", "compensation", "noise_mean", "selection", "flip_target")  # of NCSAM, that turn its perturbation
 _SHOWN = {
     "noise_share": "lambda_B: wrong labels in a batch",
     "cos_clean_noise": "cos(g_clean, g_noise)",
@@ -70,7 +63,8 @@ def align(
     """
     read, trained = Run.read(run), load_trained(run, model=model)
     task = training_data(run, trained)
-    found = _at_checkpoint(read, trained, task, rho, kappa, batches)
+    _note_what_is_left_out(trained)
+    found = alignments_at_end(read, trained, task, rho=rho, kappa=kappa, batches=batches)
     mean = mean_alignment(found)
     curves = {name: read.curve(f"telemetry.{name}") for name in (*CURVES, "compensation_ratio")}
     picture = out if out is not None or as_json else run / "alignment.png"
@@ -89,42 +83,11 @@ def align(
         click.echo(f"picture: {picture}")
 
 
-def _at_checkpoint(
-    read: Run, trained: Trained, task: Task, rho: float | None, kappa: float | None, batches: int
-) -> list[Alignment]:
-    config, split = trained.config.replace(precision="32-true"), task.dataset.train
-    if split.clean is None or task.noise_rate is None:
-        raise Failure(f"{read.folder}: its clean labels are not known, so there is no clean gradient", MISTAKE)
-    if config.optimizer_options.get("adaptive"):
+def _note_what_is_left_out(trained: Trained) -> None:
+    if trained.config.optimizer_options.get("adaptive"):
         click.echo("note: this run scales its perturbation by the weights (adaptive); measured is the plain one")
     if len(trained.network.networks) > 1:
         click.echo("note: of several networks, the first is measured")
-    loader = task.loader(
-        split, config, config.batch_size or 128, views=view_names(config, ("train",), task.kind), subset=task.train
-    )
-    drawn = list(islice(loader.iterate(config.epochs + 1), batches))
-    options = {name: config.optimizer_options[name] for name in _OPTIONS if name in config.optimizer_options}
-    t = len(read.metrics) / config.epochs
-    ramp = ramp_by_name(config.optimizer_options.get("ramp", "smooth"))
-    strength = (config.kappa if kappa is None else kappa) * ramp(t)
-    known = [ratio for ratio in (read.summary.get("flip_ratio"), config.flip_ratio) if isinstance(ratio, float)]
-    return alignments(
-        trained.network.networks[0].train(),
-        WithClean(drawn, split.clean),
-        rho=_radius(read, trained, rho),
-        strength=strength,
-        flip_ratio=known[0] if known else min(task.noise_rate, LARGEST_FLIP_RATIO),
-        criterion=trained.network.method.criterion,
-        **options,
-    )
-
-
-def _radius(read: Run, trained: Trained, given: float | None) -> float:
-    """A radius that follows training is the telemetry's last."""
-    followed = read.curve("telemetry.rho")
-    if given is None and isinstance(trained.config.rho, str) and followed:
-        return followed[max(followed)]
-    return radius(trained, given)
 
 
 def _show_telemetry(curves: dict[str, dict[int, float]]) -> None:

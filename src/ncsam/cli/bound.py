@@ -13,8 +13,8 @@ from ncsam import theory
 from ncsam._errors import bad_value
 from ncsam.cli.options import model_option
 from ncsam.cli.output import show_table
-from ncsam.engine.task import Task, load_task
-from ncsam.engine.trained import Trained, load_trained
+from ncsam.engine.analysis import radius, training_data
+from ncsam.engine.trained import load_trained
 
 EPILOG = """\b
 Examples:
@@ -22,22 +22,6 @@ Examples:
   ncsam bound runs/first --loss clipped --rho 0.1
   ncsam bound runs/photos --alpha 0.2 --steps 5 --restarts 2 --json
 """
-
-
-def training_data(folder: Path, trained: Trained) -> Task:
-    """The data that a run was trained on, read again; refused if its labels are not those of the checkpoint."""
-    task = load_task(trained.config.replace(download=False))
-    if trained.labels_sha256 != task.labels_sha256:
-        raise bad_value("run", str(folder), "a run whose training labels are still there; they have changed since")
-    return task
-
-
-def radius(trained: Trained, given: float | None) -> float:
-    """The rho that was asked for, or the run's own where that is a number."""
-    rho = trained.config.rho if given is None else given
-    if rho is None or isinstance(rho, str) or not rho > 0:
-        raise bad_value("rho", rho, "a number above 0; name one with --rho")
-    return rho
 
 
 @click.command(epilog=EPILOG)

@@ -1,0 +1,69 @@
+"""A finished run taken up again to be measured: its data, its radius, its alignment at the last checkpoint."""
+
+from __future__ import annotations
+
+from itertools import islice
+from pathlib import Path
+
+from ncsam._errors import bad_value
+from ncsam.engine.optimizers import LARGEST_FLIP_RATIO
+from ncsam.engine.runs import Run
+from ncsam.engine.task import Task, load_task, view_names
+from ncsam.engine.trained import Trained
+from ncsam.optim.ramps import ramp_by_name
+from ncsam.theory.alignment import Alignment, alignments
+from ncsam.theory.batches import WithClean
+
+_TURNING = ("sign", "compensation", "noise_mean", "selection", "flip_target")  # options that turn NCSAM's perturbation
+
+
+def training_data(folder: Path, trained: Trained) -> Task:
+    """The data that a run was trained on, read again; refused if its labels are not those of the checkpoint."""
+    task = load_task(trained.config.replace(download=False))
+    if trained.labels_sha256 != task.labels_sha256:
+        raise bad_value("run", str(folder), "a run whose training labels are still there; they have changed since")
+    return task
+
+
+def radius(trained: Trained, given: float | None) -> float:
+    """The rho that was asked for, or the run's own where that is a number."""
+    rho = trained.config.rho if given is None else given
+    if rho is None or isinstance(rho, str) or not rho > 0:
+        raise bad_value("rho", rho, "a number above 0; name one with --rho")
+    return rho
+
+
+def last_radius(run: Run, trained: Trained, given: float | None) -> float:
+    """The same; of a radius that follows training, the telemetry's last."""
+    followed = run.curve("telemetry.rho")
+    if given is None and isinstance(trained.config.rho, str) and followed:
+        return followed[max(followed)]
+    return radius(trained, given)
+
+
+def alignments_at_end(
+    run: Run, trained: Trained, task: Task, *, rho: float | None, kappa: float | None, batches: int
+) -> list[Alignment]:
+    """Of NCSAM's perturbation at the last checkpoint, on batches as the run would draw and augment them next.
+
+    `rho` and `kappa` are the run's where they are `None`. Clean labels must be known.
+    """
+    config, split = trained.config.replace(precision="32-true"), task.dataset.train
+    if split.clean is None or task.noise_rate is None:
+        raise bad_value("run", str(run.folder), "its clean labels are not known, so there is no clean gradient")
+    loader = task.loader(
+        split, config, config.batch_size or 128, views=view_names(config, ("train",), task.kind), subset=task.train
+    )
+    drawn = list(islice(loader.iterate(config.epochs + 1), batches))
+    ramp = ramp_by_name(config.optimizer_options.get("ramp", "smooth"))
+    strength = (config.kappa if kappa is None else kappa) * ramp(len(run.metrics) / config.epochs)
+    known = [ratio for ratio in (run.summary.get("flip_ratio"), config.flip_ratio) if isinstance(ratio, float)]
+    return alignments(
+        trained.network.networks[0].train(),
+        WithClean(drawn, split.clean),
+        rho=last_radius(run, trained, rho),
+        strength=strength,
+        flip_ratio=known[0] if known else min(task.noise_rate, LARGEST_FLIP_RATIO),
+        criterion=trained.network.method.criterion,
+        **{name: config.optimizer_options[name] for name in _TURNING if name in config.optimizer_options},
+    )
