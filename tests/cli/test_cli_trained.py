@@ -168,7 +168,7 @@ def test_the_networks_that_answer_are_the_ones_exported(tmp_path, inputs):
     one, two, average = (models.create("mlp", 10, 1, in_features=64, hidden=[3]) for _ in range(3))
     for kept, expected in ((average, [average]), (None, [one, two])):
         answer = Answer(Averaged(kept), [one, two]).eval()
-        assert answer.speakers(inputs) == expected
+        assert answer.predictors(inputs) == expected
         kind = saved_kind(Pictures((0.5,), (0.5,), (8, 8), 1))
         about = {"name": "d", "classes": list("abcdefghij"), **kind}
         to_safetensors(Trained(answer, RunConfig(), about), tmp_path / "w.safetensors")

@@ -107,7 +107,7 @@ class Network:
                     dict(config.model_options),
                     {name: value.detach().cpu().clone() for name, value in network.state_dict().items()},
                 )
-                for network in answer.speakers(example)
+                for network in answer.predictors(example)
             ]
         shutil.rmtree(scratch, ignore_errors=True)
         return members

@@ -86,7 +86,7 @@ def to_onnx(trained: Trained, path: Path) -> None:
 def to_safetensors(trained: Trained, path: Path) -> None:
     """The weights that answer, by name; of several networks, under `0.`, `1.` and so on. What they mean is inside."""
     save_file = need("safetensors.torch", "train", "exporting to safetensors").save_file
-    states = [network.state_dict() for network in trained.network.speakers(trained.example())]
+    states = [network.state_dict() for network in trained.network.predictors(trained.example())]
     prefixes = [""] if len(states) == 1 else [f"{number}." for number in range(len(states))]
     tensors = {
         prefix + name: value.contiguous().clone()

@@ -126,7 +126,7 @@ class Trainer:
             with Interrupt() as interrupt:
                 while self.epoch < self.config.epochs:
                     self._epoch(interrupt, loggers)
-            self.settling.last_word(self.history)
+            self.settling.note_what_was_fitted(self.history)
         finally:
             self.console.close()
             for logger in loggers:

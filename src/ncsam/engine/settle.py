@@ -76,7 +76,7 @@ class Settling:
         if isinstance(optimizer, NCSAM) and self.flip_ratio is not None:
             optimizer.flip_ratio = self.flip_ratio
 
-    def last_word(self, history: Sequence[Mapping[str, Any]]) -> None:
+    def note_what_was_fitted(self, history: Sequence[Mapping[str, Any]]) -> None:
         """Say so if a perturbed run memorised nothing: it may also have been kept from learning."""
         if not self.config.sharpness_aware or not history or history[-1]["val_accuracy"] is None:
             return

@@ -45,7 +45,7 @@ class Answer(nn.Module):
         return self.method.predict(list(self.networks), inputs)
 
     @torch.no_grad()
-    def speakers(self, inputs: Tree) -> list[nn.Module]:
+    def predictors(self, inputs: Tree) -> list[nn.Module]:
         """The networks that really answer: of a method that predicts with an average, the average alone."""
         heard: dict[nn.Module, None] = {}
         hooks = [

@@ -24,7 +24,7 @@ def is_dtensor(tensor: Tensor) -> TypeGuard[DTensor]:
 
 
 def _dtensor_type() -> type | tuple[()]:
-    """The class of distributed tensors. Where nobody imported its module (it is slow to import), there are none."""
+    """The class of distributed tensors. Where its module was not imported (it is slow to import), there are none."""
     kind: type | tuple[()] = getattr(sys.modules.get("torch.distributed.tensor"), "DTensor", ())
     return kind
 
