@@ -55,8 +55,7 @@ def descent_gradient(
     logits = model(x)
     loss = F.cross_entropy(logits, y)
     loss.backward()
-    radius.note_labels(logits, y, F.cross_entropy)
-    radius.note_loss(share * loss, perturbed=False)
+    radius.note_batch(share * loss, logits, y, F.cross_entropy)
     moves = list(perturbation(form, model, radius.rho))
     model.zero_grad()
     buffers = [buffer.clone() for buffer in model.buffers()]
@@ -65,7 +64,7 @@ def descent_gradient(
             p.add_(move)
     loss = F.cross_entropy(model(x), y)
     loss.backward()
-    radius.note_loss(share * loss, perturbed=True)
+    radius.note_perturbed(share * loss)
     with torch.no_grad():
         for p, move in moves:
             p.sub_(move)
@@ -84,9 +83,8 @@ def samples_gradient(model: nn.Module, features: list[Tensor], x: Tensor, y: Ten
         eps = radius.rho * d / (d.norm(dim=1, keepdim=True) + 1e-12) / (h.square().sum(1, keepdim=True) + 1).sqrt()
     loss = F.cross_entropy(logits + eps * ((h.detach() * h).sum(1, keepdim=True) + 1), y)
     loss.backward()
-    radius.note_labels(logits, y, F.cross_entropy)
-    radius.note_loss(F.cross_entropy(logits.detach(), y), perturbed=False)
-    radius.note_loss(loss, perturbed=True)
+    radius.note_batch(F.cross_entropy(logits.detach(), y), logits, y, F.cross_entropy)
+    radius.note_perturbed(loss)
 
 
 def accuracy(problem: Problem, form: str, seed: int) -> float | None:
@@ -100,7 +98,7 @@ def accuracy(problem: Problem, form: str, seed: int) -> float | None:
         last.register_forward_pre_hook(lambda _, inputs: features.append(inputs[0]))
     optimizer = torch.optim.SGD(model.parameters(), lr=problem.lr, momentum=0.9, weight_decay=1e-3)
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, problem.epochs * problem.batches)
-    radius = AutoRadius(0.5, None)
+    radius = AutoRadius(0.5)
     found = []
     for epoch in range(1, problem.epochs + 1):
         model.train()
@@ -113,7 +111,7 @@ def accuracy(problem: Problem, form: str, seed: int) -> float | None:
                 found_there = [descent_gradient(form, model, a, b, radius, 1 / len(parts)) for a, b in parts]
                 for p, *gradients in zip(model.parameters(), *found_there, strict=True):
                     p.grad = torch.stack(gradients).sum(0)
-            radius.end(perturbed=True, group=None)
+            radius.end(perturbed=True, params=list(model.parameters()), group=None)
             optimizer.step()
             scheduler.step()
         if epoch > problem.epochs - 5:
