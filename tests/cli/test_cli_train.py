@@ -209,7 +209,7 @@ def test_recommended_needs_no_other_option(tmp_path):
     config, (line,) = dry(tmp_path / "shades", "--preset", "recommended")
     assert config["data"] == str(tmp_path / "shades")
     assert (config["model"], config["batch_size"], config["rho"]) == ("mlp", 128, "auto")
-    assert [config[name] for name in ("lr", "weight_decay", "epochs", "rho_target")] == [0.0125, 0.005, 800, 0.5]
+    assert [config[name] for name in ("lr", "weight_decay", "epochs", "rho_target")] == [0.0125, 0.005, 800, 0.4]
     assert config["model_options"]["in_features"] == 3 * 6 * 9
     assert line == "# runs/shades-ce-sam-s1: a new run would start"
     assert "Missing argument 'DATA'" in call("train", "--preset", "recommended", code=2).output

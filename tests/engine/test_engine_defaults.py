@@ -45,14 +45,15 @@ def test_steps_are_gentle_for_mlps_and_pretrained_networks() -> None:
 
 
 def test_the_full_target_is_for_cross_entropy_without_augmentation() -> None:
-    assert defaults.rho_target("ce", "none") == 0.5
-    assert defaults.rho_target("ce", "standard") == defaults.rho_target("gce", "none") == 0.1
+    assert defaults.rho_target("mlp", "ce", "none") == 0.4
+    assert defaults.rho_target("resnet18", "ce", "none") == 0.5
+    assert defaults.rho_target("resnet18", "ce", "standard") == defaults.rho_target("mlp", "gce", "none") == 0.1
 
 
 def test_the_recommended_setting_follows_the_data_and_yields_to_what_is_given(tmp_path: Path) -> None:
     config = RunConfig.from_preset("recommended", data=features(tmp_path, 300))
     found = settled(config, load_task(config))
-    assert (found.lr, found.weight_decay, found.rho_target, found.batch_size) == (0.0125, 0.005, 0.5, 128)
+    assert (found.lr, found.weight_decay, found.rho_target, found.batch_size) == (0.0125, 0.005, 0.4, 128)
     assert found.epochs == 267  # 270 samples in three steps
     given = config.replace(lr=0.1, weight_decay=0.0, epochs=3, rho_target=0.2)
     found = settled(given, load_task(given))

@@ -193,5 +193,5 @@ def test_parameters_survive_cloning():
 def test_what_is_left_open_is_what_we_recommend_for_features():
     config = NoisyLabelClassifier(random_state=0)._config(900)
     assert (config.lr, config.weight_decay, config.epochs, config.batch_size) == (0.0125, 0.005, 100, 128)
-    assert (config.rho, config.rho_target) == ("auto", 0.5)
+    assert (config.rho, config.rho_target) == ("auto", 0.4)
     assert NoisyLabelClassifier("elr", random_state=0)._config(900).rho_target == 0.1

@@ -85,7 +85,8 @@ class RunConfig:
         None, "radius of the perturbation; null: the optimizer's own, .05 for most; auto: by its own effect"
     )
     rho_target: float | Literal["auto"] = _option(
-        0.5, "share of what was learned that rho auto takes away; auto: .5, with augmentation or most methods .1"
+        0.5,
+        "share of what was learned that rho auto takes away; auto: .5, mlps .4, augmented or with most methods .1",
     )
     kappa: float = _option(0.1, "largest strength of NCSAM's compensation")
     flip_ratio: float | Literal["auto"] | None = _option(

@@ -16,8 +16,8 @@ _MLP_WEIGHT_DECAY, _WEIGHT_DECAY = 0.005, 0.001
 _MLP_EPOCHS, _EPOCHS = 30, 60
 _LEAST_STEPS = 800  # of an mlp
 #: Targets of the automatic radius. Augmentation and most methods keep a network from memorising, too: where they do,
-#: the full target costs more of what the network learns than it spares.
-FULL_TARGET, GENTLE_TARGET = 0.5, 0.1
+#: the full target costs more of what the network learns than it spares. Small steps make .4 enough for an mlp.
+_MLP_TARGET, _TARGET, _GENTLE_TARGET = 0.4, 0.5, 0.1
 #: Methods that do not keep from memorising on their own.
 _PLAIN = ("ce",)
 #: Methods that lose more than a point to SGD even at the gentle target.
@@ -30,7 +30,7 @@ def settled(config: RunConfig, model: str, augment: str, samples: int, batch_siz
         "lr": learning_rate(model, config.pretrained),
         "weight_decay": weight_decay(model),
         "epochs": epochs(model, samples, batch_size),
-        "rho_target": rho_target(config.method, augment),
+        "rho_target": rho_target(model, config.method, augment),
     }
     return config.replace(**{name: value for name, value in found.items() if getattr(config, name) == "auto"})
 
@@ -50,9 +50,11 @@ def epochs(model: str, samples: int, batch_size: int) -> int:
     return max(_MLP_EPOCHS, math.ceil(_LEAST_STEPS / math.ceil(samples / batch_size)))
 
 
-def rho_target(method: str, augment: str) -> float:
+def rho_target(model: str, method: str, augment: str) -> float:
     """The full target where nothing else keeps from memorising, else the gentle one."""
-    return FULL_TARGET if method in _PLAIN and augment == "none" else GENTLE_TARGET
+    if method not in _PLAIN or augment != "none":
+        return _GENTLE_TARGET
+    return _MLP_TARGET if model == "mlp" else _TARGET
 
 
 def harm(method: str, rho: float | str | None) -> str | None:
