@@ -82,7 +82,7 @@ def test_what_cannot_be_predicted_is_said(tmp_path, trained):
     np.savez(tmp_path / "z.npz", z=np.zeros(3))
     np.savez(tmp_path / "x.npz", x=DIGITS.test.inputs[:1])
     assert "no picture is in it or below it" in call("predict", trained, tmp_path / "empty", code=2).output
-    assert "cannot be decoded as a picture" in call("predict", trained, tmp_path / "no.png", code=2).output
+    assert "cannot be decoded as a picture" in call("predict", trained, tmp_path / "no.png", code=1).output
     assert "has no array named x or images; it holds z" in call("predict", trained, tmp_path / "z.npz", code=2).output
     both = call("predict", trained, tmp_path / "z.npz", tmp_path / "no.png", code=2).output
     assert "an .npz stands alone" in both

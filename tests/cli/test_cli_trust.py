@@ -119,6 +119,6 @@ def test_nothing_is_downloaded_because_a_run_folder_says_so(folder, tmp_path, mo
     shutil.copytree(folder, tmp_path / "run")
     forge(tmp_path / "run", model="mlp", model_options={"in_features": 64, "hidden": [16]}, download=True)
     asked = []
-    monkeypatch.setattr("ncsam.cli.bound.load_task", lambda config: asked.append(config.download) or 1 / 0)
+    monkeypatch.setattr("ncsam.engine.analysis.load_task", lambda config: asked.append(config.download) or 1 / 0)
     call("bound", tmp_path / "run", code=1)
     assert asked == [False]

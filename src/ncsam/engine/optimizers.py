@@ -81,7 +81,7 @@ def _build_base(config: RunConfig, params: list[dict[str, Any]]) -> Optimizer:
     return torch.optim.AdamW(params, lr=config.lr, weight_decay=config.weight_decay)
 
 
-def _own_base(config: RunConfig, params: list[nn.Parameter]) -> Optimizer:
+def _own_base(config: RunConfig, params: list[dict[str, Any]]) -> Optimizer:
     """The optimizer of `module:Name`, called with the parameters and those of the run's options that it takes."""
     build = find_named("base", config.base)
     offered = {"lr": config.lr, "momentum": config.momentum, "weight_decay": config.weight_decay}
