@@ -25,12 +25,13 @@ from ncsam.engine.checkpoint import save_checkpoint, writing
 from ncsam.engine.config import NEUTRAL, RunConfig
 from ncsam.engine.errors import RunError
 from ncsam.engine.evaluate import Predictions
-from ncsam.engine.folds import save_oof
+from ncsam.engine.folds import load_oof, save_oof
 from ncsam.engine.lock import locked
 from ncsam.engine.loggers import FIELDS, MetricsFiles
 from ncsam.engine.metrics import accuracy, calibration_error, summarise
 from ncsam.engine.samples import SampleTable
-from ncsam.engine.suspects import Dynamics, write_suspects
+from ncsam.engine.suspect_table import write_suspects
+from ncsam.engine.suspects import Dynamics
 from ncsam.engine.task import load_task
 
 MODEL = "mean"
@@ -130,7 +131,9 @@ def _write_run(folder: Path, problem: Problem, chosen: Chosen, board: dict[str, 
     whole = {**about, "config": config.to_dict(), "learners": [state], "method": {}, "history": [record]}
     whole |= {"samples": {}, "ranks": [], "seconds": sum(row["seconds"] for row in board["candidates"])}
     save_checkpoint(folder / "checkpoints", whole, about)
-    found = write_suspects(folder / "suspects.csv", dynamics, dataset.train, np.arange(len(dataset.train)))
+    found = write_suspects(
+        folder, dynamics, dataset.train, np.arange(len(dataset.train)), oof=load_oof(folder)
+    )
     summary = {
         **summarise([record]),
         "noise_rate": task.noise_rate,

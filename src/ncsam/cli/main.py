@@ -21,6 +21,11 @@ COMMANDS = {
     "compare": Entry("ncsam.cli.compare:compare", "Train all combinations of methods, optimizers and seeds."),
     "report": Entry("ncsam.cli.report:report", "Write report.html: curves, suspects, noise, configuration."),
     "suspects": Entry("ncsam.cli.suspects:suspects", "List the training labels that a run doubts most."),
+    "review": Entry("ncsam.cli.review:review", "Judge the suspects of a run on a local page."),
+    "clean": Entry("ncsam.cli.clean:clean", "Write the labels as they are after review."),
+    "export-predictions": Entry(
+        "ncsam.cli.export_predictions:export_predictions", "Exchange class probabilities with other tools."
+    ),
     "predict": Entry("ncsam.cli.predict:predict", "Classify pictures with a trained run."),
     "export": Entry("ncsam.cli.export:export", "Write a trained network as TorchScript, ONNX or safetensors."),
     "bound": Entry("ncsam.cli.bound:bound", "Evaluate the paper's generalisation bound for a trained run."),

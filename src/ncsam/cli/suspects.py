@@ -11,10 +11,12 @@ import click
 from ncsam.cli.failures import MISTAKE, Failure
 from ncsam.cli.output import as_csv, show_table
 from ncsam.engine.runs import Run, class_name
+from ncsam.engine.suspect_table import trust_sentence
 
 EPILOG = """\b
 Examples:
   ncsam suspects runs/first --top 50
+  ncsam suspects runs/first --folds 5 --top 100
   ncsam suspects runs/first --top 0 --csv > doubtful.csv
   ncsam suspects runs/first --top 100 --json
 """
@@ -23,12 +25,24 @@ Examples:
 @click.command(epilog=EPILOG)
 @click.argument("run", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.option("--top", type=click.IntRange(min=0), default=20, show_default=True, help="how many; 0 for all")
+@click.option(
+    "--folds",
+    type=click.IntRange(min=2),
+    help="train RUN's configuration this many times more, each time with a part of the samples held out, and judge "
+    "every label by a network that never saw it; goes on where it was stopped",
+)
 @click.option("--json", "as_json", is_flag=True, help="as JSON, with all that is known of each")
 @click.option("--csv", "to_csv", is_flag=True, help="as CSV, likewise")
-def suspects(run: Path, top: int, as_json: bool, to_csv: bool) -> None:
-    """List the training samples of RUN whose label is the most doubtful, with the label it suggests instead."""
+def suspects(run: Path, top: int, folds: int | None, as_json: bool, to_csv: bool) -> None:
+    """List the training samples of RUN whose label is the most doubtful, with the label it suggests instead.
+
+    A last line says how many of those listed are probably wrong, and how often the suggestion is right; or why that
+    cannot be known. With --folds it mostly can.
+    """
     if as_json and to_csv:
         raise click.UsageError("--json and --csv exclude each other.")
+    if folds is not None:
+        judge_by_folds(run, folds, console=not (as_json or to_csv))
     found = Run.read(run)
     rows = found.suspect_rows(top or None)
     if not rows:
@@ -42,6 +56,17 @@ def suspects(run: Path, top: int, as_json: bool, to_csv: bool) -> None:
         _show(found, rows)
 
 
+def judge_by_folds(run: Path, folds: int, *, console: bool = True) -> None:
+    """Make a run's out-of-fold predictions, and its suspects from them."""
+    from ncsam.engine.out_of_fold import out_of_fold
+    from ncsam.engine.suspect_table import rewrite_suspects
+
+    if not Run.read(run).finished:
+        raise Failure(f"{run} is not finished: finish it first, by the command that began it", MISTAKE)
+    out_of_fold(run, folds, console=console)
+    rewrite_suspects(run)
+
+
 def _named(run: Run, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The rows with class names beside the class numbers, where names are known."""
     classes = run.classes
@@ -51,17 +76,20 @@ def _named(run: Run, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def _show(run: Run, rows: list[dict[str, Any]]) -> None:
     labels = [key for key in ("observed", "suggested", "clean") if key in rows[0]]
-    head = [*labels, *(["path"] if "path" in rows[0] else []), "index", "suspicion"]
+    chances = [key for key in ("p_wrong", "p_suggested") if rows[0].get(key) is not None]
+    head = [*labels, *(["path"] if "path" in rows[0] else []), "index", "suspicion", *chances]
     lines = [
         [
             *(str(row.get(f"{key}_name", row[key])) for key in labels),
             *([str(row["path"])] if "path" in row else []),
             str(row["index"]),
             f"{row['suspicion']:.3f}",
+            *(f"{row[key]:.2f}" for key in chances),
         ]
         for row in rows
     ]
-    show_table(head, lines, left=len(head) - 2)
-    auroc = run.summary.get("suspects_auroc")
+    show_table(head, lines, left=len(head) - 2 - len(chances))
+    click.echo(trust_sentence(rows, run.trust))
+    auroc = run.trust.get("suspects_auroc") or run.summary.get("suspects_auroc")
     if auroc is not None:
         click.echo(f"AUROC of the suspicion against the clean labels: {auroc:.3f}")

@@ -28,7 +28,7 @@ from ncsam.engine.lock import Held, locked
 from ncsam.engine.loop import Trainer
 from ncsam.engine.metrics import summarise
 from ncsam.engine.network import create_network
-from ncsam.engine.suspects import write_suspects
+from ncsam.engine.suspect_table import write_suspects
 from ncsam.engine.task import Task, load_task, settled, view_names
 from ncsam.methods import create as create_method
 from ncsam.models.freeze import BACKBONE
@@ -156,7 +156,7 @@ def _finish(fabric: Device, trainer: Trainer) -> dict[str, Any]:
     by_class = measure_by_class(trainer.evaluator, trainer.networks)
     if fabric.is_global_zero:
         task, config, folder = trainer.task, trainer.config, trainer.folder
-        found = write_suspects(folder / "suspects.csv", trainer.dynamics, task.dataset.train, task.val)
+        found = write_suspects(folder, trainer.dynamics, task.dataset.train, task.val)
         with writing(folder):
             by_class.save(folder)
         summary = {

@@ -112,6 +112,11 @@ class Run:
         """The class names, as the checkpoint's notes hold them."""
         return (_read_json(self.folder / "checkpoints" / "last.json").get("data") or {}).get("classes")
 
+    @property
+    def trust(self) -> dict[str, Any]:
+        """How far the suspects are to be trusted, as `trust.json` has it."""
+        return _read_json(self.folder / "trust.json")
+
     @cached_property
     def noise(self) -> NoisyLabels | None:
         """The label noise that the run made, if it made any."""

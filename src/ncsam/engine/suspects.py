@@ -1,38 +1,19 @@
-"""Which labels are probably wrong: how each sample fared over the epochs, and a table with the worst first."""
+"""How each training sample fared over the epochs, which tells the wrong labels from the right ones."""
 
 from __future__ import annotations
 
-import csv
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from ncsam._files import atomic_path
-from ncsam._text import path_cell
-from ncsam.data.types import Split
-from ncsam.engine.checkpoint import writing
 from ncsam.engine.evaluate import Predictions
 from ncsam.engine.samples import SampleTable
 
 Floats = npt.NDArray[np.float64]
 _STEEPNESS = 4.0  # from where a margin counts almost fully
 _MOST_NUMBERS = 20_000_000  # of samples times classes; beyond, the last prediction suggests the label
-
-COLUMNS = (
-    "index",
-    "observed",
-    "suggested",
-    "suspicion",
-    "loss",
-    "margin",
-    "times_flipped",
-    "times_forgotten",
-    "first_learned",
-    "held_out",
-)
 
 
 class Dynamics:
@@ -105,47 +86,3 @@ def auroc(scores: npt.NDArray[Any], positive: npt.NDArray[np.bool_]) -> float | 
     _, inverse, sizes = np.unique(scores, return_inverse=True, return_counts=True)
     ranks = np.cumsum(sizes) - (sizes - 1) / 2  # mean rank, from 1, of each distinct value
     return float((ranks[inverse][positive].sum() - count * (count + 1) / 2) / (count * rest))
-
-
-def write_suspects(
-    path: Path, dynamics: Dynamics, split: Split, held_out: npt.NDArray[np.int64] | None
-) -> float | None:
-    """Write the table, best suspicion first; the AUROC of the suspicion where clean labels are known."""
-    suspicion = dynamics.suspicion()
-    held = np.zeros(len(split), dtype=bool)
-    if held_out is not None:
-        held[held_out] = True
-    columns: dict[str, Any] = {
-        "index": np.arange(len(split)),
-        "observed": split.labels,
-        "suggested": dynamics.suggested(),
-        "suspicion": suspicion,
-        "loss": dynamics.mean("loss"),
-        "margin": dynamics.mean("margin"),
-        "times_flipped": dynamics.numbers("times_flipped"),
-        "times_forgotten": dynamics.numbers("times_forgotten"),
-        "first_learned": dynamics.numbers("first_learned"),
-        "held_out": held.astype(np.int64),
-    }
-    names = [*COLUMNS]
-    if split.has_paths:
-        names.append("path")
-    if split.clean is not None:
-        names.append("clean")
-        columns["clean"] = split.clean
-    order = np.lexsort((columns["index"], -suspicion))
-    with writing(path), atomic_path(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(names)
-        for i in order:
-            writer.writerow([_cell(name, i, columns, split) for name in names])
-    return None if split.clean is None else auroc(suspicion, split.labels != split.clean)
-
-
-def _cell(name: str, i: int, columns: dict[str, Any], split: Split) -> object:
-    if name == "path":
-        return path_cell(split.path(i) or "")
-    value = columns[name][i]
-    if name == "first_learned":
-        return int(value) or ""
-    return f"{value:.6g}" if isinstance(value, np.floating) else int(value)

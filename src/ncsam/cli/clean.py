@@ -1,0 +1,78 @@
+"""`ncsam clean`."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from pathlib import Path
+
+import click
+
+from ncsam.cli.output import show_table
+
+EPILOG = """\b
+Examples:
+  ncsam clean runs/first --dry-run
+  ncsam clean runs/first --out cleaned.csv
+  ncsam clean runs/first --apply confident --threshold 0.95 --out cleaned.csv
+  ncsam clean runs/first --folder cleaned/ --copy
+
+\b
+Then train again, on the table or on the folder:
+  ncsam train cleaned.csv --out runs/second
+"""
+
+
+@click.command(epilog=EPILOG)
+@click.argument("run", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="table to write (.csv; .npz for arrays)")
+@click.option("--folder", type=click.Path(path_type=Path), help="new folder of links to the files, by class")
+@click.option("--copy", is_flag=True, help="copies instead of links, with --folder")
+@click.option(
+    "--apply",
+    type=click.Choice(["reviewed", "confident", "all"]),
+    default="reviewed",
+    show_default=True,
+    help="what may change a label: reviewers alone; also suggestions that are probably right; or all suggestions",
+)
+@click.option(
+    "--threshold",
+    type=click.FloatRange(0, 1, min_open=True),
+    default=0.9,
+    show_default=True,
+    help="with --apply confident: the least probability that the suggestion is right",
+)
+@click.option("--dry-run", is_flag=True, help="print what would change, by class pair, and write nothing")
+def clean(
+    run: Path, out: Path | None, folder: Path | None, copy: bool, apply: str, threshold: float, dry_run: bool
+) -> None:
+    """Write the labels of RUN's data as they are after review. The data itself is never changed.
+
+    A reviewer's word counts before any suggestion. The table has the columns path (or index), split, label, observed,
+    source of the decision, and probability of the label; `ncsam train` takes it in place of the data.
+    """
+    from ncsam.review.clean import cleaned, write_arrays, write_folder, write_table
+
+    if not dry_run and out is None and folder is None:
+        raise click.UsageError("Say where to: --out FILE, --folder FOLDER, or --dry-run.")
+    if copy and folder is None:
+        raise click.UsageError("--copy goes with --folder.")
+    if out is not None and out.suffix.lower() not in (".csv", ".npz"):
+        raise click.UsageError(f"--out {out}: the file must end in .csv or .npz.")
+    found = cleaned(run, apply, threshold)
+    pairs = found.changes()
+    if pairs:
+        show_table(["observed", "becomes", "samples"], [[a, b, f"{n:,}"] for a, b, n in pairs], left=2)
+    changed = found.labels != found.observed
+    sources = Counter(source for source, moved in zip(found.source, changed, strict=True) if moved)
+    why = ", ".join(f"{count:,} {source}" for source, count in sorted(sources.items())) or "none"
+    would = "would change" if dry_run else "changed"
+    click.echo(f"{int(changed.sum()):,} of {len(changed):,} labels {would} ({why})")
+    if dry_run:
+        return
+    if out is not None:
+        (write_arrays if out.suffix.lower() == ".npz" else write_table)(found, out)
+        click.echo(f"{out}\nnext: ncsam train {shlex.quote(str(out))}")
+    if folder is not None:
+        count = write_folder(found, folder, copy=copy)
+        click.echo(f"{folder}: {count:,} {'copies' if copy else 'links'}")

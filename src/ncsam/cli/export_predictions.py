@@ -1,0 +1,65 @@
+"""`ncsam export-predictions`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+import numpy as np
+
+from ncsam._errors import bad_value
+from ncsam._files import atomic_path
+
+EPILOG = """\b
+Examples:
+  ncsam export-predictions runs/first --out pred_probs.npy
+  ncsam export-predictions runs/first --out pred_probs.npy --table labels.csv
+  ncsam export-predictions runs/first --take pred_probs.npy
+
+\b
+cleanlab takes the file as it is, with the labels of the table:
+  find_label_issues(labels, np.load("pred_probs.npy"))
+"""
+
+
+@click.command("export-predictions", epilog=EPILOG)
+@click.argument("run", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="file to write (.npy)")
+@click.option(
+    "--table", type=click.Path(dir_okay=False, path_type=Path), help="labels and suspects, in the same order (.csv)"
+)
+@click.option(
+    "--take",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="the way back: judge RUN's labels by the probabilities of this file, which some other model predicted",
+)
+def export_predictions(run: Path, out: Path | None, table: Path | None, take: Path | None) -> None:
+    """Write the class probabilities of RUN's training samples, (samples, classes) in the order of the data.
+
+    Out-of-fold predictions where the run has them (`ncsam suspects RUN --folds 5`), which is what other tools want;
+    else those of the run itself, which has seen the labels: a warning says so.
+    """
+    from ncsam.engine.predictions import suspects_frame, take_predictions, training_predictions
+
+    if out is None and take is None and table is None:
+        raise click.UsageError("Say what to do: --out FILE, --table FILE or --take FILE.")
+    if out is not None and out.suffix != ".npy":
+        raise bad_value("out", str(out), "a file that ends in .npy")
+    if take is not None:
+        take_predictions(run, np.load(take, allow_pickle=False))
+        click.echo(f"{run}: suspects.csv now rests on {take}")
+    if out is not None:
+        found = training_predictions(run)
+        with atomic_path(out) as temporary, temporary.open("wb") as file:
+            np.save(file, found.probabilities, allow_pickle=False)
+        click.echo(str(out))
+        if not found.out_of_fold:
+            click.echo(
+                f"warning: the run has seen the labels of these samples; `ncsam suspects {run} --folds 5` first "
+                "gives predictions that have not",
+                err=True,
+            )
+    if table is not None:
+        with atomic_path(table) as temporary:
+            suspects_frame(run).to_csv(temporary, index=False)
+        click.echo(str(table))

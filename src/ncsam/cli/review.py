@@ -1,0 +1,48 @@
+"""`ncsam review`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from ncsam._errors import need
+from ncsam.cli.failures import MISTAKE, Failure
+from ncsam.engine.runs import Run
+
+EPILOG = """\b
+Examples:
+  ncsam review runs/first
+  ncsam review runs/first --reviewer Ada --no-open
+  ncsam review runs/first --port 8123
+
+Every decision is written to review.jsonl in the run folder at once. Stop with Ctrl-C; the same command goes on where
+it was. Then: ncsam clean runs/first --out cleaned.csv
+"""
+
+
+@click.command(epilog=EPILOG)
+@click.argument("run", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option("--reviewer", help="whose decisions these are [the last one's]")
+@click.option("--port", type=click.IntRange(0, 65535), default=0, help="port on 127.0.0.1; 0 for a free one [0]")
+@click.option("--open/--no-open", "open_page", default=True, help="open the page in the browser [open]")
+def review(run: Path, reviewer: str | None, port: int, open_page: bool) -> None:
+    """Judge the suspects of RUN on a local page: accept the suggestion, keep the label, give another class.
+
+    The page is served on this machine's loopback address alone, under an address that carries a random token, and loads
+    nothing from elsewhere.
+    """
+    need("starlette", "review", "the review page")
+    need("uvicorn", "review", "the review page")
+    from ncsam.review.serve import serve
+
+    if not Run.read(run).finished:
+        raise Failure(f"{run} is not finished: a run writes its suspects when it ends", MISTAKE)
+
+    def ready(address: str) -> None:
+        click.echo(f"{address}\nCtrl-C stops the page; every decision is kept.")
+        if open_page:
+            click.launch(address)
+
+    serve(run, port=port, reviewer=reviewer, ready=ready)
+    click.echo(f"next: ncsam clean {run} --out cleaned.csv")

@@ -1,0 +1,143 @@
+"""Labels by several annotators: read from a table, joined by majority, or by Dawid and Skene's model."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from ncsam._errors import bad_value, unknown_name
+
+Floats = npt.NDArray[np.float64]
+Labels = npt.NDArray[np.int64]
+
+METHODS = ("majority", "dawid_skene")
+ABSENT = -1
+_ITERATIONS, _TOLERANCE = 200, 1e-8
+_SMOOTHING = 0.01  # votes added to every cell of an annotator's confusion matrix
+_NAMES = {"item": ("path", "file", "filename", "image", "item", "index", "task"), "annotator": ("annotator", "worker")}
+_LABEL_NAMES = ("label", "answer", "class")
+
+
+@dataclass(frozen=True)
+class Annotations:
+    """Answers (items, annotators) as class numbers, `ABSENT` where an annotator gave none."""
+
+    items: tuple[str, ...]
+    annotators: tuple[str, ...]
+    classes: tuple[str, ...]
+    answers: Labels
+
+
+@dataclass(frozen=True)
+class Joined:
+    """The annotators' answers as one.
+
+    Attributes:
+        labels: (items,) the most probable class; of equal ones the first.
+        soft: (items, classes) its distribution: shares of the votes, or Dawid and Skene's posterior.
+        accuracy: (annotators,) the estimated share of an annotator's answers that are right.
+        agreement: (items,) the largest entry of `soft`.
+    """
+
+    labels: Labels
+    soft: Floats
+    accuracy: Floats
+
+    @property
+    def agreement(self) -> Floats:
+        return np.asarray(self.soft.max(axis=1))
+
+
+def read_annotations(path: str | Path) -> Annotations:
+    """A CSV with one column per annotator beside the item's, or with one row per answer (item, annotator, label).
+
+    The item's column is `path`, `item`, `index` or the like, else the first. Empty cells are answers that were not
+    given.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"path={str(path)!r}: there is no such file")
+    with path.open(newline="", encoding="utf-8-sig") as file:
+        rows = [row for row in csv.reader(file, delimiter="\t" if path.suffix == ".tsv" else ",") if row]
+    if len(rows) < 2:
+        raise ValueError(f"{path} has no rows under its header")
+    header = [name.strip() for name in rows[0]]
+    for number, row in enumerate(rows[1:], start=2):
+        if len(row) != len(header):
+            raise ValueError(f"{path}, row {number}: {len(row)} fields, but the header has {len(header)}")
+    lower = [name.lower() for name in header]
+    item = next((lower.index(name) for name in _NAMES["item"] if name in lower), 0)
+    who = next((lower.index(name) for name in _NAMES["annotator"] if name in lower), None)
+    what = next((lower.index(name) for name in _LABEL_NAMES if name in lower), None)
+    if who is not None and what is not None:
+        answers = [(row[item].strip(), row[who].strip(), row[what].strip()) for row in rows[1:]]
+    else:
+        columns = [i for i in range(len(header)) if i != item]
+        answers = [(row[item].strip(), header[i], row[i].strip()) for row in rows[1:] for i in columns]
+    return _numbered([answer for answer in answers if answer[2]], str(path))
+
+
+def _numbered(answers: Sequence[tuple[str, str, str]], where: str) -> Annotations:
+    if not answers:
+        raise ValueError(f"{where} holds no answer")
+    items = {name: i for i, name in enumerate(dict.fromkeys(item for item, _, _ in answers))}
+    annotators = {name: i for i, name in enumerate(dict.fromkeys(who for _, who, _ in answers))}
+    found = sorted({label for _, _, label in answers})
+    numbers = all(label.isdecimal() for label in found)
+    classes = [str(i) for i in range(max(map(int, found)) + 1)] if numbers else found
+    number = {name: i for i, name in enumerate(classes)}
+    table = np.full((len(items), len(annotators)), ABSENT, dtype=np.int64)
+    for item, who, label in answers:
+        value = int(label) if numbers else number[label]
+        if table[items[item], annotators[who]] not in (ABSENT, value):
+            raise ValueError(f"{where}: annotator {who!r} gave two answers for {item!r}")
+        table[items[item], annotators[who]] = value
+    return Annotations(tuple(items), tuple(annotators), tuple(classes), table)
+
+
+def join(answers: npt.ArrayLike, num_classes: int | None = None, method: str = "majority") -> Joined:
+    """Join answers (items, annotators), -1 where there is none.
+
+    `majority`: `soft` is the share of votes. `dawid_skene`: annotators err by a confusion matrix each, and the true
+    classes are hidden (Dawid and Skene 1979); expectation-maximisation from the shares of votes,
+
+        prior[k] = mean over items of soft[i, k];  confusion[a, k, j] ~ sum over i of soft[i, k] [answer of a to i is j]
+        soft[i, k] ~ prior[k] * product over a of confusion[a, k, answer of a to i].
+    """
+    given = np.asarray(answers)
+    if given.ndim != 2 or given.dtype.kind not in "iu":
+        raise bad_value("answers", f"{given.dtype} {given.shape}", "whole numbers (items, annotators)")
+    if method not in METHODS:
+        raise unknown_name("method", method, METHODS)
+    size = int(given.max()) + 1 if num_classes is None else num_classes
+    if given.min() < ABSENT or given.max() >= size or (given == ABSENT).all(axis=1).any():
+        raise bad_value("answers", "entries", f"-1 to {size - 1}, and at least one answer for every item")
+    votes = np.stack([(given == k).sum(axis=1) for k in range(size)], axis=1).astype(np.float64)
+    soft = votes / votes.sum(axis=1, keepdims=True)
+    if method == "dawid_skene":
+        soft = _dawid_skene(given, soft)
+    labels = soft.argmax(axis=1).astype(np.int64)
+    there = given != ABSENT
+    right = soft[np.arange(len(given))[:, None], np.maximum(given, 0)] * there
+    accuracy = right.sum(axis=0) / np.maximum(1, there.sum(axis=0))
+    return Joined(labels, soft, accuracy)
+
+
+def _dawid_skene(given: Labels, soft: Floats) -> Floats:
+    said = np.stack([given == j for j in range(soft.shape[1])], axis=2).astype(np.float64)  # items, annotators, classes
+    for _ in range(_ITERATIONS):
+        confusion = np.einsum("ik,iaj->akj", soft, said) + _SMOOTHING
+        confusion /= confusion.sum(axis=2, keepdims=True)
+        logs = np.log(soft.mean(axis=0) + 1e-300) + np.einsum("iaj,akj->ik", said, np.log(confusion))
+        new = np.exp(logs - logs.max(axis=1, keepdims=True))
+        new /= new.sum(axis=1, keepdims=True)
+        moved = float(np.abs(new - soft).max())
+        soft = new
+        if moved < _TOLERANCE:
+            break
+    return soft

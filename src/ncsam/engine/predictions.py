@@ -1,0 +1,69 @@
+"""The predictions of a run on its own training samples, for other tools; and those of others, taken in their place."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ncsam._errors import bad_value, need
+from ncsam.engine.config import RunConfig
+from ncsam.engine.folds import load_oof, save_oof
+from ncsam.engine.runs import Run, class_name
+from ncsam.engine.suspect_table import rewrite_suspects
+from ncsam.engine.task import load_task
+from ncsam.engine.trained import load_trained
+
+_SUM_ERROR = 1e-3
+
+
+@dataclass(frozen=True)
+class TrainingPredictions:
+    """float32 (samples, classes) in the order of the training split, and whether the labels were never seen."""
+
+    probabilities: npt.NDArray[np.float32]
+    out_of_fold: bool
+
+
+def training_predictions(folder: str | os.PathLike[str]) -> TrainingPredictions:
+    """Out-of-fold predictions where a run has them, else those of its last network."""
+    folder = Path(folder)
+    task = load_task(RunConfig.from_yaml(folder / "config.yaml"))
+    known = load_oof(folder)
+    if known is not None and known.belong_to(task.dataset.train.labels):
+        return TrainingPredictions(known.probabilities, True)
+    batches = load_trained(folder).probabilities(task.dataset.train.inputs)
+    return TrainingPredictions(np.concatenate([batch.cpu().numpy() for batch in batches]), False)
+
+
+def take_predictions(folder: str | os.PathLike[str], probabilities: npt.ArrayLike) -> None:
+    """Judge a run's labels by the out-of-sample predictions of some other model: `suspects.csv` is written anew."""
+    folder = Path(folder)
+    split = load_task(RunConfig.from_yaml(folder / "config.yaml")).dataset
+    rows = np.asarray(probabilities)
+    shape = (len(split.train), split.num_classes)
+    if rows.shape != shape or rows.dtype.kind != "f":
+        raise bad_value("probabilities", f"{rows.dtype} {rows.shape}", f"floats {shape}: samples, classes")
+    if not np.isfinite(rows).all() or (rows < 0).any() or np.abs(rows.sum(axis=1) - 1).max() > _SUM_ERROR:
+        raise bad_value("probabilities", "rows", "finite numbers from 0 that sum to 1 in every row")
+    save_oof(folder, rows, split.train.labels, {"folds": None, "source": "taken from a file"})
+    rewrite_suspects(folder)
+
+
+def suspects_frame(folder: str | os.PathLike[str]) -> Any:
+    """Labels and suspects as a `pandas.DataFrame` in the order of the training split, class names beside class numbers."""
+    pandas = need("pandas", "tables", "a table of suspects")
+    run = Run.read(folder)
+    rows = run.suspect_rows()
+    if not rows:
+        raise bad_value("run", str(folder), "a finished run; this one has no suspects.csv yet")
+    classes = run.classes
+    for row in rows:
+        for key in ("observed", "suggested", "clean"):
+            if key in row:
+                row[f"{key}_name"] = class_name(classes, row[key])
+    return pandas.DataFrame(rows).sort_values("index").reset_index(drop=True)

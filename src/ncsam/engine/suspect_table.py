@@ -1,0 +1,177 @@
+"""`suspects.csv`, the labels of a run with the most doubtful first, and `trust.json`, how far it is to be trusted."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ncsam._errors import bad_value
+from ncsam._files import atomic_path
+from ncsam._text import path_cell
+from ncsam.data.types import DataSet, Split
+from ncsam.engine.checkpoint import load_checkpoint, writing
+from ncsam.engine.config import RunConfig
+from ncsam.engine.folds import OutOfFold, load_oof
+from ncsam.engine.samples import SampleTable
+from ncsam.engine.scores import DEFAULT, SCORES
+from ncsam.engine.suspects import Dynamics, auroc
+from ncsam.engine.task import load_task
+from ncsam.engine.label_trust import Trust, assess
+
+Floats = npt.NDArray[np.float64]
+
+FILE, TRUST_FILE = "suspects.csv", "trust.json"
+COLUMNS = (
+    "index",
+    "observed",
+    "suggested",
+    "suspicion",
+    "p_wrong",
+    "p_suggested",
+    "loss",
+    "margin",
+    "times_flipped",
+    "times_forgotten",
+    "first_learned",
+    "held_out",
+)
+#: Suspects whose figures must be known for any to be stated; of small data a tenth.
+_SPOKEN_OF = 100
+_LEAST_GAP = 0.05
+
+
+def write_suspects(
+    folder: Path,
+    dynamics: Dynamics,
+    split: Split,
+    held_out: npt.NDArray[np.int64] | None,
+    *,
+    oof: OutOfFold | None = None,
+) -> float | None:
+    """Write both files; the AUROC of the suspicion where clean labels are known.
+
+    With out-of-fold predictions these decide suspicion, suggestion and probabilities. Without, the course of training
+    does; probabilities are then known only if the run fits labels it was trained on no better than those held out.
+    """
+    held = np.zeros(len(split), dtype=bool)
+    if held_out is not None:
+        held[held_out] = True
+    suspicion, suggested = dynamics.suspicion(), dynamics.suggested()
+    trust: Trust | None = None
+    if oof is not None:
+        trust = assess(split.labels, oof.probabilities)
+        suspicion = SCORES[DEFAULT](split.labels, oof.probabilities.astype(np.float64))
+        suggested, reason = trust.suggested, trust.reason
+        source = f"out-of-fold predictions, {oof.about.get('folds')} folds"
+    else:
+        source = "predictions of the run itself"
+        reason = _memorised(dynamics, split, held)
+        if not reason:
+            trust = assess(split.labels, dynamics.mean("probability"))
+            reason = trust.reason
+    order = np.lexsort((np.arange(len(split)), -suspicion))
+    if trust is not None and not reason:
+        reason = trust.unsettled(order[: min(_SPOKEN_OF, max(1, len(order) // 10))])
+    columns: dict[str, Any] = {
+        "index": np.arange(len(split)),
+        "observed": split.labels,
+        "suggested": suggested,
+        "suspicion": suspicion,
+        "loss": dynamics.mean("loss"),
+        "margin": dynamics.mean("margin"),
+        "times_flipped": dynamics.numbers("times_flipped"),
+        "times_forgotten": dynamics.numbers("times_forgotten"),
+        "first_learned": dynamics.numbers("first_learned"),
+        "held_out": held.astype(np.int64),
+    }
+    if trust is not None and not reason:
+        columns |= {"suggested": trust.suggested, "p_wrong": trust.wrong, "p_suggested": trust.right}
+    _write_table(folder / FILE, columns, split, order)
+    found = None if split.clean is None else auroc(suspicion, split.labels != split.clean)
+    about = {"known": not reason, "reason": reason, "source": source, "suspects_auroc": found}
+    if trust is not None:
+        about |= {"recognised": trust.recognised, "scale": trust.scale}
+        if not reason:
+            about["expected_wrong"] = float(trust.wrong.sum())
+    with writing(folder / TRUST_FILE), atomic_path(folder / TRUST_FILE) as temporary:
+        temporary.write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
+    return found
+
+
+def rewrite_suspects(folder: str | os.PathLike[str], *, dataset: DataSet | None = None) -> None:
+    """Write both files of a finished run again, from its checkpoint and its out-of-fold predictions."""
+    folder = Path(folder)
+    task = load_task(RunConfig.from_yaml(folder / "config.yaml"), dataset)
+    state = load_checkpoint(folder / "checkpoints")
+    oof = load_oof(folder)
+    if state is None or state["labels_sha256"] != task.labels_sha256:
+        raise bad_value("run", str(folder), "a finished run whose data has the labels that it was trained on")
+    if oof is not None and not oof.belong_to(task.dataset.train.labels):
+        oof = None
+    table = SampleTable(len(task.dataset.train))
+    table.load_state_dict(state["samples"])
+    write_suspects(folder, Dynamics(table, task.dataset.num_classes), task.dataset.train, task.val, oof=oof)
+
+
+def trust_sentence(rows: Sequence[Mapping[str, Any]], trust: Mapping[str, Any]) -> str:
+    """What is to be expected of the suspects in `rows`, in a sentence; or why it cannot be."""
+    if not rows:
+        return ""
+    if not trust.get("known") or rows[0].get("p_wrong") is None:
+        reason = trust.get("reason") or "this run was made by a version that did not estimate it"
+        return f"How many of these are wrong cannot be known here: {reason}."
+    wrong, right = (sum(row[name] for row in rows) for name in ("p_wrong", "p_suggested"))
+    these = f"Of these {len(rows):,}" if len(rows) > 1 else "Of this one"
+    return f"{these}, about {wrong:.0f} are wrong; the suggestion is right for about {right:.0f}."
+
+
+def _memorised(dynamics: Dynamics, split: Split, held: npt.NDArray[np.bool_]) -> str:
+    """Why the run's own predictions cannot tell, or nothing: whether it fits the labels it has seen better than others.
+
+    As `engine.settle.memorising`, on the last epoch: the gap must exceed two standard errors of the accuracy on the
+    samples held out, and .05.
+    """
+    more = "`ncsam suspects RUN --folds 5` asks networks that never saw the label"
+    if not dynamics.keeps_probabilities or not held.any():
+        return f"the run has seen every label that it would have to judge; {more}"
+    right = dynamics.numbers("was_right")
+    t, v = float(right[~held].mean()), float(right[held].mean())
+    if t - v > max(_LEAST_GAP, 2 * math.sqrt(v * (1 - v) / held.sum())):
+        return (
+            f"the run has memorised labels ({100 * t:.0f} % of those it was trained on are fitted, {100 * v:.0f} % of "
+            f"those held out); {more}"
+        )
+    return ""
+
+
+def _write_table(path: Path, columns: Mapping[str, Any], split: Split, order: npt.NDArray[np.int64]) -> None:
+    names = [*COLUMNS]
+    if split.has_paths:
+        names.append("path")
+    if split.clean is not None:
+        names.append("clean")
+        columns = {**columns, "clean": split.clean}
+    with writing(path), atomic_path(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(names)
+        for i in order:
+            writer.writerow([_cell(name, i, columns, split) for name in names])
+
+
+def _cell(name: str, i: int, columns: Mapping[str, Any], split: Split) -> object:
+    if name == "path":
+        return path_cell(split.path(i) or "")
+    if name not in columns:
+        return ""  # a probability that cannot be known
+    value = columns[name][i]
+    if name == "first_learned":
+        return int(value) or ""
+    return f"{value:.6g}" if isinstance(value, np.floating) else int(value)

@@ -1,0 +1,167 @@
+"""The labels of a run after review: what changes, why, and the table or folder that training takes as it is."""
+
+from __future__ import annotations
+
+import csv
+import os
+import shutil
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from ncsam._errors import bad_value, unknown_name
+from ncsam._files import atomic_path
+from ncsam.data.types import DataSet, PathList
+from ncsam.engine.config import RunConfig
+from ncsam.engine.errors import RunError
+from ncsam.engine.runs import Run
+from ncsam.engine.task import load_task
+from ncsam.review.decisions import Decisions
+from ncsam.review.queue import Queue
+
+#: What may change a label: a reviewer alone; a reviewer, else a suggestion that is probably right; any suggestion.
+APPLY = ("reviewed", "confident", "all")
+COLUMNS = ("label", "observed", "source", "probability")
+
+
+@dataclass(frozen=True)
+class Cleaned:
+    """The training split with new labels. `source` is observed, reviewed, confident or suggested, for every sample.
+
+    `probability` is what is believed of the new label without the review; NaN where that cannot be known.
+    """
+
+    dataset: DataSet
+    labels: npt.NDArray[np.int64]
+    source: list[str]
+    probability: npt.NDArray[np.float64]
+
+    @property
+    def observed(self) -> npt.NDArray[np.int64]:
+        return self.dataset.train.labels
+
+    def changes(self) -> list[tuple[str, str, int]]:
+        """(observed, new label, how many), the most frequent first."""
+        moved = np.flatnonzero(self.labels != self.observed)
+        names = self.dataset.classes
+        pairs = Counter((names[self.observed[i]], names[self.labels[i]]) for i in moved)
+        return [(one, other, count) for (one, other), count in sorted(pairs.items(), key=lambda p: (-p[1], p[0]))]
+
+
+def cleaned(folder: Path, apply: str = "reviewed", threshold: float = 0.9) -> Cleaned:
+    """The labels of a run folder after its review.
+
+    A reviewer's word always counts. Of samples that none has looked at, or where reviewers are unsure or disagree:
+    `confident` takes suggestions whose probability of being right is at least `threshold`, `all` every suggestion whose
+    label is more likely wrong than right (where probabilities are not known: every one that differs).
+    """
+    if apply not in APPLY:
+        raise unknown_name("apply", apply, APPLY)
+    if not 0 < threshold <= 1:
+        raise bad_value("threshold", threshold, "a probability above 0, up to 1")
+    run = Run.read(folder)
+    dataset = load_task(RunConfig.from_yaml(folder / "config.yaml")).dataset
+    split, queue, decisions = dataset.train, Queue(run), Decisions(folder)
+    if len(queue) != len(split) or not np.array_equal(queue.observed, split.labels[queue.index]):
+        raise RunError(f"the labels of {run.config.get('data')} have changed since {folder} was trained")
+    if apply == "confident" and queue.p_suggested is None:
+        reason = run.trust.get("reason") or "this run did not estimate it"
+        raise bad_value("apply", apply, f"how likely a suggestion is right cannot be known here ({reason})")
+    labels, source = split.labels.copy(), ["observed"] * len(split)
+    probability = np.full(len(split), np.nan)
+    known = queue.p_wrong is not None and queue.p_suggested is not None
+    for row, index in enumerate(queue.index.tolist()):
+        verdict = decisions.verdict(index)
+        suggested = int(queue.suggested[row])
+        if verdict is not None and verdict.label is not None:
+            labels[index], source[index] = verdict.label, "reviewed"
+        elif apply == "confident" and queue.p_suggested is not None and queue.p_suggested[row] >= threshold:
+            labels[index], source[index] = suggested, "confident"
+        elif apply == "all" and (queue.p_wrong[row] > 0.5 if queue.p_wrong is not None else suggested != labels[index]):
+            labels[index], source[index] = suggested, "suggested"
+        if known and queue.p_wrong is not None and queue.p_suggested is not None:
+            if labels[index] == split.labels[index]:
+                probability[index] = 1 - queue.p_wrong[row]
+            elif labels[index] == suggested:
+                probability[index] = queue.p_suggested[row]
+    return Cleaned(dataset, labels, source, probability)
+
+
+def write_table(found: Cleaned, path: Path) -> None:
+    """A CSV of `path` (or `index`), `label`, `observed`, `source`, `probability`; test and validation rows follow.
+
+    With paths, `ncsam train` takes it in place of the data; `split` then says which rows are which.
+    """
+    dataset = found.dataset
+    with_paths = isinstance(dataset.train.inputs, PathList)
+    rest = {name: split for name, split in (("val", dataset.val), ("test", dataset.test)) if split is not None}
+    with atomic_path(path) as temporary, temporary.open("w", newline="", encoding="utf-8", errors="surrogateescape") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow([*(["path", "split"] if with_paths else ["index"]), *COLUMNS])
+        names = dataset.classes
+        for i in range(len(dataset.train)):
+            chance = "" if np.isnan(found.probability[i]) else f"{found.probability[i]:.4f}"
+            where = [_absolute(dataset.train.inputs[i]), "train"] if with_paths else [i]
+            writer.writerow([*where, names[found.labels[i]], names[found.observed[i]], found.source[i], chance])
+        for name, split in rest.items() if with_paths else ():
+            for i in range(len(split)):
+                label = names[split.labels[i]]
+                writer.writerow([_absolute(split.inputs[i]), name, label, label, "observed", ""])
+
+
+def write_arrays(found: Cleaned, path: Path) -> None:
+    """An `.npz` with the new labels as `y` beside the inputs, for data that lies in arrays; train takes it as it is."""
+    dataset = found.dataset
+    if not isinstance(dataset.train.inputs, np.ndarray):
+        raise bad_value("out", str(path), "a .csv: this data is files, and an .npz would have to hold copies of them")
+    arrays: dict[str, npt.NDArray[np.generic]] = {
+        "x": dataset.train.inputs,
+        "y": found.labels,
+        "y_observed": found.observed,
+        "source": np.array(found.source),
+        "probability": found.probability,
+        "classes": np.array(dataset.classes),
+    }
+    for name, split in (("val", dataset.val), ("test", dataset.test)):
+        if split is not None and isinstance(split.inputs, np.ndarray):
+            arrays |= {f"x_{name}": split.inputs, f"y_{name}": split.labels}
+    with atomic_path(path) as temporary, temporary.open("wb") as file:
+        np.savez(file, **arrays)  # type: ignore[arg-type]
+
+
+def write_folder(found: Cleaned, folder: Path, *, copy: bool = False) -> int:
+    """`FOLDER/train/CLASS/FILE` (and `test`, `val`) as links to the files, or as copies; how many there are.
+
+    The folder must be new. Two files of one name in a class get their number in front.
+    """
+    dataset = found.dataset
+    if not isinstance(dataset.train.inputs, PathList):
+        raise bad_value("folder", str(folder), "only for data that is files")
+    if folder.exists() and any(folder.iterdir()):
+        raise bad_value("folder", str(folder), "a folder that does not exist yet, or is empty")
+    for name in dataset.classes:
+        if name in ("", ".", "..") or "/" in name or os.sep in name or "\0" in name:
+            raise bad_value("folder", str(folder), f"only with class names that can name a folder, and {name!r} cannot")
+    count = 0
+    parts = {"train": (dataset.train, found.labels)}
+    parts |= {n: (s, s.labels) for n, s in (("val", dataset.val), ("test", dataset.test)) if s is not None}
+    for name, (split, labels) in parts.items():
+        for i in range(len(split)):
+            source = Path(_absolute(split.inputs[i]))
+            target = folder / name / dataset.classes[labels[i]] / source.name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if target.is_symlink() or target.exists():
+                target = target.with_name(f"{i}-{source.name}")
+            if copy:
+                shutil.copy2(source, target)
+            else:
+                target.symlink_to(source)
+            count += 1
+    return count
+
+
+def _absolute(path: object) -> str:
+    return os.path.abspath(str(path))

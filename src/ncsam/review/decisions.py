@@ -1,0 +1,179 @@
+"""What reviewers decided: a line of JSON per decision, only ever appended, on the disk before the page hears of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from ncsam._errors import bad_value, unknown_name
+from ncsam.engine.errors import RunError
+
+try:
+    import fcntl
+except ImportError:  # not on Windows
+    fcntl = None  # type: ignore[assignment]
+
+FILE = "review.jsonl"
+#: The suggested label is right; the observed one is; another class is; the reviewer cannot tell.
+CHOICES = ("accept", "keep", "other", "unsure")
+_UNDO = "undo"
+
+
+@dataclass(frozen=True)
+class Decision:
+    """One reviewer's word on one sample; `label` is the class they hold for right, `None` where unsure."""
+
+    index: int
+    choice: str
+    label: int | None
+    observed: int
+    suggested: int
+    reviewer: str
+    time: float
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the reviewers of a sample say together.
+
+    `label` is the class that most of them hold for right; `None` where all are unsure, or where two classes have as
+    many voices (`disputed`).
+    """
+
+    label: int | None
+    disputed: bool
+    reviewers: tuple[str, ...]
+
+
+class Decisions:
+    """The decisions of a run folder. `write=True` opens the file for more, and keeps other writers out.
+
+    A line that was cut off by a kill is not a decision: it is left where it is, and the next one starts a new line.
+    """
+
+    def __init__(self, folder: Path, *, write: bool = False) -> None:
+        self.path = folder / FILE
+        self._standing: dict[str, dict[int, Decision]] = {}  # reviewer, index: their last word
+        self._done: dict[str, list[tuple[Decision, Decision | None]]] = {}  # reviewer: what they did, what stood before
+        self._file: IO[bytes] | None = _open(self.path) if write else None
+        for line in _lines(self.path):
+            if line.get("choice") == _UNDO:
+                self._take_back(str(line["reviewer"]))
+            else:
+                self._put(Decision(**line))
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def add(self, index: int, choice: str, label: int | None, observed: int, suggested: int, reviewer: str) -> Decision:
+        """Note a decision. It replaces the same reviewer's earlier one on that sample."""
+        if choice not in CHOICES:
+            raise unknown_name("choice", choice, CHOICES)
+        meant = {"accept": suggested, "keep": observed, "other": label, "unsure": None}[choice]
+        if (meant is None) != (choice == "unsure") or (choice != "other" and label not in (None, meant)):
+            raise bad_value("label", label, f"with choice={choice!r} it is {meant!r}")
+        decision = Decision(index, choice, meant, observed, suggested, reviewer, round(time.time(), 3))
+        self._append(asdict(decision))
+        self._put(decision)
+        return decision
+
+    def undo(self, reviewer: str) -> Decision | None:
+        """Take back the reviewer's last decision; what stood before it stands again. `None` if there is none."""
+        if not self._done.get(reviewer):
+            return None
+        self._append({"choice": _UNDO, "reviewer": reviewer, "time": round(time.time(), 3)})
+        return self._take_back(reviewer)
+
+    # --- what stands
+
+    def of(self, index: int) -> list[Decision]:
+        """The last word of every reviewer on a sample."""
+        return [words[index] for words in self._standing.values() if index in words]
+
+    def by(self, reviewer: str) -> Mapping[int, Decision]:
+        """A reviewer's last words, by sample."""
+        return self._standing.get(reviewer, {})
+
+    def verdict(self, index: int) -> Verdict | None:
+        """What the reviewers say together; `None` if none has looked."""
+        words = self.of(index)
+        if not words:
+            return None
+        votes = Counter(word.label for word in words if word.label is not None).most_common(2)
+        tied = len(votes) == 2 and votes[0][1] == votes[1][1]
+        label = None if tied or not votes else votes[0][0]
+        return Verdict(label, tied, tuple(sorted(word.reviewer for word in words)))
+
+    @property
+    def reviewers(self) -> list[str]:
+        return sorted(name for name, words in self._standing.items() if words)
+
+    def decided(self) -> list[int]:
+        """Every sample that somebody has looked at, in rising order."""
+        return sorted({index for words in self._standing.values() for index in words})
+
+    # --- the file
+
+    def _append(self, line: Mapping[str, Any]) -> None:
+        assert self._file is not None, "opened for reading"
+        try:
+            self._file.write(json.dumps(line, ensure_ascii=False).encode("utf-8") + b"\n")
+            self._file.flush()
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            raise RunError(f"{self.path} could not be written: {error.strerror or error}") from error
+
+    def _put(self, decision: Decision) -> None:
+        words = self._standing.setdefault(decision.reviewer, {})
+        self._done.setdefault(decision.reviewer, []).append((decision, words.get(decision.index)))
+        words[decision.index] = decision
+
+    def _take_back(self, reviewer: str) -> Decision | None:
+        done = self._done.get(reviewer)
+        if not done:
+            return None
+        decision, before = done.pop()
+        if before is None:
+            del self._standing[reviewer][decision.index]
+        else:
+            self._standing[reviewer][decision.index] = before
+        return decision
+
+
+def _open(path: Path) -> IO[bytes]:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    file = path.open("ab+")
+    if fcntl is not None:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.close()
+            raise RunError(f"{path.parent} is being reviewed by another process: its page is open already") from None
+    if file.seek(0, os.SEEK_END):
+        file.seek(-1, os.SEEK_END)
+        if file.read(1) != b"\n":
+            file.write(b"\n")
+    return file
+
+
+def _lines(path: Path) -> Iterator[dict[str, Any]]:
+    if not path.is_file():
+        return
+    with path.open("rb") as file:
+        for number, raw in enumerate(file, start=1):
+            try:
+                line = json.loads(raw)
+            except ValueError:
+                continue  # cut off by a kill, or completed as a line of its own by the next start
+            fields = set(Decision.__dataclass_fields__)
+            if not isinstance(line, dict) or (line.get("choice") != _UNDO and set(line) != fields):
+                raise ValueError(f"{path}, line {number}, is not a decision: {raw[:80]!r}")
+            yield line

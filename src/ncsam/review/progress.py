@@ -1,0 +1,76 @@
+"""How far a review has come, and how many wrong labels are probably left."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ncsam.review.decisions import Decisions
+from ncsam.review.queue import Queue
+
+_LEAST = 20  # decisions before they are extrapolated
+_WEIGHT = 10.0  # wrong labels by which the first decisions lean on what was expected
+
+
+def progress(queue: Queue, decisions: Decisions, trust: Mapping[str, Any]) -> dict[str, Any]:
+    """Numbers and sentences for the page.
+
+    With probabilities, the wrong labels left are their sum over the samples not looked at, times
+    (found + 10) / (expected + 10), which learns from the samples that were. Without, the share of wrong ones among the
+    last 50 decisions bounds those left from above: the worst come first.
+    """
+    decided = decisions.decided()
+    verdicts = {index: decisions.verdict(index) for index in decided}
+    rows = queue.row_of[decided]
+    observed = dict(zip(decided, queue.observed[rows].tolist(), strict=True))
+    sure = [index for index, verdict in verdicts.items() if verdict is not None and verdict.label is not None]
+    wrong = [index for index in sure if verdicts[index].label != observed[index]]  # type: ignore[union-attr]
+    open_ = len(decided) - len(sure)
+    left = _left(queue, decided, sure, wrong)
+    said = f"{len(decided):,} of {len(queue):,} looked at: {len(wrong):,} wrong, {len(sure) - len(wrong):,} right"
+    said += f", {open_:,} unsure or disputed" if open_ else ""
+    if left is not None:
+        said += f". About {left:,.0f} wrong labels are left"
+    elif len(sure) >= _LEAST:
+        bound = _bound(queue, decisions, sure, set(wrong))
+        said += f". At most about {bound:,.0f} wrong labels are left, as the worst come first"
+    return {
+        "total": len(queue),
+        "decided": len(decided),
+        "wrong": len(wrong),
+        "right": len(sure) - len(wrong),
+        "unsure": open_,
+        "left": left,
+        "sentence": said + ".",
+        "trust": _trust(queue, decided, trust),
+    }
+
+
+def _left(queue: Queue, decided: list[int], sure: list[int], wrong: list[int]) -> float | None:
+    if queue.p_wrong is None:
+        return None
+    expected = float(queue.p_wrong[queue.row_of[sure]].sum())
+    rest = float(queue.p_wrong.sum() - queue.p_wrong[queue.row_of[decided]].sum())
+    return rest * (len(wrong) + _WEIGHT) / (expected + _WEIGHT)
+
+
+def _bound(queue: Queue, decisions: Decisions, sure: list[int], wrong: set[int]) -> float:
+    last = sorted(sure, key=lambda index: max(d.time for d in decisions.of(index)))[-50:]
+    share = sum(index in wrong for index in last) / len(last)
+    return share * (len(queue) - len(sure))
+
+
+def _trust(queue: Queue, decided: list[int], trust: Mapping[str, Any]) -> str:
+    if queue.p_wrong is None or queue.p_suggested is None:
+        reason = trust.get("reason") or "this run did not estimate it"
+        return f"How many suspects are wrong cannot be known here: {reason}."
+    rest = np.setdiff1d(np.arange(len(queue)), queue.row_of[decided])[:100]
+    if not len(rest):
+        return ""
+    wrong, right = queue.p_wrong[rest].sum(), queue.p_suggested[rest].sum()
+    return (
+        f"Of the next {len(rest)} of the worst, about {wrong:.0f} are wrong; the suggestion is right for about "
+        f"{right:.0f}."
+    )

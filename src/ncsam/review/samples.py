@@ -1,0 +1,95 @@
+"""What a reviewer sees of a sample: a small picture, the values of a vector, or text; made when it is asked for."""
+
+from __future__ import annotations
+
+import io
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ncsam._errors import need
+from ncsam.data.types import Split
+from ncsam.data.upright import upright
+
+SMALL, LARGE = 192, 768  # longest sides of pictures in the grid and alone, in pixels
+_EXACT = 64  # up to this side pictures are kept exactly, and shown as squares
+_MOST_VALUES = 256
+_MOST_TEXT = 4000
+_SIDE = 8  # of the tiny picture by which pictures are compared
+
+
+class Samples:
+    """The samples of a training split as a page shows them."""
+
+    def __init__(self, split: Split) -> None:
+        self.split = split
+        self.picture = lru_cache(maxsize=4000)(self._picture)
+        self._descriptor = lru_cache(maxsize=20_000)(self._described)
+
+    def shown(self, index: int) -> dict[str, Any]:
+        """`kind` is picture, vector or text; the latter two bring their `values` or their `text`."""
+        item: Any = self.split.inputs[index]
+        if isinstance(item, Path):
+            return {"kind": "picture"}
+        if isinstance(item, str):
+            return {"kind": "text", "text": item[:_MOST_TEXT]}
+        values = np.asarray(item)
+        if values.dtype == np.uint8 and values.ndim == 3:
+            return {"kind": "picture"}
+        flat = values.reshape(-1)
+        return {"kind": "vector", "values": [float(f"{v:.4g}") for v in flat[:_MOST_VALUES]], "length": len(flat)}
+
+    def path(self, index: int) -> str | None:
+        item: Any = self.split.inputs[index]
+        return str(item) if isinstance(item, Path) else None
+
+    def _picture(self, index: int, longest: int) -> tuple[bytes, str] | None:
+        """A PNG or JPEG and its media type; `None` for what is no picture or cannot be read."""
+        image = self._opened(index, longest)
+        if image is None:
+            return None
+        exact = max(image.size) <= _EXACT
+        image.thumbnail((longest, longest))
+        buffer = io.BytesIO()
+        image.save(buffer, format="png" if exact else "jpeg", **({} if exact else {"quality": 85}))
+        return buffer.getvalue(), "image/png" if exact else "image/jpeg"
+
+    def _opened(self, index: int, longest: int) -> Any:
+        pil: Any = need("PIL.Image", "data", "showing pictures")
+        item: Any = self.split.inputs[index]
+        if isinstance(item, Path):
+            try:
+                with pil.open(item) as file:
+                    file.draft("RGB", (longest, longest))
+                    return upright(file, "RGB")
+            except (OSError, SyntaxError, ValueError, pil.DecompressionBombError):
+                return None
+        pixels = np.asarray(item)
+        if pixels.dtype != np.uint8 or pixels.ndim != 3:
+            return None
+        return pil.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels)
+
+    def nearest(self, index: int, candidates: npt.NDArray[np.int64], count: int) -> list[int]:
+        """Of the candidates, those that look the most like a sample: by tiny pictures, or by the vectors themselves."""
+        own = self._descriptor(index)
+        others = [(int(c), self._descriptor(int(c))) for c in candidates if c != index]
+        if own is None:
+            return [c for c, _ in others[:count]]
+        far = [(float(((d - own) ** 2).sum()), c) for c, d in others if d is not None and d.shape == own.shape]
+        return [c for _, c in sorted(far)[:count]]
+
+    def _described(self, index: int) -> npt.NDArray[np.float32] | None:
+        item: Any = self.split.inputs[index]
+        if isinstance(item, str):
+            return None
+        if isinstance(item, np.ndarray) and item.dtype != np.uint8:
+            return item.reshape(-1).astype(np.float32)
+        image = self._opened(index, SMALL)
+        if image is None:
+            return None
+        tiny = np.asarray(image.convert("RGB").resize((_SIDE, _SIDE)), dtype=np.float32).reshape(-1)
+        centred: npt.NDArray[np.float32] = tiny - tiny.mean()
+        return centred

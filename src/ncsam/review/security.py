@@ -1,0 +1,87 @@
+"""Who may speak to the page's server: this machine, by the address that carries the token, from the page itself."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+
+_HEADERS = {
+    # nothing is loaded from elsewhere, no page may frame this one, and its address (with the token) is told to none
+    "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cross-origin-resource-policy": "same-origin",
+    "cross-origin-opener-policy": "same-origin",
+}
+
+
+class Guard:
+    """An ASGI application around another: it answers only what carries the token and comes from where it should.
+
+    - The first part of the path is the token, 256 random bits. Anything else is "not found", whatever it asks for.
+    - `Host` is the loopback address and the port: a name that an attacker lets point to 127.0.0.1 is refused.
+    - `Origin`, where a browser sends one, is the page's own; so is what `Sec-Fetch-Site` says.
+    """
+
+    def __init__(self, app: Any, token: str, port: int) -> None:
+        self.app = app
+        self.token = token
+        self.hosts = {f"127.0.0.1:{port}", f"localhost:{port}"}
+
+    async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":  # no websocket is ever served
+            if scope["type"] == "lifespan":
+                await self.app(scope, receive, send)
+            return
+        refused = self._refused(scope)
+        if refused is not None:
+            await _answer(send, *refused)
+            return
+        path = scope["path"].split("/", 2)
+        inner = {**scope, "path": f"/{path[2] if len(path) > 2 else ''}", "root_path": ""}
+        inner["raw_path"] = inner["path"].encode()
+        await self.app(inner, receive, _with_headers(send))
+
+    def _refused(self, scope: Any) -> tuple[int, str] | None:
+        headers = {name.decode("latin1").lower(): value.decode("latin1") for name, value in scope["headers"]}
+        if headers.get("host") not in self.hosts:
+            return 403, "this address is not served here"
+        origin = headers.get("origin")
+        if origin is not None and origin not in {f"http://{host}" for host in self.hosts}:
+            return 403, "requests from other pages are refused"
+        if headers.get("sec-fetch-site", "none") not in ("same-origin", "none"):
+            return 403, "requests from other pages are refused"
+        token = scope["path"].split("/", 2)[1]
+        if not secrets.compare_digest(token.encode("utf-8", "replace"), self.token.encode()):
+            return 404, "not found: the address that `ncsam review` printed carries a token"
+        return None
+
+
+def new_token() -> str:
+    """256 random bits as text for an address."""
+    return secrets.token_urlsafe(32)
+
+
+def _with_headers(send: Send) -> Send:
+    async def sending(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            message["headers"] = [*message.get("headers", []), *_encoded()]
+        await send(message)
+
+    return sending
+
+
+def _encoded() -> list[tuple[bytes, bytes]]:
+    return [(name.encode(), value.encode()) for name, value in _HEADERS.items()]
+
+
+async def _answer(send: Send, status: int, sentence: str) -> None:
+    headers = [(b"content-type", b"text/plain; charset=utf-8"), *_encoded()]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": sentence.encode()})

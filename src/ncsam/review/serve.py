@@ -1,0 +1,36 @@
+"""Serving the page on the loopback address until it is stopped."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+from ncsam._errors import need
+from ncsam.review.security import Guard, new_token
+from ncsam.review.server import Review, application
+
+
+def serve(
+    folder: Path, *, port: int = 0, reviewer: str | None = None, ready: Callable[[str], None] = lambda address: None
+) -> None:
+    """Serve the review of a run on 127.0.0.1 until interrupted. `port` 0 takes a free one.
+
+    `ready` is called with the page's address, token included, once it can be opened.
+    """
+    uvicorn = need("uvicorn", "review", "the review page")
+    need("starlette", "review", "the review page")
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(("127.0.0.1", port))
+        chosen = listener.getsockname()[1]
+        review = Review(folder, reviewer=reviewer)
+        try:
+            token = new_token()
+            listener.listen()
+            ready(f"http://127.0.0.1:{chosen}/{token}/")
+            guarded = Guard(application(review), token, chosen)
+            config = uvicorn.Config(guarded, log_level="warning", access_log=False, lifespan="off", ws="none")
+            uvicorn.Server(config).run(sockets=[listener])
+        finally:
+            review.close()

@@ -1,0 +1,238 @@
+"""The review page's server: suspects in pages, pictures on demand, decisions written at once."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import asdict
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ncsam._errors import bad_value, need
+from ncsam._files import atomic_path
+from ncsam.engine.config import RunConfig
+from ncsam.engine.errors import RunError
+from ncsam.engine.runs import Run
+from ncsam.engine.task import load_task
+from ncsam.review.decisions import Decisions
+from ncsam.review.progress import progress
+from ncsam.review.queue import Queue, View, check_reviewer
+from ncsam.review.samples import LARGE, SMALL, Samples
+
+if TYPE_CHECKING:
+    from starlette.applications import Starlette
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+VIEW_FILE = "review_view.json"
+_FILES = {
+    "": ("page.html", "text/html"),
+    "page.css": ("page.css", "text/css"),
+    "page.js": ("page.js", "text/javascript"),
+    "page.svg": ("page.svg", "image/svg+xml"),
+}
+_LONGEST_BODY = 10_000  # bytes
+_CANDIDATES, _NEIGHBOURS = 100, 4
+
+
+class Review:
+    """One review of one run: its queue, its samples, its decisions, and the view that the page reopens with."""
+
+    def __init__(self, folder: Path, *, reviewer: str | None = None) -> None:
+        run = Run.read(folder)
+        task = load_task(RunConfig.from_yaml(folder / "config.yaml"))
+        split = task.dataset.train
+        self.folder = folder
+        self.queue = Queue(run)
+        if len(self.queue) != len(split) or not np.array_equal(self.queue.observed, split.labels[self.queue.index]):
+            raise RunError(f"the labels of {run.config.get('data')} have changed since {folder} was trained")
+        self.classes = list(task.dataset.classes)
+        self.samples = Samples(split)
+        self.decisions = Decisions(folder, write=True)
+        self.trust = run.trust
+        self.view = self._saved_view()
+        if reviewer is not None and reviewer != self.view.reviewer:
+            self.view = View.of({**asdict(self.view), "reviewer": reviewer, "place": 0})
+
+    def close(self) -> None:
+        self.decisions.close()
+
+    def _saved_view(self) -> View:
+        try:
+            return View.of(json.loads((self.folder / VIEW_FILE).read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError):
+            return View()
+
+    # --- what the page asks
+
+    def start(self) -> dict[str, Any]:
+        return {
+            "run": self.folder.resolve().name,
+            "classes": self.classes,
+            "pairs": self.queue.pairs()[:200],
+            "view": asdict(self.view),
+            **self.state(),
+        }
+
+    def state(self) -> dict[str, Any]:
+        return {"progress": progress(self.queue, self.decisions, self.trust), "reviewers": self.decisions.reviewers}
+
+    def keep_view(self, given: dict[str, Any]) -> View:
+        """Remember the view that the page is to reopen with."""
+        view = View.of(given)
+        if view != self.view:
+            self.view = view
+            with atomic_path(self.folder / VIEW_FILE) as temporary:
+                temporary.write_text(json.dumps(asdict(view)) + "\n", encoding="utf-8")
+        return view
+
+    def items(self, given: dict[str, Any], limit: int, back: bool) -> dict[str, Any]:
+        """A page of the view."""
+        view = self.keep_view(given)
+        rows, total, before = self.queue.page(view, self.decisions, limit, back=back)
+        return {"items": [self.item(int(row), view.order) for row in rows], "total": total, "before": before}
+
+    def item(self, row: int, order: str = "worst") -> dict[str, Any]:
+        queue = self.queue
+        index = int(queue.index[row])
+        return {
+            "index": index,
+            "place": queue.place(row, order),
+            "name": queue.names[row],
+            "observed": int(queue.observed[row]),
+            "suggested": int(queue.suggested[row]),
+            "suspicion": float(queue.suspicion[row]),
+            "p_wrong": None if queue.p_wrong is None else float(queue.p_wrong[row]),
+            "p_suggested": None if queue.p_suggested is None else float(queue.p_suggested[row]),
+            "decisions": [
+                {"reviewer": d.reviewer, "choice": d.choice, "label": d.label} for d in self.decisions.of(index)
+            ],
+            **self.samples.shown(index),
+        }
+
+    def neighbours(self, index: int) -> dict[str, Any]:
+        """Samples that look like this one, among those that surely carry its observed and its suggested label."""
+        row = self._row(index)
+        found: dict[str, Any] = {}
+        for name in ("observed", "suggested"):
+            label = int(getattr(self.queue, name)[row])
+            near = self.samples.nearest(index, self.queue.typical(label, _CANDIDATES), _NEIGHBOURS)
+            found[name] = {"label": label, "items": [self.item(self._row(i)) for i in near]}
+        return found
+
+    def decide(self, given: dict[str, Any]) -> dict[str, Any]:
+        if not {"index", "choice", "reviewer"} <= set(given) <= {"index", "choice", "reviewer", "label"}:
+            raise bad_value("decision", sorted(given), "index, choice, reviewer and, for another class, label")
+        row = self._row(given["index"])
+        label = given.get("label")
+        if label is not None and not (type(label) is int and 0 <= label < len(self.classes)):
+            raise bad_value("label", label, f"a class number from 0 to {len(self.classes) - 1}")
+        self.decisions.add(
+            given["index"],
+            given["choice"],
+            label,
+            int(self.queue.observed[row]),
+            int(self.queue.suggested[row]),
+            check_reviewer(given["reviewer"]),
+        )
+        return {"item": self.item(row, self.view.order), **self.state()}
+
+    def undo(self, given: dict[str, Any]) -> dict[str, Any]:
+        taken = self.decisions.undo(check_reviewer(given.get("reviewer")))
+        item = None if taken is None else self.item(self._row(taken.index), self.view.order)
+        return {"item": item, **self.state()}
+
+    def _row(self, index: object) -> int:
+        if type(index) is not int or not 0 <= index < len(self.queue):
+            raise bad_value("index", index, f"a sample from 0 to {len(self.queue) - 1}")
+        return int(self.queue.row_of[index])
+
+
+def application(review: Review) -> Starlette:
+    """The routes of the page, without the guard."""
+    need("starlette", "review", "the review page")
+    from starlette.applications import Starlette
+    from starlette.exceptions import HTTPException
+    from starlette.responses import JSONResponse, PlainTextResponse, Response
+    from starlette.routing import Route
+
+    page = resources.files("ncsam.review") / "page"
+
+    async def file(request: Request) -> Response:
+        name, kind = _FILES[request.url.path.removeprefix("/")]
+        return Response((page / name).read_bytes(), media_type=kind, headers={"cache-control": "no-store"})
+
+    async def start(request: Request) -> Response:
+        return JSONResponse(review.start())
+
+    async def items(request: Request) -> Response:
+        given = await _body(request)
+        limit, back = given.pop("limit", 24), given.pop("back", False)
+        if type(limit) is not int or limit < 1:
+            raise bad_value("limit", limit, "a whole number from 1")
+        return JSONResponse(await asyncio.to_thread(review.items, given, limit, back is True))
+
+    async def view(request: Request) -> Response:
+        review.keep_view(await _body(request))
+        return JSONResponse({})
+
+    async def neighbours(request: Request) -> Response:
+        return JSONResponse(await asyncio.to_thread(review.neighbours, request.path_params["index"]))
+
+    async def picture(request: Request) -> Response:
+        index = request.path_params["index"]
+        review._row(index)
+        longest = LARGE if request.path_params["size"] == "large" else SMALL
+        found = await asyncio.to_thread(review.samples.picture, index, longest)
+        if found is None:
+            raise HTTPException(404, "this sample has no picture that can be shown")
+        return Response(found[0], media_type=found[1], headers={"cache-control": "private, max-age=3600"})
+
+    async def decide(request: Request) -> Response:
+        return JSONResponse(review.decide(await _body(request)))
+
+    async def undo(request: Request) -> Response:
+        return JSONResponse(review.undo(await _body(request)))
+
+    async def mistake(request: Request, error: Exception) -> Response:
+        return PlainTextResponse(str(error), status_code=400)
+
+    async def failure(request: Request, error: Exception) -> Response:
+        return PlainTextResponse(str(error), status_code=500)
+
+    return Starlette(
+        routes=[
+            *(Route(f"/{name}", file) for name in _FILES),
+            Route("/api/start", start),
+            Route("/api/items", items, methods=["POST"]),
+            Route("/api/view", view, methods=["POST"]),
+            Route("/api/neighbours/{index:int}", neighbours),
+            Route("/picture/{size}/{index:int}", picture),
+            Route("/api/decide", decide, methods=["POST"]),
+            Route("/api/undo", undo, methods=["POST"]),
+        ],
+        exception_handlers={ValueError: mistake, RunError: failure},
+    )
+
+
+async def _body(request: Request) -> dict[str, Any]:
+    """The JSON object that a page sent. Forms of other pages cannot send this content type without being asked."""
+    from starlette.exceptions import HTTPException
+
+    if request.headers.get("content-type") != "application/json":
+        raise HTTPException(415, "expected application/json")
+    body = b""
+    async for part in request.stream():
+        body += part
+        if len(body) > _LONGEST_BODY:
+            raise HTTPException(413, "more than a decision needs")
+    try:
+        given = json.loads(body)
+    except ValueError as error:
+        raise bad_value("body", body[:80], "a JSON object") from error
+    if not isinstance(given, dict):
+        raise bad_value("body", body[:80], "a JSON object")
+    return given

@@ -1,0 +1,103 @@
+"""Probabilities that a label is wrong: right where the model holds, and unknown where the networks know too little."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ncsam.engine.scores import SCORES
+from ncsam.engine.label_trust import assess, calibrated
+
+
+def corrupted(n: int, transition: np.ndarray, spread: float, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """True classes, observed labels, and the exact P(label | z) of a predictor whose P(class | z) is `spread` wide."""
+    generator = np.random.default_rng(seed)
+    size = len(transition)
+    logits = generator.normal(0, spread, (n, size))
+    truth_given_z = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    truth = (truth_given_z.cumsum(axis=1) > generator.random((n, 1))).argmax(axis=1)
+    labels = (transition[truth].cumsum(axis=1) > generator.random((n, 1))).argmax(axis=1)
+    return truth, labels, truth_given_z @ transition
+
+
+SYMMETRIC = np.full((4, 4), 0.1) + 0.6 * np.eye(4)
+PAIRED = 0.75 * np.eye(4) + 0.25 * np.roll(np.eye(4), 1, axis=1)
+
+
+@pytest.mark.parametrize("transition", [SYMMETRIC, PAIRED, np.eye(4)])
+def test_stated_shares_are_the_real_ones(transition: np.ndarray) -> None:
+    truth, labels, rows = corrupted(4000, transition, 10.0, seed=1)
+    found = assess(labels, rows)
+    assert found.known
+    wrong = labels != truth
+    worst = np.argsort(-SCORES["self-confidence"](labels, rows))
+    for count in (400, 1000, 4000):
+        first = worst[:count]
+        assert found.wrong[first].mean() == pytest.approx(wrong[first].mean(), abs=0.05)
+        assert found.right[first].mean() == pytest.approx((found.suggested == truth)[first].mean(), abs=0.05)
+    assert (found.suggested != labels).all()
+    assert (found.low <= found.high).all()
+    assert found.unsettled(worst[:100]) == ""
+
+
+def test_where_the_two_estimates_differ_nothing_is_stated() -> None:
+    """All labels are right and some samples hard: confident learning takes the hard ones for wrong."""
+    _, labels, rows = corrupted(4000, np.eye(4), 3.0, seed=1)
+    found = assess(labels, rows)
+    worst = np.argsort(-SCORES["self-confidence"](labels, rows))
+    assert found.known
+    assert "the two ways of estimating it are far apart (of the first 100, " in found.unsettled(worst[:100])
+
+
+def test_calibration_undoes_a_temperature_and_a_shift() -> None:
+    _, labels, rows = corrupted(6000, SYMMETRIC, 4.0, seed=2)
+    bent = rows**3 * np.array([1.0, 2.0, 1.0, 0.5])
+    bent /= bent.sum(axis=1, keepdims=True)
+    fitted, scale = calibrated(bent, labels)
+    assert scale == pytest.approx(1 / 3, abs=0.03)
+    assert np.abs(fitted - rows).max() < 0.06
+
+
+def test_networks_that_know_little_are_not_believed() -> None:
+    _, labels, rows = corrupted(2000, np.eye(4), 0.3, seed=3)  # all labels are right, and hard to predict
+    found = assess(labels, rows)
+    assert not found.known
+    assert found.recognised < 0.6
+    assert "recognise too little" in found.reason
+
+
+def test_networks_that_are_much_too_sure_are_not_believed() -> None:
+    _, labels, rows = corrupted(2000, SYMMETRIC, 4.0, seed=4)
+    bent = rows**6
+    found = assess(labels, bent / bent.sum(axis=1, keepdims=True))
+    assert not found.known
+    assert "much surer of themselves" in found.reason
+
+
+def test_scores_by_hand() -> None:
+    rows = np.array([[0.7, 0.2, 0.1], [0.2, 0.2, 0.6]])
+    labels = np.array([0, 1])
+    assert SCORES["self-confidence"](labels, rows) == pytest.approx([0.3, 0.8])
+    assert SCORES["normalised margin"](labels, rows) == pytest.approx([0.25, 0.7])
+    entropy = [-(p * np.log(p)).sum() / np.log(3) for p in rows]
+    weighted = np.array([entropy[0] / 0.7, entropy[1] / 0.2])
+    assert SCORES["confidence-weighted entropy"](labels, rows) == pytest.approx(1 - np.log(1 + weighted) / weighted)
+
+
+def test_scores_order_samples_as_cleanlab_does() -> None:
+    rank = pytest.importorskip("cleanlab.rank", reason="cleanlab is not installed")
+    _, labels, rows = corrupted(300, SYMMETRIC, 2.0, seed=5)
+    for ours, theirs in (
+        ("self-confidence", "self_confidence"),
+        ("normalised margin", "normalized_margin"),
+        ("confidence-weighted entropy", "confidence_weighted_entropy"),
+    ):
+        lowest = rank.get_label_quality_scores(labels, rows, method=theirs)
+        mine = SCORES[ours](labels, rows)
+        order = np.argsort(-mine)
+        assert (np.diff(lowest[order]) >= -1e-9).all(), ours
+
+
+def test_shapes_that_do_not_fit() -> None:
+    with pytest.raises(ValueError, match=r"probabilities.shape=\(2, 3\) is not allowed: \(3, number of classes\)"):
+        assess([0, 1, 2], np.ones((2, 3)) / 3)

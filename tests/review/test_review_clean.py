@@ -1,0 +1,136 @@
+"""After review: what changes and why, in a table, an archive or a folder to train on; the data stays as it is."""
+
+import csv
+import json
+
+import numpy as np
+import pytest
+from review_cases import CLASSES, made_run, queue_order
+
+from ncsam.data import load
+from ncsam.engine import RunConfig
+from ncsam.engine.runs import Run
+from ncsam.review.clean import cleaned, write_arrays, write_folder, write_table
+from ncsam.review.decisions import Decisions
+from ncsam.review.queue import Queue
+
+
+@pytest.fixture
+def reviewed(tmp_path):
+    """Of thirty: the worst accepted, the second kept, the third unsure, the last given another class."""
+    folder = made_run(tmp_path)
+    queue, log = Queue(Run.read(folder)), Decisions(folder, write=True)
+    for row, choice in ((0, "accept"), (1, "keep"), (2, "unsure"), (29, "other")):
+        observed, suggested = int(queue.observed[row]), int(queue.suggested[row])
+        label = 3 - observed - suggested if choice == "other" else None
+        log.add(int(queue.index[row]), choice, label, observed, suggested, "Ada")
+    log.close()
+    return folder, queue
+
+
+def test_reviewers_alone_by_default(reviewed):
+    folder, queue = reviewed
+    found = cleaned(folder)
+    moved = np.flatnonzero(found.labels != found.observed).tolist()
+    assert moved == sorted([queue.index[0], queue.index[29]])
+    assert found.labels[queue.index[0]] == queue.suggested[0]
+    assert found.labels[queue.index[29]] == 3 - queue.observed[29] - queue.suggested[29]
+    assert [found.source[queue.index[row]] for row in (0, 1, 2, 3, 29)] == [
+        "reviewed",
+        "reviewed",
+        "observed",
+        "observed",
+        "reviewed",
+    ]
+    assert found.probability[queue.index[0]] == 0.8  # of the suggestion
+    assert found.probability[queue.index[1]] == pytest.approx(0.1)  # of the label, kept against the odds
+    assert np.isnan(found.probability[queue.index[29]])  # nothing was said of a third class
+    assert sum(count for _, _, count in found.changes()) == 2
+
+
+def test_confident_and_all_never_overrule_a_reviewer(reviewed):
+    folder, queue = reviewed
+    sure = cleaned(folder, "confident", threshold=0.8)
+    expected = {int(queue.index[row]) for row in (0, *range(2, 10), 29)}  # row 1 was kept, row 2 unsure
+    assert set(np.flatnonzero(sure.labels != sure.observed).tolist()) == expected
+    assert sure.source[queue.index[2]] == "confident"
+    none = cleaned(folder, "confident", threshold=0.81)
+    assert int((none.labels != none.observed).sum()) == 2
+    everything = cleaned(folder, "all")
+    assert set(np.flatnonzero(everything.labels != everything.observed).tolist()) == expected
+
+
+def test_where_it_cannot_be_known_confidence_is_refused(tmp_path):
+    folder = made_run(tmp_path, probabilities=False)
+    with pytest.raises(ValueError, match=r"apply='confident' is not allowed.*the networks know little"):
+        cleaned(folder, "confident")
+    assert int((cleaned(folder, "all").labels != cleaned(folder, "all").observed).sum()) == 30
+
+
+def test_the_table_is_data_to_train_on(reviewed, tmp_path):
+    folder, queue = reviewed
+    before = {path: path.read_bytes() for path in (tmp_path / "photos").iterdir()}
+    found = cleaned(folder)
+    write_table(found, tmp_path / "elsewhere" / "cleaned.csv")
+    with (tmp_path / "elsewhere" / "cleaned.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert list(rows[0]) == ["path", "split", "label", "observed", "source", "probability"]
+    worst = rows[queue.index[0]]
+    assert worst["observed"] == CLASSES[queue.index[0] % 3]
+    assert (worst["source"], worst["probability"]) == ("reviewed", "0.8000")
+    again = load(tmp_path / "elsewhere" / "cleaned.csv")
+    assert again.classes == tuple(sorted(CLASSES))
+    assert np.array_equal(again.train.labels, found.labels)
+    assert [str(path) for path in again.train.inputs] == [str(path) for path in found.dataset.train.inputs]
+    assert before == {path: path.read_bytes() for path in (tmp_path / "photos").iterdir()}
+
+
+def test_a_folder_of_links_or_copies(tmp_path):
+    folder = made_run(tmp_path)
+    found = cleaned(folder)
+    with pytest.raises(ValueError, match="only with class names that can name a folder"):
+        write_folder(found, tmp_path / "links")  # </script> cannot
+    named = found.dataset.__class__(**{**vars(found.dataset), "classes": ("bird", "cat", "dog")})
+    found = found.__class__(named, found.labels, found.source, found.probability)
+    assert write_folder(found, tmp_path / "links") == 30
+    assert write_folder(found, tmp_path / "copies", copy=True) == 30
+    again = load(tmp_path / "links")
+    assert again.classes == ("bird", "cat", "dog")
+    assert np.bincount(again.train.labels).tolist() == np.bincount(found.labels).tolist()
+    assert all(path.is_symlink() for path in again.train.inputs)
+    assert not any(path.is_symlink() for path in load(tmp_path / "copies").train.inputs)
+    with pytest.raises(ValueError, match="a folder that does not exist yet, or is empty"):
+        write_folder(found, tmp_path / "links")
+
+
+def test_arrays_go_into_an_archive(tmp_path):
+    x = np.arange(24, dtype=np.float32).reshape(12, 2)
+    np.savez(tmp_path / "data.npz", x=x, y=np.arange(12) % 2, x_test=x[:3], y_test=[0, 1, 0])
+    folder = tmp_path / "run"
+    folder.mkdir()
+    RunConfig(data=str(tmp_path / "data.npz"), epochs=1).save(folder / "config.yaml")
+    (folder / "summary.json").write_text(json.dumps({"epochs": 1}))
+    lines = ["index,observed,suggested,suspicion"] + [f"{i},{i % 2},{1 - i % 2},{1 - i / 12}" for i in range(12)]
+    (folder / "suspects.csv").write_text("\n".join(lines) + "\n")
+    log = Decisions(folder, write=True)
+    log.add(5, "accept", None, 1, 0, "Ada")
+    log.close()
+    write_arrays(cleaned(folder), tmp_path / "cleaned.npz")
+    again = load(tmp_path / "cleaned.npz")
+    assert np.flatnonzero(again.train.labels != np.arange(12) % 2).tolist() == [5]
+    assert np.array_equal(again.train.inputs, x)
+    assert again.test is not None
+    write_table(cleaned(folder), tmp_path / "cleaned.csv")
+    assert (tmp_path / "cleaned.csv").read_text().splitlines()[:2] == [
+        "index,label,observed,source,probability",
+        "0,0,0,observed,",
+    ]
+
+
+def test_labels_that_changed_since_are_refused(tmp_path):
+    folder = made_run(tmp_path)
+    table = tmp_path / "photos" / "labels.csv"
+    table.write_text(table.read_text().replace("00004.png,dog", "00004.png,cat"))
+    with pytest.raises(Exception, match="have changed since"):
+        cleaned(folder)
+    assert queue_order(4) == [1, 0, 3, 2]

@@ -1,0 +1,152 @@
+"""Decisions: one line each, on disk at once, taken back by a further line, joined over reviewers."""
+
+import json
+
+import numpy as np
+import pytest
+from review_cases import made_run, queue_order
+
+from ncsam.engine.errors import RunError
+from ncsam.engine.runs import Run
+from ncsam.review.decisions import Decisions
+from ncsam.review.progress import progress
+from ncsam.review.queue import Queue, View
+
+
+def test_every_decision_is_a_line_and_is_read_back(tmp_path):
+    log = Decisions(tmp_path, write=True)
+    log.add(4, "accept", None, observed=0, suggested=2, reviewer="Ada")
+    log.add(7, "other", 1, observed=0, suggested=2, reviewer="Ada")
+    lines = [json.loads(line) for line in (tmp_path / "review.jsonl").read_text().splitlines()]
+    assert [(line["index"], line["choice"], line["label"]) for line in lines] == [(4, "accept", 2), (7, "other", 1)]
+    log.close()
+    again = Decisions(tmp_path)
+    assert {index: again.verdict(index).label for index in again.decided()} == {4: 2, 7: 1}
+    assert again.reviewers == ["Ada"]
+
+
+def test_undo_brings_back_what_stood_before(tmp_path):
+    log = Decisions(tmp_path, write=True)
+    log.add(4, "accept", None, 0, 2, "Ada")
+    log.add(4, "keep", None, 0, 2, "Ada")
+    assert log.undo("Ben") is None
+    assert log.undo("Ada").choice == "keep"
+    assert log.verdict(4).label == 2
+    assert log.undo("Ada").choice == "accept"
+    assert log.verdict(4) is None
+    assert log.undo("Ada") is None
+    log.close()
+    assert len((tmp_path / "review.jsonl").read_text().splitlines()) == 4  # nothing is ever taken out
+    assert Decisions(tmp_path).decided() == []
+
+
+def test_a_line_cut_off_by_a_kill_is_no_decision_and_hurts_no_other(tmp_path):
+    log = Decisions(tmp_path, write=True)
+    log.add(1, "keep", None, 0, 2, "Ada")
+    log.close()
+    with (tmp_path / "review.jsonl").open("a") as file:
+        file.write('{"index": 2, "choice": "acc')
+    log = Decisions(tmp_path, write=True)
+    assert log.decided() == [1]
+    log.add(3, "accept", None, 0, 2, "Ada")
+    log.close()
+    assert Decisions(tmp_path).decided() == [1, 3]
+
+
+def test_a_line_that_is_no_decision_is_refused(tmp_path):
+    (tmp_path / "review.jsonl").write_text('{"index": 1}\n')
+    with pytest.raises(ValueError, match=r"review.jsonl, line 1, is not a decision"):
+        Decisions(tmp_path)
+
+
+def test_one_writer_at_a_time(tmp_path):
+    log = Decisions(tmp_path, write=True)
+    with pytest.raises(RunError, match="is being reviewed by another process"):
+        Decisions(tmp_path, write=True)
+    assert Decisions(tmp_path).decided() == []  # readers are welcome
+    log.close()
+    Decisions(tmp_path, write=True).close()
+
+
+@pytest.mark.parametrize(("choice", "label"), [("other", None), ("keep", 2), ("unsure", 1), ("accept", 0)])
+def test_a_choice_and_its_label_agree(tmp_path, choice, label):
+    with pytest.raises(ValueError, match=r"label=.* is not allowed"):
+        Decisions(tmp_path, write=True).add(1, choice, label, observed=0, suggested=2, reviewer="Ada")
+    with pytest.raises(ValueError, match="unknown choice 'maybe'"):
+        Decisions(tmp_path / "b", write=True).add(1, "maybe", None, 0, 2, "Ada")
+
+
+def test_most_reviewers_decide_and_a_tie_is_disputed(tmp_path):
+    log = Decisions(tmp_path, write=True)
+    log.add(1, "accept", None, 0, 2, "Ada")
+    log.add(1, "keep", None, 0, 2, "Ben")
+    assert (log.verdict(1).label, log.verdict(1).disputed) == (None, True)
+    log.add(1, "accept", None, 0, 2, "Cy")
+    assert (log.verdict(1).label, log.verdict(1).disputed) == (2, False)
+    log.add(2, "unsure", None, 0, 2, "Ada")
+    assert (log.verdict(2).label, log.verdict(2).disputed) == (None, False)
+    log.add(2, "keep", None, 0, 2, "Ben")
+    assert log.verdict(2).label == 0
+
+
+def test_the_queue_filters_orders_and_pages(tmp_path):
+    folder = made_run(tmp_path)
+    queue, log = Queue(Run.read(folder)), Decisions(folder, write=True)
+    order = np.array(queue_order(30))
+    assert queue.index.tolist() == order.tolist()
+
+    def indices(**view):
+        return queue.index[queue.rows(View.of(view), log)].tolist()
+
+    assert indices() == order.tolist()
+    log.add(int(order[0]), "accept", None, int(queue.observed[0]), int(queue.suggested[0]), "Ada")
+    log.add(int(order[5]), "keep", None, int(queue.observed[5]), int(queue.suggested[5]), "Ben")
+    assert indices() == [i for i in order if i not in (order[0], order[5])]
+    assert indices(status="mine", reviewer="Ada") == [i for i in order if i != order[0]]
+    assert indices(status="decided") == [order[0], order[5]]
+    assert indices(status="accept") == [order[0]]
+    assert indices(status="disputed") == []
+    assert indices(status="all", observed=1) == order[queue.observed == 1].tolist()
+    assert indices(status="all", search="ONERROR") == [1]
+    rows, total, before = queue.page(View.of({"place": 4, "status": "all"}), log, 3)
+    assert (queue.index[rows].tolist(), total, before) == (order[4:7].tolist(), 30, 4)
+    rows, _, before = queue.page(View.of({"place": 4, "status": "all"}), log, 3, back=True)
+    assert (queue.index[rows].tolist(), before) == (order[1:4].tolist(), 1)
+    rows, _, before = queue.page(View.of({"place": 30, "status": "all"}), log, 3)
+    assert (queue.index[rows].tolist(), before) == (order[:3].tolist(), 0)
+    by_pair = queue.rows(View.of({"order": "pair", "status": "all"}), log)
+    pairs = list(zip(queue.observed[by_pair[:10]].tolist(), queue.suggested[by_pair[:10]].tolist(), strict=True))
+    assert pairs == sorted(pairs, key=lambda pair: -pairs.count(pair))  # the ten doubted ones, pair by pair
+    assert [pair["count"] for pair in queue.pairs()] == [4, 3, 3]
+    with pytest.raises(ValueError, match="unknown order 'best'"):
+        View.of({"order": "best"})
+    with pytest.raises(ValueError, match="unknown setting of the view 'rho'"):
+        View.of({"rho": 1})
+
+
+def test_what_is_left_learns_from_what_was_found(tmp_path):
+    folder = made_run(tmp_path)
+    queue, log = Queue(Run.read(folder)), Decisions(folder, write=True)
+    trust = Run.read(folder).trust
+    start = progress(queue, log, trust)
+    assert start["left"] == pytest.approx(10 * 0.9 + 20 * 0.1)
+    assert start["trust"] == "Of the next 30 of the worst, about 11 are wrong; the suggestion is right for about 9."
+    for row in range(10):  # all ten doubted labels turn out to be right
+        log.add(int(queue.index[row]), "keep", None, int(queue.observed[row]), int(queue.suggested[row]), "Ada")
+    after = progress(queue, log, trust)
+    assert (after["decided"], after["wrong"], after["right"]) == (10, 0, 10)
+    assert after["left"] == pytest.approx(20 * 0.1 * 10 / (9 + 10))
+    assert after["sentence"] == "10 of 30 looked at: 0 wrong, 10 right. About 1 wrong labels are left."
+
+
+def test_without_probabilities_the_page_says_why_and_bounds_what_is_left(tmp_path):
+    folder = made_run(tmp_path, count=60, probabilities=False)
+    queue, log = Queue(Run.read(folder)), Decisions(folder, write=True)
+    trust = Run.read(folder).trust
+    start = progress(queue, log, trust)
+    assert start["left"] is None
+    assert start["trust"] == "How many suspects are wrong cannot be known here: the networks know little."
+    for row in range(20):
+        choice = "accept" if row % 4 == 0 else "keep"
+        log.add(int(queue.index[row]), choice, None, int(queue.observed[row]), int(queue.suggested[row]), "Ada")
+    assert "At most about 10 wrong labels are left" in progress(queue, log, trust)["sentence"]  # 5 of 20, of 40 more
