@@ -73,3 +73,25 @@ def test_tables_that_are_none(tmp_path, text, words):
         join([[0, 1], [-1, -1]])
     with pytest.raises(ValueError, match="unknown method 'vote'"):
         join([[0, 1]], method="vote")
+
+
+def test_the_command_prints_accuracies_and_writes_labels(tmp_path):
+    from click.testing import CliRunner
+
+    from ncsam.cli.main import main
+
+    (tmp_path / "answers.csv").write_text("path,Ada,Ben,Cy\na.png,cat,dog,cat\nb.png,dog,,dog\n")
+    options = ["annotators", str(tmp_path / "answers.csv"), "--soft", "--out", str(tmp_path / "labels.csv")]
+    result = CliRunner().invoke(main, options)
+    assert result.exit_code == 0, result.output
+    assert [line.split() for line in result.output.splitlines()][1:4] == [
+        ["Ada", "2", "83.3"],
+        ["Ben", "1", "33.3"],
+        ["Cy", "2", "83.3"],
+    ]
+    assert "2 items, 3 annotators, 2 classes; unanimous on 50.0 %" in result.output
+    assert (tmp_path / "labels.csv").read_text().splitlines() == [
+        "path,label,agreement,p_cat,p_dog",
+        "a.png,cat,0.6667,0.6667,0.3333",
+        "b.png,dog,1.0000,0.0000,1.0000",
+    ]

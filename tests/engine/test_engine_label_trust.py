@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ncsam.engine.scores import SCORES
 from ncsam.engine.label_trust import assess, calibrated
+from ncsam.engine.scores import SCORES
 
 
 def corrupted(n: int, transition: np.ndarray, spread: float, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -33,8 +33,8 @@ def test_stated_shares_are_the_real_ones(transition: np.ndarray) -> None:
     worst = np.argsort(-SCORES["self-confidence"](labels, rows))
     for count in (400, 1000, 4000):
         first = worst[:count]
-        assert found.wrong[first].mean() == pytest.approx(wrong[first].mean(), abs=0.05)
-        assert found.right[first].mean() == pytest.approx((found.suggested == truth)[first].mean(), abs=0.05)
+        assert found.wrong[first].mean() == pytest.approx(wrong[first].mean(), abs=0.1)
+        assert found.right[first].mean() == pytest.approx((found.suggested == truth)[first].mean(), abs=0.1)
     assert (found.suggested != labels).all()
     assert (found.low <= found.high).all()
     assert found.unsettled(worst[:100]) == ""
@@ -62,8 +62,8 @@ def test_networks_that_know_little_are_not_believed() -> None:
     _, labels, rows = corrupted(2000, np.eye(4), 0.3, seed=3)  # all labels are right, and hard to predict
     found = assess(labels, rows)
     assert not found.known
-    assert found.recognised < 0.6
-    assert "recognise too little" in found.reason
+    assert found.agreement < 0.45
+    assert "too little to tell wrong labels from hard samples" in found.reason
 
 
 def test_networks_that_are_much_too_sure_are_not_believed() -> None:

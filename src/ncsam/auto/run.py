@@ -131,9 +131,7 @@ def _write_run(folder: Path, problem: Problem, chosen: Chosen, board: dict[str, 
     whole = {**about, "config": config.to_dict(), "learners": [state], "method": {}, "history": [record]}
     whole |= {"samples": {}, "ranks": [], "seconds": sum(row["seconds"] for row in board["candidates"])}
     save_checkpoint(folder / "checkpoints", whole, about)
-    found = write_suspects(
-        folder, dynamics, dataset.train, np.arange(len(dataset.train)), oof=load_oof(folder)
-    )
+    found = write_suspects(folder, dynamics, dataset.train, np.arange(len(dataset.train)), oof=load_oof(folder))
     summary = {
         **summarise([record]),
         "noise_rate": task.noise_rate,

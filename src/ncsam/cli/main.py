@@ -26,6 +26,7 @@ COMMANDS = {
     "export-predictions": Entry(
         "ncsam.cli.export_predictions:export_predictions", "Exchange class probabilities with other tools."
     ),
+    "annotators": Entry("ncsam.cli.annotators:annotators", "Join the answers of several annotators into labels."),
     "predict": Entry("ncsam.cli.predict:predict", "Classify pictures with a trained run."),
     "export": Entry("ncsam.cli.export:export", "Write a trained network as TorchScript, ONNX or safetensors."),
     "bound": Entry("ncsam.cli.bound:bound", "Evaluate the paper's generalisation bound for a trained run."),

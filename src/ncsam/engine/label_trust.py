@@ -9,8 +9,8 @@ observed label. Three steps:
    confident-learning counts (`ncsam.noise.estimate_noise`), which take errors of the network for errors of the labels.
    `low`: its diagonal is how often the label agrees with the quarter of each class that is predicted the most surely,
    which takes labels of hard samples to be as good as those of easy ones. The truth is mostly between the two.
-3. Posterior. P(y | z) = q solves q T = p(s | z) with q >= 0 (multiplicative updates), and by Bayes
-   P(y = k | z, s) = q[k] T[k, s] / sum over i of q[i] T[i, s].
+3. Posterior. P(y | z) = q = softmax(a' log p + b'), fitted as in step 1 but to the labels as T makes them of y:
+   max of the mean log (q T)[s]. By Bayes P(y = k | z, s) = q[k] T[k, s] / sum over i of q[i] T[i, s].
 
 What is stated is the mean of the two posteriors. A network that has learned little makes right labels look wrong, and
 no statistic of noisy labels tells the one from the other for certain; `known` is false where there are signs of it.
@@ -32,10 +32,10 @@ Labels = npt.NDArray[np.int64]
 
 _SURE = 0.25  # share of each predicted class whose predictions are taken to be right
 _PSEUDO = 10  # samples by which a class leans on the mean of all classes
-_UPDATES = 50
 _SMALLEST = 1e-6
-#: Below this mean of the largest q the network has learned too little to judge labels.
-LEAST_RECOGNISED = 0.6
+_LEAST_NOISE = 1e-4  # of any entry of T: no label is impossible
+#: Networks that agree with fewer labels have learned too little to judge them; or the labels are too bad to learn from.
+LEAST_AGREEMENT = 0.45
 #: Below this scale predictions were so overconfident that calibration cannot mend them.
 LEAST_SCALE = 0.4
 #: Largest distance between the two estimates, for the suspects that are spoken of.
@@ -52,7 +52,7 @@ class Trust:
         right: (N,) probability that it is the right one.
         low, high: (2, N) the two estimates of which `wrong` and `right` are the mean.
         reason: why the figures cannot be known, in a sentence; empty where they can.
-        recognised, scale: the mean of the largest P(y | z), and a.
+        agreement, scale: the share of labels that the networks predict; and a of step 1.
     """
 
     wrong: Floats
@@ -61,7 +61,7 @@ class Trust:
     low: Floats
     high: Floats
     reason: str
-    recognised: float
+    agreement: float
     scale: float
 
     @property
@@ -89,30 +89,30 @@ def assess(labels: npt.ArrayLike, probabilities: npt.ArrayLike) -> Trust:
     high = np.nan_to_num(estimate_noise(given, fitted).transition)
     high[high.sum(axis=1) == 0] = np.eye(rows.shape[1])[high.sum(axis=1) == 0]
     low = _lowered(high, fitted, given)
-    posteriors = [_posterior(fitted, transition, given) for transition in (low, high)]
-    mean = (posteriors[0][0] + posteriors[1][0]) / 2
+    posteriors = [_posterior(rows, transition, given) for transition in (low, high)]
+    mean = (posteriors[0] + posteriors[1]) / 2
     every = np.arange(len(given))
     others = mean.copy()
     others[every, given] = -1.0
     suggested = others.argmax(axis=1).astype(np.int64)
-    bounds = [np.stack([1 - posterior[every, given], posterior[every, suggested]]) for posterior, _ in posteriors]
-    recognised = float(np.mean([share for _, share in posteriors]))
+    bounds = [np.stack([1 - posterior[every, given], posterior[every, suggested]]) for posterior in posteriors]
+    agreement = float((rows.argmax(axis=1) == given).mean())
     return Trust(
         wrong=1 - mean[every, given],
         suggested=suggested,
         right=mean[every, suggested],
         low=np.minimum(*bounds),
         high=np.maximum(*bounds),
-        reason=_doubt(recognised, scale),
-        recognised=recognised,
+        reason=_doubt(agreement, scale),
+        agreement=agreement,
         scale=scale,
     )
 
 
-def _doubt(recognised: float, scale: float) -> str:
-    if recognised < LEAST_RECOGNISED:
+def _doubt(agreement: float, scale: float) -> str:
+    if agreement < LEAST_AGREEMENT:
         return (
-            f"the networks recognise too little of this data (at best {100 * recognised:.0f} %) to tell wrong labels "
+            f"the networks agree with {100 * agreement:.0f} % of the labels, which is too little to tell wrong labels "
             "from hard samples: train longer, or with a better network"
         )
     if scale < LEAST_SCALE:
@@ -123,17 +123,20 @@ def _doubt(recognised: float, scale: float) -> str:
     return ""
 
 
-def calibrated(probabilities: Floats, labels: Labels) -> tuple[Floats, float]:
-    """Step 1: the fitted probabilities, and the scale a."""
+def calibrated(probabilities: Floats, labels: Labels, transition: Floats | None = None) -> tuple[Floats, float]:
+    """Step 1, or step 3 where there is a transition matrix: softmax(a log p + b), and the scale a."""
     logs = torch.from_numpy(np.log(np.clip(probabilities, _SMALLEST, 1.0)))
     given = torch.from_numpy(labels)
+    noise = None if transition is None else torch.from_numpy(transition)
     log_scale = torch.zeros((), dtype=torch.float64, requires_grad=True)
     shift = torch.zeros(logs.shape[1], dtype=torch.float64, requires_grad=True)
     optimizer = torch.optim.LBFGS([log_scale, shift], max_iter=100, line_search_fn="strong_wolfe")
 
     def objective() -> torch.Tensor:
         optimizer.zero_grad()
-        loss = torch.nn.functional.cross_entropy(log_scale.exp() * logs + shift, given) + (shift**2).sum() / 1000
+        scores = log_scale.exp() * logs + shift
+        log_p = scores.log_softmax(dim=1) if noise is None else (scores.softmax(dim=1) @ noise).log()
+        loss = torch.nn.functional.nll_loss(log_p, given) + (shift**2).sum() / 1000
         loss.backward()  # type: ignore[no-untyped-call]
         return loss
 
@@ -161,11 +164,11 @@ def _lowered(high: Floats, fitted: Floats, labels: Labels) -> Floats:
     return low
 
 
-def _posterior(fitted: Floats, transition: Floats, labels: Labels) -> tuple[Floats, float]:
-    """Step 3: P(y | z, s), and the mean of the largest P(y | z)."""
-    truth = fitted.copy()
-    for _ in range(_UPDATES):
-        truth *= (fitted / np.maximum(truth @ transition, 1e-12)) @ transition.T
-        truth /= truth.sum(axis=1, keepdims=True)
+def _posterior(probabilities: Floats, transition: Floats, labels: Labels) -> Floats:
+    """Step 3: P(y | z, s)."""
+    transition = np.maximum(transition, _LEAST_NOISE)
+    transition = transition / transition.sum(axis=1, keepdims=True)
+    truth, _ = calibrated(probabilities, labels, transition)
     joint = truth * transition[:, labels].T
-    return joint / np.maximum(joint.sum(axis=1, keepdims=True), 1e-12), float(truth.max(axis=1).mean())
+    posterior: Floats = joint / joint.sum(axis=1, keepdims=True)
+    return posterior

@@ -55,7 +55,7 @@ def take_predictions(folder: str | os.PathLike[str], probabilities: npt.ArrayLik
 
 
 def suspects_frame(folder: str | os.PathLike[str]) -> Any:
-    """Labels and suspects as a `pandas.DataFrame` in the order of the training split, class names beside class numbers."""
+    """Labels and suspects as a `pandas.DataFrame` in the order of the training split, with the names of the classes."""
     pandas = need("pandas", "tables", "a table of suspects")
     run = Run.read(folder)
     rows = run.suspect_rows()

@@ -37,9 +37,6 @@ def weighted_entropy(labels: Labels, probabilities: Floats) -> Floats:
     return np.asarray(1.0 - np.log1p(weighted) / weighted)
 
 
-#: The one that orders suspects: of those tried the best on the whole (docs/suspects.md).
-DEFAULT = "self-confidence"
-
 #: The scores by name.
 SCORES: dict[str, Callable[[Labels, Floats], Floats]] = {
     "self-confidence": self_confidence,

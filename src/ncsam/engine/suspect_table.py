@@ -20,11 +20,10 @@ from ncsam.data.types import DataSet, Split
 from ncsam.engine.checkpoint import load_checkpoint, writing
 from ncsam.engine.config import RunConfig
 from ncsam.engine.folds import OutOfFold, load_oof
+from ncsam.engine.label_trust import Trust, assess
 from ncsam.engine.samples import SampleTable
-from ncsam.engine.scores import DEFAULT, SCORES
 from ncsam.engine.suspects import Dynamics, auroc
 from ncsam.engine.task import load_task
-from ncsam.engine.label_trust import Trust, assess
 
 Floats = npt.NDArray[np.float64]
 
@@ -68,14 +67,14 @@ def write_suspects(
     trust: Trust | None = None
     if oof is not None:
         trust = assess(split.labels, oof.probabilities)
-        suspicion = SCORES[DEFAULT](split.labels, oof.probabilities.astype(np.float64))
-        suggested, reason = trust.suggested, trust.reason
+        suspicion, suggested, reason = trust.wrong, trust.suggested, trust.reason
         source = f"out-of-fold predictions, {oof.about.get('folds')} folds"
     else:
         source = "predictions of the run itself"
         reason = _memorised(dynamics, split, held)
         if not reason:
-            trust = assess(split.labels, dynamics.mean("probability"))
+            sums = dynamics.numbers("probability_sum").astype(np.float64)
+            trust = assess(split.labels, sums / sums.sum(axis=1, keepdims=True))
             reason = trust.reason
     order = np.lexsort((np.arange(len(split)), -suspicion))
     if trust is not None and not reason:
@@ -98,7 +97,7 @@ def write_suspects(
     found = None if split.clean is None else auroc(suspicion, split.labels != split.clean)
     about = {"known": not reason, "reason": reason, "source": source, "suspects_auroc": found}
     if trust is not None:
-        about |= {"recognised": trust.recognised, "scale": trust.scale}
+        about |= {"agreement": trust.agreement, "scale": trust.scale}
         if not reason:
             about["expected_wrong"] = float(trust.wrong.sum())
     with writing(folder / TRUST_FILE), atomic_path(folder / TRUST_FILE) as temporary:

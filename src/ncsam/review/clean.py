@@ -98,7 +98,10 @@ def write_table(found: Cleaned, path: Path) -> None:
     dataset = found.dataset
     with_paths = isinstance(dataset.train.inputs, PathList)
     rest = {name: split for name, split in (("val", dataset.val), ("test", dataset.test)) if split is not None}
-    with atomic_path(path) as temporary, temporary.open("w", newline="", encoding="utf-8", errors="surrogateescape") as file:
+    with (
+        atomic_path(path) as temporary,
+        temporary.open("w", newline="", encoding="utf-8", errors="surrogateescape") as file,
+    ):
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow([*(["path", "split"] if with_paths else ["index"]), *COLUMNS])
         names = dataset.classes

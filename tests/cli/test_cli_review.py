@@ -1,0 +1,101 @@
+"""`suspects --folds`, `clean`, `export-predictions` and `review` as a user calls them."""
+
+import csv
+import json
+
+import numpy as np
+import pytest
+from cli_cases import call
+
+from ncsam.engine.folds import load_oof
+from ncsam.engine.predictions import suspects_frame
+from ncsam.review.decisions import Decisions
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """Two clouds of points, 80 samples, ten labels wrong; a network that separates them."""
+    folder = tmp_path_factory.mktemp("clouds")
+    generator = np.random.default_rng(0)
+    clean = np.arange(80) % 2
+    observed = clean.copy()
+    observed[:10] ^= 1
+    x = (generator.normal(size=(80, 3)) + 8 * clean[:, None]).astype(np.float32)
+    np.savez(folder / "data.npz", x=x, y=observed, y_clean=clean)
+    options = ["--optimizer", "sgd", "--epochs", "12", "--model-options", "hidden=[8]", "--lr", "0.1"]
+    call("train", folder / "data.npz", *options, "--quiet", "--out", folder / "run")
+    return folder / "run"
+
+
+def test_folds_judge_every_label_by_a_network_that_never_saw_it(run):
+    listed = call("suspects", run, "--folds", "4", "--top", "10").output
+    assert "Of these 10, about 10 are wrong; the suggestion is right for about 10." in listed
+    rows = json.loads(call("suspects", run, "--top", "10", "--json").output)
+    assert sorted(row["index"] for row in rows) == list(range(10))
+    assert all(row["suggested"] == row["clean"] and row["p_wrong"] > 0.8 for row in rows)
+    assert json.loads((run / "trust.json").read_text())["source"] == "out-of-fold predictions, 4 folds"
+    stamps = {path: path.stat().st_mtime_ns for path in (run / "folds").rglob("last.ckpt")}
+    assert len(stamps) == 4
+    call("suspects", run, "--folds", "4")
+    assert stamps == {path: path.stat().st_mtime_ns for path in stamps}
+
+
+def test_clean_prints_and_writes_what_changes(run, tmp_path):
+    call("suspects", run, "--folds", "4")
+    said = call("clean", run, "--apply", "confident", "--threshold", "0.5", "--dry-run").output
+    assert "10 of 80 labels would change (10 confident)" in said
+    assert not (tmp_path / "cleaned.npz").exists()
+    call("clean", run, "--apply", "confident", "--threshold", "0.5", "--out", tmp_path / "cleaned.npz")
+    with np.load(tmp_path / "cleaned.npz") as found:
+        assert np.array_equal(found["y"], np.arange(80) % 2)
+    call("train", tmp_path / "cleaned.npz", "--epochs", "1", "--quiet", "--out", tmp_path / "again")
+    log = Decisions(run, write=True)
+    log.add(3, "keep", None, 0, 1, "Ada")
+    log.close()
+    assert "9 of 80 labels changed" in call("clean", run, "--apply", "all", "--out", tmp_path / "c.csv").output
+    with (tmp_path / "c.csv").open() as file:
+        assert [row["source"] for row in csv.DictReader(file)][2:5] == ["suggested", "reviewed", "suggested"]
+    assert "Say where to" in call("clean", run, code=2).output
+    assert "must end in .csv or .npz" in call("clean", run, "--out", "x.txt", code=2).output
+
+
+def test_predictions_go_to_cleanlab_and_back(run, tmp_path):
+    filtering = pytest.importorskip("cleanlab.filter", reason="cleanlab is not installed")
+    call("suspects", run, "--folds", "4")
+    call("export-predictions", run, "--out", tmp_path / "p.npy", "--table", tmp_path / "t.csv")
+    probabilities = np.load(tmp_path / "p.npy")
+    assert np.array_equal(probabilities, load_oof(run).probabilities)
+    frame = suspects_frame(run)
+    assert frame["index"].tolist() == list(range(80))
+    issues = filtering.find_label_issues(frame["observed"].to_numpy(), probabilities)
+    assert np.flatnonzero(issues).tolist() == list(range(10))
+    with (tmp_path / "t.csv").open() as file:
+        assert [row["observed_name"] for row in csv.DictReader(file)] == frame["observed_name"].tolist()
+    before = (run / "suspects.csv").read_text()
+    call("export-predictions", run, "--take", tmp_path / "p.npy")
+    assert (run / "suspects.csv").read_text() == before
+    np.save(tmp_path / "short.npy", probabilities[:5])
+    assert "floats (80, 2)" in call("export-predictions", run, "--take", tmp_path / "short.npy", code=2).output
+
+
+def test_datalab_takes_them_as_they_are(run, tmp_path):
+    cleanlab = pytest.importorskip("cleanlab", reason="cleanlab is not installed")
+    pytest.importorskip("datasets", reason="cleanlab's Datalab needs datasets")
+    call("suspects", run, "--folds", "4")
+    call("export-predictions", run, "--out", tmp_path / "p.npy")
+    lab = cleanlab.Datalab(data={"y": suspects_frame(run)["observed"].tolist()}, label_name="y", verbosity=0)
+    lab.find_issues(pred_probs=np.load(tmp_path / "p.npy"), issue_types={"label": {}})
+    assert np.flatnonzero(lab.get_issues("label")["is_label_issue"]).tolist() == list(range(10))
+
+
+def test_in_sample_predictions_come_with_a_warning(run, tmp_path):
+    for name in ("oof_probs.npy", "oof_probs.json"):
+        (run / name).unlink(missing_ok=True)
+    result = call("export-predictions", run, "--out", tmp_path / "p.npy")
+    assert "the run has seen the labels of these samples" in result.output
+    assert np.load(tmp_path / "p.npy").sum(axis=1) == pytest.approx(np.ones(80), abs=1e-5)
+
+
+def test_review_needs_a_finished_run(tmp_path):
+    (tmp_path / "config.yaml").write_text("epochs: 2\n")
+    assert "is not finished" in call("review", tmp_path, "--no-open", code=2).output
