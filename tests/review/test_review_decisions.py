@@ -150,3 +150,23 @@ def test_without_probabilities_the_page_says_why_and_bounds_what_is_left(tmp_pat
         choice = "accept" if row % 4 == 0 else "keep"
         log.add(int(queue.index[row]), choice, None, int(queue.observed[row]), int(queue.suggested[row]), "Ada")
     assert "At most about 10 wrong labels are left" in progress(queue, log, trust)["sentence"]  # 5 of 20, of 40 more
+
+
+def test_vectors_texts_and_the_files_that_features_come_from(tmp_path):
+    from PIL import Image
+
+    from ncsam.data.types import Split
+    from ncsam.review.samples import Samples
+
+    labels = np.zeros(2, dtype=np.int64)
+    vectors = Samples(Split(np.array([[0.5, -1.25], [3.0, 2.0]], dtype=np.float32), labels))
+    assert vectors.shown(0) == {"kind": "vector", "values": [0.5, -1.25], "length": 2}
+    assert vectors.picture(0, 64) is None
+    texts = Samples(Split(["<b>good</b> film", "bad"], labels))
+    assert texts.shown(0) == {"kind": "text", "text": "<b>good</b> film"}
+    assert texts.nearest(0, np.array([0, 1]), 4) == [1]
+    Image.new("RGB", (8, 8)).save(tmp_path / "a.png")
+    named = np.array([str(tmp_path / "a.png"), str(tmp_path / "gone.png")])
+    features = Samples(Split(np.ones((2, 3), dtype=np.float32), labels, names=named))
+    assert [features.shown(i)["kind"] for i in (0, 1)] == ["picture", "vector"]
+    assert features.picture(0, 64)[1] == "image/png"

@@ -36,15 +36,21 @@ class Samples:
             return {"kind": "picture"}
         if isinstance(item, str):
             return {"kind": "text", "text": item[:_MOST_TEXT]}
+        if self._file(index) is not None:
+            return {"kind": "picture"}
+        if not isinstance(item, np.ndarray):
+            return {"kind": "text", "text": repr(item)[:_MOST_TEXT]}
         values = np.asarray(item)
         if values.dtype == np.uint8 and values.ndim == 3:
             return {"kind": "picture"}
         flat = values.reshape(-1)
         return {"kind": "vector", "values": [float(f"{v:.4g}") for v in flat[:_MOST_VALUES]], "length": len(flat)}
 
-    def path(self, index: int) -> str | None:
-        item: Any = self.split.inputs[index]
-        return str(item) if isinstance(item, Path) else None
+    def _file(self, index: int) -> Path | None:
+        """The picture of a sample: its own file, or the one that its features were computed from."""
+        name = self.split.path(index)
+        path = None if name is None else Path(name)
+        return path if path is not None and path.is_file() else None
 
     def _picture(self, index: int, longest: int) -> tuple[bytes, str] | None:
         """A PNG or JPEG and its media type; `None` for what is no picture or cannot be read."""
@@ -60,16 +66,17 @@ class Samples:
     def _opened(self, index: int, longest: int) -> Any:
         pil: Any = need("PIL.Image", "data", "showing pictures")
         item: Any = self.split.inputs[index]
-        if isinstance(item, Path):
+        path = self._file(index)
+        if path is not None:
             try:
-                with pil.open(item) as file:
+                with pil.open(path) as file:
                     file.draft("RGB", (longest, longest))
                     return upright(file, "RGB")
             except (OSError, SyntaxError, ValueError, pil.DecompressionBombError):
                 return None
-        pixels = np.asarray(item)
-        if pixels.dtype != np.uint8 or pixels.ndim != 3:
+        if not isinstance(item, np.ndarray) or item.dtype != np.uint8 or item.ndim != 3:
             return None
+        pixels = item
         return pil.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels)
 
     def nearest(self, index: int, candidates: npt.NDArray[np.int64], count: int) -> list[int]:
