@@ -89,7 +89,7 @@ def _show(run: Run, rows: list[dict[str, Any]]) -> None:
         for row in rows
     ]
     show_table(head, lines, left=len(head) - 2 - len(chances))
-    click.echo(trust_sentence(rows, run.trust))
     auroc = run.trust.get("suspects_auroc") or run.summary.get("suspects_auroc")
     if auroc is not None:
         click.echo(f"AUROC of the suspicion against the clean labels: {auroc:.3f}")
+    click.echo(trust_sentence(rows, run.trust))
