@@ -148,7 +148,7 @@ def whole_steps(model: nn.Module, x: Tensor, y: Tensor, rounds: int) -> dict[str
     }
     steps = {name: Candidate(functools.partial(w.step, lambda: model(x), y)) for name, w in wrappers.items()}
     sgd()
-    steps["ncsam"].run()  # kernels are chosen and buffers made; one network serves all, so nobody else needs a warm-up
+    steps["ncsam"].run()  # kernels are chosen and buffers made; one network serves all, so no other needs a warm-up
     seconds = take_turns({"sgd": Candidate(sgd), **steps}, rounds, warmup=0)
     return {name: ratio(seconds[name], seconds["sgd"]) for name in seconds}
 

@@ -1,4 +1,4 @@
-"""What a large data set costs beyond a small one: the loader's batches and the table of samples.
+"""What a large dataset costs beyond a small one: the loader's batches and the table of samples.
 
 The loader cuts an epoch into batches of indices and reads rows of an array; the table writes a number and a row of
 ten probabilities for each sample of a batch. Both are measured at ten thousand, one million and ten million samples

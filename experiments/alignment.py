@@ -38,7 +38,7 @@ RATIOS = np.logspace(-2, 2, 41)
 
 
 def noisy(dataset: DataSet, recipe: str, rate: float | None, arrays: dict[str, Any]) -> DataSet:
-    """The data set under wrong labels: by one of our recipes, or as an array has them."""
+    """The dataset under wrong labels: by one of our recipes, or as an array has them."""
     train = dataset.train
     if rate is None:
         observed = arrays[recipe][: len(train)]
@@ -164,7 +164,7 @@ def report(runs: list[dict[str, Any]], figure: Path | None) -> None:
 
 
 def draw(groups: dict[tuple[str, str, str], list[dict[str, Any]]], path: Path) -> None:
-    """A row per data set: cosines along training, and the gain over SAM at every ratio q, late in training."""
+    """A row per dataset: cosines along training, and the gain over SAM at every ratio q, late in training."""
     names = list(dict.fromkeys(key[0] for key in groups))
     picture = need("matplotlib.figure", "plot", "drawing").Figure((13, 3.5 * len(names)), layout="constrained")
     rows = picture.subplots(len(names), 3, squeeze=False)

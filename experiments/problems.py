@@ -1,4 +1,4 @@
-"""The problems that experiments share: data sets cut to what two cores can do, and the noises put on them."""
+"""The problems that experiments share: datasets cut to what two cores can do, and the noises put on them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which settings need no tuning: every optimizer setting on three data sets with seven kinds of noise.
+"""Which settings need no tuning: every optimizer setting on three datasets with seven kinds of noise.
 
     python experiments/settings.py runs/settings --fashion FOLDER --cifar cifar10_subset.npz --markdown settings.md
 

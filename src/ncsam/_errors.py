@@ -24,7 +24,7 @@ def unforeseen(error: BaseException) -> str:
     """A sentence for what nothing here expects: enough to search for, without another library's advice."""
     text = str(error)
     if isinstance(error, MemoryError) or "allocate memory" in text or "out of memory" in text:
-        return "there is not enough memory: try a smaller batch_size, network or data set"
+        return "there is not enough memory: try a smaller batch_size, network or dataset"
     line = next((line.strip() for line in text.splitlines() if line.strip()), "nothing is known of it")
     return f"this was not foreseen: {line.rstrip('.:')}. NCSAM_DEBUG=1 shows where it happened"
 

@@ -118,7 +118,7 @@ def test_the_traceback_is_shown_on_request(monkeypatch):
     monkeypatch.setenv("NCSAM_DEBUG", "1")
     output = call("data", "describe", "digist", code=2).output
     assert "Traceback" in output
-    assert output.rstrip().splitlines()[-1].startswith("Error: unknown data set")
+    assert output.rstrip().splitlines()[-1].startswith("Error: unknown dataset")
 
 
 def raised(error):

@@ -170,7 +170,7 @@ def test_the_splits_share_the_budget_by_their_samples(tmp_path: Path) -> None:
     rooms = [split.inputs.keep for split in (dataset.train, dataset.test, dataset.val)]
     assert rooms == [2**30 * n // 19 for n in (11, 5, 3)]
     assert dataset.train.inputs[2:4].keep == dataset.train.take(np.array([1, 5])).inputs.keep == rooms[0]
-    assert PathList(tmp_path, ["a.png"]).keep == 0  # named data sets, and pictures to predict, are read when wanted
+    assert PathList(tmp_path, ["a.png"]).keep == 0  # named datasets, and pictures to predict, are read when wanted
 
 
 @pytest.mark.parametrize(("spare", "times"), [(0, 1), (-1, 2)])

@@ -150,7 +150,7 @@ def test_wrong_count_is_an_error(tmp_path: Path) -> None:
 def test_missing_batch(tmp_path: Path) -> None:
     folder = write(cifar10_python(), tmp_path / "cifar-10-batches-py")
     (folder / "data_batch_4").unlink()
-    with pytest.raises(FileNotFoundError, match="data_batch_4 is not there; the data set is incomplete"):
+    with pytest.raises(FileNotFoundError, match="data_batch_4 is not there; the dataset is incomplete"):
         data.load("cifar10", tmp_path, partial=True)
 
 

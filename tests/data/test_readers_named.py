@@ -1,4 +1,4 @@
-"""The other named data sets, from small files of the true format."""
+"""The other named datasets, from small files of the true format."""
 
 from __future__ import annotations
 

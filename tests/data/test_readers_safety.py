@@ -249,7 +249,7 @@ def test_names_and_suggestions(tmp_path: Path) -> None:
         assert entry.about
         assert entry.obtain
         assert entry.licence
-    with pytest.raises(ValueError, match=r"unknown data set .*'cifar1O'. Did you mean 'cifar10"):
+    with pytest.raises(ValueError, match=r"unknown dataset .*'cifar1O'. Did you mean 'cifar10"):
         data.load("cifar1O")
     with pytest.raises(FileNotFoundError, match=r"source='.*nowhere/mine.csv': there is no such folder or file"):
         data.load(tmp_path / "nowhere" / "mine.csv")
@@ -258,7 +258,7 @@ def test_names_and_suggestions(tmp_path: Path) -> None:
         data.load(tmp_path / "mine.txt")
     with pytest.raises(ValueError, match=r"unknown option of 'digits' 'sed'. Did you mean 'seed'"):
         data.load("digits", sed=1)
-    with pytest.raises(ValueError, match="download=True is not allowed: only for a named data set"):
+    with pytest.raises(ValueError, match="download=True is not allowed: only for a named dataset"):
         data.load(tmp_path, download=True)
 
 
@@ -271,7 +271,7 @@ def test_one_file_and_one_entry_add_a_data_set(monkeypatch: pytest.MonkeyPatch) 
 
     assert data.load("mine", level=7).train.inputs.max() == 7
     assert "mine" in data.names()
-    with pytest.raises(ValueError, match="a data set of this name is registered already"):
+    with pytest.raises(ValueError, match="a dataset of this name is registered already"):
         data.register("mine", about="", obtain="", licence="")(mine)
 
 

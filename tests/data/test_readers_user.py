@@ -1,4 +1,4 @@
-"""People's own data: folders, tables, arrays, torch data sets, and the labels in them."""
+"""People's own data: folders, tables, arrays, torch datasets, and the labels in them."""
 
 from __future__ import annotations
 
@@ -344,7 +344,7 @@ def test_npz_does_not_unpickle(tmp_path: Path) -> None:
         data.load(path)
 
 
-# --- torch data sets ------------------------------------------------------------------------------------------------
+# --- torch datasets ------------------------------------------------------------------------------------------------
 
 
 class Counting(Dataset):

@@ -243,7 +243,7 @@ def test_verified_labels_of_the_data_set_or_drawn() -> None:
     own = replace(dataset, train=replace(known.train, verified=judged))
     found, about = verdicts(method, Task(own, np.arange(4), np.arange(4, 40), None), seed=1)
     assert found.tolist() == [-1, -1, -1, 1] + [-1] * 36  # what is held out is not shown
-    assert about == {"source": "the data set's own", "samples": 1, "right": 1}
+    assert about == {"source": "the dataset's own", "samples": 1, "right": 1}
     with pytest.raises(ValueError, match="method='staged' is not allowed: only where some labels are verified"):
         verdicts(method, Task(replace(dataset, train=replace(dataset.train, clean=None)), np.arange(40), None, None), 1)
     assert verdicts(methods.create("ce"), Task(dataset, np.arange(40), None, None), 1) == (None, None)

@@ -168,7 +168,7 @@ def test_without_the_data_it_says_so_and_leaves_the_pictures_out(tmp_path):
     folder = make_run(tmp_path / "a", data=str(tmp_path / "gone"))
     add_classes(folder, [f"class {c}" for c in range(10)])
     html = write_report([folder], tmp_path / "r.html")[0].read_text()
-    assert "The samples are not shown: the data set could not be read again" in html
+    assert "The samples are not shown: the dataset could not be read again" in html
     assert "<img" not in html
     observed = gather([folder]).galleries[0].suspects[0].observed
     assert f"<s>class {observed}</s>" in html

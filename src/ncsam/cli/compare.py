@@ -15,7 +15,7 @@ from ncsam.cli.failures import FAILED, Failure
 from ncsam.cli.kinds import Listed, Seeds
 from ncsam.cli.options import ConfigCommand, config_options, default_out, echo_config, resolve
 from ncsam.cli.results import show_comparison
-from ncsam.cli.train import outlook
+from ncsam.cli.train import what_would_be_done
 from ncsam.compare import compare as run_comparison
 from ncsam.compare.specs import folder_name, with_spec
 from ncsam.engine.runs import COMMAND_FILE, find_runs
@@ -80,7 +80,7 @@ def compare(
         echo_config(config)
         listed = range(config.seed, config.seed + seeds) if isinstance(seeds, int) else seeds
         for method, optimizer, seed in itertools.product(methods, optimizers, listed):
-            click.echo(f"# {outlook(folder / folder_name(method, optimizer, seed))}")
+            click.echo(f"# {what_would_be_done(folder / folder_name(method, optimizer, seed))}")
         return
     with atomic_path(folder / COMMAND_FILE) as temporary:
         temporary.write_text(shlex.join(ctx.meta["ncsam.command"]) + "\n", encoding="utf-8", errors="backslashreplace")

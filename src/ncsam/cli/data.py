@@ -1,4 +1,4 @@
-"""`ncsam data`: list, check and describe data sets."""
+"""`ncsam data`: list, check and describe datasets."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
-from ncsam import data as room
+from ncsam import data as datasets
 from ncsam.cli.complete import known
 from ncsam.cli.failures import FAILED, Failure
 from ncsam.cli.kinds import settings_option
@@ -21,8 +21,8 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 def source_options(command: _Command) -> _Command:
     """`DATA` and how to read it, as `ncsam.data.load` takes them."""
     command = settings_option("--data-options", help="options of the reader, such as size=[64,64]")(command)
-    command = click.option("--download", is_flag=True, help="fetch a named data set if it is not there")(command)
-    command = click.option("--data-root", metavar="DIR", help="where a named data set lies")(command)
+    command = click.option("--download", is_flag=True, help="fetch a named dataset if it is not there")(command)
+    command = click.option("--data-root", metavar="DIR", help="where a named dataset lies")(command)
     return click.argument("data", metavar="DATA", shell_complete=known("data"))(command)
 
 
@@ -31,23 +31,23 @@ def as_fields(source: dict[str, Any]) -> dict[str, Any]:
     return {**source, "data_options": source["data_options"]}
 
 
-def load(source: dict[str, Any]) -> room.DataSet:
-    """The data set that the values of `source_options` name."""
-    return room.load(source["data"], source["data_root"], download=source["download"], **source["data_options"])
+def load(source: dict[str, Any]) -> datasets.DataSet:
+    """The dataset that the values of `source_options` name."""
+    return datasets.load(source["data"], source["data_root"], download=source["download"], **source["data_options"])
 
 
 @click.group(
     epilog="\b\nExamples:\n  ncsam data list\n  ncsam data describe digits\n  ncsam data check photos/",
 )
 def data() -> None:
-    """List the data sets that ncsam knows, check one before training, describe one."""
+    """List the datasets that ncsam knows, check one before training, describe one."""
 
 
 @data.command("list", epilog="\b\nExamples:\n  ncsam data list\n  ncsam data list --json")
 @click.option("--json", "as_json", is_flag=True, help="as JSON")
 def list_command(as_json: bool) -> None:
-    """List the data sets known by name. Your own folder, table or .npz file goes wherever a name goes."""
-    entries = [room.entry(name) for name in room.names()]
+    """List the datasets known by name. Your own folder, table or .npz file goes wherever a name goes."""
+    entries = [datasets.entry(name) for name in datasets.names()]
     if as_json:
         fields = ("name", "about", "obtain", "licence")
         click.echo(json.dumps([{field: getattr(e, field) for field in fields} for e in entries], indent=2))
@@ -61,9 +61,9 @@ def list_command(as_json: bool) -> None:
 def describe(classes: int, **source: Any) -> None:
     """Describe DATA: its splits, classes and counts, and the noise in its labels where the clean ones are known."""
     dataset = load(source)
-    click.echo(room.describe(dataset, classes))
-    if source["data"] in room.names():
-        entry = room.entry(source["data"])
+    click.echo(datasets.describe(dataset, classes))
+    if source["data"] in datasets.names():
+        entry = datasets.entry(source["data"])
         click.echo(f"  about: {entry.about}\n  obtain: {entry.obtain}\n  licence: {entry.licence}")
 
 
@@ -78,7 +78,7 @@ def check(workers: int, **source: Any) -> None:
     dataset = load(source)
     bad = []
     for name, split in dataset.splits.items():
-        _, found = room.check_images(split, workers=workers, skip=True)
+        _, found = datasets.check_images(split, workers=workers, skip=True)
         bad += [f"{name}: {each}" for each in found]
         click.echo(f"{name}: {len(split):,} samples, {len(found):,} damaged")
     for line in bad:

@@ -32,7 +32,7 @@ COMMANDS = {
     "bound": Entry("ncsam.cli.bound:bound", "Evaluate the paper's generalisation bound for a trained run."),
     "align": Entry("ncsam.cli.align:align", "Measure a run's perturbation against the clean gradient."),
     "noise": Entry("ncsam.cli.noise:noise", "Make, inspect and plot files of noisy labels."),
-    "data": Entry("ncsam.cli.data:data", "List, check and describe data sets."),
+    "data": Entry("ncsam.cli.data:data", "List, check and describe datasets."),
     "methods": Entry("ncsam.cli.methods:methods", "List the methods, or tell all about one."),
     "presets": Entry("ncsam.cli.presets:presets", "List the presets, ours and the paper's, or show one."),
     "version": Entry("ncsam.cli.version:version", "Print the versions of ncsam and of what it runs on."),

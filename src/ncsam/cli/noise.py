@@ -23,7 +23,7 @@ from ncsam.engine.task import load_task
     "  ncsam noise inspect labels.npz\n  ncsam noise plot labels.npz --out labels.png",
 )
 def noise() -> None:
-    """Make noisy labels for a data set, look at a file of them, draw its transition matrix."""
+    """Make noisy labels for a dataset, look at a file of them, draw its transition matrix."""
 
 
 @noise.command(
@@ -55,8 +55,8 @@ def make(name: str, rate: float | None, seed: int, noise_options: dict[str, Any]
 )
 @click.argument("file", type=click.Path(exists=True, path_type=Path))
 @click.option("--column", help="which column of a published file that holds several")
-@click.option("--data", metavar="DATA", help="the data set whose labels are the clean ones, where FILE has none")
-@click.option("--data-root", metavar="DIR", help="where a named data set lies")
+@click.option("--data", metavar="DATA", help="the dataset whose labels are the clean ones, where FILE has none")
+@click.option("--data-root", metavar="DIR", help="where a named dataset lies")
 @click.option("--json", "as_json", is_flag=True, help="as JSON, with the transition matrix")
 def inspect(file: Path, column: str | None, data: str | None, data_root: str | None, as_json: bool) -> None:
     """Describe FILE: the recipe, how many labels are wrong, which confusions are the most frequent.
@@ -84,8 +84,8 @@ def inspect(file: Path, column: str | None, data: str | None, data_root: str | N
 @noise.command(epilog="\b\nExample:\n  ncsam noise plot labels.npz --out labels.png --classes cat,dog,horse")
 @click.argument("file", type=click.Path(exists=True, path_type=Path))
 @click.option("--column", help="which column of a published file that holds several")
-@click.option("--data", metavar="DATA", help="the data set whose labels are the clean ones, and its class names")
-@click.option("--data-root", metavar="DIR", help="where a named data set lies")
+@click.option("--data", metavar="DATA", help="the dataset whose labels are the clean ones, and its class names")
+@click.option("--data-root", metavar="DIR", help="where a named dataset lies")
 @click.option("--classes", metavar="NAME,...", help="class names in order")
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="the picture [FILE's name, .png]")
 def plot(
@@ -105,7 +105,7 @@ def plot(
 
 
 def read(file: Path, column: str | None, data: str | None, data_root: str | None) -> library.NoisyLabels:
-    """A saved record, or a published file, with the clean labels of a data set where one is named."""
+    """A saved record, or a published file, with the clean labels of a dataset where one is named."""
     if data is not None:
         task = load_task(RunConfig(data=data, data_root=data_root, label_file=str(file), label_column=column))
         assert task.record is not None

@@ -48,7 +48,7 @@ def train(ctx: click.Context, /, out: Path | None, dry_run: bool, quiet: bool, *
     if dry_run:
         create_method(config.method, **config.method_options)  # a mistake in its options is said now
         echo_config(config)
-        click.echo(f"# {outlook(folder)}")
+        click.echo(f"# {what_would_be_done(folder)}")
         return
     try:
         run_training(config, folder, console=not quiet, command=shlex.join(ctx.meta["ncsam.command"]))
@@ -62,7 +62,7 @@ def train(ctx: click.Context, /, out: Path | None, dry_run: bool, quiet: bool, *
     click.echo(f"run folder: {folder}\nnext: ncsam suspects {here}; ncsam report {here}")
 
 
-def outlook(folder: Path) -> str:
+def what_would_be_done(folder: Path) -> str:
     """What training would do with a folder, in a sentence."""
     if not (folder / "config.yaml").is_file():
         return f"{folder}: a new run would start"

@@ -1,7 +1,7 @@
-"""Data sets as they lie on disk, and your own: `load(name or path)` gives a `DataSet`.
+"""Datasets as they lie on disk, and your own: `load(name or path)` gives a `DataSet`.
 
 Every reader keeps the observed labels and, where they are known, the clean ones apart; only the observed ones reach
-training. `names()` lists the data sets that `load` knows, `describe` prints one on a screen. `Loader` makes batches of
+training. `names()` lists the datasets that `load` knows, `describe` prints one on a screen. `Loader` makes batches of
 a split: augmented views, observed labels, and the samples' indices.
 """
 

@@ -2,7 +2,7 @@
 
 Raw: files `<label>_<id>.jpg` in `training/` and `testing/`. Binary: `data_batch_*.bin` and `test_batch.bin`, records of
 an id and a label (4 bytes each) and 3 x 64 x 64 bytes, channel by channel. The four bytes are big-endian in the reading
-code of the data set's authors (SELFIE's `bytes_to_int`); small numbers leave no doubt, so the reader takes the order in
+code of the dataset's authors (SELFIE's `bytes_to_int`); small numbers leave no doubt, so the reader takes the order in
 which every label is a class, and says so when it had to be the other one.
 """
 
@@ -38,7 +38,7 @@ def animal10n(root: Path, *, download: bool = False, partial: bool = False, in_m
 
     Args:
         root: The folder that holds `training/` and `testing/`, or the `.bin` files; or one above it.
-        download: Not possible: the data set is given on request.
+        download: Not possible: the dataset is given on request.
         partial: Accept other counts than 50,000 and 5,000.
         in_memory: Decode the raw version's pictures now (0.7 GB).
     """

@@ -42,7 +42,7 @@ def extract(archive: Path, folder: Path) -> Path:
     """Unpack a .zip or .tar(.gz) as `folder`; refuse members that would land elsewhere.
 
     An archive that holds one folder of that very name becomes it, without a level between. Links and devices are
-    refused as well: no data set needs them. The work is done in a temporary folder beside `folder`; the result is
+    refused as well: no dataset needs them. The work is done in a temporary folder beside `folder`; the result is
     renamed when everything is there.
     """
     if folder.exists():

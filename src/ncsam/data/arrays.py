@@ -53,7 +53,7 @@ def from_arrays(
     name: str = "arrays",
     allow_empty: bool = False,
 ) -> DataSet:
-    """A data set from arrays.
+    """A dataset from arrays.
 
     Args:
         x: Pictures as uint8, (N, H, W, C) or (N, H, W); or features as floats of any shape (N, ...), kept as float32;
@@ -106,7 +106,7 @@ def from_npz(
     name: str | None = None,
     allow_empty: bool = False,
 ) -> DataSet:
-    """A data set from an `.npz` file; the options are those of `from_arrays`.
+    """A dataset from an `.npz` file; the options are those of `from_arrays`.
 
     `NPZ_NAMES` lists the array names: `x` or `images`, `y` or `labels`, and where there are such `y_clean`, `x_test`,
     `y_test`, `x_val`, `y_val`, `classes`, and `paths` (`paths_test`, `paths_val`) with the file behind each sample.

@@ -28,7 +28,7 @@ def check(
 
     Args:
         expected: The published number of samples of each split, where there is one.
-        partial: Accept a part of a published data set: other counts, and empty classes.
+        partial: Accept a part of a published dataset: other counts, and empty classes.
         allow_empty: Accept classes without a training sample.
     """
     _check_description(dataset)
@@ -38,7 +38,7 @@ def check(
         if expected is not None and not partial and len(split) != expected.get(name, len(split)):
             raise ValueError(
                 f"{where}: {len(split):,} samples found, {expected[name]:,} expected. A file is missing or incomplete; "
-                "partial=True accepts a part of the data set"
+                "partial=True accepts a part of the dataset"
             )
         _check_range(split.labels, 0, dataset.num_classes, f"{where}: label")
         if split.clean is not None:

@@ -1,7 +1,7 @@
 """CIFAR-10 and CIFAR-100, python (pickled) and binary versions, from their folder or straight from the archive.
 
 In both, a picture is 3,072 bytes: 1,024 of red, row by row, then green, then blue. The binary version puts one byte for
-the label before it (CIFAR-10) or two, coarse and fine (CIFAR-100). Krizhevsky, 2009, and the data sets' page.
+the label before it (CIFAR-10) or two, coarse and fine (CIFAR-100). Krizhevsky, 2009, and the datasets' page.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Pictures = npt.NDArray[np.uint8]
 
 @dataclass(frozen=True)
 class _Version:
-    """One of the forms in which a CIFAR is published. MD5 from the data sets' page; the SHA-256 are those that Keras
+    """One of the forms in which a CIFAR is published. MD5 from the datasets' page; the SHA-256 are those that Keras
     (python versions) and TensorFlow Datasets (binary versions) pin.
     """
 

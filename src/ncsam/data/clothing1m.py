@@ -37,7 +37,7 @@ def clothing1m(root: Path, *, download: bool = False, partial: bool = False) -> 
 
     Args:
         root: The folder of the lists (or of `annotations/` with them), or the one above it.
-        download: Not possible: the data set is given on request.
+        download: Not possible: the dataset is given on request.
         partial: Accept other counts than the published ones.
     """
     homes = ("clothing1m", "clothing1M", "Clothing1M", "clothing-1m")

@@ -1,4 +1,4 @@
-"""A data set on one screen."""
+"""A dataset on one screen."""
 
 from __future__ import annotations
 

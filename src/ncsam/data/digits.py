@@ -37,7 +37,7 @@ def digits(
         root, download: Not needed; there for the common way of calling.
         as_features: Give vectors of 64 floats, v / 16, instead of pictures.
     """
-    bunch = need("sklearn.datasets", "data", "the digits data set").load_digits()
+    bunch = need("sklearn.datasets", "data", "the digits dataset").load_digits()
     labels = bunch.target.astype(np.int64)
     levels = bunch.images
     if as_features:

@@ -1,4 +1,4 @@
-"""Where data sets lie, and how a file is fetched: only when asked, checked by its digest, whole or not at all."""
+"""Where datasets lie, and how a file is fetched: only when asked, checked by its digest, whole or not at all."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def fetch(remote: Remote, folder: Path) -> Path:
     target = folder / remote.filename
     if target.exists():
         return target
-    pooch = need("pooch", "data", "downloading a data set")
+    pooch = need("pooch", "data", "downloading a dataset")
     with atomic_path(target) as temporary:
         try:
             pooch.HTTPDownloader(chunk_size=1 << 20, timeout=60)(remote.url, str(temporary), None)
@@ -74,9 +74,9 @@ def archive_at(root: Path, name: str, remote: Remote, *, download: bool) -> Path
 
 
 def present(path: Path) -> Path:
-    """`path` if it is a file, else one sentence: a data set that was found lacks a part."""
+    """`path` if it is a file, else one sentence: a dataset that was found lacks a part."""
     if not path.is_file():
-        raise FileNotFoundError(f"{path} is not there; the data set is incomplete")
+        raise FileNotFoundError(f"{path} is not there; the dataset is incomplete")
     return path
 
 

@@ -31,7 +31,7 @@ def from_folder(
     in_memory: bool | None = None,
     allow_empty: bool = False,
 ) -> DataSet:
-    """A data set from `path/<class>/.../<image>`, or from `path/train/<class>/...` with `test/` or `val/` beside it.
+    """A dataset from `path/<class>/.../<image>`, or from `path/train/<class>/...` with `test/` or `val/` beside it.
 
     Classes are the sub-folders' names, sorted; files are sorted too, so the order is the same everywhere. Where there
     is a `val/` but no `test/`, it is the test split.
@@ -81,7 +81,7 @@ def from_folder(
 
 
 def held(dataset: DataSet, in_memory: bool | None) -> DataSet:
-    """The data set decoded now (`True`), read anew in each epoch (`False`), or kept once it is read (`None`)."""
+    """The dataset decoded now (`True`), read anew in each epoch (`False`), or kept once it is read (`None`)."""
     if in_memory not in (True, False, None):
         raise bad_value("in_memory", in_memory, "True, False, or None: kept once read, where that fits")
     if in_memory:
@@ -90,7 +90,7 @@ def held(dataset: DataSet, in_memory: bool | None) -> DataSet:
 
 
 def decoded(dataset: DataSet) -> DataSet:
-    """The data set with every split's pictures in memory."""
+    """The dataset with every split's pictures in memory."""
     train = into_memory(dataset.train)
     assert isinstance(train.inputs, np.ndarray)
     return replace(

@@ -17,13 +17,13 @@ from ncsam.data.decode import PictureFiles, Pixels, Request, decoded_batches
 from ncsam.data.sampling import Work
 from ncsam.data.types import DataSet, PathList, Split
 
-#: Bytes for all splits of a data set together: about what a process that trains takes anyway. It holds 350,000
+#: Bytes for all splits of a dataset together: about what a process that trains takes anyway. It holds 350,000
 #: pictures of 32 x 32 pixels, 87,000 of 64 x 64, 5,400 photographs whose shorter side is brought to 256.
 BUDGET = 1 << 30
 
 
 def may_keep(dataset: DataSet) -> DataSet:
-    """The same data set, whose loaders may keep what they decode: each split has its part of the budget."""
+    """The same dataset, whose loaders may keep what they decode: each split has its part of the budget."""
     total = sum(len(split) for split in dataset.splits.values())
 
     def allowed(split: Split | None) -> Split | None:
@@ -38,16 +38,16 @@ def may_keep(dataset: DataSet) -> DataSet:
 
 
 class Kept:
-    """Scaled pictures by their position in the split, up to `room` bytes."""
+    """Scaled pictures by their position in the split, up to `budget` bytes."""
 
-    def __init__(self, room: int) -> None:
-        self.room = room
+    def __init__(self, budget: int) -> None:
+        self.budget = budget
         self._used = 0
         self._pictures: dict[tuple[tuple[int, int], str], dict[int, Pixels]] = {}  # by the size they cover, and mode
 
     def has_room(self, expected: int) -> bool:
         """Whether so many bytes are allowed. A part of a large folder would save little, so none of it is kept."""
-        return 0 < expected <= self.room
+        return 0 < expected <= self.budget
 
     def batches(self, works: Iterable[Work], files: PictureFiles, workers: int) -> Iterator[tuple[Work, list[Pixels]]]:
         """Each batch with its uncut pictures, in order. Workers start at the first file that has to be read."""
@@ -76,7 +76,7 @@ class Kept:
             new = dict(zip(missing, read, strict=True))
             for i, picture in new.items():
                 # photographs are longer than the square they cover, so that the last ones may find no room
-                if i not in pictures and self._used + picture.nbytes <= self.room:
+                if i not in pictures and self._used + picture.nbytes <= self.budget:
                     pictures[i] = picture
                     self._used += picture.nbytes
             yield work, [new[i] if i in new else pictures[i] for i in work.index.tolist()]

@@ -114,7 +114,7 @@ def stratified(labels: Labels, fraction: float, seed: int) -> tuple[npt.NDArray[
 
 
 def hold_out(dataset: DataSet, fraction: float, *, into: str = "val", seed: int = 0) -> DataSet:
-    """Move a stratified part of the training split into `val` or `test`, where the data set has none of its own.
+    """Move a stratified part of the training split into `val` or `test`, where the dataset has none of its own.
 
     The part keeps its observed labels, right or wrong: a validation split made this way is as noisy as the training.
     """

@@ -1,4 +1,4 @@
-"""Data sets by name: one file and one `@register` line add one."""
+"""Datasets by name: one file and one `@register` line add one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Reader = Callable[..., DataSet]
 
 @dataclass(frozen=True)
 class Entry:
-    """A registered data set: its reader, what it holds, how one gets it, and under which terms."""
+    """A registered dataset: its reader, what it holds, how one gets it, and under which terms."""
 
     name: str
     read: Reader
@@ -37,7 +37,7 @@ def register(name: str, *, about: str, obtain: str, licence: str) -> Callable[[R
 
     def add(read: Reader) -> Reader:
         if name in _entries:
-            raise bad_value("name", name, "a data set of this name is registered already")
+            raise bad_value("name", name, "a dataset of this name is registered already")
         _entries[name] = Entry(name, read, about, obtain, licence)
         return read
 
@@ -52,7 +52,7 @@ def names() -> list[str]:
 def entry(name: str) -> Entry:
     """What is registered under `name`."""
     if name not in _entries:
-        raise unknown_name("data set", name, _entries)
+        raise unknown_name("dataset", name, _entries)
     return _entries[name]
 
 
@@ -69,16 +69,16 @@ def load(
     download: bool = False,
     **options: Any,
 ) -> DataSet:
-    """Read a data set.
+    """Read a dataset.
 
     Args:
         source: A name from `names()`; or a path to a folder of class folders, to a `.csv`, `.tsv` or `.parquet` table
             of samples and labels, to an `.npz` file of arrays, or to `.tar` shards (a file, or a folder of them); or
             "module:function", a function of yours that returns a `DataSet` for the options.
-        root: Where a named data set lies: the folder above it, its own folder, or its archive. Default: the
+        root: Where a named dataset lies: the folder above it, its own folder, or its archive. Default: the
             environment's `NCSAM_DATA`, else `~/.cache/ncsam`. Not for paths.
-        download: Fetch a named data set if it is not there. Nothing is downloaded otherwise.
-        options: What the reader of that data set or file takes besides; see its docstring.
+        download: Fetch a named dataset if it is not there. Nothing is downloaded otherwise.
+        options: What the reader of that dataset or file takes besides; see its docstring.
     """
     if isinstance(source, str) and is_reference(source) and not Path(source).exists():
         return _own(source, options)
@@ -89,7 +89,7 @@ def load(
     else:
         read = _reader_of_path(source)
         if root is not None or download:
-            raise bad_value("root" if root is not None else "download", root or download, "only for a named data set")
+            raise bad_value("root" if root is not None else "download", root or download, "only for a named dataset")
         where = Path(source).expanduser()
     refuse_unknown(repr(source), options, list(inspect.signature(read).parameters)[1:])
     return read(where, **fitted_options(read, options))
@@ -125,5 +125,5 @@ def _reader_of_path(source: str | os.PathLike[str]) -> Reader:
             raise bad_value("source", str(path), f"a file must end in {', '.join(by_suffix)}")
         return by_suffix[path.suffix.lower()]
     if isinstance(source, str) and path.name == source and not path.suffix:
-        raise unknown_name("data set (and no such folder or file)", source, _entries)
+        raise unknown_name("dataset (and no such folder or file)", source, _entries)
     raise FileNotFoundError(f"source={str(path)!r}: there is no such folder or file")

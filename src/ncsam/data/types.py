@@ -76,7 +76,7 @@ class LazyPictures(LazyInputs):
 
 @dataclass(frozen=True)
 class Split:
-    """One part (training, test, validation) of a data set.
+    """One part (training, test, validation) of a dataset.
 
     `labels` are the observed ones, right or wrong; `clean`, where known, is for metrics only and never reaches
     training. `index` of a sample is its position here. `names` are the files that features were computed from.

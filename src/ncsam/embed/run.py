@@ -1,4 +1,4 @@
-"""A data set turned into vectors by a pretrained network, once, in a file that trains like any other."""
+"""A dataset turned into vectors by a pretrained network, once, in a file that trains like any other."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def masked_mean(hidden: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
 def read_texts(
     path: Path, text_column: str, label_column: str | None = None, split_column: str | None = None
 ) -> tuple[list[str], DataSet]:
-    """The texts of a CSV or TSV table, and a data set whose inputs are the row numbers; no column but these is read."""
+    """The texts of a CSV or TSV table, and a dataset whose inputs are the row numbers; no column but these is read."""
     if path.suffix.lower() not in (".csv", ".tsv"):
         raise bad_value("data", str(path), "a .csv or .tsv table, for texts")
     with path.open(newline="", encoding="utf-8-sig") as file:

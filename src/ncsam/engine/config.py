@@ -60,11 +60,11 @@ class RunConfig:
     """
 
     # data and labels
-    data: str = _option("digits", "name of a data set, or a folder, .csv, .tsv, .parquet, .npz or .tar of your own")
-    data_root: str | None = _option(None, "where a named data set lies")
-    data_options: dict[str, Any] = field(default_factory=dict, metadata=_about("options of the data set's reader"))
+    data: str = _option("digits", "name of a dataset, or a folder, .csv, .tsv, .parquet, .npz or .tar of your own")
+    data_root: str | None = _option(None, "where a named dataset lies")
+    data_options: dict[str, Any] = field(default_factory=dict, metadata=_about("options of the dataset's reader"))
     skip_damaged: bool = _option(False, "look at every picture file first and leave out those that cannot be read")
-    download: bool = _option(False, "fetch a named data set if it is not there")
+    download: bool = _option(False, "fetch a named dataset if it is not there")
     noise: str | None = _option(None, "recipe that corrupts the training labels: symmetric, pairflip, instance, ...")
     rate: float | None = _option(None, "noise rate of the recipe; without a recipe, the rate you believe in")
     noise_seed: int | None = _option(0, "seed of the corruption; null follows `seed`")

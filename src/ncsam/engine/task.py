@@ -1,4 +1,4 @@
-"""What a run trains on: the data set under its noisy labels, and which samples are held out for validation."""
+"""What a run trains on: the dataset under its noisy labels, and which samples are held out for validation."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ _SMALL = 5000  # training samples
 
 @dataclass(frozen=True)
 class Task:
-    """A data set with its observed labels; `train` and `val` are positions in its training split.
+    """A dataset with its observed labels; `train` and `val` are positions in its training split.
 
-    `val` is `None` where the data set brings a validation split of its own (`dataset.val`) or none is wanted.
+    `val` is `None` where the dataset brings a validation split of its own (`dataset.val`) or none is wanted.
     """
 
     dataset: DataSet
@@ -54,7 +54,7 @@ class Task:
 
     @property
     def original(self) -> DataSet:
-        """The data set as a user has it, whose kind of inputs the network of a run answers."""
+        """The dataset as a user has it, whose kind of inputs the network of a run answers."""
         return self.source or self.dataset
 
     @property
@@ -128,7 +128,7 @@ def load_task(config: RunConfig, dataset: DataSet | None = None) -> Task:
 
 
 def without_damaged(dataset: DataSet, workers: int = 0) -> tuple[DataSet, list[BadImage]]:
-    """The data set without the picture files that cannot be read, and the list of those; it decodes all of them."""
+    """The dataset without the picture files that cannot be read, and the list of those; it decodes all of them."""
     bad: list[BadImage] = []
     splits: dict[str, Any] = {}
     for name in ("train", "val", "test"):
@@ -154,7 +154,7 @@ def settled(config: RunConfig, task: Task) -> RunConfig:
     if augment not in kind.augmentations:
         raise bad_value("augment", augment, f"it is made for pictures, and {task.dataset.name} holds {kind.name}: none")
     rho = default_radius(config.optimizer) if config.rho is None and config.sharpness_aware else config.rho
-    # a small data set makes too few steps of 128 in the usual number of epochs to fit anything, right or wrong
+    # a small dataset makes too few steps of 128 in the usual number of epochs to fit anything, right or wrong
     batch_size = config.batch_size or (128 if len(task.train) >= _SMALL else 32)
     flip_ratio = config.flip_ratio
     if config.optimizer == "ncsam" and flip_ratio is None and config.rate is not None:

@@ -1,6 +1,6 @@
 """A finished (or stopped) run as a network that answers: its weights, its classes, and how it wants its inputs.
 
-The checkpoint alone is needed; the data set may be gone.
+The checkpoint alone is needed; the dataset may be gone.
 """
 
 from __future__ import annotations

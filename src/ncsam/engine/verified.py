@@ -18,7 +18,7 @@ Verdicts = npt.NDArray[np.int8]
 def verdicts(method: Method, task: Task, seed: int) -> tuple[Verdicts | None, dict[str, Any] | None]:
     """1 (right), 0 (wrong) or -1 (not looked at) for each training sample, and where this comes from.
 
-    A method without `verified_share` gets nothing. Else they are those of the data set; where it brings none but the
+    A method without `verified_share` gets nothing. Else they are those of the dataset; where it brings none but the
     clean labels are known, a share of the samples trained on, drawn by the run's seed and balanced over classes, is
     compared with the clean labels.
     """
@@ -29,7 +29,7 @@ def verdicts(method: Method, task: Task, seed: int) -> tuple[Verdicts | None, di
         found = split.verified.copy()
         if task.val is not None:
             found[task.val] = -1
-        source = "the data set's own"
+        source = "the dataset's own"
     elif split.clean is not None:
         found = np.full(len(split), -1, dtype=np.int8)
         _, drawn = stratified(split.labels[task.train], method.verified_share, seed=seed)

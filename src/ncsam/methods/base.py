@@ -176,11 +176,11 @@ class Method:
     views: tuple[str, ...] = ("train",)
     #: Whether it makes sense for pictures alone, because it compares differently augmented views of them.
     pictures_only: ClassVar[bool] = False
-    #: Share of the training samples whose label it may have checked where the data set brings no verdicts of people.
+    #: Share of the training samples whose label it may have checked where the dataset brings no verdicts of people.
     verified_share: float = 0.0
     #: Whether it averages the inputs of samples, which not every kind of data allows.
     mixes_inputs: bool = False
-    #: Options by the name of a data set and noise, where the literature has them.
+    #: Options by the name of a dataset and noise, where the literature has them.
     presets: ClassVar[Presets] = {}
 
     def stages(self, epochs: int) -> tuple[Stage, ...]:

@@ -71,8 +71,8 @@ def from_file(
     Args:
         label: which column, where there are several: for CIFAR-10N "aggre", "worst", "rand1", "rand2", "rand3" or the
             file's own names; for CIFAR-100N the fine labels, or "noisy_coarse_label".
-        clean: your data set's labels, in its order. Needed where the file has none; where it has, the two must agree,
-            which shows that file and data set are in the same order.
+        clean: your dataset's labels, in its order. Needed where the file has none; where it has, the two must agree,
+            which shows that file and dataset are in the same order.
         num_classes: C; else inferred from the clean labels, which must use every class.
         sha256: the checksum you expect, all 64 digits or the first ones; else that of `KNOWN_FILES`, if any.
         verify: `False` skips the known checksum.
@@ -123,7 +123,7 @@ def _column(file: Path, name: str, values: Any) -> Labels:
 def _agreed_clean(file: Path, inside: Labels | None, given: Labels | None, count: int) -> Labels:
     clean = inside if inside is not None else given
     if clean is None:
-        raise bad_value("clean", None, f"{file.name} holds noisy labels alone; give your data set's labels")
+        raise bad_value("clean", None, f"{file.name} holds noisy labels alone; give your dataset's labels")
     for labels, where in ((inside, f"clean labels in {file.name}"), (given, "labels in clean")):
         if labels is not None and len(labels) != count:
             raise ValueError(f"{file} holds {count} noisy labels, but there are {len(labels)} {where}")

@@ -1,7 +1,4 @@
-"""Sharpness-aware optimizers for PyTorch, around any `torch.optim.Optimizer`.
-
-`names()` lists the variants, `get(name)` gives one; a new file with `@register` is found by itself.
-"""
+"""Sharpness-aware optimizers around any `torch.optim.Optimizer`; `names()` lists them, `get(name)` gives one."""
 
 from ncsam.optim.asam import ASAM
 from ncsam.optim.bsam import BSAM

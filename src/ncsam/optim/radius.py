@@ -94,15 +94,14 @@ class AutoRadius(Radius):
 
     `largest` is 5, or `bound` times the norm of the weights, whichever is smaller.
 
-    L_0 is the loss of guessing: of a network that gives every sample the observed label frequencies. For cross-entropy
-    with class labels it is their entropy; for another criterion of class labels it is that criterion at their
-    logarithms, on the batch. With targets of another kind it is the mean loss of the first five steps, in which the
-    radius does not move: right for a network that starts untrained. `guess_loss` gives it instead.
+    L_0 is the loss of guessing the observed label frequencies for every sample: for cross-entropy with class labels
+    their entropy, for another criterion of class labels that criterion at their logarithms, on the batch. With other
+    targets it is the mean loss of the first five steps, in which the radius does not move: right for an untrained
+    network. `guess_loss` gives it instead.
 
     The share is smoothed over two steps or so and bounded, so that one odd batch moves little. Where only every k-th
     step has both losses, it moves the radius by the k-th power, within a factor of e. A loss at w that is not finite
-    changes nothing; one at w + eps counts as the largest share. All ranks see the mean of their losses, and so the
-    same radius.
+    changes nothing; one at w + eps counts as the largest share. All ranks have one radius, by their mean losses.
 
     Args:
         target: the share of what was learned that a perturbation is to take away.

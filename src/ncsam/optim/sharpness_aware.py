@@ -49,12 +49,9 @@ class SharpnessAware(OptimizerWrapper):
         #: The object behind `rho`.
         self.radius = make_radius(rho, given["rho_target"], given["guess_loss"])
         self.criterion = given["criterion"]
-        self.total_steps = given["total_steps"]
-        self.warmup_steps = given["warmup_steps"]
-        self.perturbation = given["perturbation"]
-        self.same_dropout = given["same_dropout"]
-        self.process_group = given["process_group"]
-        self.telemetry_every = given["telemetry_every"]
+        self.total_steps, self.warmup_steps = given["total_steps"], given["warmup_steps"]
+        self.perturbation, self.same_dropout = given["perturbation"], given["same_dropout"]
+        self.process_group, self.telemetry_every = given["process_group"], given["telemetry_every"]
         #: How many steps went without a perturbation because a norm was zero or not finite.
         self.unperturbed_steps = 0
         #: The last step in numbers.

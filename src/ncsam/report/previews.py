@@ -25,7 +25,7 @@ TINY = 64
 class Gallery:
     """The most suspicious samples of a run. `pictures` are data URIs and `texts` words; `None` where there is none.
 
-    `missing` says why there is nothing to show at all, `classes` are the class names where the data set could be read.
+    `missing` says why there is nothing to show at all, `classes` are the class names where the dataset could be read.
     """
 
     label: str
@@ -56,7 +56,7 @@ def gallery(run: Run, label: str, count: int) -> Gallery:
     try:
         dataset = dataset_of(run)
     except (OSError, ValueError, ImportError) as error:
-        missing = f"The samples are not shown: the data set could not be read again ({error})"
+        missing = f"The samples are not shown: the dataset could not be read again ({error})"
         none = [None] * len(suspects)
         return Gallery(label, run, suspects, none, none, False, run.classes, missing)
     kind, inputs = kind_of(dataset), dataset.train.inputs
@@ -71,7 +71,7 @@ def gallery(run: Run, label: str, count: int) -> Gallery:
 
 
 def dataset_of(run: Run) -> DataSet:
-    """The run's data set as it lies on disk now; nothing is downloaded."""
+    """The run's dataset as it lies on disk now; nothing is downloaded."""
     config = run.config
     return _load(str(config.get("data")), config.get("data_root"), repr(reader_options(config)))
 

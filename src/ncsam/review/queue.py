@@ -26,8 +26,8 @@ MOST = 200  # items of a page
 class View:
     """What a reviewer looks at; the page reopens with it.
 
-    `status` "undecided" is what nobody has decided on, "mine" what this reviewer has not; `place` is the place, in the
-    order, of the sample that is looked at.
+    `status` "undecided" is what no reviewer has decided on, "mine" what this reviewer has not; `place` is the place, in
+    the order, of the sample that is looked at.
     """
 
     order: str = "worst"
