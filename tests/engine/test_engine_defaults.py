@@ -5,9 +5,11 @@ from __future__ import annotations
 import io
 from contextlib import redirect_stdout
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from ncsam.engine import RunConfig, defaults, train
 from ncsam.engine.task import load_task, settled
@@ -38,9 +40,9 @@ def test_an_mlp_makes_800_steps_or_30_epochs(samples: int, expected: int) -> Non
 
 
 def test_steps_are_gentle_for_mlps_and_pretrained_networks() -> None:
-    assert defaults.learning_rate("mlp", False) == defaults.learning_rate("resnet18", True) == 0.0125
-    assert defaults.learning_rate("resnet18", "IMAGENET1K_V1") == 0.0125
-    assert defaults.learning_rate("resnet18", False) == 0.05
+    assert defaults.learning_rate(0.05, "mlp", False) == defaults.learning_rate(0.05, "resnet18", True) == 0.0125
+    assert defaults.learning_rate(0.05, "resnet18", "IMAGENET1K_V1") == 0.0125
+    assert defaults.learning_rate(0.05, "resnet18", False) == 0.05
     assert (defaults.weight_decay("mlp"), defaults.weight_decay("resnet18")) == (0.005, 0.001)
 
 
@@ -59,6 +61,43 @@ def test_the_recommended_setting_follows_the_data_and_yields_to_what_is_given(tm
     found = settled(given, load_task(given))
     assert (found.lr, found.weight_decay, found.epochs, found.rho_target) == (0.1, 0.0, 3, 0.2)
     assert config.conflicts(found) == {}
+
+
+def own_base(params: Any, lr: float = 0.007) -> torch.optim.Optimizer:
+    return torch.optim.RMSprop(params, lr=lr)
+
+
+def nameless_rate(params: Any, **options: Any) -> torch.optim.Optimizer:
+    return torch.optim.RMSprop(params, **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "lr", "gentle"),
+    [
+        ({"optimizer": "sgd"}, 0.05, 0.0125),
+        ({"optimizer": "adamw"}, 0.001, 0.00025),
+        ({"optimizer": "sam", "base": "adamw"}, 0.001, 0.00025),
+        ({"base": f"{__name__}:own_base"}, 0.007, 0.00175),
+        ({"base": f"{__name__}:nameless_rate"}, 0.05, 0.0125),
+    ],
+)
+def test_the_learning_rate_knows_its_base(tmp_path: Path, options: dict[str, Any], lr: float, gentle: float) -> None:
+    config = RunConfig.from_dict({"data": features(tmp_path, 60), **options})
+    assert settled(config, load_task(config)).lr == lr
+    assert settled(config.replace(lr="auto"), load_task(config)).lr == pytest.approx(gentle)
+    assert config.conflicts(config.replace(lr=lr)) == {}
+    assert config.conflicts(config.replace(lr=0.3)) == {"lr": (0.3, lr)}  # a folder's other rate is not taken over
+
+
+@pytest.mark.parametrize("options", [{"optimizer": "adamw"}, {"optimizer": "sam", "base": "adamw"}])
+def test_adamw_learns_without_a_word_on_its_rate(tmp_path: Path, options: dict[str, Any]) -> None:
+    """At SGD's .05 it stays near chance, a tenth."""
+    found = []
+    for lr in (None, 0.05):
+        config = RunConfig.from_dict({"noise": "symmetric", "rate": 0.4, "epochs": 4, "lr": lr, **options})
+        found.append(train(config, tmp_path / f"run{lr}", console=False)["last"])
+    assert found[0] > 85
+    assert found[1] < 50
 
 
 @pytest.mark.parametrize("name", ["lr", "weight_decay", "epochs"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import os
 import re
 import warnings
@@ -14,13 +15,14 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_type_hints
 
 from ncsam._errors import bad_value, need, unknown_name
 from ncsam._files import atomic_path, read_text
-from ncsam._named import is_reference
+from ncsam._named import find_named, is_reference
 from ncsam._options import fitted
 from ncsam._version import __version__
 from ncsam.engine.folds import parse_fold
 from ncsam.engine.trust import refuse_unnamed
 
-BASES = ("sgd", "adamw")
+#: Base optimizers, and the learning rate that each has where none is named.
+BASES = {"sgd": 0.05, "adamw": 0.001}
 AUGMENTATIONS = ("auto", "none", "standard", "paper")
 SCHEDULES = ("cosine", "linear", "constant", "steps")
 LOGGERS = ("tensorboard", "wandb", "mlflow")
@@ -37,9 +39,11 @@ _ABOUT_THE_FILE = ("version", "command")  # written beside the options for the r
 
 if TYPE_CHECKING:  # what a settled configuration holds, and a run computes with
     Number: TypeAlias = float
+    Rate: TypeAlias = float
     Count: TypeAlias = int
 else:
     Number = float | Literal["auto"]
+    Rate = Number | None
     Count = int | Literal["auto"]
 
 
@@ -78,7 +82,9 @@ class RunConfig:
     method_options: dict[str, Any] = field(default_factory=dict, metadata=_about("options of the method"))
     optimizer: str = _option("ncsam", "ncsam, sam, asam, bsam, friendlysam, saner, or sgd or adamw alone")
     base: str = _option("sgd", "optimizer inside a sharpness-aware one: sgd or adamw")
-    lr: Number = _option(0.05, "learning rate at the start; auto: .05, of mlps and pretrained networks .0125")  # noqa: RUF009
+    lr: Rate = _option(  # noqa: RUF009
+        None, "learning rate at the start; null: .05, of adamw .001; auto: a quarter for mlps and pretrained networks"
+    )
     momentum: float = _option(0.9, "momentum of sgd")
     weight_decay: Number = _option(1e-3, "weight decay of the base optimizer; auto: .001, of mlps .005")  # noqa: RUF009
     rho: float | Literal["auto"] | None = _option(
@@ -139,7 +145,7 @@ class RunConfig:
         for name, hint in _hints().items():
             object.__setattr__(self, name, fitted(name, getattr(self, name), hint))
         self._settle_optimizer()
-        for name, known in (("optimizer", (*optimizer_names(),)), ("base", BASES), ("augment", AUGMENTATIONS)):
+        for name, known in (("optimizer", (*optimizer_names(),)), ("base", (*BASES,)), ("augment", AUGMENTATIONS)):
             if name == "augment" or not is_reference(getattr(self, name)):  # one of the user's own
                 _one_of(name, getattr(self, name), known)
         _one_of("schedule", self.schedule, SCHEDULES)
@@ -159,7 +165,7 @@ class RunConfig:
             _require(name, value, value is None or 1 <= value <= _MOST, "a whole number from 1 to 10^9, or null")
         for name in ("lr", "momentum", "weight_decay", "kappa"):
             value = getattr(self, name)
-            fine = value == "auto" or 0 <= value <= _LARGEST
+            fine = value in ("auto", None) or 0 <= value <= _LARGEST
             _require(name, value, fine, f"a finite number from 0 to {_LARGEST:g}")
         fine = self.rho is None or self.rho == "auto" or 0 <= self.rho <= _LARGEST
         _require("rho", self.rho, fine, "a finite number from 0, auto, or null")
@@ -237,6 +243,9 @@ class RunConfig:
         What is left to the data here agrees with whatever it was settled to there.
         """
         wanted, there = self.to_dict(), saved.to_dict()
+        for config, options in ((self, wanted), (saved, there)):
+            if config.lr is None:  # no matter of the data
+                options["lr"] = config.usual_lr
         for name, unsettled in (
             ("model", "auto"),
             ("augment", "auto"),
@@ -259,6 +268,14 @@ class RunConfig:
         return {f.name: f.metadata["help"] for f in dataclasses.fields(cls)}
 
     # --- what None means
+
+    @property
+    def usual_lr(self) -> float:
+        """The base optimizer's; of one of the user's own its default, else that of SGD."""
+        if not is_reference(self.base):
+            return BASES[self.base]
+        lr = inspect.signature(find_named("base", self.base)).parameters.get("lr")
+        return float(lr.default) if lr is not None and isinstance(lr.default, (int, float)) else BASES["sgd"]
 
     @property
     def warmup_epochs(self) -> int:

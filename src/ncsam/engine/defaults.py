@@ -11,7 +11,7 @@ import math
 
 from ncsam.engine.config import RunConfig
 
-GENTLE_LR, LR = 0.0125, 0.05
+_GENTLE = 0.25  # of the usual learning rate
 _MLP_WEIGHT_DECAY, _WEIGHT_DECAY = 0.005, 0.001
 _MLP_EPOCHS, _EPOCHS = 30, 60
 _LEAST_STEPS = 800  # of an mlp
@@ -27,16 +27,20 @@ HARMED = ("dividemix", "elr")
 def settled(config: RunConfig, model: str, augment: str, samples: int, batch_size: int) -> RunConfig:
     """The configuration with what these options leave open."""
     found = {
-        "lr": learning_rate(model, config.pretrained),
+        "lr": learning_rate(config.usual_lr, model, config.pretrained),
         "weight_decay": weight_decay(model),
         "epochs": epochs(model, samples, batch_size),
         "rho_target": rho_target(model, config.method, augment),
     }
-    return config.replace(**{name: value for name, value in found.items() if getattr(config, name) == "auto"})
+    changes = {name: value for name, value in found.items() if getattr(config, name) == "auto"}
+    if config.lr is None:
+        changes["lr"] = config.usual_lr
+    return config.replace(**changes)
 
 
-def learning_rate(model: str, pretrained: bool | str) -> float:
-    return GENTLE_LR if model == "mlp" or pretrained else LR
+def learning_rate(usual: float, model: str, pretrained: bool | str) -> float:
+    """Of a base optimizer whose usual one this is."""
+    return _GENTLE * usual if model == "mlp" or pretrained else usual
 
 
 def weight_decay(model: str) -> float:
