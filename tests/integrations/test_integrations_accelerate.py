@@ -70,9 +70,6 @@ def test_mistakes_are_named():
     plain = accelerator.prepare(torch.optim.SGD(model.parameters(), lr=0.1))
     with pytest.raises(TypeError, match="sharpness_step needs a sharpness-aware optimizer"):
         sharpness_step(accelerator, plain, lambda: F.cross_entropy(model(x), y))
-    accelerator.backward(F.cross_entropy(model(x), y))
-    with pytest.raises(TypeError, match="two-phase step"):
-        optimizer.step()
 
 
 def test_a_failure_in_the_middle_leaves_nothing_behind():

@@ -5,7 +5,6 @@ import torch
 import torch.nn.functional as F
 from integration_cases import batches, largest_difference, make, network, plain_loop, twin
 
-from ncsam import SAM
 from ncsam.integrations.lightning import SharpnessAwareMixin
 
 lightning = pytest.importorskip("pytorch_lightning")
@@ -196,19 +195,3 @@ def test_another_optimizer_trains_as_ever(tmp_path):
     F.cross_entropy(other(x), y).backward()
     sgd.step()
     assert largest_difference(model, other) < 1e-7
-
-
-def test_without_the_mixin_the_step_is_refused(tmp_path):
-    class Bare(lightning.LightningModule):
-        def __init__(self):
-            super().__init__()
-            self.network = network()
-
-        def configure_optimizers(self):
-            return SAM(torch.optim.SGD(self.parameters(), lr=0.1))
-
-        def training_step(self, batch, batch_idx):
-            return F.cross_entropy(self.network(batch[0]), batch[1])
-
-    with pytest.raises(TypeError, match="two-phase step"):
-        fit(Bare(), batches(1), tmp_path)

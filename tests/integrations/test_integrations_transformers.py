@@ -174,17 +174,6 @@ def test_a_plain_optimizer_trains_as_trainers_own(tmp_path):
     assert largest_parameter_difference(one, two) == 0
 
 
-def test_the_plain_trainer_is_refused_by_the_optimizer(tmp_path):
-    model = bert()
-    arguments = trainer(model, rows(8), tmp_path).args
-    wrong = transformers.Trainer(
-        model=model, args=arguments, train_dataset=rows(8),
-        optimizers=(SAM(torch.optim.SGD(model.parameters(), lr=0.1), model=model), None),
-    )  # fmt: skip
-    with pytest.raises(TypeError, match="two-phase step"):
-        wrong.train()
-
-
 def test_a_compute_loss_of_ones_own_is_told_what_ncsam_needs(tmp_path):
     class Own(InOrder):
         def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):

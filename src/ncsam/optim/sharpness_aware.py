@@ -14,6 +14,7 @@ from torch.amp.grad_scaler import GradScaler
 from torch.optim import Optimizer
 
 from ncsam._checks import ratio
+from ncsam._loops import right_lines
 from ncsam.optim import validate
 from ncsam.optim.flipping import joined_sizes, observed_labels
 from ncsam.optim.modules import modules_behind
@@ -144,7 +145,8 @@ class SharpnessAware(OptimizerWrapper):
         if not callable(forward) or targets is None:
             raise TypeError(
                 "step(forward, targets) needs both: forward() returns logits and calls no backward(), targets are the "
-                f"observed labels; it got forward={type(forward).__name__}, targets={type(targets).__name__}"
+                f"observed labels; it got forward={type(forward).__name__}, targets={type(targets).__name__}. "
+                f"{right_lines()}"
             )
         self._modules = self._model if self._model is not None else modules_behind(forward)
 
@@ -240,7 +242,7 @@ class SharpnessAware(OptimizerWrapper):
             raise RuntimeError(
                 "backward() was called after perturbations() and before step(): all micro-batches of a step go through "
                 "backward() at w first, and all again inside each `with perturbed:`; then step(), or zero_grad() to "
-                "drop the step"
+                f"drop the step. {right_lines(backward)}"
             )
         if self._step is None:
             self._step = self._new_step()
@@ -390,11 +392,7 @@ class SharpnessAware(OptimizerWrapper):
 
     def _descend(self, closure: Callable[[], Any] | None) -> Any:
         if not self._ready:
-            raise TypeError(
-                "step() without arguments only ends a two-phase step, and none is open. In place of `loss.backward(); "
-                "optimizer.step()`, or of a closure, write `optimizer.step(lambda: model(x), y)`; where a framework "
-                "owns the loop, `optimizer.run_passes(...)`, then `step()`: docs/integrations.md has the lines for each"
-            )
+            raise TypeError(f"step() without arguments only ends a two-phase step, and none is open. {right_lines()}")
         self._ready = False
         return self.base_optimizer.step() if closure is None else self.base_optimizer.step(closure)
 
