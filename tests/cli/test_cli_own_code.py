@@ -1,7 +1,10 @@
 """A method, optimizers, a network and data of the user's own, from files in the current folder; damaged pictures."""
 
 import csv
+import json
+import os
 import textwrap
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -27,8 +30,9 @@ class HalfLoss(CE):
 
 class CountingSAM(SAM):
     made = 0
-    def __init__(self, *args, **options):
+    def __init__(self, *args, flavour="plain", **options):
         CountingSAM.made += 1
+        assert flavour in ("plain", "odd")
         super().__init__(*args, **options)
 
 def rmsprop(params, lr, weight_decay):
@@ -54,7 +58,7 @@ def three(params):
 def folder(tmp_path, monkeypatch):
     """The current folder, with a module whose name no other test has."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("PYTHONPATH", "")
+    monkeypatch.setenv("PYTHONPATH", os.environ.get("PYTHONPATH", ""))  # to be put back: the command adds to it
     monkeypatch.setattr("sys.path", list(__import__("sys").path))
     name = f"own_{abs(hash(str(tmp_path)))}"
     (tmp_path / f"{name}.py").write_text(textwrap.dedent(OWN), encoding="utf-8")
@@ -79,8 +83,6 @@ def test_everything_of_ones_own(folder):
     )  # fmt: skip
     assert config.model_options == {"width": 3}
 
-    from pathlib import Path
-
     trained = load_trained(Path("run"), model=f"{folder}:network", method=f"{folder}:HalfLoss")
     assert sum(p.numel() for p in trained.network.parameters()) == 5 * 3 + 3 + 3 * 2 + 2
     # a file decides nothing: what it names is imported only if the call names it, too
@@ -91,6 +93,31 @@ def test_everything_of_ones_own(folder):
     again = ncsam("train", "--config", "run/config.yaml", "--out", "other")
     assert again.exit_code == 2
     assert "name it yourself" in again.output
+
+
+def test_everything_of_ones_own_in_a_comparison(folder):
+    """In worker processes, which import it as well; beside what is ours."""
+    words = ["--methods", f"ce,{folder}:HalfLoss", "--model", f"{folder}:network", "--epochs", 2, "--seeds", 1]
+    optimizers = ["sgd", f"{folder}:CountingSAM:flavour=odd:rho=0.1", f"sam:base={folder}:rmsprop:lr=0.01"]
+    done = ncsam("compare", f"{folder}:rows", *words, "--optimizers", ",".join(optimizers), "--out", "out", "--jobs", 1)
+    assert done.exit_code == 0, done.output
+    with open("out/comparison.json", encoding="utf-8") as file:
+        rows = json.load(file)
+    assert [(row["method"], row["optimizer"]) for row in rows] == [
+        (method, optimizer) for method in ("ce", f"{folder}:HalfLoss") for optimizer in optimizers
+    ]
+    assert all(row["seeds"] == [1] and row["last"]["mean"] is not None for row in rows)
+    losses = [
+        json.loads(Path(f"out/{name}-sgd-s1/metrics.jsonl").read_text().splitlines()[0])["train_loss"]
+        for name in ("ce", f"{folder}_HalfLoss")
+    ]
+    assert losses[1] == pytest.approx(losses[0] / 2, rel=0.05)  # half of it at the start, and in other steps after
+    wrong = ncsam("compare", f"{folder}:rows", "--optimizers", f"{folder}:rows", "--out", "other")
+    assert wrong.exit_code == 2
+    assert "a subclass of ncsam.optim.SharpnessAware" in wrong.output
+    wrong = ncsam("compare", f"{folder}:rows", "--methods", f"{folder}:absent", "--out", "other")
+    assert wrong.exit_code == 2
+    assert "has no 'absent'" in wrong.output
 
 
 @pytest.mark.parametrize(
@@ -114,7 +141,7 @@ def test_the_current_folder_is_importable_only_where_it_is_named(folder):
 
     done = ncsam("train", "digits", "--epochs", 1, "--dry-run")
     assert done.exit_code == 0
-    assert str(__import__("pathlib").Path.cwd()) not in sys.path
+    assert str(Path.cwd()) not in sys.path
 
 
 def test_a_preset_with_another_network_drops_the_options_of_its_own():

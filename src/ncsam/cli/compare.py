@@ -17,7 +17,7 @@ from ncsam.cli.options import ConfigCommand, config_options, default_out, echo_c
 from ncsam.cli.results import show_comparison
 from ncsam.cli.train import what_would_be_done
 from ncsam.compare import compare as run_comparison
-from ncsam.compare.specs import folder_name, with_spec
+from ncsam.compare.specs import folder_name, names_code, with_spec
 from ncsam.engine.runs import COMMAND_FILE, find_runs
 from ncsam.report.content import noise_text, write_report
 from ncsam.report.figures import curves_png
@@ -68,11 +68,12 @@ def compare(
 ) -> None:
     """Train all combinations of methods, optimizers and seeds on DATA, and compare them.
 
-    A method or optimizer may carry options of its own, with colons: sam:rho=0.1:warmup=0.25, mixup:alpha=8.
+    A method or optimizer may carry options of its own, with colons: sam:rho=0.1:warmup=0.25, mixup:alpha=8. It may be
+    a class of yours in a file of this folder: mine:MyMethod:alpha=8.
 
     Ends in a table of means and standard deviations, a picture of the curves, a report, and comparison.json.
     """
-    config = resolve(ctx)
+    config = resolve(ctx, names_code=any(map(names_code, [*methods, *optimizers])))
     folder = out or default_out(config, comparison=True)
     for method, optimizer in itertools.product(methods, optimizers):
         with_spec(with_spec(config, "method", method), "optimizer", optimizer)  # a mistake in it is said now

@@ -89,8 +89,12 @@ def method_option(command: _Command) -> _Command:
     return click.option("--method", metavar="NAME", help=about)(command)
 
 
-def resolve(ctx: click.Context) -> RunConfig:
-    """The preset, over it the file, over that the options that were given."""
+def resolve(ctx: click.Context, *, names_code: bool = False) -> RunConfig:
+    """The preset, over it the file, over that the options that were given.
+
+    Where one of these is a `module:Name`, or `names_code` says that the command has others, the current folder is
+    importable.
+    """
     params = ctx.params
     options: dict[str, Any] = {}
     if params.get("preset"):
@@ -110,7 +114,7 @@ def resolve(ctx: click.Context) -> RunConfig:
             options[name] = {**(options.get(name) or {}), **params[name]} if param.multiple else params[name]
     if params.get("config"):
         refuse_unnamed(str(params["config"]), options, given)
-    if any(is_reference(value) for value in given.values()):
+    if names_code or any(is_reference(value) for value in given.values()):
         make_folder_importable()
     _drop_old_models_options(read, given, options)
     return RunConfig.from_dict(options)

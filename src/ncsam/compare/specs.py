@@ -1,7 +1,7 @@
 """Specs: a name with options, `NAME[:OPTION=VALUE]...`, such as `sam:rho=0.1:warmup=0.25`, `ncsam:kappa=0` or
-`mixup:alpha=8`. An option is one of the run's (`rho`, `lr`, `warmup`, `base`, ...) or else one of the method's or
-optimizer's own (`alpha`; `sign`, `compensation`, ...). Of a name that both have, the value must tell which is meant.
-Values are read as YAML: numbers, true, false, null, words.
+`mixup:alpha=8`; NAME may be `module:Name`, a class of yours. An option is one of the run's (`rho`, `lr`, `warmup`,
+`base`, ...) or else one of the method's or optimizer's own (`alpha`; `sign`, `compensation`, ...). Of a name that both
+have, the value must tell which is meant. Values are read as YAML: numbers, true, false, null, words.
 """
 
 from __future__ import annotations
@@ -15,19 +15,22 @@ import torch
 
 from ncsam import optim
 from ncsam._errors import bad_value, need
+from ncsam._named import is_reference
 from ncsam.engine import RunConfig
+from ncsam.engine.config import optimizer_names
 from ncsam.engine.optimizers import own_options
 from ncsam.methods import create as create_method
+from ncsam.methods import names as method_names
 
 Kind = Literal["method", "optimizer"]
 
 
 def with_spec(config: RunConfig, kind: Kind, spec: str) -> RunConfig:
-    """The configuration under a spec such as `sam:rho=0.1`; a method that cannot be made is refused."""
+    """The configuration under a spec such as `sam:rho=0.1`; a method or class that cannot be made is refused."""
     yaml = need("yaml", "train", "reading a spec")
-    name, *settings = re.split(r":(?=[^:=]*=)", spec)  # a value may hold a colon: model=timm:resnet18
+    name, *settings = _split(spec)
     known = {f.name for f in dataclasses.fields(RunConfig)}
-    if not name or ":" in name or "=" in name:
+    if not name or "=" in name or (":" in name and not _is_own_class(kind, name)):
         raise bad_value(kind, spec, "NAME, or NAME:OPTION=VALUE with further options after further colons")
     changes: dict[str, Any] = {kind: name}
     own: dict[str, Any] = {}
@@ -46,7 +49,25 @@ def with_spec(config: RunConfig, kind: Kind, spec: str) -> RunConfig:
     changed = config.replace(**changes)
     if kind == "method":
         create_method(changed.method, **changed.method_options)
+    elif is_reference(name):
+        optim.get(name)
     return changed
+
+
+def names_code(spec: str) -> bool:
+    """Whether a spec names a `module:Name`, itself or as the value of an option."""
+    name, *settings = _split(spec)
+    return any(is_reference(text) for text in (name, *(setting.partition("=")[2] for setting in settings)))
+
+
+def _is_own_class(kind: Kind, name: str) -> bool:
+    """Whether it is a `module:Name`, and no name of ours with an option that lacks its value (`sam:rho`)."""
+    ours = method_names() if kind == "method" else optimizer_names()
+    return is_reference(name) and name.partition(":")[0] not in ours
+
+
+def _split(spec: str) -> list[str]:
+    return re.split(r":(?=[^:=]*=)", spec)  # a value may hold a colon: model=timm:resnet18
 
 
 def _is_own(config: RunConfig, kind: Kind, name: str, option: str, value: Any, spec: str) -> bool:

@@ -111,7 +111,7 @@ def unused_options(optimizer: str) -> set[str]:
 
 def own_options(optimizer: str) -> list[str]:
     """What `optimizer_options` may hold: the options of an optimizer beside those of the run."""
-    if optimizer not in optim.names():
+    if optimizer not in optim.names() and not is_reference(optimizer):
         return []
     taken = (*_OF_THE_RUN, *_OF_THE_ENGINE)
     known = [name for name in optim.option_names(optim.get(optimizer)) if name not in taken]
