@@ -24,7 +24,7 @@ METHODS = (
     *("coteaching_plus", "jocor", "cores2", "selfie", "plc", "mcorrection", "trevision", "dividemix"),
     *("disc", "ctrr", "colearning", "unicon", "cc", "limit", "nct", "nested_coteaching", "cal", "cleannet"),
 )
-OPTIMIZERS = {"sgd": "sgd", "recommended": "sam:rho=auto:rho_target=auto"}
+OPTIMIZERS = {"sgd": "sgd", "recommended": "sam:rho=heldout:rho_target=auto"}
 FILES = {
     "cifar": "archive of CIFAR-10 features with human labels in y_worst",
     "labelme": "archive of LabelMe features with one annotator's labels in y_one",

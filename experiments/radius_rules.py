@@ -8,6 +8,8 @@ initialisation and the order, and is the same in a column. Rows:
 
 - `sgd`, `auto T B`: the automatic radius with target T, never longer than B ||w|| (`-`: at most 5).
 - `cosine`: rho grows while g_v points along g(w + eps) - g(w), g_v the gradient of held-out samples, every fifth step.
+- `heldout`: as `ncsam.HeldOutRadius`, full target .4. `.5`: full target; `.65`: falls to that; `soon`, `half`:
+  begins there.
 - `gap C`: the target is .5 min(1, max(.1, q / C)), q = (L_v - L) / (L_0 - L), L_v the loss of held-out samples at every
   tenth step. `gap C from .5` starts at the full target and follows in 100 steps.
 
@@ -85,6 +87,31 @@ class Gap(Auto):
         super().update(here, there, guess, norm, None)
 
 
+class HeldOut(Auto):
+    """A target that falls to `fall` of itself where the held-out loss fell since the last look, else doubles."""
+
+    every = -1  # at the end of every epoch, on all held-out samples
+
+    def __init__(
+        self, full: float = 0.4, fall: float = 0.8, begin: float = 1 / 3, looks: int = 25, least: float = 0.01
+    ) -> None:
+        super().__init__(full, 0.1)
+        self.full, self.fall, self.begin, self.looks, self.least = full, fall, begin, looks, least
+        self.losses: list[float] = []
+        self.before: float | None = None
+        self.looked = 0.0
+
+    def note(self, loss: float, progress: float) -> None:
+        self.losses.append(loss)
+        if progress - self.looked < (1 - self.begin) / self.looks:
+            return
+        now = math.fsum(self.losses) / len(self.losses)
+        if self.before is not None and progress >= self.begin:
+            self.target = self.target * self.fall if now < self.before else self.target * 2
+            self.target = min(self.full, max(self.target, self.full * self.least))
+        self.before, self.losses, self.looked = now, [], progress
+
+
 class Cosine(Fixed):
     """log rho += .05 clip(5 h) for each step since the last look, h = cos(g_v, g(w + eps) - g(w)) smoothed."""
 
@@ -106,6 +133,12 @@ RULES: dict[str, Callable[[], Fixed]] = {
     "sgd": Fixed,
     **{f"auto {t} {b or '-'}": lambda t=t, b=b: Auto(t, b) for t, b in ((0.5, 0.1), (0.3, 0.1), (0.7, 0.14))},
     **{f"auto 0.5 {b or '-'}": lambda b=b: Auto(0.5, b) for b in (0.07, 0.14, 0)},
+    "auto 0.4 0.1": lambda: Auto(0.4, 0.1),
+    "heldout": HeldOut,
+    "heldout .5": lambda: HeldOut(full=0.5),
+    "heldout .65": lambda: HeldOut(fall=0.65),
+    "heldout soon": lambda: HeldOut(begin=0.1),
+    "heldout half": lambda: HeldOut(begin=0.5),
     "cosine": Cosine,
     "gap 0.15": lambda: Gap(0.15, 0.05, 1, (0.05, 0.3)),
     "gap 0.3": lambda: Gap(0.3, 0.05, 1, (0.05, 0.3)),
@@ -208,7 +241,7 @@ def measure(options: Mapping[str, Any], row: str, seed: int) -> float:
         rows = parts[step % batches]
         rate = options["lr"] * 0.5 * (1 + math.cos(math.pi * step / (epochs * batches)))
         held_loss, held_grad = None, None
-        if rule.every and step % rule.every == 0:
+        if rule.every > 0 and step % rule.every == 0:
             some = torch.randint(0, held, (128,), generator=generator) if held > 128 else torch.arange(held)
             if rule.gradients:
                 held_loss, held_grad = loss(x_held[some], y_held[some]), grads.clone()
@@ -228,6 +261,9 @@ def measure(options: Mapping[str, Any], row: str, seed: int) -> float:
             rule.update(here, there, guess, norm, held_loss)
         momentum.mul_(0.9).add_(grads).add_(weights, alpha=options["weight_decay"])
         weights.add_(momentum, alpha=-rate)
+        if isinstance(rule, HeldOut) and (step + 1) % batches == 0:
+            with torch.no_grad():
+                rule.note(F.cross_entropy(model(x_held), y_held).item(), (step + 1) / (epochs * batches))
         if (step + 1) % batches == 0 and (step + 1) // batches > epochs - 3:
             with torch.no_grad():
                 accuracies.append(float((model(x_test).argmax(1) == y_test).float().mean()))

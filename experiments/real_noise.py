@@ -37,7 +37,7 @@ from problems import FASHION, NOISES, save, small_fashion
 RECOMMENDED = {**read_preset("recommended"), "evaluate_train_every": 1000}
 OPTIMIZERS: dict[str, Any] = {
     "SGD": "sgd",
-    "recommended": "sam:rho=auto",
+    "recommended": "sam:rho=heldout",
     "SAM 0.05": "sam:rho=0.05",
     "SAM 0.2": "sam:rho=0.2",
     "SAM 0.5": "sam:rho=0.5",

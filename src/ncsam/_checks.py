@@ -29,6 +29,13 @@ def count(name: str, value: int) -> int:
     return value
 
 
+def positive(name: str, value: int) -> int:
+    """A whole number, 1 or larger."""
+    if count(name, value) == 0:
+        raise bad_value(name, value, "a whole number, 1 or larger")
+    return value
+
+
 def flag(name: str, value: bool) -> bool:
     """True or false, and nothing that merely counts as such."""
     if not isinstance(value, bool):

@@ -191,7 +191,7 @@ def test_what_the_optimizer_takes_reaches_it(tmp_path):
     assert (optimizer.rho_target, optimizer.kappa) == (0.4, 0.3)
     for wrong, said in [
         (["--rho", "big"], "'big' is not a number or null or auto"),
-        (["--rho", "-1"], "rho=-1.0 is not allowed: a finite number from 0, auto, or null"),
+        (["--rho", "-1"], "rho=-1.0 is not allowed: a finite number from 0, auto, heldout, or null"),
         (["--rho-target", "0"], "rho_target=0.0 is not allowed: a share above 0 and below 5, or auto"),
         (["--warmup", "1.5"], "warmup=1.5 is not allowed: a share in [0, 1], auto, or null"),
         (["--warmup", "auto", "--val-share", "0"], "warmup='auto' is not allowed"),
@@ -208,7 +208,7 @@ def test_recommended_needs_no_other_option(tmp_path):
         Image.fromarray(level.astype(np.uint8)).save(path)
     config, (line,) = dry(tmp_path / "shades", "--preset", "recommended")
     assert config["data"] == str(tmp_path / "shades")
-    assert (config["model"], config["batch_size"], config["rho"]) == ("mlp", 128, "auto")
+    assert (config["model"], config["batch_size"], config["rho"]) == ("mlp", 128, "heldout")
     assert [config[name] for name in ("lr", "weight_decay", "epochs", "rho_target")] == [0.0125, 0.005, 800, 0.4]
     assert config["model_options"]["in_features"] == 3 * 6 * 9
     assert line == "# runs/shades-ce-sam-s1: a new run would start"
@@ -216,10 +216,10 @@ def test_recommended_needs_no_other_option(tmp_path):
     call("train", tmp_path / "shades", "--preset", "recommended", "--epochs", 8, "--quiet", "--out", tmp_path / "r")
     assert json.loads((tmp_path / "r" / "summary.json").read_text())["last"] == 100
     output = call("compare", tmp_path / "shades", "--preset", "recommended", "--dry-run").output
-    assert yaml.safe_load(output)["rho"] == "auto"
+    assert yaml.safe_load(output)["rho"] == "heldout"
     assert output.count("a new run would start") == 9
     assert "recommended  " in call("presets").output
-    assert "rho: auto" in call("presets", "recommended").output
+    assert "rho: heldout" in call("presets", "recommended").output
 
 
 def test_compare_says_beforehand_what_it_would_run(tmp_path):

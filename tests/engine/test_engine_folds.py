@@ -92,3 +92,14 @@ def test_finished_folds_are_not_trained_again(tmp_path: Path, two_clouds) -> Non
     assert stamps == {path: path.stat().st_mtime_ns for path in (tmp_path / "folds").rglob("last.ckpt")}
     with pytest.raises(ValueError, match="a run on all samples; this one holds out part 1/2"):
         out_of_fold(tmp_path / "folds" / "1-of-2", 2, dataset=two_clouds, console=False)
+
+
+def test_a_fold_has_no_say_in_a_run_that_listens(two_clouds) -> None:
+    plain = load_task(RunConfig(data="two", optimizer="sgd", fold="2/5"), two_clouds)
+    listening = load_task(RunConfig(data="two", optimizer="sam", rho="heldout", fold="2/5"), two_clouds)
+    fold = np.flatnonzero(stratified_folds(two_clouds.train.labels, 5) == 1)
+    assert plain.val is not None
+    assert listening.val is not None
+    assert np.array_equal(plain.val, fold)
+    assert len(listening.val) == 4  # a tenth of 24 in each of the two classes
+    assert np.array_equal(np.sort(np.concatenate([listening.train, listening.val])), plain.train)

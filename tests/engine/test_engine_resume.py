@@ -147,6 +147,7 @@ SETTLED_ON_THE_WAY = {
     [
         *(({}, at) for at in (0, 1, 7, 13)),
         ({"batches": "full"}, 7),
+        *(({"rho": "heldout"}, at) for at in (17, 31)),
         *((SETTLED_ON_THE_WAY, at) for at in (5, 10, 11, 25)),  # two steps an epoch; warm-up ends after five
     ],
 )

@@ -143,6 +143,8 @@ def test_metrics_are_those_of_the_saved_network(tmp_path: Path) -> None:
     assert last["train_accuracy_observed"] == pytest.approx(100 * np.mean((predicted == split.labels)[trained]))
     assert last["train_accuracy_clean"] == pytest.approx(100 * np.mean((predicted == split.clean)[trained]))
     assert last["val_accuracy"] == pytest.approx(100 * np.mean((predicted == split.labels)[~trained]))
+    of_label = on_train[np.arange(len(split)), split.labels]
+    assert last["val_loss"] == pytest.approx(-np.log(of_label[~trained]).mean(), rel=1e-5)
     assert last["memorised"] == pytest.approx(100 * np.mean((predicted == split.labels)[trained & wrong]))
     assert summary["noise_rate"] == pytest.approx(np.mean(wrong[trained]))
     assert summary["last"] == last["test_accuracy"]

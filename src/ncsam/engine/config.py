@@ -87,12 +87,15 @@ class RunConfig:
     )
     momentum: float = _option(0.9, "momentum of sgd")
     weight_decay: Number = _option(1e-3, "weight decay of the base optimizer; auto: .001, of mlps .005")  # noqa: RUF009
-    rho: float | Literal["auto"] | None = _option(
-        None, "radius of the perturbation; null: the optimizer's own, .05 for most; auto: by its own effect"
+    rho: float | Literal["auto", "heldout"] | None = _option(
+        None,
+        "radius of the perturbation; null: the optimizer's own, .05 for most; auto: by its own effect; heldout: by "
+        "that and the loss of validation samples",
     )
     rho_target: float | Literal["auto"] = _option(
         0.5,
-        "share of what was learned that rho auto takes away; auto: .5, mlps .4, augmented or with most methods .1",
+        "share of what was learned that rho auto and heldout take away; auto: .5, mlps .4, augmented or with most "
+        "methods .1",
     )
     kappa: float = _option(0.1, "largest strength of NCSAM's compensation")
     flip_ratio: float | Literal["auto"] | None = _option(
@@ -167,8 +170,8 @@ class RunConfig:
             value = getattr(self, name)
             fine = value in ("auto", None) or 0 <= value <= _LARGEST
             _require(name, value, fine, f"a finite number from 0 to {_LARGEST:g}")
-        fine = self.rho is None or self.rho == "auto" or 0 <= self.rho <= _LARGEST
-        _require("rho", self.rho, fine, "a finite number from 0, auto, or null")
+        fine = self.rho is None or self.rho in ("auto", "heldout") or 0 <= float(self.rho) <= _LARGEST
+        _require("rho", self.rho, fine, "a finite number from 0, auto, heldout, or null")
         fine = self.head_lr is None or 0 <= self.head_lr <= _LARGEST
         _require("head_lr", self.head_lr, fine, "a finite number from 0, or null")
         fine = self.rho_target == "auto" or 0 < self.rho_target < 5
@@ -276,6 +279,11 @@ class RunConfig:
             return BASES[self.base]
         lr = inspect.signature(find_named("base", self.base)).parameters.get("lr")
         return float(lr.default) if lr is not None and isinstance(lr.default, (int, float)) else BASES["sgd"]
+
+    @property
+    def listens(self) -> bool:
+        """Whether validation samples have a say in training."""
+        return self.sharpness_aware and (self.rho == "heldout" or self.warmup == "auto")
 
     @property
     def warmup_epochs(self) -> int:

@@ -63,9 +63,9 @@ def rho_target(model: str, method: str, augment: str) -> float:
 
 def harm(method: str, rho: float | str | None) -> str | None:
     """A warning, where the trial saw an automatic radius do harm to this method."""
-    if rho != "auto" or method not in HARMED:
+    if not isinstance(rho, str) or method not in HARMED:
         return None
     return (
-        f"{method} with rho auto was below {method} with sgd in our trial (docs/experiments/real_noise.md); "
+        f"{method} with rho {rho} was below {method} with sgd in our trial (docs/experiments/real_noise.md); "
         "--optimizer sgd is the safer choice"
     )

@@ -132,8 +132,9 @@ class Evaluator:
         if self.val is not None:
             reused = on_train is not None and self.task.dataset.val is None
             on_val = on_train if reused and on_train is not None else self.predict(networks, self.val)
-            predicted = on_val.predicted if self.task.val is None else on_val.predicted[self.task.val]
-            record["val_accuracy"] = accuracy(predicted, self.held_out_labels)
+            held = slice(None) if self.task.val is None else self.task.val
+            record["val_accuracy"] = accuracy(on_val.predicted[held], self.held_out_labels)
+            record["val_loss"] = float(on_val.loss[held].mean(dtype=np.float64))
         return record, on_train
 
     def _on_training_split(self, predictions: Predictions) -> dict[str, Any]:

@@ -93,9 +93,9 @@ class Trainer:
             noise_rate=config.rate,
             engine=Services(self),
         )
-        if task.val is not None:
-            self.state.held_out = torch.zeros(len(split), dtype=torch.bool, device=fabric.device)
-            self.state.held_out[torch.from_numpy(task.val)] = True
+        if len(task.train) < len(split):
+            self.state.held_out = torch.ones(len(split), dtype=torch.bool, device=fabric.device)
+            self.state.held_out[torch.from_numpy(task.train)] = False
         found, self.verified = verdicts(self.method, task, config.seed)
         self.state.verified = None if found is None else torch.from_numpy(found).to(fabric.device)
         self.method.start(self.state)
@@ -246,6 +246,9 @@ class Trainer:
         accuracies, on_train = self.evaluator.measure(
             self.networks, epoch, self.dynamics.keeps_probabilities, watched=self.settling.watches
         )
+        for learner in self.learners:
+            if accuracies["val_loss"] is not None and (optimizer := learner.sharpness_aware) is not None:
+                optimizer.note_held_out(accuracies["val_loss"])
         if on_train is not None:
             self.dynamics.update(on_train, self.task.dataset.train.labels, epoch)
         return {"epoch": epoch, "train_loss": self.sums.mean_loss(), **accuracies, "lr": self.learners[0].lr}

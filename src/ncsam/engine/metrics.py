@@ -43,13 +43,14 @@ _FACTS = {
     "noise_at_end": "the noise rate that the finished network suggests on held-out samples, with a 95 % interval",
     "noise_rate": "realised share of wrong labels among the samples trained on, as a fraction",
 }
-#: What an evaluation measures, in percent; `None` where the dataset does not allow it.
+#: What an evaluation measures, in percent, and `val_loss` in nats; `None` where the dataset does not allow it.
 EVALUATED = (
     "test_accuracy",
     "train_accuracy_observed",
     "train_accuracy_clean",
     "memorised",
     "val_accuracy",
+    "val_loss",
     "calibration_error",
 )
 #: What the optimizer reports of a step, averaged over the steps of an epoch in which it was measured.

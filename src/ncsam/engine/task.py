@@ -117,7 +117,11 @@ def load_task(config: RunConfig, dataset: DataSet | None = None) -> Task:
     if config.fold is not None:
         part, parts = parse_fold(config.fold)
         out = stratified_folds(dataset.train.labels, parts, FOLD_SEED) == part - 1
-        return Task(dataclasses.replace(dataset, val=None), every[~out], every[out], record, damaged=damaged)
+        kept, held = every[~out], every[out]
+        if config.listens:  # to validation samples, and the fold is to be one that had no say
+            inside, heard = stratified(dataset.train.labels[kept], config.val_share or 0.1, seed=0)
+            kept, held = kept[inside], kept[heard]
+        return Task(dataclasses.replace(dataset, val=None), kept, held, record, damaged=damaged)
     if dataset.val is not None or config.val_share == 0:
         return Task(dataset, every, None, record, damaged=damaged)
     # by the observed labels, and the same for every seed: runs that are compared train on the same samples
@@ -170,6 +174,8 @@ def settled(config: RunConfig, task: Task) -> RunConfig:
     config = defaults.settled(config, model, augment, len(task.train), batch_size)
     if config.sharpness_aware and config.warmup == "auto" and task.val is None and task.dataset.val is None:
         raise bad_value("warmup", "auto", "only with validation samples to watch: val_share above 0 (now 0)")
+    if config.rho == "heldout" and config.listens and task.val is None and task.dataset.val is None:
+        raise bad_value("rho", "heldout", "only with validation samples to listen to: val_share above 0 (now 0)")
     if config.optimizer == "ncsam" and config.flip_ratio == "auto" and config.warmup_epochs == 0:
         raise bad_value("flip_ratio", "auto", "only after an epoch of warm-up, which warmup and epochs leave none")
     return config

@@ -4,6 +4,7 @@ from ncsam.optim.asam import ASAM
 from ncsam.optim.bsam import BSAM
 from ncsam.optim.flipping import Flips
 from ncsam.optim.friendlysam import FriendlySAM
+from ncsam.optim.heldout import HeldOutRadius
 from ncsam.optim.ncsam import NCSAM
 from ncsam.optim.options import Options
 from ncsam.optim.radius import AutoRadius, Radius
@@ -14,5 +15,16 @@ from ncsam.optim.sharpness_aware import SharpnessAware
 from ncsam.optim.step import Move, Step
 from ncsam.optim.telemetry import StepReport
 
-__all__ = ["ASAM", "BSAM", "NCSAM", "SAM", "SANER", "AutoRadius", "Flips", "FriendlySAM", "Move", "Options", "Radius"]
-__all__ += ["SharpnessAware", "Step", "StepReport", "get", "names", "option_names", "register"]
+__all__ = ["ASAM", "BSAM", "NCSAM", "SAM", "SANER", "AutoRadius", "Flips", "FriendlySAM", "HeldOutRadius"]
+__all__ += [
+    "Move",
+    "Options",
+    "Radius",
+    "SharpnessAware",
+    "Step",
+    "StepReport",
+    "get",
+    "names",
+    "option_names",
+    "register",
+]

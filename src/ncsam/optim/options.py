@@ -28,9 +28,9 @@ class Options(TypedDict, total=False):
     total_steps: int | None
     #: This many first steps are the base optimizer's own.
     warmup_steps: int
-    #: Of rho="auto": the share of what was learned that a perturbation is to take away, .5 by default.
+    #: Of rho="auto" and "heldout": the share of what was learned that a perturbation is to take away, .5 by default.
     rho_target: float
-    #: Of rho="auto": the loss of guessing, where it cannot be told from class labels.
+    #: Of rho="auto" and "heldout": the loss of guessing, where it cannot be told from class labels.
     guess_loss: float | None
     #: "synced": all ranks share the perturbation of the joined batch. "local": each rank of a DDP model perturbs by
     #: its own batch (m-sharpness).

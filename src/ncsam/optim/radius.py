@@ -59,6 +59,9 @@ class Radius:
     def end(self, perturbed: bool, params: Sequence[Tensor], group: dist.ProcessGroup | None) -> None:
         """The step is over; `.grad` holds the gradient at w + eps. Every rank calls it."""
 
+    def note_held_out(self, loss: float, progress: float | None) -> None:
+        """The loss of samples held out, at t in [0, 1] of training where that is known. Every rank is told the same."""
+
     def state_dict(self) -> dict[str, Any]:
         """What must survive a restart: tensors, numbers and text."""
         return {}
@@ -70,19 +73,8 @@ class Radius:
         return f"{self.rho}"
 
 
-#: What `rho=` takes: a number, "auto", or an object.
-RadiusLike: TypeAlias = float | Literal["auto"] | Radius
-
-
-def make_radius(rho: RadiusLike, target: float, guess_loss: float | None) -> Radius:
-    """The radius that `rho=` names; `target` and `guess_loss` are those of "auto"."""
-    if isinstance(rho, Radius):
-        return rho
-    if isinstance(rho, str):
-        if rho != "auto":
-            raise bad_value("rho", rho, "a finite number, 0 or larger, 'auto', or an AutoRadius")
-        return AutoRadius(target, guess_loss=guess_loss)
-    return Radius(rho)
+#: What `rho=` takes: a number, "auto", "heldout", or an object.
+RadiusLike: TypeAlias = float | Literal["auto", "heldout"] | Radius
 
 
 class AutoRadius(Radius):

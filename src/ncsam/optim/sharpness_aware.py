@@ -17,9 +17,10 @@ from ncsam._checks import ratio
 from ncsam._loops import right_lines
 from ncsam.optim import validate
 from ncsam.optim.flipping import joined_sizes, observed_labels
+from ncsam.optim.heldout import make_radius
 from ncsam.optim.modules import modules_behind
 from ncsam.optim.options import Options, Unpack, completed
-from ncsam.optim.radius import AutoRadius, Radius, RadiusLike, make_radius
+from ncsam.optim.radius import AutoRadius, Radius, RadiusLike
 from ncsam.optim.step import MicroBatch, Move, Step, gradients_aside
 from ncsam.optim.telemetry import StepReport
 from ncsam.optim.wrapper import OptimizerWrapper
@@ -101,6 +102,13 @@ class SharpnessAware(OptimizerWrapper):
     def rho_target(self) -> float | None:
         """The share of what was learned that an automatic radius takes away; `None` with a fixed radius."""
         return self.radius.target if isinstance(self.radius, AutoRadius) else None
+
+    def note_held_out(self, loss: float) -> None:
+        """Tell the loss of samples held out, with their labels as they are: rho="heldout" listens, others do not.
+
+        Call it at even distances, say after every epoch, on every rank with the same value.
+        """
+        self.radius.note_held_out(float(loss), self.progress)
 
     # --- what a variant writes
 
