@@ -80,12 +80,25 @@ def test_predictions_go_to_cleanlab_and_back(run, tmp_path):
 
 def test_datalab_takes_them_as_they_are(run, tmp_path):
     cleanlab = pytest.importorskip("cleanlab", reason="cleanlab is not installed")
-    pytest.importorskip("datasets", reason="cleanlab's Datalab needs datasets")
+    datasets = pytest.importorskip("datasets", reason="cleanlab's Datalab needs datasets")
     call("suspects", run, "--folds", "4")
     call("export-predictions", run, "--out", tmp_path / "p.npy")
-    lab = cleanlab.Datalab(data={"y": suspects_frame(run)["observed"].tolist()}, label_name="y", verbosity=0)
-    lab.find_issues(pred_probs=np.load(tmp_path / "p.npy"), issue_types={"label": {}})
-    assert np.flatnonzero(lab.get_issues("label")["is_label_issue"]).tolist() == list(range(10))
+    frame = suspects_frame(run)
+    for table in ({"observed": frame["observed"].tolist()}, datasets.Dataset.from_pandas(frame)):
+        lab = cleanlab.Datalab(data=table, label_name="observed", verbosity=0)
+        lab.find_issues(pred_probs=np.load(tmp_path / "p.npy"), issue_types={"label": {}})
+        assert np.flatnonzero(lab.get_issues("label")["is_label_issue"]).tolist() == list(range(10))
+
+
+def test_labels_and_suspects_as_a_parquet_table(run, tmp_path):
+    pandas = pytest.importorskip("pandas", reason="ncsam[tables] is not installed")
+    pytest.importorskip("pyarrow", reason="ncsam[parquet] is not installed")
+    call("export-predictions", run, "--table", tmp_path / "t.parquet")
+    found = pandas.read_parquet(tmp_path / "t.parquet")
+    assert found.equals(suspects_frame(run))
+    assert found["observed_name"].tolist()[:3] == ["1", "0", "1"]
+    refused = call("export-predictions", run, "--table", tmp_path / "t.xlsx", code=2).output
+    assert "a file that ends in .csv or .parquet" in refused
 
 
 def test_in_sample_predictions_come_with_a_warning(run, tmp_path):

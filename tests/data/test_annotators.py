@@ -60,7 +60,7 @@ def test_dawid_and_skene_agree_with_crowd_kit():
     ("text", "words"),
     [
         ("path,Ada\n", "has no rows under its header"),
-        ("path,Ada\na.png,cat,dog\n", "row 2: 3 fields, but the header has 2"),
+        ("path,Ada\na.png,cat,dog\n", "line 2: 3 fields, but the header has 2"),
         ("path,annotator,label\na,Ada,1\na,Ada,2\n", "annotator 'Ada' gave two answers for 'a'"),
         ("path,Ada\na.png,\n", "holds no answer"),
     ],

@@ -1,5 +1,6 @@
 """Frozen parts keep every bit; a frozen backbone trains on features computed once; a head may have its own rate."""
 
+import csv
 import sys
 from pathlib import Path
 
@@ -76,6 +77,20 @@ def test_the_run_answers_pictures_and_the_cache_is_used_again(tmp_path, capsys):
     assert 100 * (p.argmax(dim=1).numpy() == dataset.test.labels).mean() == pytest.approx(summary["last"])
     train(config(seed=2), tmp_path / "again", dataset=dataset, console=True)
     assert "computed once" not in capsys.readouterr().out
+
+
+def test_suspects_of_a_folder_are_told_by_their_files(tmp_path):
+    """Though the head was trained on features of the pictures."""
+    from PIL import Image
+
+    made = pictures(24).train
+    for i, (pixels, label) in enumerate(zip(made.inputs, made.labels, strict=True)):
+        folder = tmp_path / "photos" / f"class {label}"
+        folder.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(pixels).save(folder / f"{i:02d}.png")
+    train(config(epochs=1).replace(data=str(tmp_path / "photos")), tmp_path / "run", console=False)
+    with (tmp_path / "run" / "suspects.csv").open() as file:
+        assert {Path(row["path"]).name for row in csv.DictReader(file)} == {f"{i:02d}.png" for i in range(24)}
 
 
 def test_augmentation_is_off_by_itself_with_a_frozen_backbone():

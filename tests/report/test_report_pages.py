@@ -255,6 +255,22 @@ def test_markdown_has_the_same_numbers(runs, tmp_path):
     assert [path.name for path in alone] == ["s.md", "s-curves.png"]
 
 
+def test_it_says_how_far_to_trust_the_suspects(runs, tmp_path):
+    write_report([runs], tmp_path / "report.html", images=2, markdown=True)
+    unknown = "How many of the suspects are wrong cannot be known here: this run was made by a version that did not"
+    assert unknown in (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert unknown in (tmp_path / "report.md").read_text(encoding="utf-8")
+    for run in runs.iterdir():
+        (run / "trust.json").write_text(json.dumps({"known": True}))
+        head, *rows = (run / "suspects.csv").read_text().splitlines()
+        lines = [f"{row},{p},{q}" for row, p, q in zip(rows, (0.9, 0.8, 0.5), (0.7, 0.6, 0.1), strict=True)]
+        (run / "suspects.csv").write_text("\n".join([f"{head},p_wrong,p_suggested", *lines]) + "\n")
+    write_report([runs], tmp_path / "report.html", images=2, markdown=True)
+    known = "Of the first 3, about 2 are wrong; the suggestion is right for about 1."
+    assert known in (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert known in (tmp_path / "report.md").read_text(encoding="utf-8")
+
+
 def test_markdown_tables_escape_bars():
     assert table(["a", "b"], [[markdown("x|y"), markdown("1\n2")]]) == "| a | b |\n| --- | ---: |\n| x\\|y | 1 2 |"
 

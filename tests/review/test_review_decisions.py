@@ -145,7 +145,7 @@ def test_without_probabilities_the_page_says_why_and_bounds_what_is_left(tmp_pat
     trust = Run.read(folder).trust
     start = progress(queue, log, trust)
     assert start["left"] is None
-    assert start["trust"] == "How many suspects are wrong cannot be known here: the networks know little."
+    assert start["trust"] == "How many of the suspects are wrong cannot be known here: the networks know little."
     for row in range(20):
         choice = "accept" if row % 4 == 0 else "keep"
         log.add(int(queue.index[row]), choice, None, int(queue.observed[row]), int(queue.suggested[row]), "Ada")

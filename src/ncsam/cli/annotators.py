@@ -16,8 +16,10 @@ Examples:
   ncsam annotators answers.csv --method dawid_skene --soft --out labels.csv
 
 \b
-Then, if the items are paths of pictures:
+Then, if the items are paths of pictures or texts:
   ncsam train labels.csv --out runs/first
+Or at once, with the annotators in the report:
+  ncsam train answers.csv --data-options join=dawid_skene --out runs/first
 """
 
 
@@ -35,7 +37,7 @@ Then, if the items are paths of pictures:
 def annotators(answers: Path, method: str, soft: bool, out: Path | None) -> None:
     """Join the ANSWERS of several annotators: one column per annotator, or one row per answer.
 
-    Prints every annotator's estimated accuracy. The table has the columns path, label, agreement.
+    Prints every annotator's estimated accuracy. The table has the item's column, label and agreement.
     """
     from ncsam.data.annotators import ABSENT, join, read_annotations
 
@@ -56,7 +58,7 @@ def annotators(answers: Path, method: str, soft: bool, out: Path | None) -> None
         return
     with atomic_path(out) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["path", "label", "agreement", *(f"p_{name}" for name in given.classes if soft)])
+        writer.writerow([given.column, "label", "agreement", *(f"p_{name}" for name in given.classes if soft)])
         for i, item in enumerate(given.items):
             chances = [f"{p:.4f}" for p in found.soft[i]] if soft else []
             writer.writerow([item, given.classes[found.labels[i]], f"{found.agreement[i]:.4f}", *chances])

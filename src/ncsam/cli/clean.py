@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from ncsam.cli.output import show_table
+from ncsam.engine.runs import Run
 
 EPILOG = """\b
 Examples:
@@ -48,8 +49,9 @@ def clean(
 ) -> None:
     """Write the labels of RUN's data as they are after review. The data itself is never changed.
 
-    A reviewer's word counts before any suggestion. The table has the columns path (or index), split, label, observed,
-    source of the decision, and probability of the label; `ncsam train` takes it in place of the data.
+    A reviewer's word counts before any suggestion. The table has the columns path (or text, numbers), split, label,
+    observed, source of the decision, and probability of the label; `ncsam train` takes it in place of the data. Of
+    other data it has the index in place of the path, and goes to `ncsam train DATA --label-file`.
     """
     from ncsam.review.clean import cleaned, write_arrays, write_folder, write_table
 
@@ -71,8 +73,9 @@ def clean(
     if dry_run:
         return
     if out is not None:
-        (write_arrays if out.suffix.lower() == ".npz" else write_table)(found, out)
-        click.echo(f"{out}\nnext: ncsam train {shlex.quote(str(out))}")
+        option = (write_arrays if out.suffix.lower() == ".npz" else write_table)(found, out)
+        data = [str(Run.read(run).config["data"]), option] if option else []
+        click.echo(f"{out}\nnext: ncsam train {shlex.join([*data, str(out)])}")
     if folder is not None:
         count = write_folder(found, folder, copy=copy)
-        click.echo(f"{folder}: {count:,} {'copies' if copy else 'links'}")
+        click.echo(f"{folder}: {count:,} {'copies' if copy else 'links'}\nnext: ncsam train {shlex.quote(str(folder))}")

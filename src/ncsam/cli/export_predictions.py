@@ -7,13 +7,15 @@ from pathlib import Path
 import click
 import numpy as np
 
-from ncsam._errors import bad_value
+from ncsam._errors import bad_value, need
 from ncsam._files import atomic_path
+from ncsam.cli.options import method_option, model_option
 
 EPILOG = """\b
 Examples:
   ncsam export-predictions runs/first --out pred_probs.npy
   ncsam export-predictions runs/first --out pred_probs.npy --table labels.csv
+  ncsam export-predictions runs/first --table suspects.parquet
   ncsam export-predictions runs/first --take pred_probs.npy
 
 \b
@@ -26,14 +28,20 @@ cleanlab takes the file as it is, with the labels of the table:
 @click.argument("run", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="file to write (.npy)")
 @click.option(
-    "--table", type=click.Path(dir_okay=False, path_type=Path), help="labels and suspects, in the same order (.csv)"
+    "--table",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="labels and suspects, in the same order (.csv, .parquet)",
 )
 @click.option(
     "--take",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="the way back: judge RUN's labels by the probabilities of this file, which some other model predicted",
 )
-def export_predictions(run: Path, out: Path | None, table: Path | None, take: Path | None) -> None:
+@model_option
+@method_option
+def export_predictions(
+    run: Path, out: Path | None, table: Path | None, take: Path | None, model: str | None, method: str | None
+) -> None:
     """Write the class probabilities of RUN's training samples, (samples, classes) in the order of the data.
 
     Out-of-fold predictions where the run has them (`ncsam suspects RUN --folds 5`), which is what other tools want;
@@ -45,11 +53,13 @@ def export_predictions(run: Path, out: Path | None, table: Path | None, take: Pa
         raise click.UsageError("Say what to do: --out FILE, --table FILE or --take FILE.")
     if out is not None and out.suffix != ".npy":
         raise bad_value("out", str(out), "a file that ends in .npy")
+    if table is not None and table.suffix.lower() not in (".csv", ".parquet"):
+        raise bad_value("table", str(table), "a file that ends in .csv or .parquet")
     if take is not None:
         take_predictions(run, np.load(take, allow_pickle=False))
         click.echo(f"{run}: suspects.csv now rests on {take}")
     if out is not None:
-        found = training_predictions(run)
+        found = training_predictions(run, model=model, method=method)
         with atomic_path(out) as temporary, temporary.open("wb") as file:
             np.save(file, found.probabilities, allow_pickle=False)
         click.echo(str(out))
@@ -60,6 +70,11 @@ def export_predictions(run: Path, out: Path | None, table: Path | None, take: Pa
                 err=True,
             )
     if table is not None:
+        frame = suspects_frame(run)
         with atomic_path(table) as temporary:
-            suspects_frame(run).to_csv(temporary, index=False)
+            if table.suffix.lower() == ".parquet":
+                need("pyarrow", "parquet", "writing Parquet files")
+                frame.to_parquet(temporary, index=False)
+            else:
+                frame.to_csv(temporary, index=False)
         click.echo(str(table))

@@ -80,13 +80,19 @@ def config_options(*, leave_out: Collection[str] = ()) -> Callable[[_Command], _
 def model_option(command: _Command) -> _Command:
     """`--model`, for commands that use the network of a run which may be someone else's."""
     about = "the network that RUN names, where that is a module:factory: it is imported and called"
-    return click.option("--model", metavar="NAME", help=about)(command)
+    return click.option("--model", metavar="NAME", help=about, callback=_importable)(command)
 
 
 def method_option(command: _Command) -> _Command:
     """`--method`, likewise."""
     about = "the method that RUN names, where that is a module:Name: it is imported and asked for its predictions"
-    return click.option("--method", metavar="NAME", help=about)(command)
+    return click.option("--method", metavar="NAME", help=about, callback=_importable)(command)
+
+
+def _importable(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    if is_reference(value):
+        make_folder_importable()
+    return value
 
 
 def resolve(ctx: click.Context, *, names_code: bool = False) -> RunConfig:

@@ -9,10 +9,13 @@ from typing import Any
 import click
 
 from ncsam.cli.failures import MISTAKE, Failure
+from ncsam.cli.options import method_option, model_option
 from ncsam.cli.output import as_csv, show_table
+from ncsam.data.stores.tokens import shortened
 from ncsam.engine.runs import Run, class_name
 from ncsam.engine.suspect_table import trust_sentence
 
+_TEXT = 80  # characters of a text that are shown
 EPILOG = """\b
 Examples:
   ncsam suspects runs/first --top 50
@@ -33,7 +36,11 @@ Examples:
 )
 @click.option("--json", "as_json", is_flag=True, help="as JSON, with all that is known of each")
 @click.option("--csv", "to_csv", is_flag=True, help="as CSV, likewise")
-def suspects(run: Path, top: int, folds: int | None, as_json: bool, to_csv: bool) -> None:
+@model_option
+@method_option
+def suspects(
+    run: Path, top: int, folds: int | None, as_json: bool, to_csv: bool, model: str | None, method: str | None
+) -> None:
     """List the training samples of RUN whose label is the most doubtful, with the label it suggests instead.
 
     A last line says how many of those listed are probably wrong, and how often the suggestion is right; or why that
@@ -42,7 +49,7 @@ def suspects(run: Path, top: int, folds: int | None, as_json: bool, to_csv: bool
     if as_json and to_csv:
         raise click.UsageError("--json and --csv exclude each other.")
     if folds is not None:
-        judge_by_folds(run, folds, console=not (as_json or to_csv))
+        _judge(run, folds, console=not (as_json or to_csv), named={"model": model, "method": method})
     found = Run.read(run)
     rows = found.suspect_rows(top or None)
     if not rows:
@@ -56,15 +63,12 @@ def suspects(run: Path, top: int, folds: int | None, as_json: bool, to_csv: bool
         _show(found, rows)
 
 
-def judge_by_folds(run: Path, folds: int, *, console: bool = True) -> None:
-    """Make a run's out-of-fold predictions, and its suspects from them."""
-    from ncsam.engine.out_of_fold import out_of_fold
-    from ncsam.engine.suspect_table import rewrite_suspects
+def _judge(run: Path, folds: int, *, console: bool, named: dict[str, Any]) -> None:
+    from ncsam.engine.out_of_fold import judge_by_folds
 
     if not Run.read(run).finished:
         raise Failure(f"{run} is not finished: finish it first, by the command that began it", MISTAKE)
-    out_of_fold(run, folds, console=console)
-    rewrite_suspects(run)
+    judge_by_folds(run, folds, console=console, named=named)
 
 
 def _named(run: Run, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -77,11 +81,12 @@ def _named(run: Run, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def _show(run: Run, rows: list[dict[str, Any]]) -> None:
     labels = [key for key in ("observed", "suggested", "clean") if key in rows[0]]
     chances = [key for key in ("p_wrong", "p_suggested") if rows[0].get(key) is not None]
-    head = [*labels, *(["path"] if "path" in rows[0] else []), "index", "suspicion", *chances]
+    shown = [key for key in ("path", "text") if key in rows[0]]
+    head = [*labels, *shown, "index", "suspicion", *chances]
     lines = [
         [
             *(str(row.get(f"{key}_name", row[key])) for key in labels),
-            *([str(row["path"])] if "path" in row else []),
+            *(shortened(str(row[key]), _TEXT) if key == "text" else str(row[key]) for key in shown),
             str(row["index"]),
             f"{row['suspicion']:.3f}",
             *(f"{row[key]:.2f}" for key in chances),
@@ -89,7 +94,7 @@ def _show(run: Run, rows: list[dict[str, Any]]) -> None:
         for row in rows
     ]
     show_table(head, lines, left=len(head) - 2 - len(chances))
-    auroc = run.trust.get("suspects_auroc") or run.summary.get("suspects_auroc")
+    auroc = run.summary.get("suspects_auroc")
     if auroc is not None:
         click.echo(f"AUROC of the suspicion against the clean labels: {auroc:.3f}")
     click.echo(trust_sentence(rows, run.trust))

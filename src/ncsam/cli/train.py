@@ -33,10 +33,16 @@ A run that was stopped goes on where it stopped: give the same command again.
 @click.command(cls=ConfigCommand, epilog=EPILOG)
 @config_options()
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="run folder [runs/DATA-...-sSEED]")
+@click.option(
+    "--folds",
+    type=click.IntRange(min=2),
+    help="train this many times more, each time with a part of the samples held out, so that every label is judged "
+    "by a network that never saw it",
+)
 @click.option("--dry-run", is_flag=True, help="print the resolved configuration and what would be done")
 @click.option("--quiet", is_flag=True, help="no progress, only the result")
 @click.pass_context
-def train(ctx: click.Context, /, out: Path | None, dry_run: bool, quiet: bool, **_: Any) -> None:
+def train(ctx: click.Context, /, out: Path | None, folds: int | None, dry_run: bool, quiet: bool, **_: Any) -> None:
     """Train a network on DATA, whose labels may be wrong.
 
     DATA is a known name (`ncsam data list`), a folder with one sub-folder of pictures per class, a table of paths,
@@ -44,14 +50,22 @@ def train(ctx: click.Context, /, out: Path | None, dry_run: bool, quiet: bool, *
     the configuration, metrics per epoch, a summary, the most suspicious labels, and checkpoints.
     """
     config = resolve(ctx)
+    if folds is not None and config.fold is not None:
+        raise click.UsageError(f"--folds {folds} wants a run on all samples, and --fold {config.fold} holds some out.")
     folder = out or default_out(config)
     if dry_run:
         create_method(config.method, **config.method_options)  # a mistake in its options is said now
         echo_config(config)
         click.echo(f"# {what_would_be_done(folder)}")
+        if folds is not None:
+            click.echo(f"# then {folds} runs in {folder / 'folds'}, each with a part held out; finished ones stay")
         return
     try:
         run_training(config, folder, console=not quiet, command=shlex.join(ctx.meta["ncsam.command"]))
+        if folds is not None:
+            from ncsam.engine.out_of_fold import judge_by_folds
+
+            judge_by_folds(folder, folds, console=not quiet, named=config.to_dict())
     except DamagedFileError as error:
         raise DamagedFileError(f"{error}. --skip-damaged leaves such files out") from error
     fabric = sys.modules.get("lightning_fabric.utilities")  # imported where there may be several processes

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ncsam._errors import bad_value, unknown_name
+from ncsam.data.columns import COLUMN_NAMES, Columns, read_columns
 
 Floats = npt.NDArray[np.float64]
 Labels = npt.NDArray[np.int64]
@@ -19,18 +20,22 @@ METHODS = ("majority", "dawid_skene")
 ABSENT = -1
 _ITERATIONS, _TOLERANCE = 200, 1e-8
 _SMOOTHING = 0.01  # votes added to every cell of an annotator's confusion matrix
-_NAMES = {"item": ("path", "file", "filename", "image", "item", "index", "task"), "annotator": ("annotator", "worker")}
-_LABEL_NAMES = ("label", "answer", "class")
+ITEM_NAMES = (*COLUMN_NAMES["path"], *COLUMN_NAMES["text"], "item", "index", "id", "task")
+ANNOTATOR_NAMES = ("annotator", "worker", "rater")
 
 
 @dataclass(frozen=True)
 class Annotations:
-    """Answers (items, annotators) as class numbers, `ABSENT` where an annotator gave none."""
+    """Answers (items, annotators) as class numbers, `ABSENT` where an annotator gave none.
+
+    `column` is what the table calls the items.
+    """
 
     items: tuple[str, ...]
     annotators: tuple[str, ...]
     classes: tuple[str, ...]
     answers: Labels
+    column: str = "path"
 
 
 @dataclass(frozen=True)
@@ -54,35 +59,45 @@ class Joined:
 
 
 def read_annotations(path: str | Path) -> Annotations:
-    """A CSV with one column per annotator beside the item's, or with one row per answer (item, annotator, label).
+    """A table with one column per annotator beside the item's, or with one row per answer (item, annotator, label).
 
-    The item's column is `path`, `item`, `index` or the like, else the first. Empty cells are answers that were not
-    given.
+    The item's column is `path`, `text`, `item`, `index` or the like, else the first. Empty cells are answers that were
+    not given.
     """
     path = Path(path)
-    if not path.is_file():
-        raise FileNotFoundError(f"path={str(path)!r}: there is no such file")
-    with path.open(newline="", encoding="utf-8-sig") as file:
-        rows = [row for row in csv.reader(file, delimiter="\t" if path.suffix == ".tsv" else ",") if row]
-    if len(rows) < 2:
-        raise ValueError(f"{path} has no rows under its header")
-    header = [name.strip() for name in rows[0]]
-    for number, row in enumerate(rows[1:], start=2):
-        if len(row) != len(header):
-            raise ValueError(f"{path}, row {number}: {len(row)} fields, but the header has {len(header)}")
-    lower = [name.lower() for name in header]
-    item = next((lower.index(name) for name in _NAMES["item"] if name in lower), 0)
-    who = next((lower.index(name) for name in _NAMES["annotator"] if name in lower), None)
-    what = next((lower.index(name) for name in _LABEL_NAMES if name in lower), None)
-    if who is not None and what is not None:
-        answers = [(row[item].strip(), row[who].strip(), row[what].strip()) for row in rows[1:]]
-    else:
-        columns = [i for i in range(len(header)) if i != item]
-        answers = [(row[item].strip(), header[i], row[i].strip()) for row in rows[1:] for i in columns]
-    return _numbered([answer for answer in answers if answer[2]], str(path))
+    table = read_columns(path)
+    item = _named(table, ITEM_NAMES) or next(iter(table))
+    found = one_row_each(table, str(path), item)
+    return found or one_column_each(table, str(path), item, [name for name in table if name != item])
 
 
-def _numbered(answers: Sequence[tuple[str, str, str]], where: str) -> Annotations:
+def one_row_each(table: Columns, where: str, item: str) -> Annotations | None:
+    """The answers of a table with a row for each of them; `None` if it has no columns `annotator` and `label`."""
+    who, what = _named(table, ANNOTATOR_NAMES), _named(table, (*COLUMN_NAMES["label"], "answer"))
+    if who is None or what is None:
+        return None
+    return _numbered(item, list(zip(table[item], table[who], table[what], strict=True)), where)
+
+
+def one_column_each(table: Columns, where: str, item: str, columns: Sequence[str]) -> Annotations:
+    """The answers of a table with a column for each annotator."""
+    missing = [name for name in columns if name not in table]
+    if missing:
+        raise bad_value("annotators", missing, f"{where} has the columns {', '.join(table)}")
+    names = table[item]
+    return _numbered(
+        item, [(names[row], name, table[name][row]) for row in range(len(names)) for name in columns], where
+    )
+
+
+def _named(table: Columns, names: Sequence[str]) -> str | None:
+    lower = {name.lower(): name for name in table}
+    return next((lower[name] for name in names if name in lower), None)
+
+
+def _numbered(column: str, given: Sequence[tuple[Any, Any, Any]], where: str) -> Annotations:
+    cells = [tuple("" if cell is None else str(cell).strip() for cell in answer) for answer in given]
+    answers = [(item, who, label) for item, who, label in cells if label]
     if not answers:
         raise ValueError(f"{where} holds no answer")
     items = {name: i for i, name in enumerate(dict.fromkeys(item for item, _, _ in answers))}
@@ -97,7 +112,7 @@ def _numbered(answers: Sequence[tuple[str, str, str]], where: str) -> Annotation
         if table[items[item], annotators[who]] not in (ABSENT, value):
             raise ValueError(f"{where}: annotator {who!r} gave two answers for {item!r}")
         table[items[item], annotators[who]] = value
-    return Annotations(tuple(items), tuple(annotators), tuple(classes), table)
+    return Annotations(tuple(items), tuple(annotators), tuple(classes), table, column)
 
 
 def join(answers: npt.ArrayLike, num_classes: int | None = None, method: str = "majority") -> Joined:

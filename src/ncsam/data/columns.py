@@ -27,6 +27,8 @@ COLUMN_NAMES = {
     "split": ("split", "subset", "partition", "fold"),
     "verified": ("verified",),
 }
+#: What `ncsam clean` writes beside the samples; no features where all of them are there.
+CLEANED = ("label", "observed", "source", "probability")
 #: Columns that number the rows; they are no features unless named.
 ROW_NUMBERS = ("", "id", "index", "row", "unnamed: 0")
 

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from ncsam.data.arrays import statistics
 from ncsam.data.check import check
 from ncsam.data.columns import (
+    CLEANED,
     COLUMN_NAMES,
     ROW_NUMBERS,
     Columns,
@@ -25,8 +26,9 @@ from ncsam.data.encoded import InMemory, usual_size_of
 from ncsam.data.files import IMAGENET_MEAN, IMAGENET_STD, listed_files
 from ncsam.data.folder import held
 from ncsam.data.labels import encode_labels
+from ncsam.data.several import one_label_each
 from ncsam.data.stores.tokens import MAX_LENGTH, MAX_WORDS, Texts, tokenizer_for
-from ncsam.data.types import DataSet, Inputs, LazyPictures, Split
+from ncsam.data.types import Annotator, DataSet, Inputs, LazyPictures, Split
 from ncsam.data.upright import usual_size
 
 #: What a column `verified` may say: that people found the label right, found it wrong, or did not look.
@@ -46,6 +48,8 @@ def from_table(
     path_column: str | None = None,
     text_column: str | None = None,
     columns: Sequence[str] | None = None,
+    annotators: Sequence[str] | None = None,
+    join: str = "majority",
     classes: Sequence[str] | None = None,
     images: str | Path | None = None,
     size: tuple[int, int] | None = None,
@@ -70,6 +74,8 @@ def from_table(
             where people found the label right, 0 where wrong, empty where they did not look) serves methods that know
             some verified labels.
         columns: The features of a table of numbers, in this order. Default: all numeric columns in the table's order.
+        annotators: Columns of answers by several people, which `join` makes one label of: "majority" or "dawid_skene".
+            A table with a row for each answer and a column `annotator`, or with no label but answers, is taken so too.
         classes: Class names in order. Default: the labels found, sorted; labels that are whole numbers are taken as
             class numbers.
         images: The folder that relative paths of pictures start from. Default: the table's own.
@@ -79,6 +85,9 @@ def from_table(
     """
     path = Path(path)
     table = read_columns(path)
+    people: tuple[Annotator, ...] = ()
+    if label_column is None:
+        table, people = one_label_each(table, str(path), annotators, join)
     label_name = found_name(table, "label", label_column, path, needed=True)
     clean_name = found_name(table, "clean_label", clean_column, path)
     split_name = found_name(table, "split", split_column, path)
@@ -128,6 +137,8 @@ def from_table(
     if "test" not in parts and "val" in parts:
         parts["test"] = parts.pop("val")
         notes += ("the validation rows serve as the test split",)
+    if people:
+        notes += (f"the labels are the answers of {len(people):,} annotators, joined by {join}",)
     dataset = DataSet(
         name=path.stem,
         classes=class_names,
@@ -136,6 +147,7 @@ def from_table(
         val=parts.get("val"),
         source=str(path),
         notes=notes,
+        annotators=people,
         **fields,
     )
     check(dataset, allow_empty=allow_empty)
@@ -164,7 +176,9 @@ def _features(rest: Columns, asked: Sequence[str] | None, path: Path) -> tuple[s
     """The columns of numbers."""
     if asked is not None:
         return tuple(asked)
-    found = tuple(name for name in rest if name.lower() not in ROW_NUMBERS and is_numeric(rest[name]))
+    about = CLEANED if set(CLEANED[1:]) <= rest.keys() else ()
+    wanted = [name for name in rest if name.lower() not in ROW_NUMBERS and name not in about]
+    found = tuple(name for name in wanted if is_numeric(rest[name]))
     if not found:
         known = ", ".join(COLUMN_NAMES["path"][:3] + COLUMN_NAMES["text"][:3])
         raise ValueError(

@@ -127,6 +127,15 @@ class Split:
 
 
 @dataclass(frozen=True)
+class Annotator:
+    """Somebody who labelled some of the training samples, and the estimated share of their answers that is right."""
+
+    name: str
+    answers: int
+    accuracy: float
+
+
+@dataclass(frozen=True)
 class DataSet:
     """A dataset by name: its classes, its splits, and how its inputs are normalised.
 
@@ -134,7 +143,8 @@ class DataSet:
     per feature, for features of any other shape one number; texts and trees have none. `size` is the (height, width) of
     pictures that a network sees, `columns` are the names of features, where they have any. `val` is a validation split
     where the dataset has one of its own. `extra` holds further published subsets by name (Clothing1M's clean training
-    images, Food-101N's verified ones).
+    images, Food-101N's verified ones). `annotators` are those whose answers were joined into the labels, if there were
+    several.
     """
 
     name: str
@@ -149,6 +159,7 @@ class DataSet:
     val: Split | None = None
     extra: Mapping[str, Split] = field(default_factory=dict)
     columns: tuple[str, ...] = ()
+    annotators: tuple[Annotator, ...] = ()
 
     @property
     def num_classes(self) -> int:

@@ -21,6 +21,7 @@ _WRITTEN = (
     "suspects.csv",
     "summary.json",
     "damaged.csv",
+    "annotators.csv",
 )
 
 

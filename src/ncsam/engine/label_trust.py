@@ -126,7 +126,7 @@ def _doubt(agreement: float, scale: float) -> str:
 def calibrated(probabilities: Floats, labels: Labels, transition: Floats | None = None) -> tuple[Floats, float]:
     """Step 1, or step 3 where there is a transition matrix: softmax(a log p + b), and the scale a."""
     logs = torch.from_numpy(np.log(np.clip(probabilities, _SMALLEST, 1.0)))
-    given = torch.from_numpy(labels)
+    given = torch.from_numpy(labels.copy())  # theirs may be read-only
     noise = None if transition is None else torch.from_numpy(transition)
     log_scale = torch.zeros((), dtype=torch.float64, requires_grad=True)
     shift = torch.zeros(logs.shape[1], dtype=torch.float64, requires_grad=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,27 @@ import numpy.typing as npt
 from ncsam._errors import bad_value
 from ncsam.data.types import DataSet
 from ncsam.engine.checkpoint import load_checkpoint
-from ncsam.engine.config import RunConfig
+from ncsam.engine.config import RunConfig, read_yaml
 from ncsam.engine.folds import OutOfFold, load_oof, save_oof, stratified_folds
 from ncsam.engine.run import train
+from ncsam.engine.suspect_table import rewrite_suspects
 from ncsam.engine.task import FOLD_SEED, load_task
 from ncsam.engine.trained import load_trained
+from ncsam.engine.trust import refuse_unnamed
 
 Floats = npt.NDArray[np.float32]
+
+
+def judge_by_folds(
+    folder: str | os.PathLike[str],
+    folds: int,
+    *,
+    console: bool = True,
+    named: Mapping[str, Any] | None = None,
+) -> None:
+    """Make a finished run's out-of-fold predictions, and its suspects from them. Options as of `out_of_fold`."""
+    out_of_fold(folder, folds, console=console, named=named)
+    rewrite_suspects(folder)
 
 
 def out_of_fold(
@@ -28,17 +43,19 @@ def out_of_fold(
     *,
     dataset: DataSet | None = None,
     console: bool = True,
-    model: str | None = None,
+    named: Mapping[str, Any] | None = None,
 ) -> OutOfFold:
     """Train the configuration of a run `folds` times, and write what each network says of the samples it never saw.
 
     The runs lie in `FOLDER/folds/PART-of-FOLDS` and are ordinary ones: whatever is finished is not trained again, and
     what was stopped goes on. The result is `FOLDER/oof_probs.npy`, in the order of the training split. `dataset` is
-    used in place of the configuration's data, as in `train`; `model` names the run's network where that is a
-    `module:factory`.
+    used in place of the configuration's data, as in `train`. `named` are options of the run that name code from
+    elsewhere, such as a `module:factory` as its model: a folder does not decide what code runs.
     """
     folder = Path(folder)
-    config = RunConfig.from_yaml(folder / "config.yaml", **({} if model is None else {"model": model}))
+    options = read_yaml(folder / "config.yaml")
+    refuse_unnamed(str(folder / "config.yaml"), options, named or {})
+    config = RunConfig.from_dict(options)
     if config.fold is not None:
         raise bad_value("run", str(folder), f"a run on all samples; this one holds out part {config.fold}")
     task = load_task(config, dataset)
@@ -51,9 +68,11 @@ def out_of_fold(
     trained: list[float] = []
     for part in range(folds):
         here = folder / "folds" / f"{part + 1}-of-{folds}"
+        if console:
+            print(f"fold {part + 1} of {folds}", flush=True)
         train(config.replace(fold=f"{part + 1}/{folds}"), here, dataset=dataset, console=console)
         held = np.flatnonzero(parts == part)
-        probabilities[held] = _predictions(here, held, split.take(held).inputs, config.model)
+        probabilities[held] = _predictions(here, held, split.take(held).inputs, config)
         trained.append(_fit(here))
     about: dict[str, Any] = {"folds": folds, "seed": FOLD_SEED, "train_accuracy": float(np.mean(trained))}
     save_oof(folder, probabilities, split.labels, about)
@@ -62,7 +81,7 @@ def out_of_fold(
     return found
 
 
-def _predictions(folder: Path, held: npt.NDArray[np.int64], inputs: Any, model: str) -> Floats:
+def _predictions(folder: Path, held: npt.NDArray[np.int64], inputs: Any, config: RunConfig) -> Floats:
     """Mean probabilities over the epochs of a finished run; its last network's where those were not kept."""
     state = load_checkpoint(folder / "checkpoints")
     assert state is not None, "a finished run has a checkpoint"
@@ -71,7 +90,8 @@ def _predictions(folder: Path, held: npt.NDArray[np.int64], inputs: Any, model: 
         rows = samples["probability_sum"][held].double().numpy()
         means: Floats = (rows / rows.sum(axis=1, keepdims=True)).astype(np.float32)
         return means
-    return np.concatenate([batch.cpu().numpy() for batch in load_trained(folder, model=model).probabilities(inputs)])
+    trained = load_trained(folder, model=config.model, method=config.method)
+    return np.concatenate([batch.cpu().numpy() for batch in trained.probabilities(inputs)])
 
 
 def _fit(folder: Path) -> float:

@@ -11,11 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ncsam._errors import bad_value, need
-from ncsam.engine.config import RunConfig
 from ncsam.engine.folds import load_oof, save_oof
 from ncsam.engine.runs import Run, class_name
 from ncsam.engine.suspect_table import rewrite_suspects
-from ncsam.engine.task import load_task
+from ncsam.engine.task import task_of
 from ncsam.engine.trained import load_trained
 
 _SUM_ERROR = 1e-3
@@ -29,21 +28,26 @@ class TrainingPredictions:
     out_of_fold: bool
 
 
-def training_predictions(folder: str | os.PathLike[str]) -> TrainingPredictions:
-    """Out-of-fold predictions where a run has them, else those of its last network."""
+def training_predictions(
+    folder: str | os.PathLike[str], *, model: str | None = None, method: str | None = None
+) -> TrainingPredictions:
+    """Out-of-fold predictions where a run has them, else those of its last network.
+
+    `model` and `method` are named where they are code from elsewhere, as in `load_trained`.
+    """
     folder = Path(folder)
-    task = load_task(RunConfig.from_yaml(folder / "config.yaml"))
+    task = task_of(folder)
     known = load_oof(folder)
     if known is not None and known.belong_to(task.dataset.train.labels):
         return TrainingPredictions(known.probabilities, True)
-    batches = load_trained(folder).probabilities(task.dataset.train.inputs)
+    batches = load_trained(folder, model=model, method=method).probabilities(task.dataset.train.inputs)
     return TrainingPredictions(np.concatenate([batch.cpu().numpy() for batch in batches]), False)
 
 
 def take_predictions(folder: str | os.PathLike[str], probabilities: npt.ArrayLike) -> None:
     """Judge a run's labels by the out-of-sample predictions of some other model: `suspects.csv` is written anew."""
     folder = Path(folder)
-    split = load_task(RunConfig.from_yaml(folder / "config.yaml")).dataset
+    split = task_of(folder).dataset
     rows = np.asarray(probabilities)
     shape = (len(split.train), split.num_classes)
     if rows.shape != shape or rows.dtype.kind != "f":

@@ -7,6 +7,7 @@ import contextlib
 import csv
 import json
 import os
+from collections.abc import Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -141,14 +142,18 @@ def _begin_folder(folder: Path, config: RunConfig, task: Task, command: str | No
         if task.record is not None:
             task.record.save(folder / "noise")
         if task.damaged:
-            _write_damaged(folder / "damaged.csv", task)
+            rows = [(path_cell(bad.path or ""), table_cell(bad.reason)) for bad in task.damaged]
+            _write_rows(folder / "damaged.csv", ("path", "reason"), rows)
+        if task.dataset.annotators:
+            people = [(table_cell(a.name), a.answers, f"{a.accuracy:.4f}") for a in task.dataset.annotators]
+            _write_rows(folder / "annotators.csv", ("annotator", "answers", "accuracy"), people)
 
 
-def _write_damaged(path: Path, task: Task) -> None:
+def _write_rows(path: Path, head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     with atomic_path(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
         table = csv.writer(file, lineterminator="\n")
-        table.writerow(("path", "reason"))
-        table.writerows((path_cell(bad.path or ""), table_cell(bad.reason)) for bad in task.damaged)
+        table.writerow(head)
+        table.writerows(rows)
 
 
 def _finish(fabric: Device, trainer: Trainer) -> dict[str, Any]:
@@ -156,7 +161,7 @@ def _finish(fabric: Device, trainer: Trainer) -> dict[str, Any]:
     by_class = measure_by_class(trainer.evaluator, trainer.networks)
     if fabric.is_global_zero:
         task, config, folder = trainer.task, trainer.config, trainer.folder
-        found = write_suspects(folder, trainer.dynamics, task.dataset.train, task.val)
+        found = write_suspects(folder, trainer.dynamics, task.original.train, task.val)
         with writing(folder):
             by_class.save(folder)
         summary = {

@@ -117,6 +117,15 @@ class Run:
         """How far the suspects are to be trusted, as `trust.json` has it."""
         return _read_json(self.folder / "trust.json")
 
+    @property
+    def annotators(self) -> list[dict[str, str]]:
+        """Those whose answers were joined into the labels: `annotator`, `answers`, `accuracy` (a share), as text."""
+        file = self.folder / "annotators.csv"
+        if not file.is_file():
+            return []
+        with file.open(encoding="utf-8", newline="") as stream:
+            return list(csv.DictReader(stream))
+
     @cached_property
     def noise(self) -> NoisyLabels | None:
         """The label noise that the run made, if it made any."""
@@ -184,8 +193,8 @@ def _in_order(folder: Path, below: Sequence[Path]) -> list[Run]:
 
 
 def _typed(key: str, text: str | None) -> Any:
-    """A cell of `suspects.csv`: a whole number, a number, the text of a path, or nothing."""
-    if not text or key == "path":
+    """A cell of `suspects.csv`: a whole number, a number, a path, a text, or nothing."""
+    if not text or key in ("path", "text"):
         return text or None
     try:
         return int(text) if text.removeprefix("-").isdecimal() and len(text) < 20 else float(text)

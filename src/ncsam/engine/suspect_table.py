@@ -15,19 +15,19 @@ import numpy.typing as npt
 
 from ncsam._errors import bad_value
 from ncsam._files import atomic_path
-from ncsam._text import path_cell
+from ncsam._text import path_cell, table_cell
+from ncsam.data.stores.tokens import Texts
 from ncsam.data.types import DataSet, Split
 from ncsam.engine.checkpoint import load_checkpoint, writing
-from ncsam.engine.config import RunConfig
 from ncsam.engine.folds import OutOfFold, load_oof
 from ncsam.engine.label_trust import Trust, assess
 from ncsam.engine.samples import SampleTable
 from ncsam.engine.suspects import Dynamics, auroc
-from ncsam.engine.task import load_task
+from ncsam.engine.task import task_of
 
 Floats = npt.NDArray[np.float64]
 
-FILE, TRUST_FILE = "suspects.csv", "trust.json"
+FILE, TRUST_FILE, SUMMARY_FILE = "suspects.csv", "trust.json", "summary.json"
 COLUMNS = (
     "index",
     "observed",
@@ -106,9 +106,12 @@ def write_suspects(
 
 
 def rewrite_suspects(folder: str | os.PathLike[str], *, dataset: DataSet | None = None) -> None:
-    """Write both files of a finished run again, from its checkpoint and its out-of-fold predictions."""
+    """Write both files of a finished run again, from its checkpoint and its out-of-fold predictions.
+
+    The summary's `suspects_auroc` is of the new list then.
+    """
     folder = Path(folder)
-    task = load_task(RunConfig.from_yaml(folder / "config.yaml"), dataset)
+    task = task_of(folder, dataset)
     state = load_checkpoint(folder / "checkpoints")
     oof = load_oof(folder)
     if state is None or state["labels_sha256"] != task.labels_sha256:
@@ -117,19 +120,32 @@ def rewrite_suspects(folder: str | os.PathLike[str], *, dataset: DataSet | None 
         oof = None
     table = SampleTable(len(task.dataset.train))
     table.load_state_dict(state["samples"])
-    write_suspects(folder, Dynamics(table, task.dataset.num_classes), task.dataset.train, task.val, oof=oof)
+    found = write_suspects(folder, Dynamics(table, task.dataset.num_classes), task.dataset.train, task.val, oof=oof)
+    summary = json.loads((folder / SUMMARY_FILE).read_text(encoding="utf-8"))
+    with writing(folder / SUMMARY_FILE), atomic_path(folder / SUMMARY_FILE) as temporary:
+        temporary.write_text(json.dumps({**summary, "suspects_auroc": found}, indent=2) + "\n", encoding="utf-8")
 
 
-def trust_sentence(rows: Sequence[Mapping[str, Any]], trust: Mapping[str, Any]) -> str:
+def trust_sentence(rows: Sequence[Mapping[str, Any]], trust: Mapping[str, Any], which: str = "these") -> str:
     """What is to be expected of the suspects in `rows`, in a sentence; or why it cannot be."""
     if not rows:
         return ""
     if not trust.get("known") or rows[0].get("p_wrong") is None:
-        reason = trust.get("reason") or "this run was made by a version that did not estimate it"
-        return f"How many of these are wrong cannot be known here: {reason}."
+        return not_known(trust)
     wrong, right = (sum(row[name] for row in rows) for name in ("p_wrong", "p_suggested"))
-    these = f"Of these {len(rows):,}" if len(rows) > 1 else "Of this one"
-    return f"{these}, about {wrong:.0f} are wrong; the suggestion is right for about {right:.0f}."
+    return expected(f"{which} {len(rows):,}" if len(rows) > 1 else "this one", wrong, right)
+
+
+def expected(which: str, wrong: float, right: float) -> str:
+    """How many of some suspects are wrong, and how often the suggestion is right."""
+    are = "is" if round(wrong) == 1 else "are"
+    return f"Of {which}, about {wrong:,.0f} {are} wrong; the suggestion is right for about {right:,.0f}."
+
+
+def not_known(trust: Mapping[str, Any]) -> str:
+    """Why that cannot be known of a run's suspects."""
+    reason = trust.get("reason") or "this run was made by a version that did not estimate it"
+    return f"How many of the suspects are wrong cannot be known here: {reason}."
 
 
 def _memorised(dynamics: Dynamics, split: Split, held: npt.NDArray[np.bool_]) -> str:
@@ -155,6 +171,8 @@ def _write_table(path: Path, columns: Mapping[str, Any], split: Split, order: np
     names = [*COLUMNS]
     if split.has_paths:
         names.append("path")
+    if isinstance(split.inputs, Texts):
+        names.append("text")
     if split.clean is not None:
         names.append("clean")
         columns = {**columns, "clean": split.clean}
@@ -168,6 +186,8 @@ def _write_table(path: Path, columns: Mapping[str, Any], split: Split, order: np
 def _cell(name: str, i: int, columns: Mapping[str, Any], split: Split) -> object:
     if name == "path":
         return path_cell(split.path(i) or "")
+    if name == "text":
+        return table_cell(split.inputs[i])
     if name not in columns:
         return ""  # a probability that cannot be known
     value = columns[name][i]

@@ -19,7 +19,7 @@ from ncsam import data, noise
 from ncsam._errors import bad_value, refuse_unknown, unknown_name
 from ncsam._files import open_arrays
 from ncsam._options import fitted_options
-from ncsam.data.columns import TABLE_SUFFIXES
+from ncsam.data.columns import CLEANED, TABLE_SUFFIXES, read_columns
 from ncsam.data.files import BadImage
 from ncsam.data.labels import stratified
 from ncsam.data.loader import Loader
@@ -101,6 +101,13 @@ def reader_options(config: Mapping[str, Any]) -> dict[str, Any]:
 def _names_column_of_table(config: Mapping[str, Any]) -> bool:
     table = str(config.get("data")).lower().endswith(TABLE_SUFFIXES)
     return table and config.get("label_column") is not None and config.get("label_file") is None
+
+
+def task_of(folder: Path, dataset: DataSet | None = None) -> Task:
+    """The task of a run folder. Neither its network nor its optimizer is built here, so they may be anybody's."""
+    ours = {"model": "auto", "method": "ce", "optimizer": "sgd", "base": "sgd"}
+    none: dict[str, Any] = {f"{name}_options": {} for name in ("model", "method", "optimizer")}
+    return load_task(RunConfig.from_yaml(folder / "config.yaml", **ours, **none), dataset)
 
 
 def load_task(config: RunConfig, dataset: DataSet | None = None) -> Task:
@@ -255,11 +262,28 @@ def _from_file(path: Path, column: str | None, dataset: DataSet) -> NoisyLabels:
         record = NoisyLabels.load(path)
     elif path.suffix == ".npz":
         record = NoisyLabels(true, _array(path, column, len(true)), dataset.num_classes, _recipe(path, column))
+    elif (cleaned := _cleaned(path, dataset)) is not None:
+        record = NoisyLabels(true, cleaned, dataset.num_classes, _recipe(path, "label"))
     else:
         record = noise.from_file(path, label=column, clean=true, num_classes=dataset.num_classes)
     if not np.array_equal(record.clean, true):
         raise bad_value("label_file", str(path), f"its clean labels are not those of {dataset.name}, in that order")
     return record
+
+
+def _cleaned(path: Path, dataset: DataSet) -> Labels | None:
+    """The labels of a table that `ncsam clean` wrote for data that it tells by the index; `None` for other files."""
+    if path.suffix != ".csv" or not path.is_file():
+        return None
+    table = read_columns(path)
+    if not {"index", *CLEANED} <= table.keys():
+        return None
+    number = {name: i for i, name in enumerate(dataset.classes)}
+    unknown = sorted(set(table["label"]) - number.keys())
+    if unknown or table["index"] != [str(i) for i in range(len(dataset.train))]:
+        wanted = f"labels of the {len(dataset.train):,} training samples of {dataset.name}, in their order"
+        raise bad_value("label_file", str(path), wanted + (f"; unknown classes: {unknown[:3]}" if unknown else ""))
+    return np.array([number[name] for name in table["label"]], dtype=np.int64)
 
 
 def _recipe(path: Path, column: str | None) -> dict[str, Any]:

@@ -21,6 +21,8 @@ from ncsam.report.by_class import Classes, by_class
 from ncsam.report.groups import Group, group_runs, varying
 from ncsam.report.previews import Gallery, gallery
 
+#: What is said of annotators' figures.
+ANNOTATORS = "Accuracy is the estimated share of an annotator's answers that are right, judged by the answers of all."
 #: Below this p of a paired test, a difference counts.
 SIGNIFICANT = 0.05
 
@@ -51,6 +53,7 @@ class Report:
     class_names: Sequence[str] | None
     galleries: Sequence[Gallery]
     classes: Classes
+    annotators: Sequence[Sequence[str]]
     config: dict[str, Any]
     differing: Sequence[str]
     notes: Sequence[str]
@@ -94,6 +97,7 @@ def gather(paths: Iterable[str | os.PathLike[str]], *, title: str | None = None,
         class_names=class_names,
         galleries=galleries,
         classes=by_class(groups, class_names),
+        annotators=_annotators(runs),
         config={k: v for k, v in configs[0].items() if k not in differing and k not in ("command", "seed")},
         differing=differing,
         notes=[*_unfinished(runs), *_verified(runs), *notes],
@@ -191,6 +195,16 @@ def _noises(runs: Sequence[Run]) -> list[tuple[Run, NoisyLabels]]:
         if run.noise is not None:
             found.setdefault(repr((run.config.get("data"), run.noise.recipe)), (run, run.noise))
     return list(found.values())
+
+
+def _annotators(runs: Sequence[Run]) -> list[list[str]]:
+    """Name, answers and estimated accuracy in percent of the first run's annotators, who has answered most first."""
+    people = next((run.annotators for run in runs if run.annotators), [])
+    try:
+        rows = [(each["annotator"], int(each["answers"]), float(each["accuracy"])) for each in people]
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"annotators.csv is not the list of annotators that training writes: {error}") from error
+    return [[name, f"{n:,}", f"{100 * accuracy:.1f}"] for name, n, accuracy in sorted(rows, key=lambda row: -row[1])]
 
 
 def _unfinished(runs: Sequence[Run]) -> list[str]:

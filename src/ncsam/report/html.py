@@ -10,7 +10,7 @@ from typing import Any
 
 from ncsam.engine.runs import Run
 from ncsam.noise import NoisyLabels
-from ncsam.report.content import Report
+from ncsam.report.content import ANNOTATORS, Report
 from ncsam.report.figures import CURVES, STYLES, TELEMETRY, Panel, looks, new_figure, panel_svg
 from ncsam.report.groups import Group
 from ncsam.report.html_classes import READABLE, by_class, matrix, number
@@ -30,6 +30,7 @@ def to_html(report: Report) -> str:
         _figures(report.groups, "Curves", "curves", CURVES, _curve_words(report.groups), large=2),
         _suspects(report),
         by_class(report),
+        _annotators(report),
         _noise(report),
         _figures(report.groups, "Inside the optimizer", "telemetry", TELEMETRY, _TELEMETRY_WORDS),
         _configuration(report),
@@ -124,6 +125,20 @@ def _grid(drawn: Sequence[str | None], kind: str) -> str:
     return f'<div class="{kind}">\n{figures}</div>\n' if drawn else ""
 
 
+def _annotators(report: Report) -> str:
+    if not report.annotators:
+        return ""
+    rows = "".join(
+        f'<tr><th scope="row">{escape(name)}</th><td>{answers}</td><td>{accuracy}</td></tr>'
+        for name, answers, accuracy in report.annotators
+    )
+    return (
+        f'<section id="annotators">\n<h2>Annotators</h2>\n<p class="quiet">{escape(ANNOTATORS)}</p>\n'
+        '<div class="scroll"><table class="summary"><thead><tr><th scope="col">annotator</th><th scope="col">answers'
+        f'</th><th scope="col">accuracy, %</th></tr></thead><tbody>{rows}</tbody></table></div>\n</section>'
+    )
+
+
 def _noise(report: Report) -> str:
     if not report.noises:
         return ""
@@ -169,6 +184,7 @@ def _suspects(report: Report) -> str:
         opened = " open" if place == 0 else ""
         parts.append(
             f"<details{opened}><summary>{escape(found.label)}{escape(seed)}{share}</summary>\n"
+            f"<p>{escape(found.trust)}</p>\n"
             f'<div class="gallery">{"".join(_suspect(found, i) for i in range(len(found.suspects)))}</div></details>'
         )
     return "\n".join([*parts, "</section>"])

@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from ncsam._files import atomic_path
 from ncsam._text import markdown, markdown_block, markdown_code
-from ncsam.report.content import Report
+from ncsam.report.content import ANNOTATORS, Report
 from ncsam.report.figures import curves_png
 from ncsam.report.previews import Gallery
 
@@ -46,6 +46,7 @@ def to_markdown(report: Report, picture: str) -> str:
         *_noise(report),
         *_classes(report),
         *_suspects(report.galleries),
+        *_annotators(report),
         "## Configuration",
         table(
             ["option", "value"], [[markdown(key), markdown_code(str(value))] for key, value in report.config.items()]
@@ -106,10 +107,17 @@ def _suspects(galleries: Sequence[Gallery]) -> list[str]:
         head = ["index", "observed", "suggested", "suspicion", *known, *shown]
         parts += [
             f"## Most suspicious labels: {markdown(found.label)}",
-            f"Run {markdown(found.run.folder.name)}.{share}",
+            f"Run {markdown(found.run.folder.name)}.{share} {markdown(found.trust)}",
             table(head, rows),
         ]
     return parts
+
+
+def _annotators(report: Report) -> list[str]:
+    if not report.annotators:
+        return []
+    rows = [[markdown(name), *figures] for name, *figures in report.annotators]
+    return ["## Annotators", ANNOTATORS, table(["annotator", "answers", "accuracy, %"], rows)]
 
 
 def _differing(report: Report) -> list[str]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from ncsam.data import DataSet, load
 from ncsam.data.stores import kind_of
 from ncsam.engine.runs import Run, Suspect, class_name
+from ncsam.engine.suspect_table import trust_sentence
 from ncsam.engine.task import reader_options
 
 if TYPE_CHECKING:
@@ -25,7 +26,8 @@ TINY = 64
 class Gallery:
     """The most suspicious samples of a run. `pictures` are data URIs and `texts` words; `None` where there is none.
 
-    `missing` says why there is nothing to show at all, `classes` are the class names where the dataset could be read.
+    `missing` says why there is nothing to show at all, `classes` are the class names where the dataset could be read,
+    `trust` is how many of the first 100 are probably wrong, or why that cannot be known.
     """
 
     label: str
@@ -36,6 +38,7 @@ class Gallery:
     tiny: bool
     classes: Sequence[str] | None
     missing: str | None
+    trust: str = ""
 
     @property
     def really_wrong(self) -> int | None:
@@ -53,12 +56,13 @@ def gallery(run: Run, label: str, count: int) -> Gallery:
     suspects = run.suspects(count)
     if not suspects:
         return Gallery(label, run, [], [], [], False, None, None)
+    trust = trust_sentence(run.suspect_rows(100), run.trust, "the first")
     try:
         dataset = dataset_of(run)
     except (OSError, ValueError, ImportError) as error:
         missing = f"The samples are not shown: the dataset could not be read again ({error})"
         none = [None] * len(suspects)
-        return Gallery(label, run, suspects, none, none, False, run.classes, missing)
+        return Gallery(label, run, suspects, none, none, False, run.classes, missing, trust)
     kind, inputs = kind_of(dataset), dataset.train.inputs
     found = [kind.preview(inputs, s.index) if 0 <= s.index < len(inputs) else None for s in suspects]
     texts = [preview if isinstance(preview, str) else None for preview in found]
@@ -67,7 +71,7 @@ def gallery(run: Run, label: str, count: int) -> Gallery:
     nothing = None if shown or any(texts) else f"The samples of {dataset.name} are {kind.name}, which are not shown."
     tiny = bool(shown) and max(max(picture.size) for picture in shown) <= TINY
     uris = [None if picture is None else data_uri(picture) for picture in pictures]
-    return Gallery(label, run, suspects, uris, texts, tiny, dataset.classes, nothing)
+    return Gallery(label, run, suspects, uris, texts, tiny, dataset.classes, nothing, trust)
 
 
 def dataset_of(run: Run) -> DataSet:

@@ -6,6 +6,7 @@ import csv
 import os
 import shutil
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,17 +15,17 @@ import numpy.typing as npt
 
 from ncsam._errors import bad_value, unknown_name
 from ncsam._files import atomic_path
-from ncsam.data.types import DataSet, PathList
-from ncsam.engine.config import RunConfig
+from ncsam.data.columns import CLEANED
+from ncsam.data.stores.tokens import Texts
+from ncsam.data.types import DataSet, PathList, Split
 from ncsam.engine.errors import RunError
 from ncsam.engine.runs import Run
-from ncsam.engine.task import load_task
+from ncsam.engine.task import task_of
 from ncsam.review.decisions import Decisions
 from ncsam.review.queue import Queue
 
 #: What may change a label: a reviewer alone; a reviewer, else a suggestion that is probably right; any suggestion.
 APPLY = ("reviewed", "confident", "all")
-COLUMNS = ("label", "observed", "source", "probability")
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ def cleaned(folder: Path, apply: str = "reviewed", threshold: float = 0.9) -> Cl
     if not 0 < threshold <= 1:
         raise bad_value("threshold", threshold, "a probability above 0, up to 1")
     run = Run.read(folder)
-    dataset = load_task(RunConfig.from_yaml(folder / "config.yaml")).dataset
+    dataset = task_of(folder).dataset
     split, queue, decisions = dataset.train, Queue(run), Decisions(folder)
     if len(queue) != len(split) or not np.array_equal(queue.observed, split.labels[queue.index]):
         raise RunError(f"the labels of {run.config.get('data')} have changed since {folder} was trained")
@@ -90,32 +91,50 @@ def cleaned(folder: Path, apply: str = "reviewed", threshold: float = 0.9) -> Cl
     return Cleaned(dataset, labels, source, probability)
 
 
-def write_table(found: Cleaned, path: Path) -> None:
-    """A CSV of `path` (or `index`), `label`, `observed`, `source`, `probability`; test and validation rows follow.
+def write_table(found: Cleaned, path: Path) -> str:
+    """A CSV of what the samples are, then `label`, `observed`, `source`, `probability`; the options to train on it.
 
-    With paths, `ncsam train` takes it in place of the data; `split` then says which rows are which.
+    Samples are paths, texts or named numbers, with `split` beside them; test and validation rows follow, and training
+    takes the table in place of the data. Of anything else it is the `index`, and the table is a file of labels
+    (`label_file`) for that data. Clean labels go along where they are known.
     """
-    dataset = found.dataset
-    with_paths = isinstance(dataset.train.inputs, PathList)
+    dataset, names = found.dataset, found.dataset.classes
+    head, cells = _described(dataset)
+    clean = dataset.train.clean if dataset.train.clean is not None and dataset.train.clean.min() >= 0 else None
+    known = ["clean_label"] if clean is not None else []
     rest = {name: split for name, split in (("val", dataset.val), ("test", dataset.test)) if split is not None}
     with (
         atomic_path(path) as temporary,
         temporary.open("w", newline="", encoding="utf-8", errors="surrogateescape") as file,
     ):
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow([*(["path", "split"] if with_paths else ["index"]), *COLUMNS])
-        names = dataset.classes
+        writer.writerow([*(head or ["index"]), *(["split"] if head else []), *CLEANED, *known])
         for i in range(len(dataset.train)):
             chance = "" if np.isnan(found.probability[i]) else f"{found.probability[i]:.4f}"
-            where = [_absolute(dataset.train.inputs[i]), "train"] if with_paths else [i]
-            writer.writerow([*where, names[found.labels[i]], names[found.observed[i]], found.source[i], chance])
-        for name, split in rest.items() if with_paths else ():
+            where = [*cells(dataset.train, i), "train"] if head else [i]
+            true = [] if clean is None else [names[clean[i]]]
+            labels = [names[found.labels[i]], names[found.observed[i]]]
+            writer.writerow([*where, *labels, found.source[i], chance, *true])
+        for name, split in rest.items() if head else ():
             for i in range(len(split)):
                 label = names[split.labels[i]]
-                writer.writerow([_absolute(split.inputs[i]), name, label, label, "observed", ""])
+                writer.writerow([*cells(split, i), name, label, label, "observed", "", *[label] * len(known)])
+    return "" if head else "--label-file"
 
 
-def write_arrays(found: Cleaned, path: Path) -> None:
+def _described(dataset: DataSet) -> tuple[list[str], Callable[[Split, int], list[object]]]:
+    """The columns that say what a sample is, and its cells; no columns for samples that a table cannot hold."""
+    inputs = dataset.train.inputs
+    if isinstance(inputs, PathList):
+        return ["path"], lambda split, i: [_absolute(split.inputs[i])]
+    if isinstance(inputs, Texts):
+        return [inputs.column or "text"], lambda split, i: [split.inputs[i]]
+    if isinstance(inputs, np.ndarray) and dataset.columns:
+        return list(dataset.columns), lambda split, i: [repr(float(v)) for v in split.inputs[i]]
+    return [], lambda split, i: []
+
+
+def write_arrays(found: Cleaned, path: Path) -> str:
     """An `.npz` with the new labels as `y` beside the inputs, for data that lies in arrays; train takes it as it is."""
     dataset = found.dataset
     if not isinstance(dataset.train.inputs, np.ndarray):
@@ -128,11 +147,14 @@ def write_arrays(found: Cleaned, path: Path) -> None:
         "probability": found.probability,
         "classes": np.array(dataset.classes),
     }
+    if dataset.train.clean is not None:
+        arrays["y_clean"] = dataset.train.clean
     for name, split in (("val", dataset.val), ("test", dataset.test)):
         if split is not None and isinstance(split.inputs, np.ndarray):
             arrays |= {f"x_{name}": split.inputs, f"y_{name}": split.labels}
     with atomic_path(path) as temporary, temporary.open("wb") as file:
         np.savez(file, **arrays)  # type: ignore[arg-type]
+    return ""
 
 
 def write_folder(found: Cleaned, folder: Path, *, copy: bool = False) -> int:

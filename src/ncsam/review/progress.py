@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ncsam.engine.suspect_table import expected, not_known
 from ncsam.review.decisions import Decisions
 from ncsam.review.queue import Queue
 
@@ -18,7 +19,7 @@ def progress(queue: Queue, decisions: Decisions, trust: Mapping[str, Any]) -> di
     """Numbers and sentences for the page.
 
     With probabilities, the wrong labels left are their sum over the samples not looked at, times
-    (found + 10) / (expected + 10), which learns from the samples that were. Without, the share of wrong ones among the
+    (found + 10) / (foreseen + 10), which learns from the samples that were. Without, the share of wrong ones among the
     last 50 decisions bounds those left from above: the worst come first.
     """
     decided = decisions.decided()
@@ -51,9 +52,9 @@ def progress(queue: Queue, decisions: Decisions, trust: Mapping[str, Any]) -> di
 def _left(queue: Queue, decided: list[int], sure: list[int], wrong: list[int]) -> float | None:
     if queue.p_wrong is None:
         return None
-    expected = float(queue.p_wrong[queue.row_of[sure]].sum())
+    foreseen = float(queue.p_wrong[queue.row_of[sure]].sum())
     rest = float(queue.p_wrong.sum() - queue.p_wrong[queue.row_of[decided]].sum())
-    return rest * (len(wrong) + _WEIGHT) / (expected + _WEIGHT)
+    return rest * (len(wrong) + _WEIGHT) / (foreseen + _WEIGHT)
 
 
 def _bound(queue: Queue, decisions: Decisions, sure: list[int], wrong: set[int]) -> float:
@@ -64,13 +65,8 @@ def _bound(queue: Queue, decisions: Decisions, sure: list[int], wrong: set[int])
 
 def _trust(queue: Queue, decided: list[int], trust: Mapping[str, Any]) -> str:
     if queue.p_wrong is None or queue.p_suggested is None:
-        reason = trust.get("reason") or "this run did not estimate it"
-        return f"How many suspects are wrong cannot be known here: {reason}."
+        return not_known(trust)
     rest = np.setdiff1d(np.arange(len(queue)), queue.row_of[decided])[:100]
     if not len(rest):
         return ""
-    wrong, right = queue.p_wrong[rest].sum(), queue.p_suggested[rest].sum()
-    return (
-        f"Of the next {len(rest)} of the worst, about {wrong:.0f} are wrong; the suggestion is right for about "
-        f"{right:.0f}."
-    )
+    return expected(f"the next {len(rest)} of the worst", queue.p_wrong[rest].sum(), queue.p_suggested[rest].sum())

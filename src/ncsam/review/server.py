@@ -13,10 +13,9 @@ import numpy as np
 
 from ncsam._errors import bad_value, need
 from ncsam._files import atomic_path
-from ncsam.engine.config import RunConfig
 from ncsam.engine.errors import RunError
 from ncsam.engine.runs import Run
-from ncsam.engine.task import load_task
+from ncsam.engine.task import task_of
 from ncsam.review.decisions import Decisions
 from ncsam.review.progress import progress
 from ncsam.review.queue import Queue, View, check_reviewer
@@ -43,7 +42,7 @@ class Review:
 
     def __init__(self, folder: Path, *, reviewer: str | None = None) -> None:
         run = Run.read(folder)
-        task = load_task(RunConfig.from_yaml(folder / "config.yaml"))
+        task = task_of(folder)
         split = task.dataset.train
         self.folder = folder
         self.queue = Queue(run)

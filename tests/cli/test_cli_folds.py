@@ -1,0 +1,141 @@
+"""`ncsam train --folds`: suspects from networks that never saw the label, of any run, also after a kill."""
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from cli_cases import call
+
+from ncsam.engine.folds import load_oof
+
+OPTIONS = ["--optimizer", "sgd", "--epochs", "12", "--model-options", "hidden=[8]", "--lr", "0.1", "--quiet"]
+FACTORY = """
+from ncsam import models
+
+def build(num_classes, **options):
+    return models.create("mlp", num_classes, in_features=3, hidden=[8])
+"""
+
+
+@pytest.fixture(scope="module")
+def clouds(tmp_path_factory):
+    """Two clouds of points, 80 samples, the first ten labels wrong."""
+    generator = np.random.default_rng(0)
+    clean = np.arange(80) % 2
+    observed = clean.copy()
+    observed[:10] ^= 1
+    path = tmp_path_factory.mktemp("clouds") / "data.npz"
+    x = (generator.normal(size=(80, 3)) + 8 * clean[:, None]).astype(np.float32)
+    np.savez(path, x=x, y=observed, y_clean=clean)
+    return path
+
+
+def test_a_run_with_folds_is_a_run_and_then_its_folds(clouds, tmp_path):
+    planned = call("train", clouds, *OPTIONS, "--folds", "4", "--dry-run", "--out", tmp_path / "one").output
+    assert "then 4 runs in" in planned
+    assert not (tmp_path / "one").exists()
+    call("train", clouds, *OPTIONS, "--folds", "4", "--out", tmp_path / "one")
+    call("train", clouds, *OPTIONS, "--out", tmp_path / "two")
+    before = json.loads((tmp_path / "two" / "summary.json").read_text())
+    call("suspects", tmp_path / "two", "--folds", "4")
+    assert np.array_equal(load_oof(tmp_path / "one").probabilities, load_oof(tmp_path / "two").probabilities)
+    assert (tmp_path / "one" / "suspects.csv").read_text() == (tmp_path / "two" / "suspects.csv").read_text()
+    after = json.loads((tmp_path / "two" / "summary.json").read_text())
+    assert after["suspects_auroc"] == 1.0
+    assert {**before, "suspects_auroc": 1.0} == after
+    call("train", clouds, *OPTIONS, "--folds", "4", "--out", tmp_path / "one")  # nothing is left to do
+    refused = call("train", clouds, *OPTIONS, "--folds", "4", "--fold", "1/4", "--out", tmp_path / "three", code=2)
+    assert "--folds 4 wants a run on all samples, and --fold 1/4 holds some out" in refused.output
+
+
+def test_a_network_of_one_s_own_is_named_again_where_it_is_built(clouds, tmp_path, monkeypatch):
+    (tmp_path / "fold_networks.py").write_text(FACTORY)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setenv("PYTHONPATH", os.environ.get("PYTHONPATH", ""))
+    options = ["--optimizer", "sgd", "--epochs", "4", "--lr", "0.1", "--quiet", "--model", "fold_networks:build"]
+    call("train", clouds, *options, "--folds", "2", "--out", "run")
+    assert "is not one of ours" in call("suspects", "run", "--folds", "3", code=2).output
+    call("suspects", "run", "--folds", "3", "--model", "fold_networks:build")
+    assert load_oof(tmp_path / "run").about["folds"] == 3
+    assert "of 80 labels would change" in call("clean", "run", "--dry-run").output  # which builds no network
+    (tmp_path / "run" / "oof_probs.json").unlink()
+    assert "is not one of ours" in call("export-predictions", "run", "--out", "p.npy", code=2).output
+    call("export-predictions", "run", "--out", "p.npy", "--model", "fold_networks:build")
+
+
+@pytest.mark.slow
+def test_folds_that_were_killed_go_on_and_end_with_the_same_bits(clouds, tmp_path):
+    options = [*OPTIONS, "--epochs", "40", "--folds", "3"]
+    command = [sys.executable, "-m", "ncsam", "train", str(clouds), *options, "--out", str(tmp_path / "killed")]
+    process = subprocess.Popen(command)
+    begun = tmp_path / "killed" / "folds" / "2-of-3" / "metrics.jsonl"
+    while not begun.exists() and process.poll() is None:
+        time.sleep(0.002)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert begun.exists()
+    assert not (tmp_path / "killed" / "oof_probs.json").exists()
+    call("train", clouds, *options, "--out", tmp_path / "killed")
+    call("train", clouds, *options, "--out", tmp_path / "whole")
+    for name in ("oof_probs.npy", "suspects.csv", "trust.json"):
+        assert (tmp_path / "killed" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name
+
+
+def test_texts_stand_in_the_list_and_in_the_cleaned_table(tmp_path):
+    words = {"good": "lovely warm bright", "bad": "=dull awful grey"}
+    with (tmp_path / "texts.csv").open("w", newline="") as file:
+        table = csv.writer(file)
+        table.writerow(["review", "label"])
+        for i in range(60):
+            true = ("good", "bad")[i % 2]
+            said = ("bad", "good")[i % 2] if i < 4 else true
+            table.writerow([f"{words[true]} {i}", said])
+    options = ["--optimizer", "sgd", "--epochs", "8", "--lr", "0.5", "--quiet"]
+    call("train", tmp_path / "texts.csv", *options, "--folds", "3", "--out", tmp_path / "run")
+    with (tmp_path / "run" / "suspects.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert sorted(int(row["index"]) for row in rows[:4]) == [0, 1, 2, 3]
+    assert next(row["text"] for row in rows if row["index"] == "1") == "'=dull awful grey 1"  # no formula
+    assert "lovely warm bright 0" in call("suspects", tmp_path / "run", "--top", "4").output
+    call("clean", tmp_path / "run", "--apply", "all", "--out", tmp_path / "cleaned.csv")
+    with (tmp_path / "cleaned.csv").open(newline="") as file:
+        cleaned = list(csv.DictReader(file))
+    assert cleaned[1]["review"] == "=dull awful grey 1"  # as it was
+    assert [row["label"] for row in cleaned] == ["good", "bad"] * 30
+    call("train", tmp_path / "cleaned.csv", *options, "--epochs", "1", "--out", tmp_path / "again")
+
+
+def test_numbers_and_named_data_are_trained_on_again(tmp_path):
+    with (tmp_path / "numbers.csv").open("w", newline="") as file:
+        table = csv.writer(file)
+        table.writerow(["age", "hours", "label"])
+        table.writerows([20 + 30 * (i % 2) + i / 90, 1 / 3 + i % 2, (i % 2) ^ (i < 4)] for i in range(60))
+    options = ["--optimizer", "sgd", "--epochs", "6", "--quiet"]
+    call("train", tmp_path / "numbers.csv", *options, "--folds", "3", "--out", tmp_path / "run")
+    call("clean", tmp_path / "run", "--apply", "all", "--out", tmp_path / "cleaned.csv")
+    from ncsam.data import load
+
+    first, second = load(tmp_path / "numbers.csv"), load(tmp_path / "cleaned.csv")
+    assert second.columns == ("age", "hours")  # not probability
+    assert np.array_equal(first.train.inputs, second.train.inputs)
+    assert second.train.labels.tolist() == [0, 1] * 30
+    quick = ["--noise", "symmetric", "--rate", "0.3", "--epochs", "2", "--model-options", "hidden=[16]", "--quiet"]
+    call("train", "digits", *quick, "--out", tmp_path / "digits")
+    said = call("clean", tmp_path / "digits", "--apply", "all", "--out", tmp_path / "labels.csv").output
+    assert f"next: ncsam train digits --label-file {tmp_path / 'labels.csv'}" in said
+    labels = ["--label-file", tmp_path / "labels.csv", "--epochs", "1", "--quiet"]
+    call("train", "digits", *labels, "--out", tmp_path / "again")
+    with (tmp_path / "labels.csv").open(newline="") as file:
+        wanted = [int(row["label"]) for row in csv.DictReader(file)]
+    with np.load(tmp_path / "again" / "noise.npz") as noise:
+        assert any(np.array_equal(noise[name], wanted) for name in noise.files)
+    (tmp_path / "labels.csv").write_text("index,label,observed,source,probability\n0,11,1,observed,\n")
+    refused = call("train", "digits", *labels, "--out", tmp_path / "third", code=2).output
+    assert "labels of the 1,438 training samples of digits, in their order; unknown classes: ['11']" in refused
