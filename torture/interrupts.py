@@ -1,13 +1,18 @@
-"""Ctrl-C at every line of `ncsam.optim` that a step runs through: after the next call, no weight stays moved."""
+"""Ctrl-C at every line of `ncsam.optim` that a step runs through: gradients are on as before, and after the next call no
+weight stays moved.
+
+Lines of torch's `no_grad` count as well: between its switch and its block it has a gap of its own.
+"""
 
 from __future__ import annotations
 
 import random
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from types import FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -15,7 +20,7 @@ from torch import Tensor, nn
 from ncsam import optim
 from torture.tally import Tally
 
-_WHERE = ("ncsam/optim/", "ncsam/vectors/")
+_WHERE = ("ncsam/optim/", "ncsam/vectors/", "torch/autograd/grad_mode.py", "torch/utils/_contextlib.py")
 _OPTIONS: dict[str, dict[str, Any]] = {"rho": {"rho": 0.5}, "auto": {"rho": "auto"}}
 
 
@@ -30,9 +35,10 @@ def run(tally: Tally, trials: int | None = None) -> None:
     for case, line in places if trials is None else places[:trials]:
         if trials is None and not tally.time_left:
             break
-        at_once, later = interrupted(*case, line)
-        moved += not at_once
-        tally.held(later, f"interrupts, {case}, line event {line}: weights or statistics stay moved")
+        after = interrupted(*case, line)
+        moved += not after.at_once
+        wrong = "gradients stay off" if not after.gradients else "weights or statistics stay moved"
+        tally.held(after.gradients and after.later, f"interrupts, {case}, line event {line}: {wrong}")
     tally.figures["moved until the next call"] = moved
 
 
@@ -102,14 +108,23 @@ def expected(name: str, how: str, radius: str) -> tuple[list[Tensor], ...]:
     return before, weights(model), statistics, buffers(model)
 
 
-def interrupted(name: str, how: str, radius: str, line: int) -> tuple[bool, bool]:
-    """Whether weights and statistics are those before or after the step: at once, and after the next call."""
+class After(NamedTuple):
+    """Whether gradients are on, and whether weights and statistics are those before or after the step: at once, and
+    after the next call."""
+
+    gradients: bool
+    at_once: bool
+    later: bool
+
+
+def interrupted(name: str, how: str, radius: str, line: int) -> After:
+    """Interrupt a step at a line event."""
     before, after, old, new = expected(name, how, radius)
     model, optimizer, step = make(name, how, radius)
-    try:
+    with suppress(KeyboardInterrupt):
         watched(step, line)
-    except KeyboardInterrupt:
-        torch.set_grad_enabled(True)  # Python itself leaves a `with` unfinished if interrupted just before its end
+    gradients = torch.is_grad_enabled()
+    torch.set_grad_enabled(True)
 
     def sound() -> bool:
         here, there = weights(model), buffers(model)
@@ -117,7 +132,7 @@ def interrupted(name: str, how: str, radius: str, line: int) -> tuple[bool, bool
 
     at_once = sound()
     optimizer.zero_grad()
-    return at_once, sound()
+    return After(gradients, at_once, sound())
 
 
 def buffers(model: nn.Module) -> list[Tensor]:

@@ -1,5 +1,6 @@
 """What a loop may do wrong, and what may interrupt it: nothing goes unnoticed, and no weight stays moved."""
 
+import inspect
 import sys
 
 import pytest
@@ -133,9 +134,12 @@ def test_run_passes_is_the_whole_step():
 
 
 @pytest.mark.parametrize("kind", [ncsam.optim.get(name) for name in ncsam.optim.names()], ids=lambda k: k.name)
-def test_an_interrupt_at_any_line_leaves_no_weight_moved(kind):
-    """A KeyboardInterrupt at each line of the library that a step runs through: w or the step's end, never w + eps."""
-    root = str(ncsam.optim.__path__[0]).rsplit("/", 1)[0]
+def test_an_interrupt_at_any_line_leaves_no_weight_moved_and_gradients_on(kind):
+    """A KeyboardInterrupt at each line of the library that a step runs through: w or the step's end, never w + eps.
+
+    Lines of torch's `no_grad` count: interrupted there, it alone would leave gradients off for the whole process.
+    """
+    roots = (str(ncsam.optim.__path__[0]).rsplit("/", 1)[0], inspect.getfile(torch.no_grad))
     x, y = batch(dtype=torch.float32)
 
     def run(stop):
@@ -146,7 +150,7 @@ def test_an_interrupt_at_any_line_leaves_no_weight_moved(kind):
 
         def trace(frame, event, arg):
             nonlocal lines
-            if not frame.f_code.co_filename.startswith(root):
+            if not frame.f_code.co_filename.startswith(roots):
                 return None
             if event == "line":
                 lines += 1
@@ -161,8 +165,10 @@ def test_an_interrupt_at_any_line_leaves_no_weight_moved(kind):
             pass
         finally:
             sys.settrace(None)
+        gradients = torch.is_grad_enabled()
+        torch.set_grad_enabled(True)
         optimizer.zero_grad()  # the next call
-        return lines, same_bits(before[: len(parameters(model))], parameters(model))
+        return lines, same_bits(before[: len(parameters(model))], parameters(model)) and gradients
 
     total, _ = run(0)
     assert total > 100

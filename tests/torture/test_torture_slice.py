@@ -38,4 +38,4 @@ def test_the_campaign_notices_weights_that_stay_moved(monkeypatch):
     lines = interrupts.lines_of(*case)
     interrupts.expected(*case)
     monkeypatch.setattr(SavedWeights, "restore", lambda self: None)
-    assert not all(interrupts.interrupted(*case, line)[1] for line in range(lines // 2, lines, 5))
+    assert not all(interrupts.interrupted(*case, line).later for line in range(lines // 2, lines, 5))

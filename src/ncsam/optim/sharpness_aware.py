@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from typing import Any, ClassVar, TypeAlias
 
 import torch
@@ -25,7 +26,7 @@ from ncsam.optim.step import MicroBatch, Move, Step, gradients_aside
 from ncsam.optim.telemetry import StepReport
 from ncsam.optim.wrapper import OptimizerWrapper
 from ncsam.vectors.ranks import find_group, is_sharded, joining, without_sync
-from ncsam.vectors.saved import RandomState, SavedWeights
+from ncsam.vectors.saved import RandomState, SavedWeights, keeps_grad_mode
 
 Backward: TypeAlias = Callable[..., Any]
 #: Runs the network on a (micro-)batch and returns its loss, alone or with logits, targets and clean targets.
@@ -129,6 +130,7 @@ class SharpnessAware(OptimizerWrapper):
     # --- one whole step
 
     @_disable_dynamo  # a compiled training loop runs the step as it is, and the networks in it as they were compiled
+    @keeps_grad_mode
     def step(  # type: ignore[override]
         self,
         forward: Callable[..., Tensor] | None = None,
@@ -171,6 +173,7 @@ class SharpnessAware(OptimizerWrapper):
         return loss
 
     @_disable_dynamo
+    @keeps_grad_mode
     def run_passes(
         self,
         evaluate: Evaluate | Sequence[Evaluate],
@@ -213,6 +216,7 @@ class SharpnessAware(OptimizerWrapper):
 
     # --- the same in two phases
 
+    @keeps_grad_mode
     def backward(
         self,
         loss: Tensor,
@@ -282,12 +286,10 @@ class SharpnessAware(OptimizerWrapper):
         moves = 0
         try:
             if self.perturbs:
-                for moves, move in enumerate(self.moves(step), 1):
+                following = keeps_grad_mode(partial(next, self.moves(step), None))
+                for moves, move in enumerate(iter(following, None), 1):
                     yield self._at(step, move, moves)
-            self.radius.end(moves > 0, step.params, step.synced_group or step.local_group)
-            self.unperturbed_steps += step.refused
-            self._steps += 1
-            self._ready = True
+            self._end(step, moved=moves > 0)
         finally:  # also when the loop is left early: then there is no gradient to step on
             self._step = None
             self._recover()
@@ -308,6 +310,14 @@ class SharpnessAware(OptimizerWrapper):
         self._step = None
         self._checked: Any = None  # this step's targets, once their values were read
         self.radius.begin()
+
+    @keeps_grad_mode
+    def _end(self, step: Step, moved: bool) -> None:
+        """All passes are over: `.grad` holds the gradient to step on."""
+        self.radius.end(moved, step.params, step.synced_group or step.local_group)
+        self.unperturbed_steps += step.refused
+        self._steps += 1
+        self._ready = True
 
     def _recover(self) -> None:
         """Put the weights back if an interrupt kept a perturbed pass from doing so."""

@@ -1,5 +1,5 @@
 """The one place where weights are moved elsewhere and put back; and what else a pass there would change: statistics of
-the network, random numbers.
+the network, random numbers, whether gradients are on.
 
 Weights change in place, so that compiled graphs, tied views and sharded storage stay valid, and come back from a
 copy: subtracting eps again would change half of them by a last bit.
@@ -7,12 +7,35 @@ copy: subtracting eps again would change half of them by a last bit.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import functools
+from collections.abc import Callable, Iterable, Sequence
+from typing import ParamSpec, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from ncsam.vectors.arithmetic import add_scaled_, copy_, local
+
+_Arguments = ParamSpec("_Arguments")
+_Result = TypeVar("_Result")
+
+
+def keeps_grad_mode(function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
+    """A decorator: however the function ends, gradients are on or off afterwards as they were before.
+
+    `torch.no_grad` alone does not promise that. An interrupt that strikes after its switch and before its block, or
+    before it switches back, leaves gradients off for the whole process. One that strikes here finds nothing to mend.
+    """
+
+    @functools.wraps(function)
+    def kept(*args: _Arguments.args, **options: _Arguments.kwargs) -> _Result:
+        before = torch.is_grad_enabled()
+        try:
+            return function(*args, **options)
+        finally:
+            torch.set_grad_enabled(before)
+
+    return kept
 
 
 class SavedBuffers:
@@ -70,6 +93,7 @@ class SavedWeights:
         torch._foreach_add_(magnitudes, eta)
         return magnitudes
 
+    @keeps_grad_mode
     @torch.no_grad()
     def move(
         self, params: Sequence[Tensor], directions: Sequence[Tensor], scale: float, modules: Iterable[nn.Module] = ()
@@ -80,6 +104,7 @@ class SavedWeights:
         self._moved = list(params)
         add_scaled_(params, directions, scale)
 
+    @keeps_grad_mode
     @torch.no_grad()
     def restore(self) -> None:
         """Put back, bit for bit, all that was moved. An interrupted restore is completed by the next one."""
