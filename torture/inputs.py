@@ -14,10 +14,11 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import uvicorn
 from click.testing import CliRunner
 
 from ncsam.cli.main import main
-from torture import files, runs, values
+from torture import archives, files, records, runs, values
 from torture.tally import Tally
 
 _PATIENCE = 120  # seconds
@@ -37,6 +38,14 @@ KINDS: dict[str, Callable[[random.Random, Path], tuple[list[Any], str]]] = {
     "checkpoint": runs.checkpoint,
     "run folder": runs.folder,
     "predict": runs.predict,
+    "shards": archives.shards,
+    "parquet": archives.parquet,
+    "index": archives.index,
+    "annotators": archives.annotators,
+    "decisions": records.decisions,
+    "race": records.race,
+    "predictions": records.predictions,
+    "features": records.kept_features,
 }
 
 
@@ -44,6 +53,8 @@ def run(tally: Tally, trials: int | None = None) -> None:
     counts: Counter[str] = Counter()
     number = 0
     names = list(KINDS)
+    uvicorn.Server.run = records.visited  # type: ignore[method-assign]
+    os.environ["HF_HUB_OFFLINE"] = "1"
     while tally.time_left if trials is None else number < trials:
         kind = names[number % len(names)]
         seed = f"{tally.seed}-{number}"

@@ -1,5 +1,5 @@
-"""Ctrl-C at every line of `ncsam.optim` that a step runs through: gradients are on as before, and after the next call no
-weight stays moved.
+"""Ctrl-C at every line of `ncsam.optim` that a step runs through: gradients are on as before, and after the next call
+no weight stays moved.
 
 Lines of torch's `no_grad` count as well: between its switch and its block it has a gap of its own.
 """

@@ -79,11 +79,16 @@ def checkpoint(chance: random.Random, top: Path) -> tuple[list[Any], str]:
         what += f" {state['config']['model']}"
     else:
         state[chance.choice(["method", "config", "extra"])] = Attack()
+    sealed(state, path)
+    return command(chance, run, top), what
+
+
+def sealed(state: Any, path: Path) -> None:
+    """Write a forged checkpoint whose checksum fits."""
     buffer = io.BytesIO()
     torch.save(state, buffer)
     module._seal(buffer)
     path.write_bytes(buffer.getvalue())
-    return command(chance, run, top), what
 
 
 def _somewhere(chance: random.Random, state: Any) -> tuple[Any, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import hashlib
+import json
 import os
 import pickle
 import re
@@ -13,7 +14,11 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 try:
     import fcntl
@@ -111,6 +116,32 @@ def read_text(path: str | os.PathLike[str]) -> str:
     if "\0" in text:
         raise ValueError(f"{path} is not text: it holds zero bytes. Save it as UTF-8, or as UTF-16 with its mark")
     return text
+
+
+def read_json(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """The values by name of a JSON file; one sentence for whatever is wrong."""
+    try:
+        content = json.loads(read_text(path))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is not readable JSON: it is cut off, damaged or of another kind") from error
+    if not isinstance(content, dict):
+        raise ValueError(f"{path} holds a {type(content).__name__}, not values by name")
+    return content
+
+
+def read_array(path: str | os.PathLike[str]) -> npt.NDArray[np.generic]:
+    """The array of an `.npy` file; one sentence for whatever is wrong."""
+    import numpy as np
+
+    try:
+        array = np.load(path, allow_pickle=False)
+    except (OSError, MemoryError):
+        raise
+    except Exception as error:  # whatever a spoiled header makes numpy raise; its advice is not for a foreign file
+        raise ValueError(f"{path} is truncated or damaged, holds Python objects, or is no .npy file") from error
+    if not isinstance(array, np.ndarray):
+        raise ValueError(f"{path} holds several arrays; an .npy file of one is expected")
+    return array
 
 
 @contextmanager

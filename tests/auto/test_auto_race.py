@@ -305,3 +305,47 @@ def test_a_killed_race_ends_with_the_same_leaderboard(tmp_path):
     one, two = (torch.load(f / "checkpoints" / "last.ckpt", weights_only=True) for f in (undisturbed, killed))
     for name, value in one["learners"][0]["network"].items():
         assert torch.equal(value, two["learners"][0]["network"][name])
+
+
+def test_a_race_whose_files_are_spoiled_says_so_in_a_sentence(tmp_path, quick):
+    dataset = clouds()
+    auto(config(), tmp_path, dataset=dataset, folds=3, say=str)
+    board = (tmp_path / "leaderboard.json").read_text()
+    for spoiled in ("{", "[]", "{}", board.replace('"status": "finished"', '"status": null'), board[:-200]):
+        (tmp_path / "leaderboard.json").write_text(spoiled)
+        with pytest.raises(RunError, match=r"leaderboard\.json is not a leaderboard: remove summary\.json"):
+            auto(config(), tmp_path, dataset=dataset, folds=3, say=str)
+    (tmp_path / "summary.json").unlink()
+    assert auto(config(), tmp_path, dataset=dataset, folds=3, say=str) == json.loads(board)
+
+    (tmp_path / "summary.json").unlink()
+    fold = next((tmp_path / "candidates").rglob("fold-1.pt"))
+    state = torch.load(fold, weights_only=True)
+    for wrong in ([1], {**state, "members": []}, {**state, "log_probabilities": torch.zeros(1, 2, 3)}, {"a": Spy}):
+        torch.save(wrong, fold)
+        with pytest.raises(RunError, match="is damaged, or is no fold of this race: remove it") as found:
+            auto(config(), tmp_path, dataset=dataset, folds=3, say=str)
+        assert "weights_only" not in str(found.value)
+    fold.unlink()
+    about = (tmp_path / "auto.json").read_text()
+    (tmp_path / "auto.json").write_text("{")
+    with pytest.raises(ValueError, match=r"auto\.json is not readable JSON"):
+        auto(config(), tmp_path, dataset=dataset, folds=3, say=str)
+    (tmp_path / "auto.json").write_text(json.dumps({**json.loads(about), "config": 5}))
+    with pytest.raises(RunError, match="holds another race"):
+        auto(config(), tmp_path, dataset=dataset, folds=3, say=str)
+
+
+def test_the_networks_of_a_fold_are_of_ours_alone(tmp_path, quick):
+    """A fold from elsewhere names code: it is refused where the networks are built."""
+    dataset = clouds()
+    auto(config(), tmp_path, dataset=dataset, folds=3, say=str)
+    (tmp_path / "summary.json").unlink()
+    for fold in (tmp_path / "candidates").rglob("fold-*.pt"):
+        state = torch.load(fold, weights_only=True)
+        for member in state["members"]:
+            member["model"], member["options"] = "os:mkdir", {"path": str(tmp_path / "trap")}
+        torch.save(state, fold)
+    with pytest.raises(RunError, match="does not fit this network"):
+        auto(config(), tmp_path, dataset=dataset, folds=3, say=str)
+    assert not (tmp_path / "trap").exists()

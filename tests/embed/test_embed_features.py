@@ -162,3 +162,39 @@ def test_features_cannot_be_embedded_again(tmp_path):
     dataset = data.from_arrays(np.zeros((4, 3), dtype=np.float32), [0, 1, 0, 1])
     with pytest.raises(ValueError, match="features already"):
         embed(dataset, picture_encoder("tiny_networks:build"), tmp_path / "f.npz", say=str)
+
+
+def test_parts_that_are_spoiled_are_computed_again_and_nothing_else_is_removed(photos, tmp_path):
+    folder, _ = photos
+    dataset, encoder = data.load(folder), picture_encoder("tiny_networks:build")
+    parts = tmp_path / "f.npz.parts"
+    parts.mkdir()
+    (parts / "precious.txt").write_text("mine")
+    (parts / "about.json").write_text("{")
+    embed(dataset, encoder, tmp_path / "f.npz", say=str)
+    assert [path.name for path in parts.iterdir()] == ["precious.txt"]
+    embed(dataset, encoder, tmp_path / "g.npz", say=str)
+    assert not (tmp_path / "g.npz.parts").exists()
+
+    from ncsam.embed.parts import Parts
+
+    for spoiled in (b"", b"\x93NUMPY", b"x" * 500):
+        kept = Parts(parts, {"a": 1})
+        (parts / "train-00000000.npy").write_bytes(spoiled)
+        rows = kept.rows("train", 2, 2, lambda start, stop: [np.ones((2, 3), dtype=np.float32)], lambda done: None)
+        np.testing.assert_array_equal(rows, np.ones((2, 3)))
+        np.save(parts / "train-00000000.npy", np.zeros((5, 3), dtype=np.float32))  # as many rows as it never had
+        rows = kept.rows("train", 2, 2, lambda start, stop: [np.ones((2, 3), dtype=np.float32)], lambda done: None)
+        np.testing.assert_array_equal(rows, np.ones((2, 3)))
+
+
+def test_texts_in_any_encoding(tmp_path):
+    table = tmp_path / "t.csv"
+    table.write_text("text,label\nÄpfel,a\nBirnen,b\n", encoding="utf-16")
+    assert read_texts(table, "text")[0] == ["Äpfel", "Birnen"]
+    table.write_text("text,label\nÄpfel,a\n", encoding="latin-1")
+    with pytest.raises(ValueError, match="line 2, is not UTF-8"):
+        read_texts(table, "text")
+    table.write_text("text,label\nonly\n")
+    with pytest.raises(ValueError, match="line 2: 1 fields, but the header has 2"):
+        read_texts(table, "text")

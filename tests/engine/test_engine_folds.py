@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -52,7 +53,7 @@ def test_the_file_goes_there_and_back_and_knows_its_labels(tmp_path: Path) -> No
     with pytest.raises(ValueError, match=r"finite numbers \(3, classes\)"):
         save_oof(tmp_path, rows[:2], labels, {})
     (tmp_path / "oof_probs.npy").write_bytes(b"no array")
-    with pytest.raises(ValueError, match=r"out-of-fold predictions in .* are damaged"):
+    with pytest.raises(ValueError, match=r"oof_probs\.npy is truncated or damaged"):
         load_oof(tmp_path)
 
 
@@ -103,3 +104,19 @@ def test_a_fold_has_no_say_in_a_run_that_listens(two_clouds) -> None:
     assert np.array_equal(plain.val, fold)
     assert len(listening.val) == 4  # a tenth of 24 in each of the two classes
     assert np.array_equal(np.sort(np.concatenate([listening.train, listening.val])), plain.train)
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        (np.array([{}], dtype=object), "holds Python objects"),
+        (np.full((2, 2), np.nan, dtype=np.float32), "does not hold probabilities"),
+        (np.zeros(3, dtype=np.float32), "does not hold probabilities"),
+    ],
+)
+def test_predictions_of_others_are_one_sentence(tmp_path: Path, rows: Any, said: str) -> None:
+    np.save(tmp_path / "oof_probs.npy", rows, allow_pickle=True)
+    (tmp_path / "oof_probs.json").write_text("{}")
+    with pytest.raises(ValueError, match=said) as found:
+        load_oof(tmp_path)
+    assert "pickle" not in str(found.value)

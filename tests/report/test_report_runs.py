@@ -78,7 +78,7 @@ def test_damaged_files_are_named(tmp_path):
         Run.read(folder)
     (folder / "metrics.jsonl").write_text(lines[0])
     (folder / "summary.json").write_text("[1]")
-    with pytest.raises(ValueError, match=r"summary\.json holds a list, not a summary"):
+    with pytest.raises(ValueError, match=r"summary\.json holds a list, not values by name"):
         Run.read(folder)
     (folder / "suspects.csv").write_text("index,label\n3,4\n")
     (folder / "summary.json").unlink()

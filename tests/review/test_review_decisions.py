@@ -1,16 +1,21 @@
 """Decisions: one line each, on disk at once, taken back by a further line, joined over reviewers."""
 
 import json
+import os
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from review_cases import made_run, queue_order
 
 from ncsam.engine.errors import RunError
 from ncsam.engine.runs import Run
+from ncsam.review.clean import cleaned
 from ncsam.review.decisions import Decisions
 from ncsam.review.progress import progress
 from ncsam.review.queue import Queue, View
+from ncsam.review.server import Review
 
 
 def test_every_decision_is_a_line_and_is_read_back(tmp_path):
@@ -170,3 +175,69 @@ def test_vectors_texts_and_the_files_that_features_come_from(tmp_path):
     features = Samples(Split(np.ones((2, 3), dtype=np.float32), labels, names=named))
     assert [features.shown(i)["kind"] for i in (0, 1)] == ["picture", "vector"]
     assert features.picture(0, 64)[1] == "image/png"
+
+
+plain = st.none() | st.booleans() | st.integers(-3, 40) | st.floats(allow_nan=False) | st.text(max_size=5)
+values = st.recursive(plain, lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner))
+decision = st.fixed_dictionaries(
+    {
+        "index": st.integers(0, 40) | values,
+        "choice": st.sampled_from(["accept", "keep", "other", "unsure", "undo"]) | values,
+        "label": st.integers(0, 4) | values,
+        "observed": st.just(0) | values,
+        "suggested": st.just(1) | values,
+        "reviewer": st.sampled_from(["Ada", "Ben"]) | values,
+        "time": st.just(1.0) | values,
+    }
+)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(lines=st.lists(decision | values, max_size=4))
+def test_whatever_stands_in_the_file_is_a_decision_or_refused(tmp_path, lines):
+    (tmp_path / "review.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    try:
+        found = Decisions(tmp_path)
+        found.check(30, 3)
+    except (ValueError, RunError):
+        return
+    for index in found.decided():
+        assert 0 <= index < 30
+        assert found.verdict(index).label in (None, 0, 1, 2)
+
+
+@pytest.mark.parametrize(("index", "label"), [(30, 1), (2, 3)])
+def test_decisions_on_other_data_are_refused(tmp_path, index, label):
+    folder = made_run(tmp_path)
+    log = Decisions(folder, write=True)
+    log.add(index, "other", label, 0, 1, "Ada")
+    log.close()
+    with pytest.raises(RunError, match="it is of other data"):
+        cleaned(folder)
+    with pytest.raises(RunError, match="it is of other data"):
+        Review(folder)
+    Decisions(folder, write=True).close()  # the page that was refused does not hold the file
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe", "folder"])
+def test_decisions_are_written_to_an_ordinary_file_alone(tmp_path, kind):
+    path, other = tmp_path / "review.jsonl", tmp_path / "other"
+    other.write_text("mine")
+    {"link": lambda: path.symlink_to(other), "pipe": lambda: os.mkfifo(path), "folder": path.mkdir}[kind]()
+    with pytest.raises(RunError, match=r"review\.jsonl cannot be written"):
+        Decisions(tmp_path, write=True)
+    assert other.read_text() == "mine"
+
+
+def test_a_view_that_is_none_is_forgotten(tmp_path):
+    folder = made_run(tmp_path)
+    for text in ("[" * 100_000, "[1]", '{"place": -1}', '{"status": []}', "\0"):
+        (folder / "review_view.json").write_text(text)
+        review = Review(folder)
+        assert review.view == View()
+        review.close()
+    (folder / "review_view.json").unlink()
+    os.mkfifo(folder / "review_view.json")
+    review = Review(folder)
+    assert review.view == View()
+    review.close()

@@ -6,19 +6,22 @@ import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ncsam._files import atomic_path
+from ncsam._files import atomic_path, read_json
 from ncsam.auto.ensemble import Chosen
 from ncsam.auto.outcome import Outcome, held_out_labels
 from ncsam.auto.problem import Problem
 from ncsam.engine.checkpoint import writing
+from ncsam.engine.errors import RunError
 from ncsam.noise import estimate_noise
 
 NAME = "leaderboard.json"
+_ACCURACIES = ("noisy_accuracy", "standard_error", "clean_accuracy_estimate", "clean_accuracy_standard_error")
 _MEANING = {
     "noisy_accuracy": "share of the held-out samples predicted as they are labelled, percent; labels may be wrong",
     "standard_error": "of noisy_accuracy, percent",
@@ -80,14 +83,13 @@ def _accuracies(
     labels: npt.NDArray[np.int64] | None,
     transition: npt.NDArray[np.float64],
 ) -> dict[str, float | None]:
-    names = ("noisy_accuracy", "standard_error", "clean_accuracy_estimate", "clean_accuracy_standard_error")
     if predicted is None or labels is None:
-        return dict.fromkeys(names)
+        return dict.fromkeys(_ACCURACIES)
     share = float((predicted == labels).mean())
     error = math.sqrt(share * (1 - share) / len(labels))
     clean = clean_accuracy(predicted, labels, transition) or (None, None)
     values = (share, error, *clean)
-    return {name: None if value is None else 100 * value for name, value in zip(names, values, strict=True)}
+    return {name: None if value is None else 100 * value for name, value in zip(_ACCURACIES, values, strict=True)}
 
 
 def write(folder: Path, board: dict[str, Any]) -> None:
@@ -97,5 +99,20 @@ def write(folder: Path, board: dict[str, Any]) -> None:
 
 
 def read(folder: Path) -> dict[str, Any]:
-    board: dict[str, Any] = json.loads((folder / NAME).read_text(encoding="utf-8"))
+    """What `write` wrote; `RunError` for anything else, which a finished race has no other source of."""
+    path = folder / NAME
+    try:
+        board = read_json(path)
+        rows = [board["chosen"], *board["candidates"]]
+        texts = [(row["name"], row["status"]) for row in board["candidates"]] + [board["chosen"]["candidates"]]
+        numbers = [board["noise_rate_estimate"], *(row[name] for row in rows for name in _ACCURACIES)]
+        numbers += [row[name] for row in board["candidates"] for name in ("seconds", "chosen")]
+        fine = all(isinstance(word, str) for words in texts for word in words)
+        fine &= all(isinstance(number, (int, float, NoneType)) for number in numbers)
+        required = [board["noise_rate_estimate"], *(board["chosen"][name] for name in _ACCURACIES[:2])]
+        fine &= None not in [*required, *(row["seconds"] for row in board["candidates"])]
+    except (OSError, ValueError, LookupError, TypeError):
+        fine = False
+    if not fine:
+        raise RunError(f"{path} is not a leaderboard: remove summary.json beside it, and the same command writes both")
     return board

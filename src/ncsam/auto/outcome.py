@@ -72,7 +72,7 @@ def train_fold(problem: Problem, candidate: Candidate, number: int, folder: Path
     """The fold from its file if it is there; else it is trained, from where a kill left it, and written."""
     path = folder / candidate.name / f"fold-{number}.pt"
     if path.is_file():
-        return _read(path)
+        return _read(path, len(problem.held_out[number]), problem.classes)
     began = time.perf_counter()
     members = candidate.fit(problem, number, folder / candidate.name / f"fold-{number}")
     networks = [member.network(problem.classes, problem.channels) for member in members]
@@ -94,12 +94,17 @@ def _write(path: Path, fold: Fold) -> None:
         torch.save(state, temporary)
 
 
-def _read(path: Path) -> Fold:
+def _read(path: Path, samples: int, classes: int) -> Fold:
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
         if state["format"] != _FORMAT:
             raise ValueError(f"its format is {state['format']!r}")
-        members = [Member(m["model"], m["options"], m["state"]) for m in state["members"]]
-        return Fold(state["seconds"], state["log_probabilities"].numpy(), members)
-    except Exception as error:  # zip and pickle have several of their own
-        raise RunError(f"{path} cannot be read ({error}): remove it, and the fold is trained again") from error
+        members = [Member(str(m["model"]), dict(m["options"]), dict(m["state"])) for m in state["members"]]
+        found = Fold(float(state["seconds"]), state["log_probabilities"].numpy(), members)
+        if found.log_probabilities.shape != (len(members), samples, classes) or not members:
+            raise ValueError(f"its predictions are of shape {found.log_probabilities.shape}")
+    except Exception as error:  # zip and pickle have several of their own; torch's advice is not for a foreign file
+        raise RunError(
+            f"{path} is damaged, or is no fold of this race: remove it, and the fold is trained again"
+        ) from error
+    return found

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from ncsam._errors import bad_value
-from ncsam._files import atomic_path
+from ncsam._files import atomic_path, read_json
 from ncsam._version import __version__
 from ncsam.auto import leaderboard
 from ncsam.auto.ensemble import Chosen, choose
@@ -21,7 +21,7 @@ from ncsam.auto.problem import Problem
 from ncsam.auto.race import Race
 from ncsam.data.stores import saved_kind
 from ncsam.data.types import DataSet
-from ncsam.engine.checkpoint import save_checkpoint, writing
+from ncsam.engine.checkpoint import fitting, save_checkpoint, writing
 from ncsam.engine.config import NEUTRAL, RunConfig
 from ncsam.engine.errors import RunError
 from ncsam.engine.evaluate import Predictions
@@ -85,9 +85,9 @@ def _claim(folder: Path, problem: Problem, candidates: dict[str, Any]) -> None:
     about = json.loads(json.dumps(about))
     path = folder / "auto.json"
     if path.is_file():
-        there = json.loads(path.read_text(encoding="utf-8"))
+        there = read_json(path)
         differing = [name for name in about if there.get(name) != about[name]]
-        if "config" in differing:
+        if "config" in differing and isinstance(there.get("config"), dict):
             differing += [name for name in config if there["config"].get(name) != about["config"][name]]
         if differing:
             raise RunError(
@@ -108,7 +108,8 @@ def _write_run(folder: Path, problem: Problem, chosen: Chosen, board: dict[str, 
     config = problem.config.replace(
         model=MODEL, model_options=options, pretrained=False, method="ce", optimizer="sgd", epochs=1, augment="none"
     )
-    network = chosen.network(problem)
+    with fitting(folder):
+        network = chosen.network(problem)
     dynamics, record = _measured(problem, chosen, network)
     if task.record is not None:
         task.record.save(folder / "noise")

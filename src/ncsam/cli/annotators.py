@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from ncsam._files import atomic_path
+from ncsam._text import path_cell
 from ncsam.cli.output import show_table
 
 EPILOG = """\b
@@ -40,6 +41,7 @@ def annotators(answers: Path, method: str, soft: bool, out: Path | None) -> None
     Prints every annotator's estimated accuracy. The table has the item's column, label and agreement.
     """
     from ncsam.data.annotators import ABSENT, join, read_annotations
+    from ncsam.data.columns import COLUMN_NAMES
 
     given = read_annotations(answers)
     found = join(given.answers, len(given.classes), method)
@@ -56,10 +58,11 @@ def annotators(answers: Path, method: str, soft: bool, out: Path | None) -> None
     )
     if out is None:
         return
+    paths = given.column.lower() in COLUMN_NAMES["path"]
     with atomic_path(out) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow([given.column, "label", "agreement", *(f"p_{name}" for name in given.classes if soft)])
         for i, item in enumerate(given.items):
             chances = [f"{p:.4f}" for p in found.soft[i]] if soft else []
-            writer.writerow([item, given.classes[found.labels[i]], f"{found.agreement[i]:.4f}", *chances])
+            writer.writerow([path_cell(item) if paths else item, given.classes[found.labels[i]], f"{found.agreement[i]:.4f}", *chances])
     click.echo(str(out))

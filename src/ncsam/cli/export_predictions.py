@@ -8,7 +8,7 @@ import click
 import numpy as np
 
 from ncsam._errors import bad_value, need
-from ncsam._files import atomic_path
+from ncsam._files import atomic_path, read_array
 from ncsam.cli.options import method_option, model_option
 
 EPILOG = """\b
@@ -56,7 +56,7 @@ def export_predictions(
     if table is not None and table.suffix.lower() not in (".csv", ".parquet"):
         raise bad_value("table", str(table), "a file that ends in .csv or .parquet")
     if take is not None:
-        take_predictions(run, np.load(take, allow_pickle=False))
+        take_predictions(run, read_array(take))
         click.echo(f"{run}: suspects.csv now rests on {take}")
     if out is not None:
         found = training_predictions(run, model=model, method=method)

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from ncsam._errors import bad_value, unknown_name
 from ncsam.data.columns import COLUMN_NAMES, Columns, read_columns
+from ncsam.data.labels import encode_labels
 
 Floats = npt.NDArray[np.float64]
 Labels = npt.NDArray[np.int64]
@@ -102,17 +103,16 @@ def _numbered(column: str, given: Sequence[tuple[Any, Any, Any]], where: str) ->
         raise ValueError(f"{where} holds no answer")
     items = {name: i for i, name in enumerate(dict.fromkeys(item for item, _, _ in answers))}
     annotators = {name: i for i, name in enumerate(dict.fromkeys(who for _, who, _ in answers))}
-    found = sorted({label for _, _, label in answers})
-    numbers = all(label.isdecimal() for label in found)
-    classes = [str(i) for i in range(max(map(int, found)) + 1)] if numbers else found
-    number = {name: i for i, name in enumerate(classes)}
+    (labels,), classes = encode_labels([[label for _, _, label in answers]], where=where)
+    assert labels is not None
+    if labels.min() < 0:
+        raise ValueError(f"{where}: label {labels.min()} is no class number")
     table = np.full((len(items), len(annotators)), ABSENT, dtype=np.int64)
-    for item, who, label in answers:
-        value = int(label) if numbers else number[label]
+    for (item, who, _), value in zip(answers, labels.tolist(), strict=True):
         if table[items[item], annotators[who]] not in (ABSENT, value):
             raise ValueError(f"{where}: annotator {who!r} gave two answers for {item!r}")
         table[items[item], annotators[who]] = value
-    return Annotations(tuple(items), tuple(annotators), tuple(classes), table, column)
+    return Annotations(tuple(items), tuple(annotators), classes, table, column)
 
 
 def join(answers: npt.ArrayLike, num_classes: int | None = None, method: str = "majority") -> Joined:

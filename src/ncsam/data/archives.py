@@ -12,7 +12,22 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
-from typing import IO
+from typing import IO, Literal
+
+
+class _Member(tarfile.TarInfo):
+    """A member whose size is not below zero: Python before 3.11.14 would read the same header for ever."""
+
+    def _block(self, count: int) -> int:
+        if count < 0:
+            raise tarfile.ReadError("a member has a size below zero")
+        blocks: int = super()._block(count)  # type: ignore[misc]
+        return blocks
+
+
+def open_tar(path: Path, mode: Literal["r", "r:"] = "r") -> tarfile.TarFile:
+    """A tar file for reading; `r:` is one that is not compressed."""
+    return tarfile.open(path, mode, tarinfo=_Member)
 
 
 @contextmanager
@@ -28,7 +43,7 @@ def whole(path: Path) -> Iterator[None]:
 def read_members(archive: Path, keep: Callable[[str], bool]) -> dict[str, bytes]:
     """The contents of a tar file's ordinary files whose base name `keep` accepts, by base name."""
     found = {}
-    with whole(archive), tarfile.open(archive) as tar:
+    with whole(archive), open_tar(archive) as tar:
         for member in tar:
             name = PurePosixPath(member.name).name
             if member.isfile() and keep(name):
@@ -81,7 +96,7 @@ def _inside(name: str, archive: Path) -> PurePosixPath:
 
 
 def _tar_files(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
-    with tarfile.open(archive) as tar:
+    with open_tar(archive) as tar:
         for member in tar:
             if member.isdir():
                 continue

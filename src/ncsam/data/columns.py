@@ -63,7 +63,7 @@ def _parquet(path: Path) -> Columns:
     try:
         table = parquet.read_table(path)
     except (arrow.ArrowException, OSError) as error:
-        raise ValueError(f"{path} is not a readable Parquet file: {error}") from error
+        raise ValueError(f"{path} is not a readable Parquet file: it is cut off, damaged or of another kind") from error
     return {name: table.column(name).to_pylist() for name in table.column_names}
 
 

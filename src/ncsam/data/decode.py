@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from ncsam._errors import DamagedFileError, need
 from ncsam.data.sampling import Draws
-from ncsam.data.upright import is_upright, upright
+from ncsam.data.upright import is_upright, open_picture, upright
 from ncsam.data.views import View, corners
 
 if TYPE_CHECKING:
@@ -82,9 +82,7 @@ class PictureFiles(Dataset[Any]):
             return f"{name} cannot be decoded as a picture: {error}"
 
     def _decode(self, path: Path, crops: Draws) -> Image.Image:
-        from PIL import Image
-
-        with Image.open(path) as file:
+        with open_picture(path) as file:
             if is_upright(file):
                 share = self._share_needed((file.height, file.width), crops)
                 # JPEG files can be decoded at 1/2, 1/4 or 1/8 of their size, which is faster; others ignore this.

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from ncsam._errors import DamagedFileError, bad_value, need
 from ncsam.data.check import first_few
 from ncsam.data.types import LazyPictures, PathList, Split
-from ncsam.data.upright import upright
+from ncsam.data.upright import open_picture, upright
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".ppm", ".pgm", ".tif", ".tiff", ".webp")
 #: Of the pictures of ImageNet; the default for colour photographs, and what pretrained backbones expect.
@@ -131,7 +131,7 @@ def check_images(split: Split, *, workers: int = 2, skip: bool = False) -> tuple
             item = images[index]
             if isinstance(item, Path):
                 path = item
-                with image.open(path) as picture:
+                with open_picture(path) as picture:
                     picture.draft(picture.mode, (1, 1))
                     picture.load()
         except (OSError, SyntaxError, ValueError, image.DecompressionBombError) as error:
@@ -172,9 +172,8 @@ def into_memory(split: Split, *, workers: int = 2) -> Split:
 def _decode(item: Any) -> npt.NDArray[np.uint8]:
     if isinstance(item, np.ndarray):
         return item
-    image = need("PIL.Image", "data", "reading image files")
     try:
-        with image.open(item) as picture:
+        with open_picture(item) as picture:
             return np.asarray(upright(picture, "RGB"), dtype=np.uint8)
     except (OSError, SyntaxError) as error:
         raise DamagedFileError(f"{item} cannot be read as an image: {error}") from error

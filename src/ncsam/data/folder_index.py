@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from ncsam._files import atomic_path
+from ncsam._files import atomic_path, open_arrays
 
 INDEX = ".ncsam-files.npz"
 #: From so many files on an index is kept.
@@ -29,11 +29,20 @@ Labels = npt.NDArray[np.int64]
 
 def read_index(folder: Path, classes: Sequence[str]) -> tuple[Names, Labels] | None:
     """The files and class numbers that `keep_index` wrote; `None` if there is no index, or a folder has changed."""
-    with contextlib.suppress(OSError, ValueError, KeyError), np.load(folder / INDEX, allow_pickle=False) as file:
+    with contextlib.suppress(OSError, ValueError, KeyError), open_arrays(folder / INDEX) as file:
         times = [os.stat(folder / os.fsdecode(bytes(name))).st_mtime_ns for name in file["folders"]]
         if times == file["times"].tolist() and file["classes"].tolist() == list(classes):
-            return file["names"], file["labels"]
+            names, labels = file["names"], file["labels"]
+            return (names, labels) if _fit(names, labels, len(classes)) else None
     return None
+
+
+def _fit(names: Names, labels: Labels, classes: int) -> bool:
+    """Whether these are names of files below the folder, each with a class."""
+    if names.dtype.kind != "S" or names.ndim != 1 or labels.dtype != np.int64 or labels.shape != names.shape:
+        return False
+    elsewhere = np.char.startswith(names, b"/") | (np.char.find(names, b"../") >= 0)
+    return bool(len(names) and not elsewhere.any() and labels.min() >= 0 and labels.max() < classes)
 
 
 def keep_index(folder: Path, classes: Sequence[str], names: Names, labels: Labels) -> bool:

@@ -17,7 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ncsam._errors import bad_value
-from ncsam._files import atomic_path
+from ncsam._files import atomic_path, open_arrays
+from ncsam.data.archives import open_tar
 from ncsam.data.check import check
 from ncsam.data.encoded import InArchives, usual_size_of
 from ncsam.data.files import IMAGE_SUFFIXES, IMAGENET_MEAN, IMAGENET_STD
@@ -27,7 +28,7 @@ from ncsam.data.types import DataSet, LazyPictures, Split
 INDEX = ".ncsam-shards.npz"
 LABEL_SUFFIXES = (".cls", ".label")
 _SPLITS = {"train": "train", "training": "train", "test": "test"} | dict.fromkeys(("val", "valid", "validation"), "val")
-_LONGEST_LABEL = 4096  # bytes
+_LONGEST_LABEL, _LONGEST_JSON = 4096, 1 << 20  # bytes
 
 
 def from_shards(
@@ -102,9 +103,10 @@ def _indexed(archives: list[Path], keep: bool) -> tuple[npt.NDArray[np.int64], n
     )
     path = archives[0].parent / INDEX
     if keep and path.is_file():
-        with contextlib.suppress(OSError, ValueError, KeyError), np.load(path, allow_pickle=False) as file:
-            if np.array_equal(file["state"], state):
-                return file["places"], file["labels"]
+        with contextlib.suppress(OSError, ValueError, KeyError), open_arrays(path) as file:
+            known = file["places"], file["labels"]
+            if np.array_equal(file["state"], state) and _fit(*known, [s.st_size for s in stats]):
+                return known
     places: list[tuple[int, int, int]] = []
     labels: list[str] = []
     for number, archive in enumerate(archives):
@@ -119,13 +121,23 @@ def _indexed(archives: list[Path], keep: bool) -> tuple[npt.NDArray[np.int64], n
     return found
 
 
+def _fit(places: npt.NDArray[Any], labels: npt.NDArray[Any], sizes: list[int]) -> bool:
+    """Whether an index names parts of archives of these sizes, each with a label."""
+    if places.dtype != np.int64 or places.shape != (len(labels), 3) or labels.dtype.kind != "U" or labels.ndim != 1:
+        return False
+    archive, start, length = places.T
+    if not len(labels) or archive.min() < 0 or archive.max() >= len(sizes):
+        return False
+    return bool(start.min() >= 0 and length.min() >= 0 and (length <= np.array(sizes)[archive] - start).all())
+
+
 def _read_headers(archive: Path, number: int, places: list[tuple[int, int, int]], labels: list[str]) -> None:
     pictures: dict[str, tuple[int, int, int]] = {}
     named: dict[str, str] = {}
     try:
-        with tarfile.open(archive, "r:") as tar:
+        with open_tar(archive, "r:") as tar:
             for member in tar:
-                if not member.isreg():
+                if not member.isreg() or member.issparse():  # a sparse one may claim any size
                     continue
                 folder, _, file = member.name.rpartition("/")
                 stem, dot, suffix = file.partition(".")
@@ -135,7 +147,7 @@ def _read_headers(archive: Path, number: int, places: list[tuple[int, int, int]]
                 elif suffix in LABEL_SUFFIXES or suffix == ".json":
                     content = tar.extractfile(member)
                     assert content is not None
-                    text = content.read(_LONGEST_LABEL if suffix != ".json" else -1).decode("utf-8").strip()
+                    text = content.read(_LONGEST_JSON if suffix == ".json" else _LONGEST_LABEL).decode("utf-8").strip()
                     label = _from_json(text, archive, key) if suffix == ".json" else text
                     if label is not None:
                         named[key] = label
@@ -151,7 +163,8 @@ def _read_headers(archive: Path, number: int, places: list[tuple[int, int, int]]
 def _from_json(text: str, archive: Path, key: str) -> str | None:
     try:
         content: Any = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{archive}: the .json of sample {key.lstrip('/')!r} is not JSON") from error
-    found = next((content[name] for name in ("label", "cls") if name in content), None) if content else None
+    known = content if isinstance(content, dict) else {}
+    found = next((known[name] for name in ("label", "cls") if name in known), None)
     return None if found is None else str(found)

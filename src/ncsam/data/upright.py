@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,6 +17,15 @@ if TYPE_CHECKING:
 LARGEST = 224  # pixels; what photographs are usually cut to
 _LOOKED_AT = 64  # files; their headers take milliseconds
 _ORIENTATION = 0x0112  # EXIF: 1 upright; 2, 4 mirrored; 3 upside down; 5 to 8 height and width change places
+
+
+def open_picture(path: str | os.PathLike[str]) -> Image.Image:
+    """A picture file, its header read. A pipe or a device, which would be read for ever, is refused."""
+    image: Any = need("PIL.Image", "data", "reading image files")
+    if not stat.S_ISREG(os.stat(path).st_mode):
+        raise OSError(f"{os.fspath(path)} is no ordinary file")
+    opened: Image.Image = image.open(path)
+    return opened
 
 
 def is_upright(file: Image.Image) -> bool:
@@ -45,7 +56,7 @@ def usual_size(paths: Inputs) -> tuple[int, int]:
     sizes: list[tuple[int, int]] = []
     for i in np.unique(np.linspace(0, len(paths) - 1, min(len(paths), _LOOKED_AT)).round().astype(int)):
         try:
-            with image.open(paths[int(i)]) as file:
+            with open_picture(paths[int(i)]) as file:
                 sizes.append(_upright_size(file))
         except (OSError, SyntaxError, ValueError, image.DecompressionBombError):
             continue

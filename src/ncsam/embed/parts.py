@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
-import shutil
+import re
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ncsam._files import atomic_path
+from ncsam._files import atomic_path, read_array, read_json
 
 Floats = npt.NDArray[np.float32]
+_PART = re.compile(r"about\.json|.+-\d{8,}\.npy|\..+")
 
 
 class Parts:
@@ -23,8 +25,8 @@ class Parts:
         self.folder = folder
         note = folder / "about.json"
         wanted = json.loads(json.dumps(about))
-        if folder.is_dir() and (not note.is_file() or json.loads(note.read_text(encoding="utf-8")) != wanted):
-            shutil.rmtree(folder)
+        if _noted(note) != wanted:
+            self.remove()
         with atomic_path(note) as temporary:
             temporary.write_text(json.dumps(wanted, indent=2) + "\n", encoding="utf-8")
 
@@ -44,18 +46,42 @@ class Parts:
         for start in range(0, samples, part):
             stop = min(samples, start + part)
             path = self.folder / f"{name}-{start:08d}.npy"
-            if not path.is_file():
+            if (kept := _kept(path, stop - start)) is None:
                 pieces = []
                 there = start
                 for piece in compute(start, stop):
                     pieces.append(piece)
                     there += len(piece)
                     done(there)
+                kept = np.concatenate(pieces).astype(np.float32)
                 with atomic_path(path) as temporary, temporary.open("wb") as file:
-                    np.save(file, np.concatenate(pieces).astype(np.float32))
-            found.append(np.load(path, allow_pickle=False))
+                    np.save(file, kept)
+            found.append(kept)
             done(stop)
         return np.concatenate(found)
 
     def remove(self) -> None:
-        shutil.rmtree(self.folder, ignore_errors=True)
+        """Remove the folder, if nothing is in it but parts."""
+        if not self.folder.is_dir() or self.folder.is_symlink():
+            return
+        for path in self.folder.iterdir():
+            if _PART.fullmatch(path.name):
+                path.unlink()
+        with suppress(OSError):  # something of the user's own
+            self.folder.rmdir()
+
+
+def _noted(note: Path) -> dict[str, Any] | None:
+    try:
+        return read_json(note)
+    except (OSError, ValueError):
+        return None
+
+
+def _kept(path: Path, rows: int) -> Floats | None:
+    """A part that was written before, if it is whole."""
+    with suppress(OSError, ValueError):
+        part = read_array(path)
+        if part.dtype == np.float32 and part.ndim == 2 and len(part) == rows:
+            return part.astype(np.float32, copy=False)
+    return None

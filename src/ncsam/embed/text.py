@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -13,7 +12,7 @@ import numpy as np
 import torch
 
 from ncsam._errors import bad_value, unknown_name
-from ncsam.data.columns import COLUMN_NAMES
+from ncsam.data.columns import COLUMN_NAMES, read_columns
 from ncsam.data.labels import encode_labels
 from ncsam.data.types import DataSet, Split
 from ncsam.embed.parts import Floats, Parts
@@ -66,22 +65,20 @@ def read_texts(
     """The texts of a CSV or TSV table, and a dataset whose inputs are the row numbers; no column but these is read."""
     if path.suffix.lower() not in (".csv", ".tsv"):
         raise bad_value("data", str(path), "a .csv or .tsv table, for texts")
-    with path.open(newline="", encoding="utf-8-sig") as file:
-        rows = list(csv.DictReader(file, delimiter="\t" if path.suffix.lower() == ".tsv" else ","))
-    if not rows:
-        raise ValueError(f"{path} has no rows under its header")
-    label_column = label_column or next((name for name in COLUMN_NAMES["label"] if name in rows[0]), "label")
+    table = read_columns(path)
+    label_column = label_column or next((name for name in COLUMN_NAMES["label"] if name in table), "label")
     for column in (text_column, label_column, *([split_column] if split_column else [])):
-        if column not in rows[0]:
-            raise unknown_name(f"column of {path.name}", column, rows[0])
-    (labels,), classes = encode_labels([[row[label_column] for row in rows]], where=str(path))
+        if column not in table:
+            raise unknown_name(f"column of {path.name}", column, table)
+    texts: list[str] = table[text_column]
+    (labels,), classes = encode_labels([table[label_column]], where=str(path))
     assert labels is not None
-    everything = Split(np.arange(len(rows), dtype=np.float32)[:, None], labels)
-    where = np.array([row[split_column] if split_column else "train" for row in rows])
+    everything = Split(np.arange(len(texts), dtype=np.float32)[:, None], labels)
+    where = np.array(table[split_column] if split_column else ["train"] * len(texts))
     test = everything.take(np.flatnonzero(where == "test")) if (where == "test").any() else None
     train = everything.take(np.flatnonzero(where != "test"))
     dataset = DataSet(path.stem, classes, train, test, (0.0,), (1.0,), None, source=str(path))
-    return [row[text_column] for row in rows], dataset
+    return texts, dataset
 
 
 def embed_texts(

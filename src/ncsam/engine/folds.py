@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ncsam._errors import bad_value
-from ncsam._files import atomic_path
+from ncsam._files import atomic_path, read_array, read_json
 
 Labels = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float32]
@@ -90,11 +90,7 @@ def load_oof(folder: Path) -> OutOfFold | None:
     """What `save_oof` wrote; `None` if a run has no out-of-fold predictions."""
     if not (folder / OOF_ABOUT).is_file() or not (folder / OOF_FILE).is_file():
         return None
-    try:
-        probabilities = np.load(folder / OOF_FILE, allow_pickle=False)
-        about = json.loads((folder / OOF_ABOUT).read_text(encoding="utf-8"))
-    except (ValueError, EOFError) as error:
-        raise ValueError(f"the out-of-fold predictions in {folder} are damaged: {error}") from error
-    if not isinstance(about, dict) or probabilities.ndim != 2 or probabilities.dtype.kind != "f":
+    probabilities, about = read_array(folder / OOF_FILE), read_json(folder / OOF_ABOUT)
+    if probabilities.ndim != 2 or probabilities.dtype.kind != "f" or not np.isfinite(probabilities).all():
         raise ValueError(f"{folder / OOF_FILE} does not hold probabilities (samples, classes)")
     return OutOfFold(probabilities.astype(np.float32, copy=False), about)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ncsam._errors import bad_value, need
-from ncsam._files import read_text
+from ncsam._files import read_json, read_text
 from ncsam._options import fitted
 from ncsam.data.types import UNKNOWN
 from ncsam.engine.config import RunConfig
@@ -205,13 +205,7 @@ def _typed(key: str, text: str | None) -> Any:
 def _read_json(file: Path) -> dict[str, Any]:
     if not file.is_file():
         return {}
-    try:
-        content = json.loads(read_text(file))
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{file} is not readable JSON: {error}") from error
-    if not isinstance(content, dict):
-        raise ValueError(f"{file} holds a {type(content).__name__}, not a summary")
-    return content
+    return read_json(file)
 
 
 def _read_summary(file: Path) -> dict[str, Any]:

@@ -68,6 +68,7 @@ def cleaned(folder: Path, apply: str = "reviewed", threshold: float = 0.9) -> Cl
     split, queue, decisions = dataset.train, Queue(run), Decisions(folder)
     if len(queue) != len(split) or not np.array_equal(queue.observed, split.labels[queue.index]):
         raise RunError(f"the labels of {run.config.get('data')} have changed since {folder} was trained")
+    decisions.check(len(split), dataset.num_classes)
     if apply == "confident" and queue.p_suggested is None:
         reason = run.trust.get("reason") or "this run did not estimate it"
         raise bad_value("apply", apply, f"how likely a suggestion is right cannot be known here ({reason})")

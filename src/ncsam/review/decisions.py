@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import stat
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -67,6 +69,16 @@ class Decisions:
                 self._take_back(str(line["reviewer"]))
             else:
                 self._put(Decision(**line))
+
+    def check(self, samples: int, classes: int) -> None:
+        """Raise `RunError` for decisions about samples or classes that the data does not have."""
+        for words in self._standing.values():
+            for word in words.values():
+                if word.index >= samples or max(word.label or 0, word.observed, word.suggested) >= classes:
+                    raise RunError(
+                        f"{self.path} decides about sample {word.index}, class {word.label}, and the data has "
+                        f"{samples:,} samples of {classes:,} classes: it is of other data"
+                    )
 
     def close(self) -> None:
         if self._file is not None:
@@ -150,7 +162,10 @@ class Decisions:
 
 def _open(path: Path) -> IO[bytes]:
     path.parent.mkdir(parents=True, exist_ok=True)
-    file = path.open("ab+")
+    try:
+        file = open(path, "ab+", opener=_open_plain)  # noqa: SIM115 - closed by its holder
+    except OSError as error:
+        raise RunError(f"{path} cannot be written: {error.strerror or error}") from error
     if fcntl is not None:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -164,6 +179,15 @@ def _open(path: Path) -> IO[bytes]:
     return file
 
 
+def _open_plain(path: str, flags: int) -> int:
+    """Never through a link, whose target would be written to; and a pipe does not block."""
+    handle = os.open(path, flags | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0), 0o666)
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise OSError(errno.EINVAL, "it is no ordinary file")
+    return handle
+
+
 def _lines(path: Path) -> Iterator[dict[str, Any]]:
     if not path.is_file():
         return
@@ -171,9 +195,20 @@ def _lines(path: Path) -> Iterator[dict[str, Any]]:
         for number, raw in enumerate(file, start=1):
             try:
                 line = json.loads(raw)
-            except ValueError:
+            except (ValueError, RecursionError):
                 continue  # cut off by a kill, or completed as a line of its own by the next start
-            fields = set(Decision.__dataclass_fields__)
-            if not isinstance(line, dict) or (line.get("choice") != _UNDO and set(line) != fields):
+            if not _is_decision(line):
                 raise ValueError(f"{path}, line {number}, is not a decision: {raw[:80]!r}")
             yield line
+
+
+def _is_decision(line: Any) -> bool:
+    """Whether a line is one that `add` or `undo` may have written."""
+    if not isinstance(line, dict) or not isinstance(line.get("reviewer"), str):
+        return False
+    if line.get("choice") == _UNDO:
+        return True
+    if set(line) != set(Decision.__dataclass_fields__) or line["choice"] not in CHOICES:
+        return False
+    numbers = [line["index"], line["observed"], line["suggested"], *([] if line["label"] is None else [line["label"]])]
+    return all(type(number) is int and number >= 0 for number in numbers) and isinstance(line["time"], (int, float))

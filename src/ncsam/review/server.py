@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ncsam._errors import bad_value, need
-from ncsam._files import atomic_path
+from ncsam._files import atomic_path, read_json
 from ncsam.engine.errors import RunError
 from ncsam.engine.runs import Run
 from ncsam.engine.task import task_of
@@ -51,6 +51,11 @@ class Review:
         self.classes = list(task.dataset.classes)
         self.samples = Samples(split)
         self.decisions = Decisions(folder, write=True)
+        try:
+            self.decisions.check(len(split), len(self.classes))
+        except RunError:
+            self.decisions.close()
+            raise
         self.trust = run.trust
         self.view = self._saved_view()
         if reviewer is not None and reviewer != self.view.reviewer:
@@ -60,8 +65,9 @@ class Review:
         self.decisions.close()
 
     def _saved_view(self) -> View:
+        path = self.folder / VIEW_FILE
         try:
-            return View.of(json.loads((self.folder / VIEW_FILE).read_text(encoding="utf-8")))
+            return View.of(read_json(path)) if path.is_file() else View()
         except (OSError, ValueError, TypeError):
             return View()
 
@@ -230,7 +236,7 @@ async def _body(request: Request) -> dict[str, Any]:
             raise HTTPException(413, "more than a decision needs")
     try:
         given = json.loads(body)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise bad_value("body", body[:80], "a JSON object") from error
     if not isinstance(given, dict):
         raise bad_value("body", body[:80], "a JSON object")

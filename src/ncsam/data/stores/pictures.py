@@ -22,7 +22,7 @@ from ncsam.data.sampling import Draws, Work
 from ncsam.data.stores.base import Kind, Look, Store, check_counts, check_numbers
 from ncsam.data.stores.vectors import read_arrays
 from ncsam.data.types import DataSet, Inputs, LazyPictures, PathList
-from ncsam.data.upright import upright
+from ncsam.data.upright import open_picture, upright
 from ncsam.data.views import CROP, VIEWS, View, resolve_views
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ class Pictures(Kind):
         item: Any = inputs[index]
         if isinstance(item, Path):
             try:
-                with pil.open(item) as file:
+                with open_picture(item) as file:
                     file.draft("RGB", (_LONGEST, _LONGEST))
                     small: Image = upright(file, "RGB")
             except (OSError, SyntaxError, ValueError):
