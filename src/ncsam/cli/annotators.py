@@ -64,5 +64,12 @@ def annotators(answers: Path, method: str, soft: bool, out: Path | None) -> None
         writer.writerow([given.column, "label", "agreement", *(f"p_{name}" for name in given.classes if soft)])
         for i, item in enumerate(given.items):
             chances = [f"{p:.4f}" for p in found.soft[i]] if soft else []
-            writer.writerow([path_cell(item) if paths else item, given.classes[found.labels[i]], f"{found.agreement[i]:.4f}", *chances])
+            writer.writerow(
+                [
+                    path_cell(item) if paths else item,
+                    given.classes[found.labels[i]],
+                    f"{found.agreement[i]:.4f}",
+                    *chances,
+                ]
+            )
     click.echo(str(out))
