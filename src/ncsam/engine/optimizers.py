@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import math
 from collections.abc import Callable
@@ -32,6 +33,8 @@ def build_optimizer(
     config: RunConfig, network: nn.Module, method: Method, steps_per_epoch: int, number: int = 0
 ) -> Optimizer:
     """The optimizer of a method's network of this number, the one that training calls: wrapped for device and ranks."""
+    if config.lr is None:
+        config = config.replace(lr=config.usual_lr)
     base = _build_base(config, _groups(config, network))
     for group in base.param_groups:
         group["initial_lr"] = group["lr"]
@@ -74,11 +77,24 @@ def _groups(config: RunConfig, network: nn.Module) -> list[dict[str, Any]]:
 
 
 def _build_base(config: RunConfig, params: list[dict[str, Any]]) -> Optimizer:
-    if config.base == "sgd":
-        return torch.optim.SGD(params, lr=config.lr, momentum=config.momentum, weight_decay=config.weight_decay)
     if is_reference(config.base):
         return _own_base(config, params)
-    return torch.optim.AdamW(params, lr=config.lr, weight_decay=config.weight_decay)
+    kind: Any = {"sgd": torch.optim.SGD, "adamw": torch.optim.AdamW}[config.base]
+    momentum = {"momentum": config.momentum} if config.base == "sgd" else {}
+    kind = kind if config.compile else _without_guards(kind)
+    return kind(params, lr=config.lr, weight_decay=config.weight_decay, **momentum)  # type: ignore[no-any-return]
+
+
+@functools.cache
+def _without_guards(kind: type[Optimizer]) -> type[Optimizer]:
+    """torch's optimizer without its guards against being traced by `torch.compile`, for runs that compile nothing.
+
+    A guard imports the compiler when it is first called, which takes as long as importing torch itself. The functions
+    underneath are torch's own, so a step is the same to the bit.
+    """
+    guarded = ("add_param_group", "zero_grad", "state_dict", "load_state_dict")
+    plain = {name: inspect.unwrap(getattr(kind, name)) for name in guarded}
+    return type(kind.__name__, (kind,), {**plain, "step": torch.no_grad()(inspect.unwrap(kind.step))})
 
 
 def _own_base(config: RunConfig, params: list[dict[str, Any]]) -> Optimizer:

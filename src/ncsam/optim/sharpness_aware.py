@@ -10,7 +10,6 @@ from typing import Any, ClassVar, TypeAlias
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch._compile import _disable_dynamo  # `torch.compiler.disable` would import the compiler along with us
 from torch.amp.grad_scaler import GradScaler
 from torch.optim import Optimizer
 
@@ -24,7 +23,7 @@ from ncsam.optim.options import Options, Unpack, completed
 from ncsam.optim.radius import AutoRadius, Radius, RadiusLike
 from ncsam.optim.step import MicroBatch, Move, Step, gradients_aside
 from ncsam.optim.telemetry import StepReport
-from ncsam.optim.wrapper import OptimizerWrapper
+from ncsam.optim.wrapper import OptimizerWrapper, uncompiled
 from ncsam.vectors.ranks import find_group, is_sharded, joining, without_sync
 from ncsam.vectors.saved import RandomState, SavedWeights, keeps_grad_mode
 
@@ -129,7 +128,7 @@ class SharpnessAware(OptimizerWrapper):
 
     # --- one whole step
 
-    @_disable_dynamo  # a compiled training loop runs the step as it is, and the networks in it as they were compiled
+    @uncompiled  # a compiled training loop runs the step as it is, and the networks in it as they were compiled
     @keeps_grad_mode
     def step(  # type: ignore[override]
         self,
@@ -172,7 +171,7 @@ class SharpnessAware(OptimizerWrapper):
             scaler.step(self.base_optimizer)
         return loss
 
-    @_disable_dynamo
+    @uncompiled
     @keeps_grad_mode
     def run_passes(
         self,

@@ -2,15 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Any
+import functools
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar
 
+import torch
 from torch import Tensor
+from torch._compile import _disable_dynamo
 from torch.optim import Optimizer
 
 from ncsam.optim import validate
 from ncsam.vectors.ranks import placed_like
 
 _OWN_STATE = "sharpness_aware"  # the wrapper's entry in a state_dict, beside the base optimizer's own
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+
+def uncompiled(function: Callable[_P, _T]) -> Callable[_P, _T]:
+    """A function that a compiled caller runs as it is, like `torch.compiler.disable`; that would import the compiler
+    in every program, and this does where something is being compiled."""
+    disabled = _disable_dynamo(function)
+
+    @functools.wraps(function)
+    def call(*args: _P.args, **options: _P.kwargs) -> _T:
+        return (disabled if torch.compiler.is_dynamo_compiling() else function)(*args, **options)
+
+    return call
 
 
 class OptimizerWrapper(Optimizer):
@@ -52,6 +70,9 @@ class OptimizerWrapper(Optimizer):
         except ValueError:
             self.base_optimizer.param_groups.pop()
             raise
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        self.base_optimizer.zero_grad(set_to_none)
 
     def state_dict(self) -> dict[str, Any]:
         """The base optimizer's state_dict with one entry more: the wrapper's counters and random state."""
