@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import shlex
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import click
 
@@ -16,7 +16,9 @@ from ncsam.cli.kinds import Listed, Seeds
 from ncsam.cli.options import ConfigCommand, config_options, default_out, echo_config, resolve
 from ncsam.cli.results import show_comparison
 from ncsam.cli.train import what_would_be_done
+from ncsam.cli.where import where_options
 from ncsam.compare import compare as run_comparison
+from ncsam.compare.batch import Where
 from ncsam.compare.specs import folder_name, names_code, with_spec
 from ncsam.engine.runs import COMMAND_FILE, find_runs
 from ncsam.report.content import noise_text, write_report
@@ -47,9 +49,7 @@ Combinations that are finished are not run again; those that were stopped go on.
     help="optimizers, with commas [sgd,sam,ncsam]",
 )
 @click.option("--seeds", type=Seeds(), default=3, help="how many, or which with commas [3]")
-@click.option("--jobs", type=click.IntRange(min=1), help="runs at a time [as many as the cores allow]")
-@click.option("--on", type=click.Choice(["local", "ray"]), default="local", help="where the runs are done [local]")
-@click.option("--resources", default="", metavar="NAME=AMOUNT,...", help="on ray: what each run needs, as gpu=1,cpu=4")
+@where_options
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="folder of the runs [runs/compare-...]")
 @click.option("--dry-run", is_flag=True, help="print the resolved configuration and what would be done")
 @click.pass_context
@@ -59,9 +59,7 @@ def compare(
     methods: list[str],
     optimizers: list[str],
     seeds: int | list[int],
-    jobs: int | None,
-    on: Literal["local", "ray"],
-    resources: str,
+    where: Where,
     out: Path | None,
     dry_run: bool,
     **_: Any,
@@ -91,9 +89,9 @@ def compare(
         methods=methods,
         optimizers=optimizers,
         seeds=seeds,
-        workers=jobs,
-        on=on,
-        resources=resources,
+        workers=where.workers,
+        on=where.on,
+        resources=where.resources,
         say=click.echo,
     )
     runs = [run for run in find_runs(folder / name for row in rows for name in row["runs"]) if run.metrics]

@@ -1,0 +1,26 @@
+"""`--jobs`, `--on` and `--resources`: where runs are done, for every command that does many."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from ncsam.compare.batch import Where
+
+
+def where_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options; the command gets them as one argument, `where`."""
+
+    @click.option("--jobs", type=click.IntRange(min=1), help="runs at a time [as many as the cores allow]")
+    @click.option("--on", type=click.Choice(["local", "ray"]), default="local", help="where the runs are done [local]")
+    @click.option(
+        "--resources", default="", metavar="NAME=AMOUNT,...", help="on ray: what each run needs, as gpu=1,cpu=4"
+    )
+    @functools.wraps(command)
+    def with_where(*args: Any, jobs: int | None, on: Any, resources: str, **options: Any) -> Any:
+        return command(*args, where=Where(jobs, on, resources), **options)
+
+    return with_where

@@ -1,0 +1,103 @@
+"""Many runs, each in its folder: what is finished is read, the rest is done by local workers or on a Ray cluster."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from ncsam._checks import choice
+from ncsam._errors import bad_value
+from ncsam.compare.on_ray import parse_resources
+from ncsam.compare.on_ray import run_all as run_on_ray
+from ncsam.compare.workers import Job, Result, available_cores, run_all, threads_each
+from ncsam.engine import RunError
+from ncsam.engine.folder import read_summary
+
+
+@dataclass(frozen=True)
+class Where:
+    """Where runs are done, and how many at a time.
+
+    Args:
+        workers: how many runs at a time, each in a process with OMP_NUM_THREADS threads, or else an equal share of
+            the cores; small networks have one. By default two where there are two cores or more.
+        on: "local" processes, or tasks on a "ray" cluster (see `ncsam.compare.on_ray`).
+        resources: what each run needs on Ray, such as "gpu=1,cpu=4".
+    """
+
+    workers: int | None = None
+    on: Literal["local", "ray"] = "local"
+    resources: str = ""
+
+    def __post_init__(self) -> None:
+        if self.workers is not None and self.workers < 1:
+            raise bad_value("workers", self.workers, "a number of runs at a time from 1")
+        choice("on", self.on, ("local", "ray"))
+        if self.resources and self.on != "ray":
+            raise bad_value("resources", self.resources, "only on ray")
+        parse_resources(self.resources)
+
+    @property
+    def at_a_time(self) -> int:
+        return min(2, available_cores()) if self.workers is None else self.workers
+
+
+@dataclass
+class Done:
+    """The summaries of the runs that are finished, and what went wrong with the others, by their names."""
+
+    summaries: dict[str, dict[str, Any]] = field(default_factory=dict)
+    errors: dict[str, str] = field(default_factory=dict)
+
+
+def look(jobs: Sequence[Job]) -> tuple[Done, list[Job]]:
+    """What is there already, and what is still to do."""
+    done, waiting = Done(), []
+    for job in jobs:
+        try:
+            finished = read_summary(job.out, job.config)
+        except RunError as error:
+            done.errors[job.name] = str(error)
+            continue
+        if finished is None:
+            waiting.append(job)
+        else:
+            done.summaries[job.name] = finished
+    return done, waiting
+
+
+def do_all(
+    jobs: Sequence[Job],
+    where: Where,
+    say: Callable[[str], None] = print,
+    after_each: Callable[[Done], object] = lambda done: None,
+) -> Done:
+    """Do what is not finished yet. `say` takes a line for each run that ends; `after_each` sees all that is done."""
+    done, waiting = look(jobs)
+    workers = where.at_a_time
+    say(f"{len(jobs)} runs, {len(done.summaries)} of them finished; {min(workers, max(1, len(waiting)))} at a time")
+    began = time.monotonic()
+
+    def ended(result: Result) -> None:
+        if result.summary is None:
+            done.errors[result.name] = result.error or "unknown"
+        else:
+            done.summaries[result.name] = result.summary
+        count = len(done.summaries) + len(done.errors)
+        say(f"[{count}/{len(jobs)}] {result.name}: {_outcome(result)}  ({time.monotonic() - began:.0f} s)")
+        after_each(done)
+
+    if where.on == "ray":
+        run_on_ray(waiting, workers, parse_resources(where.resources), ended)
+    else:
+        run_all(waiting, workers, threads_each(workers), ended)
+    return done
+
+
+def _outcome(result: Result) -> str:
+    if result.summary is None:
+        return f"failed: {result.error}"
+    name = next((name for name in ("last5", "last") if result.summary[name] is not None), None)
+    return "finished" if name is None else f"{name} {result.summary[name]:.2f} %"
