@@ -243,7 +243,7 @@ def test_damaged_pictures_elsewhere(damaged: Path) -> None:
 
 def test_names_and_suggestions(tmp_path: Path) -> None:
     expected = "animal10n cifar10 cifar100 cifar100n cifar10n clothing1m digits fashion_mnist food101 food101n mnist"
-    assert data.names() == [*expected.split(), "tiny_imagenet"]
+    assert data.names() == [*expected.split(), "reduced", "tiny_imagenet"]
     for name in data.names():
         entry = data.entry(name)
         assert entry.about

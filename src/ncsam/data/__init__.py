@@ -14,6 +14,7 @@ from ncsam.data import (  # noqa: F401
     digits,
     food,
     idx,
+    reduced,
     tiny_imagenet,
 )
 from ncsam.data.arrays import from_arrays, from_npz

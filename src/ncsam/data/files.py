@@ -156,11 +156,11 @@ def into_memory(split: Split, *, workers: int = 2) -> Split:
     paths = split.inputs
     if len(paths) == 0:
         raise bad_value("split", split, "it has no images")
-    first = _decode(paths[0])
+    first = decode_picture(paths[0])
     images = np.empty((len(paths), *first.shape), dtype=np.uint8)
 
     def put(i: int) -> None:
-        picture = _decode(paths[i])
+        picture = decode_picture(paths[i])
         if picture.shape != first.shape:
             raise ValueError(f"{paths[i]} is of shape {picture.shape}, {paths[0]} of {first.shape}; they must be alike")
         images[i] = picture
@@ -169,7 +169,8 @@ def into_memory(split: Split, *, workers: int = 2) -> Split:
     return Split(images, split.labels, split.clean, split.names)
 
 
-def _decode(item: Any) -> npt.NDArray[np.uint8]:
+def decode_picture(item: Any) -> npt.NDArray[np.uint8]:
+    """A file as a uint8 (H, W, 3) array; an array as it is."""
     if isinstance(item, np.ndarray):
         return item
     try:
