@@ -19,6 +19,7 @@ COMMANDS = {
     "auto": Entry("ncsam.cli.auto:auto", "Find the best classifier for noisy data, with nothing to choose."),
     "embed": Entry("ncsam.cli.embed:embed", "Turn pictures or texts into vectors with a pretrained network."),
     "compare": Entry("ncsam.cli.compare:compare", "Train all combinations of methods, optimizers and seeds."),
+    "reproduce": Entry("ncsam.cli.reproduce:reproduce", "Run a table of the paper, ours beside its figures."),
     "report": Entry("ncsam.cli.report:report", "Write report.html: curves, suspects, noise, configuration."),
     "suspects": Entry("ncsam.cli.suspects:suspects", "List the training labels that a run doubts most."),
     "review": Entry("ncsam.cli.review:review", "Judge the suspects of a run on a local page."),

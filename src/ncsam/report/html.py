@@ -36,11 +36,15 @@ def to_html(report: Report) -> str:
         _configuration(report),
         f"<footer>Made by {escape(report.made)} from the run folders alone. This page loads nothing.</footer>",
     ]
-    body = "\n".join(section for section in sections if section)
+    return page(f"{report.title} | ncsam report", "\n".join(section for section in sections if section))
+
+
+def page(title: str, body: str) -> str:
+    """A document around what it shows."""
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{escape(report.title)} | ncsam report</title>\n<style>{STYLE}</style>\n</head>\n"
+        f"<title>{escape(title)}</title>\n<style>{STYLE}</style>\n</head>\n"
         f"<body>\n<main>\n{body}\n</main>\n</body>\n</html>\n"
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from ncsam._files import atomic_path
@@ -20,23 +21,30 @@ def write_latex(report: Report, path: Path) -> Path:
 
 def to_latex(report: Report) -> str:
     """A `table` with one row per group, its meaning in the caption."""
-    lines = [
-        r"\begin{table}",
-        r"  \centering",
-        rf"  \begin{{tabular}}{{l{'r' * (1 + len(report.columns))}}}",
-        r"    \toprule",
-        "    " + " & ".join(["", "seeds", *map(escape, report.columns)]) + r" \\",
-        r"    \midrule",
+    rows = [
+        [escape(group.label), str(len(group.runs)), *map(_number, cells)]
+        for group, cells in zip(report.groups, report.cells, strict=True)
     ]
-    for group, cells in zip(report.groups, report.cells, strict=True):
-        lines.append("    " + " & ".join([escape(group.label), str(len(group.runs)), *map(_number, cells)]) + r" \\")
     meaning = " ".join(f"{escape(text)}." for text in report.explained)
     words = (
         rf"{escape(report.title)}. Mean $\pm$ sample standard deviation over seeds; bold: better than every other row, "
         rf"$p < .05$ each in a paired t-test over seeds. {meaning}"
     )
-    lines += [r"    \bottomrule", r"  \end{tabular}", rf"  \caption{{{words}}}", r"\end{table}"]
-    return "\n".join(lines) + "\n"
+    table = tabular(["", "seeds", *map(escape, report.columns)], rows)
+    return "\n".join([r"\begin{table}", r"  \centering", *table, rf"  \caption{{{words}}}", r"\end{table}"]) + "\n"
+
+
+def tabular(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """The lines of a ruled table of cells that are LaTeX already; names on the left, numbers on the right."""
+    return [
+        rf"  \begin{{tabular}}{{l{'r' * (len(head) - 1)}}}",
+        r"    \toprule",
+        "    " + " & ".join(head) + r" \\",
+        r"    \midrule",
+        *("    " + " & ".join(row) + r" \\" for row in rows),
+        r"    \bottomrule",
+        r"  \end{tabular}",
+    ]
 
 
 def escape(text: str) -> str:

@@ -1,0 +1,151 @@
+"""`ncsam reproduce`: the paper's tables, ours beside the paper's figures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ncsam.cli.failures import FAILED, Failure
+from ncsam.cli.kinds import Listed, Seeds, settings_option
+from ncsam.cli.output import show_table
+from ncsam.cli.where import where_options
+from ncsam.compare.batch import Where, look
+from ncsam.reproduce.cost import cost as measure_cost
+from ncsam.reproduce.merge import merge as merge_cells
+from ncsam.reproduce.results import METRICS
+from ncsam.reproduce.run import Plan
+from ncsam.reproduce.run import reproduce as run_tables
+from ncsam.reproduce.scales import SCALES, Setting
+from ncsam.reproduce.sheet import to_markdown
+from ncsam.reproduce.tables import GROUPS, TABLES, find
+from ncsam.reproduce.words import sheet
+
+EPILOG = """\b
+Examples:
+  ncsam reproduce list
+  ncsam reproduce table2 --scale small --rows sgd,sam,ncsam,kappa0 --columns cifar10-40 --seeds 3
+  ncsam reproduce table1 --scale paper --data-root data --dry-run
+  ncsam reproduce ablations --scale smoke --seeds 1
+  ncsam reproduce curves --scale small --data cifar10=cifar10_part.npz
+  ncsam reproduce cost --scale small
+  ncsam reproduce merge runs/reproduce-small theirs/reproduce-small
+
+The tables of one scale share a folder and their runs. Cells that are finished are not run again.
+"""
+_scale = click.option(
+    "--scale", type=click.Choice(SCALES), default="small", help="the paper's setting, or less [small]"
+)
+_out = click.option(
+    "--out", type=click.Path(file_okay=False, path_type=Path), help="folder of runs and tables [runs/reproduce-SCALE]"
+)
+
+
+@click.group(epilog=EPILOG)
+def reproduce() -> None:
+    """Run a table of the paper, its ablations, curves or cost, and set ours beside the paper's figures."""
+
+
+@reproduce.command("list", epilog="\b\nExample:\n  ncsam reproduce list")
+def list_tables() -> None:
+    """List the tables with their columns, rows and numbers of cells."""
+    rows = [[t.name, t.title, ",".join(c.name for c in t.columns), str(len(t.cells))] for t in TABLES.values()]
+    show_table(["name", "what", "columns", "cells"], rows, left=3)
+    for name, table in TABLES.items():
+        click.echo(f"rows of {name}: {','.join(row.name for row in table.rows)}")
+    for name, members in GROUPS.items():
+        click.echo(f"{name}: {', '.join(members)}")
+    click.echo("cost: time and memory of a step as a ratio to SGD's")
+
+
+def _tables(name: str) -> Callable[..., None]:
+    """What the command of this name does."""
+
+    def command(
+        scale: str,
+        rows: list[str] | None,
+        columns: list[str] | None,
+        seeds: int | list[int],
+        data: dict[str, Any],
+        stand_in: str | None,
+        data_root: str | None,
+        metric: str | None,
+        where: Where,
+        out: Path | None,
+        dry_run: bool,
+    ) -> None:
+        tables = [table.part(rows, columns) for table in find(name)]
+        setting = Setting(scale, {key: str(value) for key, value in data.items()}, stand_in, data_root)
+        listed = list(range(1, seeds + 1)) if isinstance(seeds, int) else seeds
+        plan = Plan(tables, setting, listed, out or Path("runs") / f"reproduce-{scale}")
+        done, waiting = look(plan.jobs())
+        click.echo(f"{len(plan.jobs())} runs in {plan.out}, {len(done.summaries)} of them finished")
+        for dataset in dict.fromkeys(column.dataset for table in tables for column in table.columns):
+            source = setting.source(dataset)
+            click.echo(f"{dataset}: {source.label}{' (stands in for it)' if source.stand_in else ''}")
+        click.echo(str(plan.estimate(where)))
+        if dry_run:
+            for job in waiting:
+                click.echo(f"# {job.out}")
+            return
+        filled, done = run_tables(plan, where, metric=metric, say=click.echo)
+        for each in filled:
+            if each.cells:
+                click.echo(f"\n{to_markdown(sheet(each))}")
+                click.echo(f"files: {plan.out / each.table.name}.md, .tex, .html, .csv")
+        if done.errors:
+            failed = [f"{run}: {error}" for run, error in done.errors.items()]
+            raise Failure("\n  ".join([f"{len(failed)} runs failed", *failed]), FAILED)
+
+    return command
+
+
+def _add(name: str, about: str) -> None:
+    command: Callable[..., Any] = _tables(name)
+    command.__doc__ = about
+    options: list[Callable[..., Any]] = [
+        _scale,
+        click.option("--rows", type=Listed(), help="these rows alone, with commas; see `ncsam reproduce list`"),
+        click.option("--columns", type=Listed(), help="these columns alone, with commas"),
+        click.option("--seeds", type=Seeds(), default=1, help="how many, or which with commas [1]"),
+        settings_option("--data", help="a file or folder for a dataset: cifar10=part.npz"),
+        click.option("--stand-in", metavar="DATA", help="for datasets that are not there, below paper scale [digits]"),
+        click.option("--data-root", metavar="FOLDER", help="where the named datasets lie"),
+        click.option("--metric", type=click.Choice(METRICS), help="the one that is compared [last5]"),
+        where_options,
+        _out,
+        click.option("--dry-run", is_flag=True, help="print the plan, with its time and disk, and run nothing"),
+    ]
+    for option in reversed(options):
+        command = option(command)
+    example = f"\b\nExample:\n  ncsam reproduce {name} --scale small --seeds 3 --dry-run"
+    reproduce.command(name, epilog=example)(command)
+
+
+for _name, _table in TABLES.items():
+    _add(_name, f"{_table.title}.")
+for _name, _members in GROUPS.items():
+    _add(_name, f"The tables {', '.join(_members)}.")
+
+
+@reproduce.command(epilog="\b\nExample:\n  ncsam reproduce cost --scale small")
+@_scale
+@_out
+def cost(scale: str, out: Path | None) -> None:
+    """Measure time and memory of a step of each optimizer as a ratio to SGD's."""
+    found = measure_cost(Setting(scale))
+    folder = out or Path("runs") / f"reproduce-{scale}"
+    found.write(folder)
+    click.echo(f"{to_markdown(found)}files: {folder / found.name}.md, .tex, .html, .csv")
+
+
+@reproduce.command(epilog="\b\nExample:\n  ncsam reproduce merge runs/reproduce-small theirs/reproduce-small")
+@click.argument("into", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.argument("others", nargs=-1, required=True, type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option("--other-versions", is_flag=True, help="also take cells that other versions of ncsam or torch ran")
+def merge(into: Path, others: tuple[Path, ...], other_versions: bool) -> None:
+    """Take the finished cells of other folders into the folder INTO, after checking what they are."""
+    taken = merge_cells(into, others, other_versions=other_versions, say=click.echo)
+    click.echo(f"{len(taken)} runs taken; the command of a table now finds them finished")

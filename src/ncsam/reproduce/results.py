@@ -1,0 +1,95 @@
+"""The cells of a table, from the runs that are finished."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ncsam._statistics import Spread
+from ncsam.compare.specs import folder_name
+from ncsam.compare.workers import Job
+from ncsam.reproduce.notes import Note, not_comparable
+from ncsam.reproduce.scales import Setting
+from ncsam.reproduce.tables import Column, Row, Table
+
+METRICS = ("best", "last", "last5", "last10")
+#: The only one that the paper names, in one of its tables; it chooses nothing on test data.
+DEFAULT_METRIC = "last5"
+
+
+def run_name(row: Row, column: Column, seed: int) -> str:
+    """The folder of a cell's run below that of all; tables that share a cell share it."""
+    return f"{column.folder}/{folder_name(row.method, row.optimizer, seed)}"
+
+
+def jobs(table: Table, setting: Setting, seeds: Sequence[int], out: Path) -> list[Job]:
+    """The runs of a table, each once."""
+    found: dict[str, Job] = {}
+    for seed in seeds:
+        for row, column in table.cells:
+            name = run_name(row, column, seed)
+            if name not in found:
+                found[name] = Job(name, setting.config(row, column, seed), out / name)
+    return list(found.values())
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Ours over seeds, by metric, and the paper's."""
+
+    ours: Mapping[str, Spread]
+    seeds: int
+    published: float | None
+
+    def difference(self, metric: str) -> float | None:
+        """Ours less the paper's, in points."""
+        if self.published is None or metric not in self.ours:
+            return None
+        return self.ours[metric].mean - self.published
+
+
+@dataclass(frozen=True)
+class Filled:
+    """A table with what was run of it."""
+
+    table: Table
+    metric: str
+    scale: str
+    cells: Mapping[tuple[str, str], Cell]
+    notes: Sequence[Note]
+
+    @property
+    def rows(self) -> list[Row]:
+        """Those with a finished run."""
+        return [r for r in self.table.rows if any((r.name, c.name) in self.cells for c in self.table.columns)]
+
+    @property
+    def columns(self) -> list[Column]:
+        return [c for c in self.table.columns if any((r.name, c.name) in self.cells for r in self.table.rows)]
+
+    @property
+    def seeds(self) -> list[int]:
+        """The numbers of seeds that cells have, each once, the smallest first."""
+        return sorted({cell.seeds for cell in self.cells.values()})
+
+
+def fill(
+    table: Table,
+    setting: Setting,
+    seeds: Sequence[int],
+    summaries: Mapping[str, Mapping[str, Any]],
+    metric: str | None = None,
+    extra: Sequence[Note] = (),
+) -> Filled:
+    """The table with the summaries of its runs, by the names of `run_name`."""
+    cells = {}
+    for row, column in table.cells:
+        found = [summaries[n] for seed in seeds if (n := run_name(row, column, seed)) in summaries]
+        if found:
+            spreads = {name: Spread.of(summary.get(name) for summary in found) for name in METRICS}
+            ours = {name: spread for name, spread in spreads.items() if spread is not None}
+            cells[row.name, column.name] = Cell(ours, len(found), table.published.get((row.name, column.name)))
+    metric = metric or table.metric or DEFAULT_METRIC
+    return Filled(table, metric, setting.scale, cells, [*not_comparable(table, setting), *extra])

@@ -1,0 +1,84 @@
+"""A table of the paper from its plan to its files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ncsam._errors import bad_value
+from ncsam.compare.batch import Done, Where, do_all, look
+from ncsam.compare.workers import Job
+from ncsam.engine.runs import find_runs
+from ncsam.report.figures import curves_png
+from ncsam.report.groups import group_runs
+from ncsam.reproduce import words
+from ncsam.reproduce.estimate import Estimate, estimate
+from ncsam.reproduce.record import Record
+from ncsam.reproduce.results import METRICS, Filled, fill, jobs
+from ncsam.reproduce.scales import Setting
+from ncsam.reproduce.tables import Table
+
+_CURVES = "curves"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Tables, the scale at which they are run, and the folder of their runs."""
+
+    tables: Sequence[Table]
+    setting: Setting
+    seeds: Sequence[int]
+    out: Path
+
+    def jobs(self) -> list[Job]:
+        """Every run once, in the order of the tables."""
+        found = {job.name: job for table in self.tables for job in self.jobs_of(table)}
+        return list(found.values())
+
+    def jobs_of(self, table: Table) -> list[Job]:
+        return jobs(table, self.setting, self.seeds, self.out)
+
+    def estimate(self, where: Where) -> Estimate:
+        """How long what is left will take here, and what it will take on the disk."""
+        done, waiting = look(self.jobs())
+        return estimate(waiting, done.summaries, where)
+
+
+def reproduce(
+    plan: Plan, where: Where | None = None, *, metric: str | None = None, say: Callable[[str], None] = print
+) -> tuple[list[Filled], Done]:
+    """Do the runs that are not finished, and write the tables beside them; the tables, and how the runs ended.
+
+    Killed, the same call goes on. A cell that is finished is not run again, in whatever table it stands. A failed run
+    leaves its cell empty.
+    """
+    if metric is not None and metric not in METRICS:
+        raise bad_value("metric", metric, f"one of {', '.join(METRICS)}, or null for the table's own")
+    record = Record.claim(plan.out, plan.setting, {column.dataset for table in plan.tables for column in table.columns})
+    done = do_all(plan.jobs(), where or Where(), say, lambda done: _write(plan, done, metric, record))
+    for table in plan.tables:
+        if table.name == _CURVES:
+            _draw(plan, table)
+    return _write(plan, done, metric, record), done
+
+
+def _write(plan: Plan, done: Done, metric: str | None, record: Record) -> list[Filled]:
+    """The tables in their files, as far as they are filled."""
+    filled = []
+    for table in plan.tables:
+        names = [job.name for job in plan.jobs_of(table)]
+        filled.append(fill(table, plan.setting, plan.seeds, done.summaries, metric, record.notes(names)))
+        if filled[-1].cells:
+            picture = plan.out / f"{_CURVES}.png"
+            drawn = table.name == _CURVES and picture.is_file()
+            words.sheet(filled[-1], [picture.name] if drawn else []).write(plan.out)
+    return filled
+
+
+def _draw(plan: Plan, table: Table) -> None:
+    """The accuracy-curve figure."""
+    folders = [job.out for job in plan.jobs_of(table) if (job.out / "config.yaml").is_file()]
+    runs = [run for run in find_runs(folders) if run.metrics]
+    if runs:
+        curves_png(group_runs(runs), plan.out / f"{_CURVES}.png", table.title)

@@ -1,0 +1,134 @@
+"""What a cell trains at each scale: the paper's own setting, a reduction for two cores, and one for tests."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ncsam import data
+from ncsam._checks import choice
+from ncsam._errors import unknown_name
+from ncsam._files import sha256_of
+from ncsam.compare.specs import with_spec
+from ncsam.engine import RunConfig
+from ncsam.reproduce.tables import Column, Row
+
+SCALES = ("paper", "small", "smoke")
+#: What comes with scikit-learn stands in for datasets that are not there, where nothing else is named.
+_EMBEDDED = "digits"
+_REDUCTIONS: dict[str, dict[str, Any]] = {
+    # without augmentation, under which so short a run memorises nothing and there is nothing to compensate for
+    "small": {"model": "resnet8", "epochs": 12, "batch_size": 64, "augment": "none"},
+    # of four or six epochs, none lies between warm-up (a quarter) and the end of the compensation's ramp (a half)
+    "smoke": {"model": "mlp", "model_options": {"hidden": [32]}, "epochs": 8, "batch_size": 32, "augment": "none"},
+}
+_PARTS: dict[str, dict[str, Any]] = {
+    "small": {"classes": 10, "train": 2000, "test": 1000, "side": 8},
+    "smoke": {"classes": 10, "train": 320, "test": 160, "side": 8},
+}
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where the samples of a dataset come from: a name or a path, and whether it only stands in for it."""
+
+    data: str
+    stand_in: bool = False
+
+    @property
+    def label(self) -> str:
+        return Path(self.data).name
+
+    def to_dict(self) -> dict[str, Any]:
+        """For the record; `identity` tells whether two machines have the same: a name, or the hash of a file."""
+        path = Path(self.data)
+        identity = f"sha256:{sha256_of(path)}" if path.is_file() else path.name
+        return {"data": self.data, "stand_in": self.stand_in, "identity": identity}
+
+
+class Setting:
+    """A scale, with the sources of the datasets.
+
+    Args:
+        scale: "paper", "small" or "smoke".
+        sources: {dataset: name or path} for datasets that lie in a file or a folder of their own.
+        stand_in: name or path of what is trained on where a dataset is not there; only where the scale reduces.
+        data_root: where named datasets lie.
+    """
+
+    def __init__(
+        self,
+        scale: str,
+        sources: Mapping[str, str] | None = None,
+        stand_in: str | None = None,
+        data_root: str | None = None,
+    ) -> None:
+        self.scale = choice("scale", scale, SCALES)
+        self.stand_in = stand_in
+        self.data_root = data_root
+        self.named = dict(sources or {})
+        for name in self.named:
+            if name not in _OURS:
+                raise unknown_name("dataset of the paper", name, _OURS)
+        self._found: dict[str, Source] = {}
+
+    @classmethod
+    def of_sources(cls, scale: str, sources: Mapping[str, Mapping[str, Any]]) -> Setting:
+        """As a record of cells has it."""
+        setting = cls(scale)
+        setting._found = {name: Source(str(each["data"]), bool(each["stand_in"])) for name, each in sources.items()}
+        return setting
+
+    def source(self, dataset: str) -> Source:
+        """Where a dataset of the paper comes from at this scale."""
+        if dataset not in self._found:
+            self._found[dataset] = self._find(dataset)
+        return self._found[dataset]
+
+    def _find(self, dataset: str) -> Source:
+        if dataset in self.named:
+            return Source(_absolute(self.named[dataset]))
+        ours = _OURS[dataset]
+        if self.scale == "smoke":
+            return Source(_EMBEDDED, stand_in=True)
+        if self.scale == "paper" or self._is_there(ours):
+            return Source(ours)
+        return Source(_absolute(self.stand_in or _EMBEDDED), stand_in=True)
+
+    def _is_there(self, name: str) -> bool:
+        try:
+            data.load(name, self.data_root)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def config(self, row: Row, column: Column, seed: int) -> RunConfig:
+        """The run of a cell."""
+        config = RunConfig.from_preset(column.preset, rate=column.rate, seed=seed, data_root=self.data_root)
+        source = self.source(column.dataset)
+        if column.noise == "human" and source.stand_in:
+            config = config.replace(noise="symmetric")  # its labels are right, and the column's are not
+        if self.scale != "paper":
+            part = {"of": source.data, **_PARTS[self.scale]}
+            reduction = {"model_options": {}, "pretrained": False, **_REDUCTIONS[self.scale]}
+            config = config.replace(data="reduced", data_options=part, **reduction)
+        elif source.data != config.data:
+            config = config.replace(data=source.data, data_root=None)
+        return with_spec(with_spec(config, "method", row.method), "optimizer", row.optimizer)
+
+
+#: The paper's datasets as `ncsam.data` calls them.
+_OURS = {
+    "cifar10": "cifar10",
+    "cifar100": "cifar100",
+    "tiny-imagenet": "tiny_imagenet",
+    "animal10n": "animal10n",
+    "food101n": "food101n",
+}
+
+
+def _absolute(source: str) -> str:
+    """A path as every worker finds it; a name as it is."""
+    return source if source in data.names() else str(Path(source).expanduser().resolve())

@@ -1,0 +1,213 @@
+"""The tables of the paper: their columns, their rows as specs of ours, and what it prints in their cells.
+
+The figures are those of "NCSAM: Noise-Compensated Sharpness-Aware Minimization for Noisy Label Learning"
+(arXiv:2601.19947), tables 1 to 8, test accuracy in percent as printed; `paper/*.csv` holds them.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from importlib import resources
+
+from ncsam._errors import unknown_name
+
+SOURCE = "NCSAM: Noise-Compensated Sharpness-Aware Minimization for Noisy Label Learning, arXiv:2601.19947"
+
+_DATASETS = {
+    "cifar10": "CIFAR-10",
+    "cifar100": "CIFAR-100",
+    "tiny-imagenet": "Tiny-ImageNet",
+    "animal10n": "Animal-10N",
+    "food101n": "Food-101N",
+}
+#: What the paper calls asymmetric on Tiny-ImageNet is a pair flip in the tables it compares with.
+_RECIPES = {"asymmetric": "pairflip"}
+
+
+@dataclass(frozen=True)
+class Column:
+    """A dataset under some noise. `rate` is that of the recipe, or the one that a dataset's authors estimate."""
+
+    name: str
+    dataset: str
+    noise: str
+    rate: float
+
+    @property
+    def preset(self) -> str:
+        """The preset with the paper's setting."""
+        return self.dataset if self.noise == "human" else f"{self.dataset}-{_RECIPES.get(self.noise, self.noise)}"
+
+    @property
+    def folder(self) -> str:
+        """The folder of its runs, the same in all tables that have this column."""
+        return self.preset if self.noise == "human" else f"{self.preset}-{100 * self.rate:g}"
+
+    @property
+    def title(self) -> str:
+        noise = "" if self.noise == "human" else f", {100 * self.rate:g} % {self.noise}"
+        return _DATASETS[self.dataset] + noise
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line of a table: its name on the command line, its name in the paper, and specs of a method and an optimizer.
+
+    A control is ours: the paper does not have it.
+    """
+
+    name: str
+    title: str
+    method: str = "ce"
+    optimizer: str = "sgd"
+    control: bool = False
+
+
+#: NCSAM without its compensation: the same warm-up and radius.
+CONTROL = Row("kappa0", "NCSAM, kappa = 0 (control)", optimizer="ncsam:kappa=0", control=True)
+# the presets have NCSAM's warm-up, which SAM and BSAM do not share
+_SAM, _BSAM = "sam:warmup=0", "bsam:warmup=0"
+_NAMES = {
+    "Forward T": Row("forward", "Forward T", "forward"),
+    "Forward": Row("forward", "Forward", "forward"),
+    "F-correction": Row("forward", "F-correction", "forward"),
+    "Co-teaching": Row("coteaching", "Co-teaching", "coteaching"),
+    "Co-teaching+": Row("coteaching_plus", "Co-teaching+", "coteaching_plus"),
+    "JoCoR": Row("jocor", "JoCoR", "jocor"),
+    "Reweight-R": Row("trevision", "Reweight-R", "trevision"),
+    "DivideMix": Row("dividemix", "DivideMix", "dividemix"),
+    "CORES2": Row("cores2", "CORES2", "cores2"),
+    "CAL": Row("cal", "CAL", "cal"),
+    "CC": Row("cc", "CC", "cc"),
+    "DMI": Row("dmi", "DMI", "dmi"),
+    "Mixup": Row("mixup", "Mixup", "mixup"),
+    "GCE": Row("gce", "GCE", "gce"),
+    "Peer Loss": Row("peer", "Peer Loss", "peer"),
+    "LIMIT": Row("limit", "LIMIT", "limit"),
+    "SLN": Row("sln", "SLN", "sln"),
+    "SL": Row("sl", "SL", "sl"),
+    "APL": Row("apl", "APL", "apl"),
+    "CTRR": Row("ctrr", "CTRR", "ctrr"),
+    "RegCE": Row("regce", "RegCE", "regce"),
+    "Decoupling": Row("decoupling", "Decoupling", "decoupling"),
+    "MentorNet": Row("mentornet", "MentorNet", "mentornet"),
+    "M-Correction": Row("mcorrection", "M-Correction", "mcorrection"),
+    "UNICON": Row("unicon", "UNICON", "unicon"),
+    "DISC": Row("disc", "DISC", "disc"),
+    "NCT": Row("nct", "NCT", "nct"),
+    "SELFIE": Row("selfie", "SELFIE", "selfie"),
+    "PLC": Row("plc", "PLC", "plc"),
+    "Nested Co-teaching": Row("nested_coteaching", "Nested Co-teaching", "nested_coteaching"),
+    "Co-learning": Row("colearning", "Co-learning", "colearning"),
+    "GJS": Row("gjs", "GJS", "gjs"),
+    "CleanNet": Row("cleannet", "CleanNet", "cleannet"),
+    "Standard": Row("ce", "Standard", "ce"),
+    "CE": Row("ce", "CE", "ce"),
+    "SGD": Row("sgd", "SGD"),
+    "SAM": Row("sam", "SAM", optimizer=_SAM),
+    "BSAM": Row("bsam", "BSAM", optimizer=_BSAM),
+    "NCSAM": Row("ncsam", "NCSAM", optimizer="ncsam"),
+}
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows, columns, and the paper's figures by their names: {(row, column): accuracy}.
+
+    `metric` is the one that the paper names for it, if it names any.
+    """
+
+    name: str
+    title: str
+    columns: Sequence[Column]
+    rows: Sequence[Row]
+    published: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    metric: str | None = None
+
+    @cached_property
+    def cells(self) -> list[tuple[Row, Column]]:
+        """What is to be run: the cells that the paper prints, and the controls of all columns."""
+        return [(r, c) for c in self.columns for r in self.rows if r.control or (r.name, c.name) in self.published]
+
+    def part(self, rows: Sequence[str] | None = None, columns: Sequence[str] | None = None) -> Table:
+        """The table with these rows and columns alone."""
+        for kind, asked, known in (("row", rows, self.rows), ("column", columns, self.columns)):
+            for name in asked or ():
+                if name not in [each.name for each in known]:
+                    raise unknown_name(f"{kind} of {self.name}", name, [each.name for each in known])
+        return replace(
+            self,
+            rows=[row for row in self.rows if not rows or row.name in rows],
+            columns=[column for column in self.columns if not columns or column.name in columns],
+        )
+
+
+def _read(file: str) -> list[dict[str, str]]:
+    text = (resources.files("ncsam.reproduce") / "paper" / file).read_text(encoding="utf-8")
+    return list(csv.DictReader(text.splitlines()))
+
+
+#: Noise rates that the authors of the datasets estimate.
+_ESTIMATED = {"animal10n": 0.08, "food101n": 0.2}
+
+
+def _column(line: Mapping[str, str]) -> Column:
+    dataset, noise = line["dataset"], line["noise"]
+    if noise == "human":
+        return Column(dataset, dataset, noise, _ESTIMATED[dataset])
+    kind = "-asymmetric" if noise == "asymmetric" else ""
+    return Column(f"{dataset}{kind}-{line['rate_percent']}", dataset, noise, int(line["rate_percent"]) / 100)
+
+
+def _main(number: int, title: str) -> Table:
+    lines = [line for line in _read("tables.csv") if line["table"] == str(number)]
+    columns = dict.fromkeys(_column(line) for line in lines)
+    rows = dict.fromkeys(_NAMES[line["method"]] for line in lines)
+    published = {(_NAMES[line["method"]].name, _column(line).name): float(line["accuracy"]) for line in lines}
+    return Table(f"table{number}", title, list(columns), [*rows, CONTROL], published)
+
+
+def _ablation(name: str, title: str, option: str, metric: str | None = None) -> Table:
+    lines = [line for line in _read("ablations.csv") if line["table"] == name]
+    columns = dict.fromkeys(_column(line) for line in lines)
+    rows = dict.fromkeys(line["value"] for line in sorted(lines, key=lambda line: line["value"]))
+    # the paper's ramp is NCSAM's own
+    specs = {value: "ncsam" if value == "ramp" else f"ncsam:{option}={value}" for value in rows}
+    published = {(line["value"], _column(line).name): float(line["accuracy"]) for line in lines}
+    made = [Row(value, f"{option} {value}" if value != "ramp" else value, optimizer=specs[value]) for value in rows]
+    return Table(name, title, list(columns), [*made, CONTROL], published, metric)
+
+
+def _curves(table2: Table) -> Table:
+    part = table2.part(["sgd", "sam", "ncsam", "kappa0"], ["cifar10-40"])
+    return replace(part, name="curves", title="Accuracy over epochs (figure), CIFAR-10 with 40 % symmetric noise")
+
+
+_TABLE2 = _main(2, "Table 2: symmetric noise on CIFAR-10 and CIFAR-100")
+#: All tables by name, in the paper's order.
+TABLES = {
+    table.name: table
+    for table in (
+        _main(1, "Table 1: instance-dependent noise on CIFAR-10 and CIFAR-100"),
+        _TABLE2,
+        _main(3, "Table 3: Tiny-ImageNet"),
+        _main(4, "Table 4: Animal-10N"),
+        _main(5, "Table 5: Food-101N"),
+        _ablation("flip-ratio", "Ablation: share of the batch that is flipped", "flip_ratio"),
+        _ablation("schedule", "Ablation: strength of the compensation over training", "ramp"),
+        _ablation("kappa", "Ablation: largest strength of the compensation", "kappa", metric="last5"),
+        _curves(_TABLE2),
+    )
+}
+#: Names that stand for several tables.
+GROUPS = {"ablations": ("flip-ratio", "schedule", "kappa"), "all": tuple(TABLES)}
+
+
+def find(name: str) -> list[Table]:
+    """The table, or the tables, of this name."""
+    if name not in TABLES and name not in GROUPS:
+        raise unknown_name("table", name, [*TABLES, *GROUPS, "cost"])
+    return [TABLES[each] for each in GROUPS.get(name, (name,))]

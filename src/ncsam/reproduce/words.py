@@ -1,0 +1,128 @@
+"""A table of ours and of the paper in words: what its cells say, which marks they carry, and what it ends with."""
+
+from __future__ import annotations
+
+import csv
+import io
+import string
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
+
+from ncsam.reproduce.notes import Note
+from ncsam.reproduce.results import METRICS, Filled
+from ncsam.reproduce.sheet import Section, Sheet
+from ncsam.reproduce.tables import Column, Row
+
+_MEANING = {
+    "best": "the best epoch on the test set, which flatters",
+    "last": "after the last epoch",
+    "last5": "mean of the last 5 epochs",
+    "last10": "mean of the last 10 epochs",
+}
+
+
+def caption(filled: Filled) -> str:
+    """What the numbers are."""
+    counts = filled.seeds
+    seeds = f"{counts[0]} seed{'s' * (counts[0] > 1)}" if len(counts) == 1 else "as many seeds as n says"
+    spread = ", mean ± sample standard deviation" if counts[-1] > 1 else ""
+    return (
+        f"Test accuracy in percent, {filled.metric} ({_MEANING[filled.metric]}), {seeds}{spread}; in brackets the "
+        f"paper's figure and ours less that. Scale {filled.scale}."
+    )
+
+
+class _Marked:
+    """The notes with a letter for each that holds for a part of the table only."""
+
+    def __init__(self, filled: Filled) -> None:
+        self.filled = filled
+        letters = iter(string.ascii_lowercase + string.ascii_uppercase)
+        self.notes = [("" if note.of_all else next(letters), note) for note in filled.notes]
+
+    def of_row(self, row: Row) -> str:
+        return self._letters(lambda note: note.columns is None and _in(row.name, note.rows))
+
+    def of_column(self, column: Column) -> str:
+        return self._letters(lambda note: note.rows is None and _in(column.name, note.columns))
+
+    def of_cell(self, row: Row, column: Column) -> str:
+        return self._letters(lambda note: _in(row.name, note.rows) and _in(column.name, note.columns))
+
+    def _letters(self, holds: Callable[[Note], bool]) -> str:
+        found = [letter for letter, note in self.notes if letter and holds(note)]
+        return f" [{','.join(found)}]" if found else ""
+
+    def texts(self) -> list[str]:
+        return [f"[{letter}] {note.text}" if letter else note.text for letter, note in self.notes]
+
+
+def _in(name: str, names: object) -> bool:
+    return isinstance(names, (list, tuple)) and name in names
+
+
+def _text(filled: Filled, row: Row, column: Column) -> str:
+    """`ours (paper's, difference)`; a dash for a cell that was not run."""
+    cell = filled.cells.get((row.name, column.name))
+    if cell is None:
+        return "-"
+    spread = cell.ours.get(filled.metric)
+    ours = "not known" if spread is None else spread.text(1)
+    count = f", n {cell.seeds}" if len(filled.seeds) > 1 else ""
+    difference = cell.difference(filled.metric)
+    theirs = "" if difference is None else f" ({cell.published:.1f}, {difference:+.1f}{count})"
+    return ours + (theirs or (f" ({count[2:]})" if count else ""))
+
+
+def _sections(filled: Filled) -> Iterator[Section]:
+    """Head and lines of the columns of one dataset after the other."""
+    marks = _Marked(filled)
+    for _, group in groupby(filled.columns, key=lambda column: column.dataset):
+        columns = list(group)
+        lines = [
+            [
+                row.title + marks.of_row(row),
+                *(_text(filled, row, column) + marks.of_cell(row, column) for column in columns),
+            ]
+            for row in filled.rows
+        ]
+        lines = [line for line in lines if any(text[:1] != "-" for text in line[1:])]
+        yield Section(["", *(column.title + marks.of_column(column) for column in columns)], lines)
+
+
+def sheet(filled: Filled, pictures: Sequence[str] = ()) -> Sheet:
+    """The table as it is shown."""
+    sections = list(_sections(filled))
+    notes = _Marked(filled).texts()
+    return Sheet(filled.table.name, filled.table.title, caption(filled), sections, notes, to_csv(filled), pictures)
+
+
+def to_csv(filled: Filled) -> str:
+    """A line for each cell with every metric; the notes that hold for it are joined by bars."""
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    spreads = [f"{metric}{part}" for metric in METRICS for part in ("", "_std")]
+    writer.writerow(
+        ["table", "scale", "row", "column", "seeds", *spreads, "metric", "paper", "difference", "not_comparable"]
+    )
+    for row, column in filled.table.cells:
+        cell = filled.cells.get((row.name, column.name))
+        if cell is None:
+            continue
+        numbers: list[float | None] = []
+        for metric in METRICS:
+            spread = cell.ours.get(metric)
+            numbers += [None, None] if spread is None else [spread.mean, spread.std]
+        holds = [
+            note.text
+            for note in filled.notes
+            if (note.rows is None or row.name in note.rows) and (note.columns is None or column.name in note.columns)
+        ]
+        where = [filled.table.name, filled.scale, row.name, column.name, cell.seeds]
+        compared = [filled.metric, _short(cell.published), _short(cell.difference(filled.metric)), " | ".join(holds)]
+        writer.writerow([*where, *map(_short, numbers), *compared])
+    return buffer.getvalue()
+
+
+def _short(value: float | None) -> str:
+    return "" if value is None else f"{value:.4g}" if abs(value) < 1 else f"{value:.2f}"

@@ -1,0 +1,205 @@
+"""Tables at the scale for tests: run once, gone on with, merged, estimated; and the ramp, which is no constant."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from ncsam.compare import batch
+from ncsam.compare.batch import Where
+from ncsam.compare.worker import answer
+from ncsam.compare.workers import Job, Result
+from ncsam.engine import RunConfig
+from ncsam.engine.runs import Run
+from ncsam.optim.ramps import constant, smooth
+from ncsam.reproduce import TABLES, reproduce
+from ncsam.reproduce import estimate as estimates
+from ncsam.reproduce.estimate import Trial, estimate, shape_of
+from ncsam.reproduce.merge import merge
+from ncsam.reproduce.record import Record
+from ncsam.reproduce.run import Plan
+from ncsam.reproduce.scales import Setting
+
+QUIET: Callable[[str], None] = lambda line: None  # noqa: E731
+
+
+@pytest.fixture(autouse=True)
+def in_this_process(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Runs are done here, without the start of a worker; the names of those that were."""
+    done: list[str] = []
+
+    def run_all(jobs: Sequence[Job], workers: int, threads: int, ended: Callable[[Result], None]) -> None:
+        for job in jobs:
+            done.append(job.name)
+            ended(Result(job.name, **answer({"config": job.config.to_dict(), "out": str(job.out)}, 1)))
+
+    monkeypatch.setattr(batch, "run_all", run_all)
+    return done
+
+
+def plan(out: Path, name: str = "schedule", rows: Sequence[str] | None = None, seeds: Sequence[int] = (1,)) -> Plan:
+    table = TABLES[name].part(rows, ["cifar10-40" if name == "curves" else "cifar10-20"])
+    return Plan([table], Setting("smoke"), seeds, out)
+
+
+def test_the_ramp_is_in_effect_and_differs_from_a_constant(tmp_path: Path) -> None:
+    (found,), done = reproduce(plan(tmp_path), say=QUIET)
+    assert not done.errors
+    strengths = {}
+    for row in ("ncsam", "ncsam_ramp=constant", "ncsam_kappa=0"):
+        strengths[row] = Run.read(tmp_path / "cifar10-symmetric-20" / f"ce-{row}-s1").curve("telemetry.strength")
+    kappa = RunConfig.from_preset("cifar10-symmetric").kappa
+    after = range(3, 9)  # two of eight epochs are warm-up
+    assert {e: strengths["ncsam"][e] for e in after} == pytest.approx({e: kappa * smooth(e / 8) for e in after})
+    assert {e: strengths["ncsam_ramp=constant"][e] for e in after} == pytest.approx(
+        {e: kappa * constant(0) for e in after}
+    )
+    assert strengths["ncsam"][3] < strengths["ncsam_ramp=constant"][3]
+    assert set(strengths["ncsam_kappa=0"].values()) == {0.0}
+    assert [cell.published for cell in found.cells.values()] == [94.41, 94.55, None]
+
+
+def test_finished_cells_are_not_run_again_and_more_can_be_asked_for(tmp_path: Path, in_this_process: list[str]) -> None:
+    reproduce(plan(tmp_path, "curves", ["sgd", "sam"]), say=QUIET)
+    assert in_this_process == ["cifar10-symmetric-40/ce-sgd-s1", "cifar10-symmetric-40/ce-sam_warmup=0-s1"]
+    reproduce(plan(tmp_path, "curves", ["sgd", "sam"]), say=QUIET)
+    assert len(in_this_process) == 2
+    (found,), _ = reproduce(plan(tmp_path, "curves", ["sgd"], seeds=(1, 2)), metric="best", say=QUIET)
+    assert in_this_process[2:] == ["cifar10-symmetric-40/ce-sgd-s2"]
+    cell = found.cells["sgd", "cifar10-40"]
+    runs = [
+        json.loads((tmp_path / name / "summary.json").read_text()) for name in (in_this_process[0], in_this_process[2])
+    ]
+    assert cell.seeds == 2
+    assert cell.ours["best"].mean == pytest.approx((runs[0]["best"] + runs[1]["best"]) / 2)
+    assert "![Accuracy over epochs" in (tmp_path / "curves.md").read_text()
+    for name in ("curves.png", "curves.tex", "curves.html", "curves.csv"):
+        assert (tmp_path / name).stat().st_size > 0
+    with pytest.raises(ValueError, match="metric='mean' is not allowed"):
+        reproduce(plan(tmp_path), metric="mean", say=QUIET)
+
+
+def test_a_folder_is_of_one_scale_and_one_source(tmp_path: Path) -> None:
+    Record.claim(tmp_path, Setting("smoke"), ["cifar10"])
+    with pytest.raises(ValueError, match="its cells are of scale smoke"):
+        Record.claim(tmp_path, Setting("paper"), ["cifar10"])
+    other = Setting("smoke", {"cifar10": "mnist"})
+    with pytest.raises(ValueError, match="its cells of cifar10 were trained on digits"):
+        Record.claim(tmp_path, other, ["cifar10"])
+
+
+def test_a_failed_run_leaves_its_cell_empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = plan(tmp_path, "curves", ["sgd", "sam"])
+    (tmp_path / "cifar10-symmetric-40").mkdir()
+    (tmp_path / "cifar10-symmetric-40" / "ce-sgd-s1").write_text("in the way")
+    (found,), done = reproduce(made, say=QUIET)
+    assert list(done.errors) == ["cifar10-symmetric-40/ce-sgd-s1"]
+    assert list(found.cells) == [("sam", "cifar10-40")]
+
+
+@pytest.fixture(scope="module")
+def cells(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two finished cells."""
+    folder = tmp_path_factory.mktemp("cells")
+    for job in plan(folder, "curves", ["sgd", "sam"]).jobs():
+        assert answer({"config": job.config.to_dict(), "out": str(job.out)}, 1)["summary"]
+    Record.claim(folder, Setting("smoke"), ["cifar10"])
+    return folder
+
+
+@pytest.fixture
+def theirs(tmp_path: Path, cells: Path) -> Path:
+    """Somebody else's cells, of which ours lack one."""
+    shutil.copytree(cells, tmp_path / "ours")
+    shutil.rmtree(tmp_path / "ours" / SAM)
+    return Path(shutil.copytree(cells, tmp_path / "theirs"))
+
+
+def edit(path: Path, change: Callable[[Any], None]) -> None:
+    content = yaml.safe_load(path.read_text())
+    change(content)
+    path.write_text(yaml.safe_dump(content) if path.suffix == ".yaml" else json.dumps(content))
+
+
+SAM = "cifar10-symmetric-40/ce-sam_warmup=0-s1"
+
+
+def test_cells_of_others_are_merged(tmp_path: Path, theirs: Path, in_this_process: list[str]) -> None:
+    ours = tmp_path / "ours"
+    assert merge(ours, [theirs], say=QUIET) == [SAM]
+    assert merge(ours, [theirs], say=QUIET) == []
+    before = len(in_this_process)
+    (found,), _ = reproduce(plan(ours, "curves", ["sgd", "sam"]), say=QUIET)
+    assert len(in_this_process) == before
+    assert len(found.cells) == 2
+    assert any(note.text.startswith("1 runs were merged from theirs, run with ncsam") for note in found.notes)
+
+
+@pytest.mark.parametrize(
+    ("file", "change", "said"),
+    [
+        (f"{SAM}/config.yaml", lambda c: c.update(lr=0.5), "the configuration of its cell .lr is 0.5, not 0.05"),
+        (f"{SAM}/summary.json", lambda c: c.update(last=99.0), "its summary is not that of its epochs"),
+        (f"{SAM}/checkpoints/last.json", lambda c: c.update(labels_sha256="0"), "it was trained on other labels"),
+        ("reproduce.json", lambda c: c.update(scale="small"), "cells of scale smoke, and these are of scale small"),
+        ("reproduce.json", lambda c: c["versions"][0].update(torch="1.0"), "--other-versions"),
+        ("reproduce.json", lambda c: c["sources"]["cifar10"].update(identity="sha256:0"), "there it is from sha256:0"),
+    ],
+)
+def test_what_is_not_ours_is_not_merged(
+    tmp_path: Path, theirs: Path, file: str, change: Callable[[Any], None], said: str
+) -> None:
+    edit(theirs / file, change)
+    with pytest.raises(ValueError, match=said):
+        merge(tmp_path / "ours", [theirs], say=QUIET)
+    assert not (tmp_path / "ours" / SAM).exists()
+    if "versions" in said:
+        assert merge(tmp_path / "ours", [theirs], other_versions=True, say=QUIET) == [SAM]
+
+
+def test_a_run_of_no_cell_is_not_merged(tmp_path: Path, theirs: Path) -> None:
+    shutil.copytree(theirs / SAM, theirs / "cifar10-symmetric-40" / "ce-adamw-s1")
+    with pytest.raises(ValueError, match="the name of a cell of the paper's tables"):
+        merge(tmp_path / "ours", [theirs], say=QUIET)
+    with pytest.raises(ValueError, match=r"holds no reproduce.json"):
+        merge(tmp_path / "nothing", [theirs], say=QUIET)
+
+
+def test_the_estimate_counts_samples_passes_and_what_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trials = {
+        "sgd": Trial(1e-3, 1e-4, 2.0, 1e6),
+        "sam": Trial(2e-3, 1e-4, 2.0, 1e6),
+        "ncsam": Trial(3e-3, 1e-4, 2.0, 1e6),
+    }
+    monkeypatch.setattr(estimates, "_measure", lambda config, shape, threads: trials[config.optimizer])
+    sgd, sam, ncsam = plan(tmp_path, "curves", ["sgd", "sam", "ncsam"]).jobs()
+    where = Where(workers=1)
+    looked_at = 8 * (320 + 160) * 1e-4 + 2.0
+    assert estimate([sgd], {}, where).seconds == pytest.approx(8 * 320 * 1e-3 + looked_at)
+    assert estimate([sam], {}, where).seconds == pytest.approx(8 * 320 * 2e-3 + looked_at)
+    assert estimate([ncsam], {}, where).seconds == pytest.approx(320 * (2 * 1e-3 + 6 * 3e-3) + looked_at)
+    assert estimate([sgd, sam], {}, where).bytes == 2 * (1e6 + 320 * 200)
+    two = Job("x/coteaching-sgd-s1", sgd.config.replace(method="coteaching"), sgd.out)
+    assert estimate([two], {}, where).seconds == pytest.approx(2 * (8 * 320 * 1e-3 + 8 * 480 * 1e-4) + 2.0)
+    known = estimate([sam], {"elsewhere/ce-sam_warmup=0-s7": {"seconds": 1000.0}}, where)
+    assert known.seconds == 1000
+    assert str(known) == (
+        "1 runs to do: about 17 min on this machine with 1 at a time, and 0.0011 GB of disk; decoding of picture files "
+        "is not counted"
+    )
+    assert str(estimate([], {}, where)) == "nothing is left to run"
+    paper = Setting("paper").config(TABLES["table5"].rows[0], TABLES["table5"].columns[0], 1)
+    assert (shape_of(paper).train, shape_of(paper).side) == (310_009, 224)
+
+
+def test_a_trial_measures_this_machine(tmp_path: Path) -> None:
+    (sam,) = plan(tmp_path, "curves", ["sam"]).jobs()
+    found = estimates._measure(sam.config, shape_of(sam.config), 1)
+    assert min(found.training, found.evaluating, found.beside) > 0
+    assert found.bytes > 4 * 2 * 64 * 32  # weights and momentum, of the first layer alone

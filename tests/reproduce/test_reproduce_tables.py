@@ -1,0 +1,180 @@
+"""The paper's figures, the cells they stand in, what those train at each scale, and how a table is shown."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ncsam import data
+from ncsam._statistics import Spread
+from ncsam.engine import RunConfig
+from ncsam.engine.task import load_task
+from ncsam.reproduce import TABLES, find
+from ncsam.reproduce.notes import Note, not_comparable
+from ncsam.reproduce.results import Cell, Filled, fill, jobs, run_name
+from ncsam.reproduce.scales import Setting
+from ncsam.reproduce.sheet import to_html, to_latex, to_markdown
+from ncsam.reproduce.words import sheet, to_csv
+
+
+def test_every_figure_of_the_paper_has_its_cell() -> None:
+    counts = {name: len(table.published) for name, table in TABLES.items()}
+    assert counts == {
+        "table1": 96, "table2": 112, "table3": 21, "table4": 11, "table5": 10,
+        "flip-ratio": 10, "schedule": 4, "kappa": 12, "curves": 112,
+    }  # fmt: skip
+    printed = [TABLES["table1"].published["ncsam", "cifar100-60"], TABLES["table2"].published["bsam", "cifar10-80"]]
+    assert printed == [64.83, 78.27]
+    assert TABLES["table3"].published["mcorrection", "tiny-imagenet-asymmetric-45"] == 24.8
+    assert TABLES["kappa"].published["0.03", "animal10n"] == 83.58
+    for table in TABLES.values():
+        assert [row.name for row in table.rows if row.control] == ["kappa0"]
+        assert {(r.name, c.name) for r, c in table.cells if not r.control} <= set(table.published)
+
+
+def test_rows_and_columns_are_chosen_by_name() -> None:
+    part = TABLES["table2"].part(["ncsam", "gce"], ["cifar10-40"])
+    assert [(row.name, column.name) for row, column in part.cells] == [("gce", "cifar10-40"), ("ncsam", "cifar10-40")]
+    with pytest.raises(ValueError, match=r"unknown row of table2 'nscam'. Did you mean 'ncsam'"):
+        TABLES["table2"].part(["nscam"])
+    with pytest.raises(ValueError, match="unknown column of table2 'cifar10-30'"):
+        TABLES["table2"].part(None, ["cifar10-30"])
+    with pytest.raises(ValueError, match="unknown table 'table6'"):
+        find("table6")
+    assert [table.name for table in find("ablations")] == ["flip-ratio", "schedule", "kappa"]
+
+
+def test_paper_scale_is_the_preset() -> None:
+    setting = Setting("paper", data_root="somewhere")
+    for table in find("all"):
+        for row, column in table.cells:
+            config = setting.config(row, column, 3)
+            preset = RunConfig.from_preset(column.preset)
+            same = ("data", "model", "epochs", "batch_size", "lr", "weight_decay", "rho", "augment", "pretrained")
+            assert [getattr(config, name) for name in same] == [getattr(preset, name) for name in same]
+            assert (config.seed, config.noise, config.data_root) == (3, preset.noise, "somewhere")
+            assert config.rate == column.rate
+    rows = {row.name: row for row in TABLES["table2"].rows}
+    column = TABLES["table2"].columns[1]
+    assert setting.config(rows["sam"], column, 1).warmup_epochs == 0
+    assert setting.config(rows["ncsam"], column, 1).warmup_epochs == 50
+    control = setting.config(rows["kappa0"], column, 1)
+    assert control == setting.config(rows["ncsam"], column, 1).replace(kappa=0.0)
+    ablation = {row.name: row.optimizer for row in TABLES["schedule"].rows}
+    assert ablation == {"constant": "ncsam:ramp=constant", "ramp": "ncsam", "kappa0": "ncsam:kappa=0"}
+
+
+def test_tables_share_their_runs(tmp_path: Path) -> None:
+    setting = Setting("smoke")
+    names = [{job.name for job in jobs(TABLES[name], setting, [1, 2], tmp_path)} for name in ("table2", "curves")]
+    assert names[1] == {f"cifar10-symmetric-40/ce-{o}-s{s}" for o in OPTIMIZERS for s in (1, 2)}
+    assert names[1] < names[0]
+    assert len(names[0]) == 2 * 112  # ce and sgd are one run
+
+
+OPTIMIZERS = ("sgd", "sam_warmup=0", "ncsam", "ncsam_kappa=0")
+
+
+def test_small_takes_a_part_of_what_is_there_and_else_a_stand_in(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    y = np.repeat(np.arange(12), 10)
+    file = tmp_path / "mine.npz"
+    np.savez(file, x=rng.integers(256, size=(120, 16, 16, 3), dtype=np.uint8), y=y)
+    setting = Setting("small", {"cifar10": str(file)}, data_root=str(tmp_path))
+    column, human = TABLES["table2"].columns[0], TABLES["table4"].columns[0]
+    config = setting.config(TABLES["table2"].rows[0], column, 1)
+    assert (config.model, config.epochs, config.noise, config.rate) == ("resnet8", 12, "uniform", 0.2)
+    assert config.data_options == {"of": str(file), "classes": 10, "train": 2000, "test": 1000, "side": 8}
+    task = load_task(config)
+    assert task.dataset.train.inputs.shape == (100, 8, 8, 3)  # type: ignore[union-attr]
+    assert setting.source("animal10n").stand_in
+    stands_in = setting.config(TABLES["table4"].rows[0], human, 1)
+    assert (stands_in.data_options["of"], stands_in.noise, stands_in.rate) == ("digits", "symmetric", 0.08)
+    texts = [note.text for note in not_comparable(TABLES["table4"], setting)]
+    assert any("digits stands in for it with symmetric noise" in text for text in texts)
+    with pytest.raises(ValueError, match="unknown dataset of the paper 'cifar'"):
+        Setting("small", {"cifar": str(file)})
+    with pytest.raises(ValueError, match="scale='tiny'"):
+        Setting("tiny")
+
+
+def test_reduced_keeps_first_classes_spread_samples_and_means_of_pixels(tmp_path: Path) -> None:
+    x = np.arange(12 * 4 * 4, dtype=np.uint8).reshape(12, 4, 4, 1)
+    np.savez(tmp_path / "a.npz", x=x, y=np.repeat(np.arange(3), 4), x_test=x[::4], y_test=np.arange(3))
+    found = data.load("reduced", of=str(tmp_path / "a.npz"), classes=2, train=4, test=5, side=2)
+    assert found.train.labels.tolist() == [0, 0, 1, 1]
+    expected = x[:8:2].reshape(4, 2, 2, 2, 2, 1).mean(axis=(2, 4))
+    np.testing.assert_array_equal(found.train.inputs, np.rint(expected))
+    assert found.test is not None
+    assert found.test.labels.tolist() == [0, 1]
+    assert (found.classes, found.size) == (("0", "1"), (2, 2))
+    for wrong in ({"train": 0}, {"classes": 1}, {"of": "reduced"}):
+        with pytest.raises(ValueError, match=f"{next(iter(wrong))}=.* is not allowed"):
+            data.load("reduced", **{"of": "digits", **wrong})
+
+
+def filled(seeds: int = 2) -> Filled:
+    """Part of table 2 with made figures: seed s of row r has 10 r + s."""
+    table = TABLES["table2"].part(["sam", "ncsam", "kappa0"], ["cifar10-60"])
+    summaries = {
+        run_name(row, column, seed): dict.fromkeys(("best", "last", "last5", "last10"), 10.0 * number + seed)
+        for number, (row, column) in enumerate(table.cells)
+        for seed in range(1, seeds + 1)
+    }
+    return fill(table, Setting("smoke"), range(1, seeds + 1), summaries)
+
+
+def test_a_cell_shows_ours_the_papers_and_the_difference() -> None:
+    found = filled()
+    assert found.cells["ncsam", "cifar10-60"] == Cell(
+        dict.fromkeys(("best", "last", "last5", "last10"), Spread(11.5, 0.5**0.5, 2)), 2, 89.0
+    )
+    text = to_markdown(sheet(found))
+    assert "| NCSAM | 11.5 ± 0.7 (89.0, -77.5) |" in text
+    assert "| NCSAM, kappa = 0 (control) | 21.5 ± 0.7 |" in text
+    assert "| SAM | 1.5 ± 0.7 (67.2, -65.7) \\[b\\] |" in text
+    assert "| CIFAR-10, 60 % symmetric \\[a\\] |" in text
+    assert "- \\[a\\] Not this dataset: digits stands in for it." in text
+    assert "- \\[b\\] The paper's figure for 60 % is below that for 80 %." in text
+    assert "last5 (mean of the last 5 epochs), 2 seeds, mean ± sample standard deviation" in text
+    assert text.index("Not comparable:") > text.index("| NCSAM |")
+
+
+def test_all_formats_end_with_what_is_not_comparable() -> None:
+    found = filled(1)
+    latex, page = to_latex(sheet(found)), to_html(sheet(found))
+    assert r"NCSAM & 11.0 (89.0, -78.0) \\" in latex
+    assert latex.index(r"\item {}[a] Not this dataset") > latex.index(r"\bottomrule")
+    assert "<td>11.0 (89.0, -78.0)</td>" in page
+    assert page.index("<li>[a] Not this dataset") > page.index("</table>")
+    rows = list(csv.DictReader(io.StringIO(to_csv(found))))
+    assert [row["row"] for row in rows] == ["sam", "ncsam", "kappa0"]
+    assert (rows[1]["last5"], rows[1]["paper"], rows[1]["difference"], rows[1]["seeds"]) == (
+        "11.00",
+        "89.00",
+        "-78.00",
+        "1",
+    )
+    assert "digits stands in" in rows[1]["not_comparable"]
+    assert (rows[2]["paper"], rows[2]["difference"]) == ("", "")
+
+
+def test_numbers_of_seeds_that_differ_are_said_in_the_cells() -> None:
+    found = filled(2)
+    short = {**found.cells, ("sam", "cifar10-60"): Cell({"last5": Spread(1.0, None)}, 1, 67.22)}
+    text = to_markdown(sheet(Filled(found.table, "last5", "smoke", short, found.notes)))
+    assert "| SAM | 1.0 (67.2, -66.2, n 1) \\[b\\] |" in text
+    assert "| NCSAM, kappa = 0 (control) | 21.5 ± 0.7 (n 2) |" in text
+
+
+def test_a_note_marks_what_it_holds_for() -> None:
+    table = TABLES["table2"].part(["sam"], ["cifar10-20"])
+    assert Note("all").touches(table)
+    assert not Note("one", rows=("sam",), columns=("cifar10-60",)).touches(table)
+    paper = list(not_comparable(TABLES["table2"], Setting("paper")))
+    assert not any("Scale" in note.text for note in paper)
+    assert sum(note.of_all for note in paper) == 2
