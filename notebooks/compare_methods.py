@@ -25,12 +25,13 @@ X_train, X_test, y_train, y_test = train_test_split(X, y, test_size=0.3, random_
 noisy = symmetric(y_train, 0.4, num_classes=10, seed=0).noisy
 
 # %%
+setting = {"hidden": (256,), "lr": 0.05, "epochs": 20, "batch_size": 32}
 results = {}
 for method in ("ce", "gce", "elr"):
     for optimizer in ("sgd", "sam"):
         results[method, optimizer] = [
             100
-            * NoisyLabelClassifier(method, optimizer, hidden=(64,), epochs=12, random_state=seed)
+            * NoisyLabelClassifier(method, optimizer, random_state=seed, **setting)
             .fit(X_train, noisy)
             .score(X_test, y_test)
             for seed in range(3)

@@ -1,6 +1,9 @@
-"""What every test starts from: one thread, a seed, and Ctrl-C as at a terminal."""
+"""What every test starts from: one thread, a seed, and Ctrl-C as at a terminal; and a browser for those that look."""
 
+import shutil
 import signal
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -19,3 +22,34 @@ def _ctrl_c() -> None:
 @pytest.fixture(autouse=True)
 def _seed() -> None:
     torch.manual_seed(0)
+
+
+@pytest.fixture(scope="session")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A real one without a window."""
+    selenium = pytest.importorskip("selenium.webdriver", reason="the browser tests need selenium")
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    driver = shutil.which("chromedriver")
+    if chromium is None or driver is None:
+        pytest.skip("the browser tests need chromium and chromedriver (Debian: chromium, chromium-driver)")
+    options = selenium.ChromeOptions()
+    options.binary_location = chromium
+    for flag in (
+        "--headless=new",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-quic",
+        "--no-first-run",
+        "--disable-background-networking",
+        "--disable-component-update",
+        "--disable-sync",
+        "--disable-dev-shm-usage",
+        "--window-size=1200,900",
+        f"--user-data-dir={tmp_path_factory.mktemp('profile')}",
+    ):
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    service = selenium.ChromeService(executable_path=driver)
+    found = selenium.Chrome(options=options, service=service)
+    yield found
+    found.quit()

@@ -1,6 +1,5 @@
-"""A served review, and a real browser without a window."""
+"""A served review."""
 
-import shutil
 import threading
 
 import pytest
@@ -44,33 +43,3 @@ def served(tmp_path):
     found = Served(made_run(tmp_path))
     yield found
     found.stop()
-
-
-@pytest.fixture(scope="session")
-def browser(tmp_path_factory):
-    selenium = pytest.importorskip("selenium.webdriver", reason="the browser tests need selenium")
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    driver = shutil.which("chromedriver")
-    if chromium is None or driver is None:
-        pytest.skip("the browser tests need chromium and chromedriver (Debian: chromium, chromium-driver)")
-    options = selenium.ChromeOptions()
-    options.binary_location = chromium
-    for flag in (
-        "--headless=new",
-        "--no-sandbox",
-        "--disable-gpu",
-        "--disable-quic",
-        "--no-first-run",
-        "--disable-background-networking",
-        "--disable-component-update",
-        "--disable-sync",
-        "--disable-dev-shm-usage",
-        "--window-size=1200,900",
-        f"--user-data-dir={tmp_path_factory.mktemp('profile')}",
-    ):
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    service = selenium.ChromeService(executable_path=driver)
-    found = selenium.Chrome(options=options, service=service)
-    yield found
-    found.quit()
