@@ -1,4 +1,5 @@
-"""For mkdocs: links of our pages that leave `docs/` (sources, the licence) become plain text on the site."""
+"""For mkdocs: links of our pages that leave `docs/` (sources, the licence) become plain text on the site, and so do
+the marks of formulas in docstrings, which are LaTeX as it is written."""
 
 from __future__ import annotations
 
@@ -17,3 +18,8 @@ def on_page_markdown(markdown: str, page: Any, files: Any, **_: Any) -> str:
         return text if target.count("../") > depth else match.group(0)
 
     return _LINK.sub(shown, markdown)
+
+
+def on_page_content(html: str, **_: Any) -> str:
+    """Docstrings mark formulas for Sphinx; without a typesetter from elsewhere they are shown as code and text."""
+    return html.replace(":math:<code>", "<code>").replace(".. math::", "")

@@ -65,6 +65,11 @@ def from_arrays(
         channels_first: The pictures are (N, C, H, W).
         mean, std: For normalisation, per channel (pictures in [0, 1]). Default: those of the training images.
         allow_empty: Accept classes without a training sample.
+
+    >>> rows = np.random.default_rng(0).normal(size=(6, 4))
+    >>> dataset = from_arrays(rows, ["cat", "dog", "cat", "dog", "cat", "cat"])
+    >>> dataset.classes, dataset.train.labels.tolist()
+    (('cat', 'dog'), [0, 1, 0, 1, 0, 0])
     """
     for part, inputs, labels in (("test", x_test, y_test), ("val", x_val, y_val)):
         if (inputs is None) != (labels is None):

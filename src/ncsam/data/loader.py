@@ -69,6 +69,12 @@ class Loader:
     `iterate(epoch, start_batch)` is the plain way in. `for batch in loader` walks the current epoch and, at its end,
     moves on to the next; `state_dict` and `load_state_dict` keep the place. Options are fixed once the loader is made;
     `with_options` makes another loader over the same samples.
+
+    >>> from ncsam import data
+    >>> dataset = data.from_arrays([[float(i)] for i in range(5)], [0, 1, 0, 1, 0])
+    >>> loader = Loader(dataset.train, 2, shuffle=False)
+    >>> [batch.index.tolist() for batch in loader]  # sizes differ by at most one
+    [[0], [1, 2], [3, 4]]
     """
 
     split: Split = field(repr=False)

@@ -61,6 +61,10 @@ class RunConfig:
     """Everything that decides a run. Defaults are the paper's protocol; `None` and "auto" are settled from the data.
 
     `RunConfig.describe()` lists the options with a sentence each; `replace` gives a changed copy.
+
+    >>> config = RunConfig(data="digits", noise="symmetric", rate=0.4, optimizer="sam", rho="auto")
+    >>> config.replace(optimizer="adamw").usual_lr
+    0.001
     """
 
     # data and labels

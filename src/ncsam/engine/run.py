@@ -52,6 +52,11 @@ def train(
     bits as if it had never stopped; a finished one is not trained again. `dataset` is used in place of `config.data`.
     `command` is noted in `config.yaml`.
 
+    >>> from ncsam.engine import RunConfig, train
+    >>> summary = train(RunConfig(noise="symmetric", rate=0.4, epochs=1), "runs/example", console=False)
+    >>> summary["last"] > 50  # of ten digits, four in ten of whose labels are wrong
+    True
+
     Raises `RunError` for what stands in the way of this run (folder in use, changed labels, full disk, divergence) and
     `Interrupted` after Ctrl-C; both leave a folder that can be continued.
     """

@@ -1,6 +1,13 @@
 """Losses for noisy labels, for anyone's loop: functions of (logits, targets), and the same as modules.
 
 Targets are class numbers or probabilities. `reduction` is "mean", "sum" or "none" (a value per sample).
+
+>>> import torch
+>>> logits, targets = torch.tensor([[2.0, 0.0], [0.0, 2.0]]), torch.tensor([0, 0])
+>>> cross_entropy(logits, targets, reduction="none").tolist()  # unbounded, however wrong the second label is
+[0.126..., 2.126...]
+>>> gce(logits, targets, q=0.7, reduction="none").tolist()  # at most 1 / q
+[0.121..., 1.10...]
 """
 
 from ncsam.losses.classic import CE, MAE, LabelSmoothing, cross_entropy, mae

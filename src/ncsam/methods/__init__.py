@@ -1,6 +1,11 @@
 """Learning methods, each a file around one small interface; any of them goes with any optimizer.
 
 `create("mixup", alpha=8)` gives a method; `names()` lists them. A new one subclasses `Method` and defines `plan`.
+
+>>> create("mixup", alpha=8).alpha
+8.0
+>>> "dividemix" in names()
+True
 """
 
 import importlib

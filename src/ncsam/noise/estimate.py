@@ -53,6 +53,12 @@ def estimate_noise(labels: npt.ArrayLike, probabilities: npt.ArrayLike) -> Noise
 
     `probabilities` must be out of sample, for instance from cross-validation: a model that was trained on a wrong
     label believes it, and the estimate comes out too low.
+
+    >>> labels = [0, 0, 0, 0, 1, 1, 1, 1]
+    >>> sure_of_0, sure_of_1 = [0.9, 0.1], [0.1, 0.9]
+    >>> found = estimate_noise(labels, [sure_of_0] * 3 + [sure_of_1] * 5)  # the fourth label is doubted
+    >>> found.rate, found.suspects.nonzero()[0].tolist()
+    (0.125, [3])
     """
     given = as_labels(labels)
     size = as_array(probabilities).shape[-1] if np.ndim(probabilities) == 2 else 0

@@ -29,6 +29,9 @@ class NoisyLabels:
 
     The arrays are read-only; `torch.tensor(record.noisy)` makes a tensor of them.
 
+    >>> NoisyLabels([0, 1, 2, 0], [0, 2, 2, 0], 3, {"name": "by hand"})
+    <NoisyLabels by hand: 4 samples, 25.00 % wrong>
+
     Attributes:
         clean: the labels before, int64 (N,).
         noisy: the labels after, int64 (N,).

@@ -23,6 +23,14 @@ class ASAM(SharpnessAware):
 
     The same step as `SAM(adaptive=True)`, with the authors' radius .5 and eta .01. T is |w| + eta for every parameter;
     the authors leave biases and norms unscaled. Costs two forwards, two backwards, a copy of weights and gradients.
+
+    >>> import torch
+    >>> model = torch.nn.Linear(4, 3)
+    >>> optimizer = ASAM(torch.optim.SGD(model.parameters(), lr=0.1))
+    >>> x, y = torch.ones(2, 4), torch.tensor([0, 2])
+    >>> loss = optimizer.step(lambda: model(x), y)
+    >>> optimizer.rho
+    0.5
     """
 
     def __init__(

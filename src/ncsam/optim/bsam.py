@@ -35,6 +35,14 @@ class BSAM(SharpnessAware):
 
     A step costs three forwards and three backwards, a copy of the weights and two of the gradients. The arguments are
     those of `SAM`, and `rho_min`: a constant, or "follow_lr".
+
+    >>> import torch
+    >>> model = torch.nn.Linear(4, 3)
+    >>> optimizer = BSAM(torch.optim.SGD(model.parameters(), lr=0.1), rho=0.05)
+    >>> x, y = torch.ones(2, 4), torch.tensor([0, 2])
+    >>> loss = optimizer.step(lambda: model(x), y)
+    >>> optimizer.steps
+    1
     """
 
     def __init__(

@@ -26,6 +26,14 @@ class FriendlySAM(SharpnessAware):
 
     as in the authors' code; with m_t in place of m_{t-1}, as in their paper, sigma = 1 gives the same direction.
     Costs two forwards and two backwards, a copy of the weights and m, which is saved with the state.
+
+    >>> import torch
+    >>> model = torch.nn.Linear(4, 3)
+    >>> optimizer = FriendlySAM(torch.optim.SGD(model.parameters(), lr=0.1), rho=0.05)
+    >>> x, y = torch.ones(2, 4), torch.tensor([0, 2])
+    >>> loss = optimizer.step(lambda: model(x), y)
+    >>> optimizer.steps
+    1
     """
 
     def __init__(

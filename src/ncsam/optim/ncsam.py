@@ -72,11 +72,14 @@ class NCSAM(SharpnessAware):
         generator: source of the draws; one of its own, seeded by `torch.initial_seed()`, if not given.
 
     Example:
+        >>> import torch
         >>> model = torch.nn.Linear(4, 3)
         >>> base = torch.optim.SGD(model.parameters(), lr=0.1)
         >>> optimizer = NCSAM(base, rho=0.05, kappa=0.1, flip_ratio=0.5, total_steps=100, warmup_steps=25)
         >>> x, y = torch.ones(2, 4), torch.tensor([0, 2])
-        >>> loss = optimizer.step(lambda: model(x), y)
+        >>> loss = optimizer.step(lambda: model(x), y)  # logits out, observed labels in; the loss at w
+        >>> optimizer.steps, optimizer.warming_up
+        (1, True)
     """
 
     flips_labels = True

@@ -39,10 +39,14 @@ class SAM(SharpnessAware):
         options: those that all variants share, see `ncsam.optim.Options`.
 
     Example:
+        >>> import torch
         >>> model = torch.nn.Linear(4, 3)
         >>> optimizer = SAM(torch.optim.SGD(model.parameters(), lr=0.1), rho=0.05)
         >>> x, y = torch.ones(2, 4), torch.tensor([0, 2])
+        >>> before = [p.detach().clone() for p in model.parameters()]
         >>> loss = optimizer.step(lambda: model(x), y)
+        >>> optimizer.steps, any(torch.equal(p, b) for p, b in zip(model.parameters(), before))
+        (1, False)
     """
 
     def __init__(

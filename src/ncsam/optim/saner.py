@@ -27,6 +27,14 @@ class SANER(SharpnessAware):
 
     These are the coordinates that SAM shrinks and does not turn; the authors find that noisy samples dominate them.
     alpha = 1 is SAM. Costs two forwards, two backwards, a copy of the weights and one of the gradients.
+
+    >>> import torch
+    >>> model = torch.nn.Linear(4, 3)
+    >>> optimizer = SANER(torch.optim.SGD(model.parameters(), lr=0.1), rho=0.05)
+    >>> x, y = torch.ones(2, 4), torch.tensor([0, 2])
+    >>> loss = optimizer.step(lambda: model(x), y)
+    >>> optimizer.steps
+    1
     """
 
     def __init__(
