@@ -41,7 +41,7 @@ def test_numbers_that_yaml_reads_as_text_are_numbers(tmp_path: Path) -> None:
         ({"flip_ratio": 1.5}, r"flip_ratio=1.5 is not allowed: a share in \[0, 1\], auto, or null"),
         ({"warmup": "later"}, "warmup='later' is not allowed: a number or auto or null"),
         ({"rho": "big"}, "rho='big' is not allowed: a number or auto"),
-        ({"rho": float("nan")}, "rho=nan is not allowed: a finite number from 0, auto, or null"),
+        ({"rho": float("nan")}, "rho=nan is not allowed: a finite number from 0, auto, heldout, or null"),
         ({"val_share": 1.0}, "val_share=1.0 is not allowed"),
         ({"loggers": ["wandbb"]}, "unknown logger 'wandbb'. Did you mean 'wandb'"),
         ({"loggers": "wandb"}, "loggers='wandb' is not allowed: a list"),
