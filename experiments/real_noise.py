@@ -1,12 +1,16 @@
 """Labels that people got wrong: what to expect of `recommended`, beside SGD and beside what people use today.
 
-    python experiments/real_noise.py runs/real --labelme labelme.npz --features cifar10_features.npz --fashion FOLDER
+    python experiments/real_noise.py runs/real --labelme labelme.npz --features cifar10_features.npz --fashion FOLDER \\
+        --cifar cifar10.npz
 
 The archives hold features (`x_train`, `x_test`), clean labels (`y_train`, `y_test`) and those that people gave: `y_one`
 and `y_majority` of LabelMe; `y_worst`, `y_random1` and `y_aggregate` of CIFAR-10N. Digits need no file. All runs have
 the options of the preset `recommended`, but for the optimizer; a tenth is held out with its noisy labels. Tables:
 
 - trial: optimizers on every problem; `val_chosen` is the epoch with the best noisy validation.
+- auto: `ncsam auto`, and how well it finds the wrong labels: the area under the ROC curve of its suspects and of
+  cleanlab's self-confidence, both from its out-of-fold predictions. A single run's is `suspects_auroc` of the trial.
+- pixels: CIFAR-10 pictures at 16 pixels, `y_worst`, crops and mirroring, a ResNet-8.
 - classic: logistic regression, C chosen on the same tenth; cleanlab's `CleanLearning` around it and around our network.
 - steps: SGD and SAM at other learning rates, weight decays and lengths than the preset's.
 - bound: the automatic radius with and without a bound, on LabelMe in 1,000 steps at a weight decay of .001.
@@ -16,8 +20,10 @@ the options of the preset `recommended`, but for the optimizer; a tenth is held 
 from __future__ import annotations
 
 import argparse
+import json
 import warnings
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +33,15 @@ import torch
 from common import Chosen, Setting, Table, main
 from methods import METHODS
 from ncsam import SAM, models
+from ncsam.auto import auto
 from ncsam.data.labels import stratified
 from ncsam.engine import RunConfig
 from ncsam.engine.config import read_preset
+from ncsam.engine.folds import load_oof
+from ncsam.engine.suspects import auroc
 from ncsam.engine.task import load_task
 from ncsam.optim import AutoRadius
-from problems import FASHION, NOISES, save, small_fashion
+from problems import CIFAR, FASHION, NOISES, save, small_cifar, small_fashion
 
 RECOMMENDED = {**read_preset("recommended"), "evaluate_train_every": 1000}
 OPTIMIZERS: dict[str, Any] = {
@@ -49,6 +58,7 @@ OPTIMIZERS: dict[str, Any] = {
     "NCSAM, kappa 0": "ncsam:rho=0.05:kappa=0.0:warmup=0.25",
 }
 MLP = {"model": "mlp", "model_options": {"hidden": [256, 256]}}
+RESNET = {"model": "resnet8"}
 STRENGTHS = (0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 1.0)  # C of the logistic regression
 
 
@@ -90,12 +100,19 @@ def tables(files: argparse.Namespace) -> Sequence[Table]:
         seeds=5,
         shared=RECOMMENDED,
         controls={"recommended": "SGD", "NCSAM, the paper's": "NCSAM, kappa 0"},
-        metrics=("last5", "val_chosen", "val_accuracy"),
+        metrics=("last5", "val_chosen", "val_accuracy", "suspects_auroc"),
         quick={"epochs": 5},
     )
     rows = {row: row for row in ("logistic regression", "CleanLearning around it", "CleanLearning around our network")}
     classic = Table("classic", every, rows, shared=RECOMMENDED, metrics=("accuracy",), measure=classical)
-    declared = [trial, classic]
+    found = {row: row for row in ("auto", "suspects of auto", "suspects by cleanlab, same predictions")}
+    measure = partial(automatic, files.out / "auto")
+    by_itself = Table("auto", every, found, seeds=1, shared={"val_share": 0.0}, metrics=("accuracy",), measure=measure)
+    declared = [trial, classic, by_itself]
+    if files.cifar is not None:
+        pixels = {"CIFAR-10 pixels": {"data": small_cifar(files.cifar, files.out), "label_column": "y_worst", **RESNET}}
+        pair = {name: OPTIMIZERS[name] for name in ("SGD", "recommended")}
+        declared.append(Table("pixels", pixels, pair, shared=RECOMMENDED, controls={"recommended": "SGD"}))
     if files.labelme is not None:
         labelme = every["LabelMe one"]
         changed = {
@@ -146,6 +163,25 @@ def classical(options: Mapping[str, Any], row: str, seed: int) -> float:
     return 100.0 * float(np.mean(best.predict(x_test) == y_test))
 
 
+def automatic(folder: Path, options: Mapping[str, Any], row: str, seed: int) -> float:
+    """Test accuracy of `ncsam auto`, or how well it finds wrong labels; the race is run once for all rows."""
+    from cleanlab.rank import get_label_quality_scores
+
+    config = RunConfig.from_dict({**options, "seed": seed})
+    about = "-".join(str(options.get(name, "")) for name in ("label_column", "noise"))
+    here = folder / f"{Path(config.data).stem}-{about}-s{seed}"
+    auto(config, here, say=lambda text: print(f"#   {text}", flush=True))
+    if row == "suspects by cleanlab, same predictions":
+        split = load_task(config).dataset.train
+        oof = load_oof(here)
+        assert oof is not None
+        assert split.clean is not None
+        quality = get_label_quality_scores(split.labels, oof.probabilities, method="self_confidence")
+        return 100.0 * (auroc(-quality, split.labels != split.clean) or 0.0)
+    summary = json.loads((here / "summary.json").read_text(encoding="utf-8"))
+    return float(summary["last"]) if row == "auto" else 100.0 * float(summary["suspects_auroc"])
+
+
 def arrays(options: Mapping[str, Any], seed: int) -> tuple[np.ndarray, ...]:
     """Standardised samples and observed labels, those held out, and the test samples with their true labels."""
     config = RunConfig.from_dict({**options, "seed": seed})
@@ -187,4 +223,5 @@ if __name__ == "__main__":
         labelme="archive of LabelMe's features with y_one and y_majority",
         features="archive of CIFAR-10's features with y_worst, y_random1 and y_aggregate",
         **FASHION,
+        **CIFAR,
     )

@@ -19,11 +19,14 @@ from ncsam.auto import run as auto_run
 from ncsam.auto.candidates import Linear, Network, equal_batches
 from ncsam.auto.ensemble import choose, temperature_of
 from ncsam.auto.outcome import Fold, Outcome, held_out_labels
-from ncsam.auto.problem import Member
+from ncsam.auto.portfolio import portfolio
+from ncsam.auto.problem import Member, Problem
 from ncsam.auto.race import Race, behind, hits
+from ncsam.data import from_arrays
 from ncsam.engine.errors import RunError
 from ncsam.engine.folds import load_oof
 from ncsam.engine.runs import Run
+from ncsam.engine.task import load_task
 from ncsam.engine.trained import load_trained
 from ncsam.models import create
 from ncsam.models.mean import Mean
@@ -349,3 +352,26 @@ def test_the_networks_of_a_fold_are_of_ours_alone(tmp_path, quick):
     with pytest.raises(RunError, match="does not fit this network"):
         auto(config(), tmp_path, dataset=dataset, folds=3, say=str)
     assert not (tmp_path / "trap").exists()
+
+
+def test_pictures_are_whole_networks_work_and_for_an_mlp_vectors():
+    pixels = np.random.default_rng(0).integers(0, 255, (40, 20, 20, 1), dtype=np.uint8)
+    dataset = from_arrays(pixels, np.arange(40) % 2)
+    found = {}
+    for model in ("auto", "mlp"):
+        settings = config(model=model, model_options={})
+        found[model] = [each.name for each in portfolio(Problem(settings, load_task(settings, dataset), 2))]
+    assert found["auto"] == ["sgd", "sam", "elr", "mixup"]
+    assert "mcorrection-200" in found["mlp"]
+    assert "discriminant-0.6" in found["mlp"]
+
+
+def test_on_a_cpu_pictures_are_told_the_way_through_features(tmp_path, monkeypatch):
+    pixels = np.random.default_rng(0).integers(0, 255, (24, 20, 20, 1), dtype=np.uint8)
+    dataset = from_arrays(pixels, np.arange(24) % 2)
+    quick = [Network("quick", {"optimizer": "sgd", "epochs": 1, "lr": 0.05, "batch_size": 12, "warmup": 0.0})]
+    monkeypatch.setattr(auto_run, "portfolio", lambda problem: quick)
+    said = []
+    settings = config(data="my photos", model="resnet8", model_options={}, accelerator="cpu")
+    auto(settings, tmp_path / "run", folds=2, dataset=dataset, say=said.append)
+    assert "ncsam embed 'my photos' --model NAME --out features.npz; ncsam auto features.npz" in said[0]

@@ -44,6 +44,8 @@ def test_steps_are_gentle_for_mlps_and_pretrained_networks() -> None:
     assert defaults.learning_rate(0.05, "resnet18", "IMAGENET1K_V1") == 0.0125
     assert defaults.learning_rate(0.05, "resnet18", False) == 0.05
     assert (defaults.weight_decay("mlp"), defaults.weight_decay("resnet18")) == (0.005, 0.001)
+    assert defaults.weight_decay("resnet18", ["backbone"]) == 0.3
+    assert defaults.weight_decay("resnet18", ["layer1"]) == 0.001
 
 
 def test_the_full_target_is_for_cross_entropy_without_augmentation() -> None:

@@ -17,7 +17,7 @@ from ncsam.auto.race import behind, hits
 from ncsam.models.mean import Mean
 
 _LOG_RANGE = (-3.0, 4.0)  # of temperatures
-_NEAR = 2.0  # standard errors
+_NEAR = 3.0  # standard errors, those by which a race stops a candidate
 _GOLDEN = (math.sqrt(5) - 1) / 2
 
 
@@ -80,7 +80,7 @@ def temperature_of(outcome: Outcome, labels: npt.NDArray[np.int64]) -> float:
 
 
 def choose(problem: Problem, outcomes: Sequence[Outcome], most: int) -> Chosen:
-    """The best finished candidate, or the mean of it and of those within two standard errors of it, `most` at the most.
+    """The best finished candidate, or the mean of it and those within three standard errors of it, `most` at the most.
 
     Candidates that the noisy labels cannot tell apart differ in their errors, and the mean of them is the safer choice.
     It is taken unless it is itself more than that behind the best on the samples held out.
@@ -98,7 +98,7 @@ def choose(problem: Problem, outcomes: Sequence[Outcome], most: int) -> Chosen:
 
 
 def within_error(own: npt.NDArray[np.bool_], best: npt.NDArray[np.bool_]) -> bool:
-    """Whether `own` is at most two standard errors behind `best`."""
+    """Whether `own` is at most three standard errors behind `best`."""
     difference, error = behind(own, best)
     return difference <= _NEAR * error
 

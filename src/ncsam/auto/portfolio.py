@@ -7,16 +7,11 @@ from typing import Any
 from ncsam.auto.candidates import Candidate, Linear, Network
 from ncsam.auto.problem import Problem
 
-#: A gentle step with weight decay, which SAM with an automatic radius wants.
-_SAM: dict[str, Any] = {
-    "optimizer": "sam",
-    "rho": "auto",
-    "rho_target": 0.5,
-    "warmup": 0.0,
-    "lr": 0.0125,
-    "weight_decay": 0.005,
-    "batch_size": 128,
-}
+#: A gentle step with weight decay.
+_GENTLE: dict[str, Any] = {"warmup": 0.0, "lr": 0.0125, "weight_decay": 0.005, "batch_size": 128}
+#: The radius does not listen to held-out samples here: those are the fold, which judges the candidate.
+_SAM: dict[str, Any] = {**_GENTLE, "optimizer": "sam", "rho": "auto", "rho_target": 0.5}
+_M_CORRECTION: dict[str, Any] = {**_GENTLE, "optimizer": "sgd", "method": "mcorrection"}
 _WIDTH = 1024  # of random features
 
 
@@ -44,8 +39,10 @@ def _for_vectors(problem: Problem) -> list[Candidate]:
     ]
     # so many steps, whatever the number of samples
     per_epoch = max(1, len(problem.positions) // 128)
-    lengths = sorted({min(200, max(10, round(steps / per_epoch))) for steps in (400, 1000)})
-    return smooth + [Network(f"sam-{epochs}", {**_SAM, "epochs": epochs}) for epochs in lengths]
+    short, long = (min(200, max(10, round(steps / per_epoch))) for steps in (400, 1000))
+    lengths = sorted({short, long})
+    networks: list[Candidate] = [Network(f"mcorrection-{long}", {**_M_CORRECTION, "epochs": long})]
+    return smooth + networks + [Network(f"sam-{epochs}", {**_SAM, "epochs": epochs}) for epochs in lengths]
 
 
 def _for_pictures(problem: Problem) -> list[Candidate]:

@@ -70,8 +70,9 @@ class Problem:
 
     @property
     def is_vectors(self) -> bool:
-        """Whether samples are features, or pictures so small that they may be taken for such."""
-        return self.dataset.size is None or max(self.dataset.size) <= _SMALL_PICTURE
+        """Whether samples are features; or pictures that are small, or for an mlp, which may be taken for such."""
+        size = self.dataset.size
+        return size is None or max(size) <= _SMALL_PICTURE or self.config.model == "mlp"
 
     def fold_task(self, fold: int) -> Task:
         """The task of training on all folds but one, which is the validation split; there is no other."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -61,6 +62,11 @@ def auto(
         task = load_task(config, dataset)
         problem = Problem(config, task, folds)
         candidates = portfolio(problem)
+        if not problem.is_vectors and problem.fabric.device.type == "cpu":
+            say(
+                "whole networks on pictures are slow on a CPU. Features of a pretrained one take minutes: "
+                f"ncsam embed {shlex.quote(config.data)} --model NAME --out features.npz; ncsam auto features.npz"
+            )
         _claim(folder, problem, {each.name: each.settings() for each in candidates})
         if (folder / "summary.json").is_file():
             say(f"{folder} is finished; its leaderboard is returned")

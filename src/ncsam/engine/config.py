@@ -90,7 +90,9 @@ class RunConfig:
         None, "learning rate at the start; null: .05, of adamw .001; auto: a quarter for mlps and pretrained networks"
     )
     momentum: float = _option(0.9, "momentum of sgd")
-    weight_decay: Number = _option(1e-3, "weight decay of the base optimizer; auto: .001, of mlps .005")  # noqa: RUF009
+    weight_decay: Number = _option(  # noqa: RUF009
+        1e-3, "weight decay of the base optimizer; auto: .001, of mlps .005, on a frozen backbone .3"
+    )
     rho: float | Literal["auto", "heldout"] | None = _option(
         None,
         "radius of the perturbation; null: the optimizer's own, .05 for most; auto: by its own effect; heldout: by "

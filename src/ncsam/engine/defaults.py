@@ -8,11 +8,13 @@ network untrained.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from ncsam.engine.config import RunConfig
+from ncsam.models.freeze import BACKBONE
 
 _GENTLE = 0.25  # of the usual learning rate
-_MLP_WEIGHT_DECAY, _WEIGHT_DECAY = 0.005, 0.001
+_HEAD_WEIGHT_DECAY, _MLP_WEIGHT_DECAY, _WEIGHT_DECAY = 0.3, 0.005, 0.001
 _MLP_EPOCHS, _EPOCHS = 30, 60
 _LEAST_STEPS = 800  # of an mlp
 #: Targets of the automatic radius. Augmentation and most methods keep a network from memorising, too: where they do,
@@ -28,7 +30,7 @@ def settled(config: RunConfig, model: str, augment: str, samples: int, batch_siz
     """The configuration with what these options leave open."""
     found = {
         "lr": learning_rate(config.usual_lr, model, config.pretrained),
-        "weight_decay": weight_decay(model),
+        "weight_decay": weight_decay(model, config.freeze),
         "epochs": epochs(model, samples, batch_size),
         "rho_target": rho_target(model, config.method, augment),
     }
@@ -43,7 +45,10 @@ def learning_rate(usual: float, model: str, pretrained: bool | str) -> float:
     return _GENTLE * usual if model == "mlp" or pretrained else usual
 
 
-def weight_decay(model: str) -> float:
+def weight_decay(model: str, freeze: Sequence[str] = ()) -> float:
+    """Much for a linear head on a frozen backbone, which by its many features memorises most labels otherwise."""
+    if BACKBONE in freeze:
+        return _HEAD_WEIGHT_DECAY
     return _MLP_WEIGHT_DECAY if model == "mlp" else _WEIGHT_DECAY
 
 
