@@ -90,7 +90,7 @@ def test_unicon_trains_on_strong_views_with_targets_from_weak_ones(monkeypatch):
 
 
 def test_unicon_adds_contrast_of_the_unlabelled():
-    method = create("unicon", contrast_weight=0.5)
+    method = create("unicon", contrast_weight=0.5, contrast_temperature=0.2)
     whole = method.build(network)[0]
     x = torch.randn(10, 5)
     targets = torch.randn(6, 3).softmax(1)
@@ -99,8 +99,29 @@ def test_unicon_adds_contrast_of_the_unlabelled():
     p = answer["logits"][:6].softmax(1)
     expected = -(targets[:4] * p[:4].log()).sum(1).mean() + 2 * (p[4:] - targets[4:]).square().mean()
     expected = expected + (1 / 3 * (1 / 3 / p.mean(0)).log()).sum()
-    expected = expected + 0.5 * nt_xent(answer["projector"][6:8], answer["projector"][8:], 0.07)
+    expected = expected + 0.5 * nt_xent(answer["projector"][6:8], answer["projector"][8:], 0.2)
     torch.testing.assert_close(method.loss(whole, plan).loss, expected)
+
+
+def test_unicon_contrasts_as_its_authors_do():
+    """-log of exp(<z, z'> / .05) among all others, z the normalised output of a linear layer and BatchNorm."""
+    method = create("unicon", contrast_weight=1.0)
+    whole = method.build(network)[0]
+    x, targets = torch.randn(10, 5), torch.randn(4, 3).softmax(1)
+    plan = Contrasted(x, targets, labelled=4, unlabelled_weight=0.0, contrasted=6)
+    found = method.loss(whole, plan).loss - mixmatch_loss(whole(x)[:4], plan).loss
+    layer = whole.heads["projector"][0]
+    with torch.no_grad():
+        out = whole.backbone.features(x) @ layer.weight.T + layer.bias
+        assert out.shape == (10, 128)
+        out = (out - out.mean(0)) / (out.var(0, unbiased=False) + 1e-5).sqrt()
+    z = (out / out.norm(dim=1, keepdim=True))[4:]
+    terms = []
+    for i in range(6):
+        similar = [float(z[i] @ z[j]) / 0.05 for j in range(6)]
+        among = sum(math.exp(similar[j]) for j in range(6) if j != i)
+        terms.append(math.log(among) - similar[(i + 3) % 6])
+    assert float(found.detach()) == pytest.approx(sum(terms) / 6, rel=1e-4)
 
 
 # --- CC

@@ -59,8 +59,8 @@ class DISC(Method):
 
     The thresholds count epochs: by default m = .99^(200 / epochs), so that at any share of a run they are where the
     authors' are in their 200. The authors pass mixed rows through the network apart; here all rows of a step go through
-    it together, and share BatchNorm's statistics. One release of their code has .9 for .99. NCSAM flips labels of the
-    selected samples, under the labels that they are mixed with, on the weak view.
+    it together, and share BatchNorm's statistics. The .99 is that of their present code, whose first release had .9.
+    NCSAM flips labels of the selected samples, under the labels that they are mixed with, on the weak view.
     """
 
     about = "thresholds for each sample select clean and hard labels and correct others, over two views"
@@ -74,6 +74,7 @@ class DISC(Method):
         "cifar-symmetric80": {"plain_epochs": 20, "keep": 0.95, "hard_weight": 0.2},
         "cifar-instance": {"plain_epochs": 15, "keep": 0.99},
         "tiny-imagenet": {"plain_epochs": 15, "keep": 0.99},
+        "tiny-imagenet-asymmetric": {"plain_epochs": 15, "keep": 0.95},
         "animal10n": {"plain_epochs": 10, "keep": 0.99},
         "food101n": {"plain_epochs": 10, "keep": 0.95},
         "clothing1m": {"plain_epochs": 10, "keep": 0.95},
