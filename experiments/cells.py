@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -53,6 +53,7 @@ class Table:
     digits: of the numbers shown.
     measure: `(options of the problem, setting, seed) -> number`, for cells that are no runs; `None` leaves one out.
     quick: options that `--quick` puts over those of a problem.
+    show: what prints it as Markdown, part by part; by default `common.tables`.
     """
 
     name: str
@@ -65,6 +66,7 @@ class Table:
     digits: int = 1
     measure: Callable[[Options, Any, int], float | None] | None = None
     quick: Options = field(default_factory=lambda: {"epochs": 5})
+    show: Callable[[Table, Results], Iterator[str]] | None = None
 
     def options(self, problem: str) -> dict[str, Any]:
         return {**self.shared, **self.problems[problem]}
@@ -100,10 +102,13 @@ class Runs:
 
     def _compare(self, problem: str, settings: Sequence[Setting], jobs: int) -> None:
         config = RunConfig.from_dict(self.table.options(problem))
+        alike: dict[tuple[str, ...], list[str]] = {}  # methods by their optimizers: each comparison starts processes
         for method in dict.fromkeys(setting.method for setting in settings):
-            specs = list(dict.fromkeys(s.optimizer for s in settings if s.method == method))
-            seeds = range(1, self.table.seeds + 1)
-            compare(config, self._folder(problem), methods=[method], optimizers=specs, seeds=seeds, workers=jobs)
+            specs = dict.fromkeys(s.optimizer for s in settings if s.method == method)
+            alike.setdefault(tuple(specs), []).append(method)
+        seeds = range(1, self.table.seeds + 1)
+        for optimizers, methods in alike.items():
+            compare(config, self._folder(problem), methods=methods, optimizers=optimizers, seeds=seeds, workers=jobs)
 
     def values(self, problem: str, setting: str, metric: str) -> Values:
         found = self._setting(problem, setting)

@@ -102,7 +102,7 @@ def main(doc: str | None, declare: Callable[[argparse.Namespace], Sequence[Table
     for table, problem in [] if chosen.tables else _wanted(declared, set(chosen.only or ())):
         names = [name for name in table.settings if chosen.settings is None or name in chosen.settings]
         found[table.name].run(problem, names, chosen.jobs)
-    text = "\n\n".join(part for table in declared for part in tables(table, found[table.name])) + "\n"
+    text = "\n\n".join(part for table in declared for part in (table.show or tables)(table, found[table.name])) + "\n"
     write(chosen.markdown, text) if chosen.markdown else print(text, end="")
 
 

@@ -34,6 +34,17 @@ def small_cifar(archive: Path, out: Path, train: int = 2500) -> str:
     return str(file)
 
 
+def first(archive: Path, samples: int, out: Path) -> str:
+    """The first training samples of an archive of features and half of its test samples; made once."""
+    file = out / f"{archive.stem}-{samples}.npz"
+    if not file.is_file():
+        with np.load(archive) as whole:
+            arrays = {name: whole[name] for name in whole.files if name.startswith(("x_", "y_"))}
+        cut = {k: v[: len(v) // 2] if k.endswith("_test") else v[:samples] for k, v in arrays.items()}
+        save(file, {k: v.astype(np.float32) if k.startswith("x") else v for k, v in cut.items()})
+    return str(file)
+
+
 def small_fashion(folder: Path, out: Path) -> str:
     """The first 2,000 training and 5,000 test pictures of Fashion-MNIST; made once."""
     file = out / "fashion.npz"

@@ -14,7 +14,8 @@ the options of the preset `recommended`, but for the optimizer; a tenth is held 
 - classic: logistic regression, C chosen on the same tenth; cleanlab's `CleanLearning` around it and around our network.
 - steps: SGD and SAM at other learning rates, weight decays and lengths than the preset's.
 - bound: the automatic radius with and without a bound, on LabelMe in 1,000 steps at a weight decay of .001.
-- methods: every method under SGD and under the recommended radius.
+
+For every method under SGD and under the recommended radius see `experiments/methods.py`.
 """
 
 from __future__ import annotations
@@ -30,8 +31,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from common import Chosen, Setting, Table, main
-from methods import METHODS
+from common import Chosen, Table, main
 from ncsam import SAM, models
 from ncsam.auto import auto
 from ncsam.data.labels import stratified
@@ -41,7 +41,7 @@ from ncsam.engine.folds import load_oof
 from ncsam.engine.suspects import auroc
 from ncsam.engine.task import load_task
 from ncsam.optim import AutoRadius
-from problems import CIFAR, FASHION, NOISES, save, small_cifar, small_fashion
+from problems import CIFAR, FASHION, NOISES, first, small_cifar, small_fashion
 
 RECOMMENDED = {**read_preset("recommended"), "evaluate_train_every": 1000}
 OPTIMIZERS: dict[str, Any] = {
@@ -60,17 +60,6 @@ OPTIMIZERS: dict[str, Any] = {
 MLP = {"model": "mlp", "model_options": {"hidden": [256, 256]}}
 RESNET = {"model": "resnet8"}
 STRENGTHS = (0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 1.0)  # C of the logistic regression
-
-
-def first(archive: Path, samples: int, out: Path) -> str:
-    """The first training samples of an archive and half of its test samples; made once."""
-    file = out / f"{archive.stem}-{samples}.npz"
-    if not file.is_file():
-        with np.load(archive) as whole:
-            arrays = {name: whole[name] for name in whole.files if name.startswith(("x_", "y_"))}
-        cut = {k: v[: len(v) // 2] if k.endswith("_test") else v[:samples] for k, v in arrays.items()}
-        save(file, {k: v.astype(np.float32) if k.startswith("x") else v for k, v in cut.items()})
-    return str(file)
 
 
 def problems(files: argparse.Namespace) -> dict[str, dict[str, Any]]:
@@ -132,11 +121,6 @@ def tables(files: argparse.Namespace) -> Sequence[Table]:
         declared.append(
             Table("bound", {"LabelMe one": labelme}, bounds, shared=RECOMMENDED, metrics=("accuracy",), measure=bounded)
         )
-    names = [name for name in ("LabelMe one", "digits symmetric 40", "Fashion instance 40") if name in every]
-    settings = {f"{m}, {o}": Setting(OPTIMIZERS[o], m) for m in METHODS for o in ("SGD", "recommended")}
-    against = {f"{m}, recommended": f"{m}, SGD" for m in METHODS}
-    shared = {**RECOMMENDED, "epochs": 30}
-    declared.append(Table("methods", {name: every[name] for name in names}, settings, shared=shared, controls=against))
     return declared
 
 

@@ -150,6 +150,25 @@ def test_the_other_network_guesses_in_evaluation_mode(monkeypatch):
     assert all(network.training for network in networks)
 
 
+@pytest.mark.parametrize(
+    ("plain_epochs", "epochs", "steps_per_epoch", "expected"),
+    [
+        (0.1, 300, 390, 30),  # the share itself
+        (0.1, 36, 11, 10),  # 100 steps, in whole epochs
+        (0.1, 12, 11, 6),  # half of the run
+        (0.1, 1, 11, 1),
+        (2, 36, 11, 2),  # epochs that were named are those
+    ],
+)
+def test_warm_up_is_long_enough_to_divide_by(plain_epochs, epochs, steps_per_epoch, expected):
+    here = state([0, 1], 2, epochs=epochs, steps_per_epoch=steps_per_epoch)
+    method = create("dividemix", plain_epochs=plain_epochs)
+    found = []
+    for here.epoch in range(1, epochs + 1):
+        found.append(method.warm(here))
+    assert found == [False] * expected + [True] * (epochs - expected)
+
+
 def test_the_penalty_is_for_asymmetric_noise():
     assert not create("dividemix").penalty
     assert not create("dividemix", preset="cifar10-symmetric50").penalty

@@ -35,8 +35,7 @@ class DivideMix(Dividing):
        network's own mean over the views; an unlabelled one the mean over both networks and views. Both are sharpened,
        p_c^(1/T) normalised. The network itself answers as it trains, the other one in evaluation mode.
     4. MixMatch. All rows are mixed with rows drawn from them all, lambda ~ Beta(alpha, alpha) but at least 1/2, drawn
-    for
-       each network by itself;
+       for each network by itself;
        L = CE on the labelled rows + weight(t) mean (p - target)^2 on the others + sum_c (1/C) log((1/C) / mean p_c).
        The weight rises linearly to `unlabelled_weight` over `ramp_epochs` after warm-up.
 

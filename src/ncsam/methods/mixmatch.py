@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
     from ncsam.data.loader import Batch
 
 
+#: Steps of warm-up, at least: the authors' have thousands, of which a share of a short run leaves too few to divide by.
+_LEAST_STEPS = 100
+
+
 @dataclass(frozen=True, kw_only=True)
 class MixMatch(Plan):
     """Mixed rows: the first `labelled` of them under refined labels, the others under guessed ones."""
@@ -33,7 +38,8 @@ class MixMatch(Plan):
 class Dividing(Method):
     """What DivideMix and its successors share: warm-up, refined and guessed labels, mixing, the loss.
 
-    A subclass fills its division in `begin_epoch` once `warm(state)` is true, and tells it in `plan`.
+    A subclass fills its division in `begin_epoch` once `warm(state)` is true, and tells it in `plan`. Where
+    `plain_epochs` is a share of the run, warm-up takes 100 steps at least, or half of the run.
     """
 
     networks = 2
@@ -65,7 +71,10 @@ class Dividing(Method):
         return state.epoch > self._warm_up(state)
 
     def _warm_up(self, state: State) -> int:
-        return max(1, in_epochs(self.plain_epochs, state.epochs))
+        least = 1
+        if isinstance(self.plain_epochs, float):
+            least = max(1, min(math.ceil(_LEAST_STEPS / state.steps_per_epoch), state.epochs // 2))
+        return max(least, in_epochs(self.plain_epochs, state.epochs))
 
     def mixmatch(
         self,
