@@ -119,6 +119,7 @@ def test_colearning_loss_is_mixup_and_nt_xent():
     torch.testing.assert_close(plan.targets, y)
     supervised = -(y * whole(x).log_softmax(1)).sum(1).mean()
     first, second = (whole(view, "projector")["projector"] for view in seen.views[1:])
+    assert first.shape == (6, 512)  # as in the authors' configuration
     torch.testing.assert_close(method.loss(whole, plan).loss, supervised + nt_xent(first, second, 0.5))
 
 

@@ -106,6 +106,15 @@ def assert_equal(a: object, b: object, where: str = "") -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("preset", ["uniform", "sparse"])
+def test_peers_presets_learn_in_short_runs_too(preset: str, tmp_path: Path) -> None:
+    """Their authors' last alpha from the start would leave digits at 10 to 50 %."""
+    options = {"method": "peer", "method_options": {"preset": preset}, "optimizer": "sgd", "epochs": 20}
+    summary = train(RunConfig.from_dict({"noise": "symmetric", "rate": 0.4, **options}), tmp_path, console=False)
+    assert summary["last5"] > 90
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("optimizer", ["sgd", "ncsam"])
 @pytest.mark.parametrize("method", methods.names())
 def test_two_epochs_and_the_same_bits_after_a_stop(

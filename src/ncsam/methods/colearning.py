@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ncsam._errors import bad_value
 from ncsam.losses.reduction import non_negative
-from ncsam.methods.base import Method, Outcome, Plan, State
+from ncsam.methods.base import Method, Outcome, Plan, Presets, State
 from ncsam.methods.contrastive import nt_xent
 from ncsam.methods.heads import WithHeads, check_backbone, projector
 from ncsam.methods.mixup import mixed
@@ -33,7 +33,7 @@ class Colearning(Method):
         L_{str} = -\frac{1}{B^2} \sum_{ij} e^{-|g_i - g_j|^2} \log(e^{-|f_i - f_j|^2} + 10^{-12}).
 
     L_sup is mixup's cross-entropy, lambda ~ Beta(alpha, alpha); L_int is NT-Xent at `temperature` between the
-    projections of two contrastive views; L_str asks the logits f to have the pairwise structure of the projections g,
+    projections, of 512 numbers, of two contrastive views; L_str asks the logits f to have the pairwise structure of the projections g,
     which are constants in it, and steps on the classifier alone.
 
     That step is an SGD step of its own after each step of the run's optimizer, at `structure_rate` times its learning
@@ -46,6 +46,7 @@ class Colearning(Method):
     cost = "three views in each step, and a further step on one of them"
     pictures_only = True
     views = ("train", "auto:simclr", "auto:simclr")
+    presets: ClassVar[Presets] = {"cifar": {"alpha": 5.0, "temperature": 0.5}}
 
     def __init__(self, alpha: float = 5.0, temperature: float = 0.5, structure_rate: float = 1.0) -> None:
         non_negative(structure_rate=structure_rate)
@@ -61,7 +62,7 @@ class Colearning(Method):
     def build(self, create: Callable[[], nn.Module]) -> list[nn.Module]:
         backbone = check_backbone(create())
         width = backbone.num_features
-        return [WithHeads(backbone, {"projector": projector(width, width, 128)})]
+        return [WithHeads(backbone, {"projector": projector(width, width, 512)})]
 
     def plan(self, batch: Batch, networks: Sequence[nn.Module], state: State) -> tuple[Plan, ...]:
         self.raw = batch.views[0]
