@@ -33,8 +33,8 @@ class Colearning(Method):
         L_{str} = -\frac{1}{B^2} \sum_{ij} e^{-|g_i - g_j|^2} \log(e^{-|f_i - f_j|^2} + 10^{-12}).
 
     L_sup is mixup's cross-entropy, lambda ~ Beta(alpha, alpha); L_int is NT-Xent at `temperature` between the
-    projections, of 512 numbers, of two contrastive views; L_str asks the logits f to have the pairwise structure of the projections g,
-    which are constants in it, and steps on the classifier alone.
+    projections, of 512 numbers, of two contrastive views; L_str asks the logits f to have the pairwise structure of the
+    projections g, which are constants in it, and steps on the classifier alone.
 
     That step is an SGD step of its own after each step of the run's optimizer, at `structure_rate` times its learning
     rate. (The authors step by Adam, before it; their code means a fifth of the rate, and overwrites it with the whole.)

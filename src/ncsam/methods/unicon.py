@@ -47,7 +47,7 @@ class UNICON(Dividing):
        projections of the unlabelled samples' strong views: one linear layer to 128 numbers, and BatchNorm.
 
     Checked against the authors' code, which differs in this: it takes d in nats, where d ends at .69 and its mean never
-    exceeds .7; it divides anew for the second network, after the epoch of the first, where here both share one division;
+    exceeds .7; it divides anew for the second network, after the epoch of the first, where here both share a division;
     it takes labelled and unlabelled samples from two loaders, where here they come as they fall in one batch; and it
     passes each view through the network apart, where here all rows of a step share BatchNorm's statistics. As there,
     the other network guesses in evaluation mode, and predictions are by the mean of both. NCSAM flips labels of the
