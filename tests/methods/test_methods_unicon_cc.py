@@ -192,7 +192,7 @@ def test_the_backbone_steps_towards_agreement():
 def test_critics_alone_are_driven_apart():
     method = create("cc", plain_epochs=1, iterations=30, apart_weight=5.0)
     networks = method.build(network)
-    here = state([0, 1, 2] * 4, 3, lr=0.05)
+    here = state([0, 1, 2] * 4, 3, lr=0.05, steps_per_epoch=30)
     inputs = torch.randn(12, 5)
 
     def batches(index, view="plain", *, batch_size=None, stream=0):
@@ -212,7 +212,9 @@ def test_critics_alone_are_driven_apart():
 
 def test_as_many_inner_steps_as_asked():
     method = create("cc", iterations=7)
-    here = state([0] * 10, 3)
+    here = state([0] * 10, 3, steps_per_epoch=20)
     assert len(list(method._inner(torch.arange(10), 0, here))) == 7  # batches of 4, 4 and 2 in each pass
+    here.steps_per_epoch = 5  # where an epoch has fewer steps, no more than those
+    assert len(list(method._inner(torch.arange(10), 0, here))) == 5
     assert list(method._inner(torch.arange(0), 0, here)) == []
     assert list(method._inner(torch.arange(1), 0, here)) == []

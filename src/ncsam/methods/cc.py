@@ -51,7 +51,8 @@ class CC(Dividing):
     1. Centrality. With r_i the reduced features, normalised, and the centre of class c the normalised mean of those
        that the critics together predict as c, the score of sample i is <r_i, centre of y_i>, scaled to [0, 1]; w_i is
        the probability of the larger component of two Gaussians. i passes if w_i > `threshold`.
-    2. Consistency. For `iterations` steps on samples that passed, h1 and h2 alone learn to *disagree*:
+    2. Consistency. For `iterations` steps (or as many as an epoch has, where it has fewer; the authors' has some 800)
+       on samples that passed, h1 and h2 alone learn to *disagree*:
        D = sum_c |softmax h1 - softmax h2| rises, `apart_weight` times, weighted by the share of the observed class.
        Then, in each observed class, two Gaussians are fitted to D, and i is labelled if the probability of the smaller
        is at least `consistency`.
@@ -141,15 +142,15 @@ class CC(Dividing):
                 side.step(value + 0.0 * answer["logits"].sum(), state, lr=state.lr)
 
     def _inner(self, passed: Tensor, number: int, state: State) -> Iterator[Batch]:
-        """As many batches as iterations, in as many passes as it takes; none of one sample, for BatchNorm's sake."""
-        done = 0
-        for stream in range(self.iterations):
+        """As many batches as steps, in as many passes as it takes; none of one sample, for BatchNorm's sake."""
+        done, wanted = 0, min(self.iterations, state.steps_per_epoch)
+        for stream in range(wanted):
             before = done
             for batch in state.batches(passed, "train", stream=2 * stream + number):
-                if done < self.iterations and len(batch) > 1:
+                if done < wanted and len(batch) > 1:
                     done += 1
                     yield batch
-            if done == before or done == self.iterations:
+            if done == before or done == wanted:
                 return
 
     # --- steps
