@@ -165,6 +165,15 @@ def test_transition_is_estimated_after_the_plain_epochs(name):
         torch.testing.assert_close(method.criterion(logits, labels), expected, rtol=1e-4, atol=1e-5)
 
 
+def test_a_network_that_knows_nothing_yet_gives_no_transition():
+    """A tenth of 20 epochs of 11 steps would be 22 steps; 100 steps are 10 epochs."""
+    here = state([0, 1], 2, epochs=20, steps_per_epoch=11, predict=lambda networks: torch.eye(2))
+    method = create("forward")
+    for here.epoch in range(1, 12):
+        method.begin_epoch([], here)
+        assert (method.transition is None) == (here.epoch <= 10)
+
+
 def test_the_plain_epoch_that_fits_the_noisy_samples_held_out_best_gives_the_transition():
     """The samples trained on fit ever better; those held out (the last two) fit best after the second epoch."""
     epochs = [torch.zeros(4, 2) for _ in range(3)]

@@ -97,6 +97,8 @@ def test_selected_samples_are_mixed_in_each_view_apart():
     here.samples["disc_label"].copy_(torch.tensor([0, 1, 1, 1]))
     (plan,) = method.plan(batch(here, views=2), [Table(torch.zeros(4, 2))], here)
     assert len(plan.inputs) == 4 + 4 + 3 + 3
+    assert plan.index.tolist() == [0, 2, 3]  # those whose logits are the outcome's: clean labels are looked up by it
+    assert len(method.loss(Table(torch.zeros(4, 2)), plan).logits) == 3
     for view in (0, 1):
         random = here.random(view)
         share = random.beta(5.0, 5.0)

@@ -150,7 +150,7 @@ class CC(Dividing):
                 if done < wanted and len(batch) > 1:
                     done += 1
                     yield batch
-            if done == before or done == wanted:
+            if done in (before, wanted):
                 return
 
     # --- steps

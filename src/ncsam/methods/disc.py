@@ -34,7 +34,10 @@ _AUTHORS_EPOCHS = 200
 
 @dataclass(frozen=True, kw_only=True)
 class Selected(Plan):
-    """Rows of both views, then the mixed rows of both; `kind` says which set each sample is in."""
+    """Rows of both views, then the mixed rows of both; `kind` says which set each sample is in.
+
+    `index` names the samples that are in any: the rows whose logits the outcome has.
+    """
 
     kind: Tensor
     mixed_targets: Tensor
@@ -134,7 +137,7 @@ class DISC(Method):
         ]
         inputs = join_rows((both, *(x for x, _ in views)))
         mixture = torch.cat([y for _, y in views])
-        return (Selected(inputs, label, batch.index, kind=kind, mixed_targets=mixture),)
+        return (Selected(inputs, label, batch.index[rows], kind=kind, mixed_targets=mixture),)
 
     def loss(self, network: nn.Module, plan: Plan) -> Outcome:
         logits = network(plan.inputs)

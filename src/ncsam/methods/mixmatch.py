@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -17,14 +16,10 @@ from ncsam.losses.reduction import non_negative
 from ncsam.methods.base import Method, Outcome, Plan, State
 from ncsam.methods.mixup import mixed
 from ncsam.methods.planning import look
-from ncsam.methods.spans import Span, check_spans, in_epochs, ramp
+from ncsam.methods.spans import Span, check_spans, in_epochs, plain_span, ramp
 
 if TYPE_CHECKING:
     from ncsam.data.loader import Batch
-
-
-#: Steps of warm-up, at least: the authors' have thousands, of which a share of a short run leaves too few to divide by.
-_LEAST_STEPS = 100
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,8 +33,7 @@ class MixMatch(Plan):
 class Dividing(Method):
     """What DivideMix and its successors share: warm-up, refined and guessed labels, mixing, the loss.
 
-    A subclass fills its division in `begin_epoch` once `warm(state)` is true, and tells it in `plan`. Where
-    `plain_epochs` is a share of the run, warm-up takes 100 steps at least, or half of the run.
+    A subclass fills its division in `begin_epoch` once `warm(state)` is true, and tells it in `plan`.
     """
 
     networks = 2
@@ -68,13 +62,7 @@ class Dividing(Method):
 
     def warm(self, state: State) -> bool:
         """Whether warm-up, of one epoch at least, is over."""
-        return state.epoch > self._warm_up(state)
-
-    def _warm_up(self, state: State) -> int:
-        least = 1
-        if isinstance(self.plain_epochs, float):
-            least = max(1, min(math.ceil(_LEAST_STEPS / state.steps_per_epoch), state.epochs // 2))
-        return max(least, in_epochs(self.plain_epochs, state.epochs))
+        return state.epoch > plain_span(self.plain_epochs, state)
 
     def mixmatch(
         self,
@@ -100,7 +88,7 @@ class Dividing(Method):
         inputs = join_rows([take_rows(view, rows) for rows in groups for view in views])
         labels = torch.cat([targets[rows] for rows in groups for _ in views])
         epoch = state.epoch - 1 + state.batch / max(1, state.steps_per_epoch)
-        risen = ramp(epoch, self._warm_up(state), in_epochs(self.ramp_epochs, state.epochs))
+        risen = ramp(epoch, plain_span(self.plain_epochs, state), in_epochs(self.ramp_epochs, state.epochs))
         inputs, labels = mixed(inputs, labels, self.alpha, state, own_part_larger=True, stream=stream)
         count = len(groups[0]) * len(views)
         return MixMatch(inputs, labels, labelled=count, unlabelled_weight=risen * self.unlabelled_weight)

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
+import math
+from typing import TYPE_CHECKING, TypeAlias
 
 from ncsam._errors import bad_value
 
+if TYPE_CHECKING:
+    from ncsam.methods.base import State
+
 #: A whole number of epochs, or, as a fraction, a share of the run: one default serves short runs and long ones.
 Span: TypeAlias = int | float
+#: Of plain training, before a method decides by what the network says. The authors of such methods have thousands, of
+#: which the same share of a short run leaves too few.
+_LEAST_STEPS = 100
 
 
 def check_spans(**spans: Span) -> None:
@@ -21,6 +28,14 @@ def check_spans(**spans: Span) -> None:
 def in_epochs(span: Span, epochs: int) -> int:
     """Whole epochs, a share being rounded."""
     return span if isinstance(span, int) else round(span * epochs)
+
+
+def plain_span(span: Span, state: State) -> int:
+    """Epochs of plain training, one at least; a share of the run is 100 steps at least, or half of the run."""
+    least = 1
+    if isinstance(span, float):
+        least = max(1, min(math.ceil(_LEAST_STEPS / state.steps_per_epoch), state.epochs // 2))
+    return max(least, in_epochs(span, state.epochs))
 
 
 def ramp(epoch: float, start: int, length: int) -> float:

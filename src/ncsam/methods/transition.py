@@ -15,7 +15,7 @@ from ncsam.losses import estimate_transition
 from ncsam.methods.base import Presets, State
 from ncsam.methods.loss_method import LossMethod
 from ncsam.methods.mixtures import losses_under
-from ncsam.methods.spans import Span, check_spans, in_epochs
+from ncsam.methods.spans import Span, check_spans, plain_span
 
 
 class TransitionMethod(LossMethod):
@@ -27,7 +27,8 @@ class TransitionMethod(LossMethod):
     out (where none are, on all samples, which is the last epoch).
 
     Patrini et al. train to the end by cross-entropy, estimate T, and train again from the start; Xia et al. spend 20 of
-    220 epochs, and go on from the best of them. Here the same network goes on, after a tenth of the run.
+    220 epochs, and go on from the best of them. Here the same network goes on, after a tenth of the run, or 100 steps
+    where that is fewer: a network that knows nothing yet gives a T that says nothing.
     """
 
     presets: ClassVar[Presets] = {"cifar10": {"quantile": 0.97}, "cifar100": {"quantile": None}}
@@ -65,7 +66,7 @@ class TransitionMethod(LossMethod):
         if loss < self.smallest:
             self.smallest = loss
             self.candidate = estimate_transition(probabilities[state.trained], quantile=self.quantile)
-        if state.epoch > in_epochs(self.plain_epochs, state.epochs):
+        if state.epoch > plain_span(self.plain_epochs, state):
             self.transition = self.candidate
 
     def criterion(self, logits: Tensor, targets: Tensor) -> Tensor:
