@@ -66,8 +66,12 @@ class TransitionMethod(LossMethod):
         if loss < self.smallest:
             self.smallest = loss
             self.candidate = estimate_transition(probabilities[state.trained], quantile=self.quantile)
-        if state.epoch > plain_span(self.plain_epochs, state):
+        if state.epoch > self.plain(state):
             self.transition = self.candidate
+
+    def plain(self, state: State) -> int:
+        """Epochs before T is there."""
+        return plain_span(self.plain_epochs, state)
 
     def criterion(self, logits: Tensor, targets: Tensor) -> Tensor:
         if self.transition is None:

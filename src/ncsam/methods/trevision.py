@@ -58,6 +58,10 @@ class TRevision(TransitionMethod):
         self.slack = torch.zeros(state.num_classes, state.num_classes, device=state.labels.device, requires_grad=True)
         self.adam = torch.optim.Adam([self.slack], lr=self.slack_lr)
 
+    def plain(self, state: State) -> int:
+        """The share itself: by a T that is still flat the weights follow p_y, which does no harm (see the trial)."""
+        return in_epochs(self.plain_epochs, state.epochs)
+
     def plan(self, batch: Batch, networks: Sequence[nn.Module], state: State) -> tuple[Plan, ...]:
         if self.transition is None:
             return super().plan(batch, networks, state)
