@@ -3,6 +3,8 @@
 import csv
 import io
 import json
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -98,6 +100,26 @@ def test_a_sound_folder_is_sound_and_a_damaged_picture_is_named(folder):
     output = call("data", "check", folder, code=1).output
     assert f"train: {bad}" in output
     assert "Error: 1 pictures of photos cannot be read" in output
+
+
+def test_what_a_folder_holds_besides_pictures_is_named(folder):
+    (folder / "dog" / "notes.txt").write_text("x")
+    (folder / "cat" / "1.HEIC").write_bytes(b"x")
+    (folder / "cat" / ".hidden").write_text("x")
+    lines = call("data", "check", folder).output.splitlines()
+    assert lines[1] == "left out, by their names no pictures that are read: cat/1.HEIC, dog/notes.txt"
+    (folder / "bird").mkdir()
+    said = call("data", "check", folder, code=2).output
+    assert "--data-options allow_empty=true" in said
+    assert call("data", "check", folder, "--data-options", "allow_empty=true").exit_code == 0
+
+
+def test_a_large_photograph_is_no_matter_for_a_warning(folder):
+    Image.new("L", (9600, 9600)).save(folder / "dog" / "large.png")
+    code = "import sys; from ncsam.cli.main import main; main(sys.argv[1:])"
+    done = subprocess.run([sys.executable, "-c", code, "data", "check", folder], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "train: 7 samples, 0 damaged" in done.stdout
 
 
 def test_presets_are_listed_and_shown():

@@ -176,3 +176,16 @@ def test_skip_damaged_trains_on_the_rest_and_lists_what_it_left(tmp_path):
     with (tmp_path / "run" / "damaged.csv").open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     assert [row["path"].endswith("cat/3.png") for row in rows] == [True]
+    refused = ncsam("predict", tmp_path / "run", tmp_path / "photos")
+    assert refused.exit_code == 1
+    assert "--skip-damaged" in refused.output
+    done = ncsam("predict", tmp_path / "run", tmp_path / "photos", "--skip-damaged", "--out", tmp_path / "out.csv")
+    assert done.exit_code == 0, done.output
+    assert f"left out: {broken}" in done.output
+    with (tmp_path / "out.csv").open(encoding="utf-8") as file:
+        predicted = [row["input"] for row in csv.DictReader(file)]
+    assert len(predicted) == 11
+    assert str(broken) not in predicted
+    only = ncsam("predict", tmp_path / "run", broken, "--skip-damaged")
+    assert only.exit_code == 2
+    assert "at least one file that can be read" in only.output

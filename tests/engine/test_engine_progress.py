@@ -39,6 +39,14 @@ def test_hours_on_a_cpu_come_with_advice_and_not_on_an_accelerator(clock, capsys
         assert ("--model" in said) is advised
 
 
+def test_advice_on_pictures_begins_with_pretrained_features(clock, capsys):
+    for data, advised in (("pictures", True), ("vectors", False)):
+        run(Console(True, epochs=60, batches=300, device="cpu", data=data), clock, 4, 2.0)
+        said = capsys.readouterr().out
+        assert [words in said for words in ("ncsam embed", "--freeze backbone", "resnet8")] == [advised] * 3
+        assert "fewer --epochs" in said
+
+
 def test_a_short_run_needs_no_estimate(clock, capsys):
     run(Console(True, epochs=2, batches=10), clock, 10, 1.0)
     assert "a batch" not in capsys.readouterr().out

@@ -10,10 +10,13 @@ from typing import Any, TypeVar
 import click
 
 from ncsam import data as datasets
+from ncsam._text import printable
 from ncsam.cli.complete import known
 from ncsam.cli.failures import FAILED, Failure
 from ncsam.cli.kinds import settings_option
 from ncsam.cli.output import show_table
+from ncsam.data.check import first_few
+from ncsam.data.files import other_files
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -83,6 +86,12 @@ def check(workers: int, **source: Any) -> None:
         click.echo(f"{name}: {len(split):,} samples, {len(found):,} damaged")
     for line in bad:
         click.echo(line)
+    folder = Path(source["data"])
+    if folder.is_dir() and isinstance(dataset.train.inputs, datasets.PathList):
+        others = other_files(folder)
+        if others:
+            names = first_few(map(printable, others), len(others))
+            click.echo(f"left out, by their names no pictures that are read: {names}")
     if bad:
         raise Failure(f"{len(bad):,} pictures of {Path(dataset.name).name} cannot be read", FAILED)
     click.echo(f"{dataset.name} is sound: {dataset.num_classes} classes, every one with training samples")

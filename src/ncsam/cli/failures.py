@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import traceback
+from collections.abc import Iterator
 from typing import IO, Any
 
 import click
@@ -43,6 +45,15 @@ def as_failure(error: BaseException) -> Failure:
     if isinstance(error, OSError):
         return Failure(text, FAILED)
     return Failure(unforeseen(error), FAILED)
+
+
+@contextlib.contextmanager
+def can_skip_damaged() -> Iterator[None]:
+    """For a command with `--skip-damaged`, which the error for a file that cannot be read then names."""
+    try:
+        yield
+    except DamagedFileError as error:
+        raise DamagedFileError(f"{error}. --skip-damaged leaves such files out") from error
 
 
 def _is_ours(error: BaseException) -> bool:

@@ -6,6 +6,7 @@ import errno
 import io
 import os
 import sys
+import warnings
 from typing import Any
 
 import click
@@ -65,6 +66,8 @@ class Ncsam(LazyGroup):
         for stream in (sys.stdout, sys.stderr):
             if isinstance(stream, io.TextIOWrapper):  # a file name may hold what the terminal's encoding lacks
                 stream.reconfigure(errors="backslashreplace")
+        # Pillow's word on a large photograph, which is read all the same; one of twice that size is refused
+        warnings.filterwarnings("ignore", message=r"Image size \(\d+ pixels\) exceeds limit")
         try:
             return super().invoke(ctx)
         except (click.ClickException, click.exceptions.Exit, click.Abort):

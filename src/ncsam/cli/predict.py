@@ -8,11 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import click
+import numpy as np
 
 from ncsam._errors import bad_value
 from ncsam._files import atomic_path
+from ncsam.cli.failures import can_skip_damaged
 from ncsam.cli.options import method_option, model_option
 from ncsam.cli.output import as_csv
+from ncsam.data import Inputs, Split, check_images
 from ncsam.engine.trained import load_trained
 
 EPILOG = """\b
@@ -31,6 +34,7 @@ Examples:
 @click.option("--json", "as_json", is_flag=True, help="JSON instead of CSV")
 @click.option("--top", type=click.IntRange(min=1), default=1, show_default=True, help="how many classes of each")
 @click.option("--batch-size", type=click.IntRange(min=1), default=256, show_default=True, help="samples at a time")
+@click.option("--skip-damaged", is_flag=True, help="leave out picture files that cannot be read, and name them")
 @click.option("--workers", default=0, show_default=True, help="processes that decode picture files")
 @model_option
 @method_option
@@ -41,6 +45,7 @@ def predict(
     as_json: bool,
     top: int,
     batch_size: int,
+    skip_damaged: bool,
     workers: int,
     model: str | None,
     method: str | None,
@@ -57,8 +62,12 @@ def predict(
     names, found = trained.kind.read(inputs)
     if top > len(trained.classes):
         raise bad_value("top", top, f"there are {len(trained.classes)} classes")
+    if skip_damaged:
+        names, found = _readable(names, found)
     rows: list[dict[str, Any]] = []
-    for batch in trained.probabilities(found, batch_size=batch_size, workers=workers):
+    with can_skip_damaged():
+        batches = list(trained.probabilities(found, batch_size=batch_size, workers=workers))
+    for batch in batches:
         values, classes = batch.topk(top, dim=1)
         for chances, numbers in zip(values.tolist(), classes.tolist(), strict=True):
             row: dict[str, Any] = {"input": names[len(rows)]}
@@ -73,3 +82,14 @@ def predict(
     with atomic_path(out) as temporary:
         temporary.write_text(text, encoding="utf-8", errors="backslashreplace")
     click.echo(str(out))
+
+
+def _readable(names: list[str], inputs: Inputs) -> tuple[list[str], Inputs]:
+    """Without the picture files that cannot be read, which are named on standard error."""
+    kept, bad = check_images(Split(inputs, np.zeros(len(names), dtype=np.int64)), skip=True)
+    for each in bad:
+        click.echo(f"left out: {each}", err=True)
+    if bad and not len(kept):
+        raise bad_value("inputs", len(names), "at least one file that can be read")
+    gone = {each.index for each in bad}
+    return [name for number, name in enumerate(names) if number not in gone], kept.inputs

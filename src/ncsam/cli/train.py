@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from ncsam._errors import DamagedFileError
+from ncsam.cli.failures import can_skip_damaged
 from ncsam.cli.options import ConfigCommand, config_options, default_out, echo_config, resolve
 from ncsam.cli.results import show_summary
 from ncsam.engine import train as run_training
@@ -60,14 +60,12 @@ def train(ctx: click.Context, /, out: Path | None, folds: int | None, dry_run: b
         if folds is not None:
             click.echo(f"# then {folds} runs in {folder / 'folds'}, each with a part held out; finished ones stay")
         return
-    try:
+    with can_skip_damaged():
         run_training(config, folder, console=not quiet, command=shlex.join(ctx.meta["ncsam.command"]))
         if folds is not None:
             from ncsam.engine.out_of_fold import judge_by_folds
 
             judge_by_folds(folder, folds, console=not quiet, named=config.to_dict())
-    except DamagedFileError as error:
-        raise DamagedFileError(f"{error}. --skip-damaged leaves such files out") from error
     fabric = sys.modules.get("lightning_fabric.utilities")  # imported where there may be several processes
     if fabric is not None and getattr(fabric.rank_zero_only, "rank", None):  # of which one speaks
         return

@@ -52,7 +52,7 @@ def check(
         listed = first_few((f"{c} ({dataset.classes[c]!r})" for c in empty), len(empty))
         raise ValueError(
             f"{dataset.name}: {len(empty)} of {dataset.num_classes} classes have no training sample: {listed}. "
-            "allow_empty=True accepts this"
+            "allow_empty=True accepts this (in the shell: --data-options allow_empty=true)"
         )
     return dataset
 

@@ -71,6 +71,16 @@ def image_files(folder: Path) -> list[str]:
     return sorted(found)
 
 
+def other_files(folder: Path) -> list[str]:
+    """Paths, relative to `folder`, of what `image_files` leaves out by its name, sorted; hidden ones are not listed."""
+    found = []
+    for here, folders, files in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        left_out = [name for name in files if not name.startswith(".") and not name.lower().endswith(IMAGE_SUFFIXES)]
+        found += [os.path.relpath(os.path.join(here, name), folder) for name in left_out]
+    return sorted(found)
+
+
 def _is_ordinary(entry: os.DirEntry[str]) -> bool:
     """Whether it is a file; a link that leads nowhere counts as one, which is then said to be missing."""
     return entry.is_file() or not os.path.exists(entry.path)

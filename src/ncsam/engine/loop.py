@@ -101,7 +101,7 @@ class Trainer:
         self.method.start(self.state)
         self.evaluator = Evaluator(fabric, self.method, task, config, self.loader)
         shown = console and fabric.is_global_zero
-        self.console = Console(shown, config.epochs, self.steps_per_epoch, str(fabric.device))
+        self.console = Console(shown, config.epochs, self.steps_per_epoch, str(fabric.device), task.kind.name)
         self.epoch = 0  # epochs that are finished
         self.batch = 0  # batches of the next one that are done
         self.history: list[dict[str, Any]] = []

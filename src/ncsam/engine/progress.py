@@ -12,6 +12,13 @@ _FIRST_LINE, _MOST_PATIENCE = 10.0, 60.0  # seconds between lines in a pipe: fro
 _MEASURED = 2.0  # seconds of steps after the first, from which the time to come is judged
 _WORTH_SAYING = 60.0  # seconds of training: a shorter one needs no estimate
 _LONG = 3600.0
+#: What makes a run on a CPU shorter, by the kind of data.
+_SHORTER = {
+    "pictures": "features of a pretrained network take minutes (`ncsam embed DATA --model timm:NAME --out f.npz`, then "
+    "`ncsam auto f.npz`; or --model timm:NAME --pretrained true --freeze backbone). Else a smaller network (--model "
+    "resnet8 or cnn9, see `python -m ncsam.models`), smaller pictures (--data-options size=[32,32]), fewer --epochs",
+    "": "a smaller network (--model, see `python -m ncsam.models`), fewer --epochs",
+}
 
 
 class Console:
@@ -21,11 +28,12 @@ class Console:
     a pipe a long epoch is heard of from time to time.
     """
 
-    def __init__(self, enabled: bool, epochs: int, batches: int, device: str = "cpu") -> None:
+    def __init__(self, enabled: bool, epochs: int, batches: int, device: str = "cpu", data: str = "") -> None:
         self.enabled = enabled
         self.epochs = epochs
         self.batches = batches
         self.device = device
+        self.data = data
         self._bar: Any = None
         self._drawn = 0.0
         self._said = time.monotonic()
@@ -84,10 +92,8 @@ class Console:
             f"epoch and {duration(total)} in all, evaluation not counted"
         )
         if total >= _LONG and self.device.startswith("cpu"):
-            self.say(
-                "this is long for a CPU: Ctrl-C keeps what is done. Shorter: a smaller network (--model cnn9 or "
-                "resnet8, see `python -m ncsam.models`), smaller pictures (--data-options size=[32,32]), fewer --epochs"
-            )
+            shorter = _SHORTER.get(self.data, _SHORTER[""])
+            self.say(f"this is long for a CPU: Ctrl-C keeps what is done. Shorter: {shorter}")
 
     def epoch(self, record: Mapping[str, Any]) -> None:
         """The line of a finished epoch."""
