@@ -8,16 +8,17 @@ import time
 
 import torch
 
-from torture import faults, inputs, interrupts, kills, ranks
+from torture import faults, inputs, interrupts, kills, ranks, soak
 from torture.tally import Tally
 
 #: Each part with its share of the time.
 PARTS = {
-    "interrupts": (interrupts.run, 0.25),
-    "inputs": (inputs.run, 0.3),
-    "faults": (faults.run, 0.15),
+    "interrupts": (interrupts.run, 0.2),
+    "inputs": (inputs.run, 0.25),
+    "faults": (faults.run, 0.1),
     "kills": (kills.run, 0.25),
-    "ranks": (ranks.run, 0.05),
+    "ranks": (ranks.run, 0.1),
+    "soak": (soak.run, 0.1),
 }
 
 
@@ -27,6 +28,8 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0, help="seed of all that is drawn [0]")
     parser.add_argument("--parts", default=",".join(PARTS), help="which, with commas [all]")
     options = parser.parse_args()
+    if unknown := set(options.parts.split(",")) - set(PARTS):
+        parser.error(f"--parts {','.join(sorted(unknown))}: the parts are {', '.join(PARTS)}")
     chosen = {name: PARTS[name] for name in options.parts.split(",")}
     torch.set_num_threads(1)
     total = sum(share for _, share in chosen.values())

@@ -2,35 +2,49 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
+import os
 import random
 import resource
 import signal
 import tempfile
+from itertools import product
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
 from ncsam import methods
+from ncsam._files import atomic_path
 from ncsam.engine.config import BASES
 from ncsam.optim import names as optimizer_names
 from torture.small import difference, small_config, small_data
 from torture.tally import Tally
 
-_KILLS = 3  # of one run
+_KILLS = 2  # of one run
+#: Imported once, before processes fork: else most of a short run, and most of the kills, would be imports.
+IMPORTED = ["torture.kills", "ncsam.engine.run", "ncsam.report.content", "torch._dynamo", "sklearn.mixture", "yaml"]
+#: Which pairs of method and optimizer were killed before, so that the next campaign takes others first.
+PAIRS = Path("runs/torture-pairs.json")
 
 
-def run(tally: Tally, trials: int | None = None) -> None:
-    """Kill runs of each method in turn, each with an optimizer drawn at random, until time is up."""
+def pairs() -> list[tuple[str, str]]:
+    """Every method with every optimizer."""
+    return list(product(methods.names(), [*BASES, *optimizer_names()]))
+
+
+def run(tally: Tally, trials: int | None = None, memory: Path | None = PAIRS) -> None:
+    """Kill runs of pairs drawn at random, those that were never killed first, until time is up."""
     chance = random.Random(tally.seed)
-    order = methods.names()
-    chance.shuffle(order)
-    kinds = [*BASES, *optimizer_names()]
+    everything, known = pairs(), _remembered(memory)
+    chance.shuffle(everything)
+    everything.sort(key=lambda pair: pair in known)  # stable: new ones first, each part at random
     killed, number = 0, 0
     while tally.time_left if trials is None else number < trials:
+        pair = everything[number % len(everything)]
         options = {
-            "method": order[number % len(order)],
-            "optimizer": kinds[(number + number // len(order)) % len(kinds)],
+            "method": pair[0],
+            "optimizer": pair[1],
             "checkpoint_every": chance.choice([None, 1, 3]),
             "seed": chance.randrange(1000),
         }
@@ -38,9 +52,24 @@ def run(tally: Tally, trials: int | None = None) -> None:
         with tempfile.TemporaryDirectory() as folder:
             kills, found = trial(Path(folder), options, moments)
         killed += kills
-        tally.held(found is None, f"kills, {options}, at {moments}: {found} differs")
+        if tally.held(found is None, f"kills, {options}, at {moments}: {found} differs") and kills:
+            known.add(pair)
+            _remember(memory, known)
         number += 1
     tally.figures["kills"] = killed
+    tally.figures["pairs killed so far"] = f"{len(known)} of {len(everything)}"
+
+
+def _remembered(memory: Path | None) -> set[tuple[str, str]]:
+    if memory is None or not memory.is_file():
+        return set()
+    return {(method, optimizer) for method, optimizer in json.loads(memory.read_text())} & set(pairs())
+
+
+def _remember(memory: Path | None, known: set[tuple[str, str]]) -> None:
+    if memory is not None:
+        with atomic_path(memory) as temporary:
+            temporary.write_text(json.dumps(sorted(known)))
 
 
 def trial(folder: Path, options: dict[str, Any], moments: list[float]) -> tuple[int, str | None]:
@@ -69,7 +98,7 @@ def trial(folder: Path, options: dict[str, Any], moments: list[float]) -> tuple[
 
 def start(out: Path, options: dict[str, Any], cpu: Path | None, kill_after: float | None) -> BaseProcess:
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["torture.kills", "ncsam.engine.run"])
+    context.set_forkserver_preload(IMPORTED)
     process = context.Process(target=train_here, args=(out, options, cpu, kill_after))
     process.start()
     return process
@@ -86,8 +115,10 @@ def train_here(out: Path, options: dict[str, Any], cpu: Path | None, kill_after:
     if kill_after is not None:
         signal.signal(signal.SIGPROF, signal.SIG_DFL)
         signal.setitimer(signal.ITIMER_PROF, kill_after)  # CPU time, so that a busy machine changes little
-    train(small_config(**options), out, dataset=small_data(), console=False)
+    pictures = methods.create(options["method"]).pictures_only
+    train(small_config(**options), out, dataset=small_data(pictures=pictures), console=False)
     signal.setitimer(signal.ITIMER_PROF, 0)
     if cpu is not None:
         ended = resource.getrusage(resource.RUSAGE_SELF)
         cpu.write_text(str(ended.ru_utime + ended.ru_stime - began.ru_utime - began.ru_stime))
+    os._exit(0)  # nothing of torch's own ending takes part

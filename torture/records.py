@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from ncsam import models
 from ncsam.auto import auto
 from ncsam.engine import RunConfig
 from torture.files import Attack, picture, spoiled
@@ -268,5 +269,7 @@ def kept_features(chance: random.Random, top: Path) -> tuple[list[Any], str]:
         table = top / "t.csv"
         table.write_bytes(spoiled(chance, f"text,label\na,0\n{anything(chance)},1\n".encode("utf-8", "replace")))
         return ["embed", table, "--text-column", "text", "--model", "transformers:none", "--out", out, "--quiet"], kind
-    command = ["embed", photos, "--model", "cnn_small", "--size", 8, "--batch-size", 2, "--out", out, "--quiet"]
+    torch.save(models.create("cnn_small", 2).state_dict(), top / "w.pt")
+    given = ["--model", "cnn_small", "--pretrained", top / "w.pt", "--size", 8, "--batch-size", 2]
+    command = ["embed", photos, *given, "--out", out, "--quiet"]
     return command, f"{kind}, {odd}"

@@ -16,11 +16,14 @@ from ncsam.engine.checkpoint import load_checkpoint
 from ncsam.engine.metrics import TIME_FIELDS
 
 
-def small_data(samples: int = 64) -> DataSet:
-    """Four blobs in six dimensions."""
+def small_data(samples: int = 64, pictures: bool = False) -> DataSet:
+    """Four blobs in six dimensions, or pictures of four colours."""
     rng = np.random.default_rng(0)
     y = np.arange(samples + 24) % 4
     x = (rng.normal(size=(samples + 24, 6)) + 2.0 * np.eye(6)[y]).astype(np.float32)
+    if pictures:
+        colours = np.array([[200, 0, 0], [0, 200, 0], [0, 0, 200], [100, 100, 0]])[y, None, None]
+        x = (colours + rng.integers(0, 50, (samples + 24, 6, 6, 3))).astype(np.uint8)
     return from_arrays(x[:samples], y[:samples], x_test=x[samples:], y_test=y[samples:], name="small")
 
 

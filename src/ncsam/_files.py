@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import errno
 import hashlib
 import json
 import os
@@ -48,10 +49,23 @@ def atomic_path(path: str | os.PathLike[str], *, make_folder: bool = True) -> It
         os.umask(umask)
         temporary.chmod(0o666 & ~umask)  # mkstemp is private; the final file is an ordinary one
         temporary.replace(final)
+    except OSError as error:
+        if error.strerror:
+            raise
+        # numpy's own, where a disk is full: so many bytes "requested", so many "written"
+        raise OSError(errno.ENOSPC, f"it could not be written whole ({error})", str(final)) from error
     finally:
         if handle is not None:
             os.close(handle)
         temporary.unlink(missing_ok=True)
+
+
+def is_open_file(file: IO[Any], path: str | os.PathLike[str]) -> bool:
+    """Whether what was opened is still what has that name."""
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), os.stat(path))
+    except OSError:
+        return False
 
 
 def remove_leftovers(folder: Path, *names: str) -> None:

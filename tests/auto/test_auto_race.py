@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -375,3 +376,15 @@ def test_on_a_cpu_pictures_are_told_the_way_through_features(tmp_path, monkeypat
     settings = config(data="my photos", model="resnet8", model_options={}, accelerator="cpu")
     auto(settings, tmp_path / "run", folds=2, dataset=dataset, say=said.append)
     assert "ncsam embed 'my photos' --model NAME --out features.npz; ncsam auto features.npz" in said[0]
+
+
+def test_a_folder_removed_under_a_race_ends_it_and_is_not_made_again(tmp_path, quick):
+    folder = tmp_path / "race"
+
+    def say(line):
+        if " 1/" in line:  # the first candidate is done
+            shutil.rmtree(folder)
+
+    with pytest.raises(RunError, match="was removed, moved or replaced while the run was going on"):
+        auto(config(), folder, dataset=clouds(), folds=3, say=say)
+    assert not folder.exists()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -201,3 +202,12 @@ def test_a_write_that_fails_without_any_checkpoint_does_not_speak_of_one(
         go(tmp_path / "run", epochs=2)
     assert json.loads((tmp_path / "run/metrics.jsonl").read_text())["epoch"] == 1
     assert not list((tmp_path / "run/checkpoints").iterdir())
+
+
+def test_a_short_write_is_said_with_the_file(tmp_path):
+    """numpy tells of a full disk in an error that has neither a number nor a name."""
+    said = r"could not be written whole \(8 requested and 3 written\): .*x\.npz"
+    with pytest.raises(OSError, match=said) as found, atomic_path(tmp_path / "x.npz"):
+        raise OSError("8 requested and 3 written")
+    assert found.value.errno == errno.ENOSPC
+    assert list(tmp_path.iterdir()) == []

@@ -2,6 +2,8 @@
 
 import csv
 import json
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -85,13 +87,16 @@ def test_the_table_is_data_to_train_on(reviewed, tmp_path):
     assert before == {path: path.read_bytes() for path in (tmp_path / "photos").iterdir()}
 
 
+def with_plain_names(found):
+    return replace(found, dataset=replace(found.dataset, classes=("bird", "cat", "dog")))
+
+
 def test_a_folder_of_links_or_copies(tmp_path):
     folder = made_run(tmp_path)
     found = cleaned(folder)
     with pytest.raises(ValueError, match="only with class names that can name a folder"):
         write_folder(found, tmp_path / "links")  # </script> cannot
-    named = found.dataset.__class__(**{**vars(found.dataset), "classes": ("bird", "cat", "dog")})
-    found = found.__class__(named, found.labels, found.source, found.probability)
+    found = with_plain_names(found)
     assert write_folder(found, tmp_path / "links") == 30
     assert write_folder(found, tmp_path / "copies", copy=True) == 30
     again = load(tmp_path / "links")
@@ -134,3 +139,26 @@ def test_labels_that_changed_since_are_refused(tmp_path):
     with pytest.raises(Exception, match="have changed since"):
         cleaned(folder)
     assert queue_order(4) == [1, 0, 3, 2]
+
+
+def test_a_folder_is_there_whole_or_not_at_all(reviewed, tmp_path, monkeypatch):
+    folder, _ = reviewed
+    found, made, real = with_plain_names(cleaned(folder)), [], Path.symlink_to
+
+    def link(self, target):
+        made.append(target)
+        if len(made) == 12:
+            raise KeyboardInterrupt
+        real(self, target)
+
+    before = sorted(tmp_path.iterdir())
+    monkeypatch.setattr(Path, "symlink_to", link)
+    with pytest.raises(KeyboardInterrupt):
+        write_folder(found, tmp_path / "cleaned")
+    assert sorted(tmp_path.iterdir()) == before
+    left = tmp_path / ".cleaned.unfinished/train/cat"  # of a call that was killed
+    left.mkdir(parents=True)
+    (left / "old.png").touch()
+    assert write_folder(found, tmp_path / "cleaned") == 30
+    assert not (tmp_path / ".cleaned.unfinished").exists()
+    assert len(list((tmp_path / "cleaned").rglob("*.png"))) == 30

@@ -241,3 +241,18 @@ def test_a_view_that_is_none_is_forgotten(tmp_path):
     review = Review(folder)
     assert review.view == View()
     review.close()
+
+
+def test_a_folder_removed_under_the_page_is_said_and_not_made_again(tmp_path):
+    folder = made_run(tmp_path)
+    review = Review(folder)
+    review.decide({"index": 0, "choice": "accept", "reviewer": "Ada"})
+    folder.rename(tmp_path / "elsewhere")
+    with pytest.raises(RunError, match="this decision is not kept"):
+        review.decide({"index": 1, "choice": "accept", "reviewer": "Ada"})
+    assert review.decisions.decided() == [0]
+    with pytest.raises(RunError, match="its folder is not there any more"):
+        review.keep_view({"place": 3})
+    review.close()
+    assert not folder.exists()
+    assert Decisions(tmp_path / "elsewhere").decided() == [0]

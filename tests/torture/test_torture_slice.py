@@ -1,5 +1,7 @@
-"""A slice of the campaign (`make torture` is the whole): interrupts and faults, a few times."""
+"""A slice of the campaign (`make torture` is the whole): every part but two processes, a few times."""
 
+import os
+import random
 import sys
 import time
 from pathlib import Path
@@ -7,14 +9,19 @@ from pathlib import Path
 import pytest
 
 sys.path.append(str(Path(__file__).parents[2]))  # where the campaign lies
-from torture import faults, interrupts
+from torture import faults, inputs, interrupts, kills, soak
 from torture.tally import Tally
 
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.parametrize(("part", "trials"), [(interrupts, 400), (faults, 6)], ids=["interrupts", "faults"])
-def test_a_slice_of_the_campaign_holds(part, trials):
+SLICE = [(interrupts, 400), (faults, 8), (inputs, 2 * len(inputs.KINDS)), (kills, 3), (soak, 1)]
+
+
+@pytest.mark.parametrize(("part", "trials"), SLICE, ids=lambda part: getattr(part, "__name__", ""))
+def test_a_slice_of_the_campaign_holds(part, trials, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # where it remembers what it has killed
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, sys.path)))
     tally = Tally(part.__name__, seed=11, until=time.monotonic())
     part.run(tally, trials)
     assert tally.tried >= trials
@@ -39,3 +46,42 @@ def test_the_campaign_notices_weights_that_stay_moved(monkeypatch):
     interrupts.expected(*case)
     monkeypatch.setattr(SavedWeights, "restore", lambda self: None)
     assert not all(interrupts.interrupted(*case, line).later for line in range(lines // 2, lines, 5))
+
+
+def test_pairs_that_were_never_killed_come_first(tmp_path, monkeypatch):
+    memory, tried = tmp_path / "pairs.json", []
+    everything = kills.pairs()
+    assert len(everything) == len(set(everything)) >= 288
+    monkeypatch.setattr(kills, "trial", lambda folder, options, moments: (tried.append(options) or 1, None))
+    for seed in (0, 1):
+        kills.run(Tally("kills", seed, 0.0), len(everything) // 2, memory)
+    assert len({(options["method"], options["optimizer"]) for options in tried}) == len(everything) // 2 * 2
+    monkeypatch.setattr(kills, "trial", lambda folder, options, moments: (tried.append(options) or 1, "the weights"))
+    tally = Tally("kills", 2, 0.0)
+    kills.run(tally, 1, tmp_path / "another.json")
+    assert len(tally.broke) == 1
+    assert not (tmp_path / "another.json").exists()  # what broke was not got through
+
+
+def test_a_slow_starter_is_not_killed_before_it_lives(tmp_path, monkeypatch):
+    """Three processes: one dies before it has done anything, one works and is killed, one ends."""
+    events = []
+
+    class Process:
+        pid = 1
+
+        def __init__(self, codes):
+            self.codes, self.exitcode = codes, None
+
+        def join(self, seconds=None):
+            if seconds is None:
+                self.exitcode = self.codes
+
+    made = iter([Process(-9), Process(-9), Process(0)])
+    monkeypatch.setattr(soak, "start", lambda out, epochs: next(made))
+    monkeypatch.setattr(soak, "_wait", lambda process, alive: events.append("waited") or len(events) > 1)
+    monkeypatch.setattr(soak.os, "kill", lambda pid, number: events.append("killed"))
+    kills_, found = soak.killed(tmp_path, 5, random.Random(0))
+    assert found is None
+    assert events == ["waited", "waited", "killed", "waited", "killed"]
+    assert kills_ == 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -68,17 +69,21 @@ def held_out_labels(problem: Problem, folds: int) -> npt.NDArray[np.int64]:
     return labels
 
 
-def train_fold(problem: Problem, candidate: Candidate, number: int, folder: Path) -> Fold:
+def train_fold(
+    problem: Problem, candidate: Candidate, number: int, folder: Path, before_writing: Callable[[], None]
+) -> Fold:
     """The fold from its file if it is there; else it is trained, from where a kill left it, and written."""
     path = folder / candidate.name / f"fold-{number}.pt"
     if path.is_file():
         return _read(path, len(problem.held_out[number]), problem.classes)
     began = time.perf_counter()
+    before_writing()
     members = candidate.fit(problem, number, folder / candidate.name / f"fold-{number}")
     networks = [member.network(problem.classes, problem.channels) for member in members]
     held, split = problem.held_out[number], problem.dataset.train
     found = np.stack([problem.log_probabilities(network, split, held) for network in networks])
     fold = Fold(time.perf_counter() - began, found, members)
+    before_writing()
     _write(path, fold)
     return fold
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from ncsam.auto.candidates import Candidate
 from ncsam.auto.costs import Costs, spoken
-from ncsam.auto.outcome import Outcome, held_out_labels, train_fold
+from ncsam.auto.outcome import Fold, Outcome, held_out_labels, train_fold
 from ncsam.auto.problem import Problem
 from ncsam.engine.errors import RunError
 
@@ -46,12 +46,18 @@ class Race:
     """
 
     def __init__(
-        self, problem: Problem, folder: Path, budget: float | None = None, say: Callable[[str], None] = print
+        self,
+        problem: Problem,
+        folder: Path,
+        budget: float | None = None,
+        say: Callable[[str], None] = print,
+        before_writing: Callable[[], None] = lambda: None,
     ) -> None:
         self.problem = problem
         self.folder = folder
         self.budget = budget
         self.say = say
+        self.before_writing = before_writing  # raises if the folder is gone
         self.costs = Costs(problem)
         self.outcomes: list[Outcome] = []
         self.best: Hits | None = None
@@ -83,7 +89,7 @@ class Race:
                 outcome.status, outcome.reason = "skipped", f"{spoken(left)} more would exceed the budget"
                 return
             try:
-                outcome.folds.append(train_fold(self.problem, outcome.candidate, number, self.folder))
+                outcome.folds.append(self._fold(outcome, number))
             except RunError as error:
                 if "diverged" not in str(error):
                     raise
@@ -99,6 +105,9 @@ class Race:
         own = hits(self.problem, outcome)
         if self.best is None or own.mean() > self.best.mean():
             self.best = own
+
+    def _fold(self, outcome: Outcome, number: int) -> Fold:
+        return train_fold(self.problem, outcome.candidate, number, self.folder, self.before_writing)
 
     def _line(self, outcome: Outcome) -> str:
         name = f"{outcome.name:<24}"

@@ -58,7 +58,7 @@ def auto(
     if budget is not None and not budget > 0:
         raise bad_value("budget", budget, "a positive time, such as 30m")
     folder = Path(out)
-    with locked(folder):
+    with locked(folder) as held:
         task = load_task(config, dataset)
         problem = Problem(config, task, folds)
         candidates = portfolio(problem)
@@ -71,9 +71,10 @@ def auto(
         if (folder / "summary.json").is_file():
             say(f"{folder} is finished; its leaderboard is returned")
             return leaderboard.read(folder)
-        outcomes = Race(problem, folder / "candidates", budget, say).run(candidates)
+        outcomes = Race(problem, folder / "candidates", budget, say, held.check).run(candidates)
         chosen = choose(problem, outcomes, _MOST if problem.is_vectors else 1)
         board = leaderboard.make(problem, outcomes, chosen)
+        held.check()
         leaderboard.write(folder, board)
         _write_run(folder, problem, chosen, board, command)
     return board

@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
+from ncsam._files import is_open_file
 from ncsam.engine.errors import RunError
 
 try:
@@ -30,10 +31,7 @@ class Held:
 
     def is_there(self) -> bool:
         """Whether the folder is still the one that was locked."""
-        try:
-            return os.path.samestat(os.fstat(self._file.fileno()), (self.folder / _NAME).stat())
-        except OSError:
-            return False
+        return is_open_file(self._file, self.folder / _NAME)
 
     def check(self) -> None:
         """Raise `RunError` if the folder was removed or replaced: what is written there now would not be this run."""

@@ -161,7 +161,8 @@ def write_arrays(found: Cleaned, path: Path) -> str:
 def write_folder(found: Cleaned, folder: Path, *, copy: bool = False) -> int:
     """`FOLDER/train/CLASS/FILE` (and `test`, `val`) as links to the files, or as copies; how many there are.
 
-    The folder must be new. Two files of one name in a class get their number in front.
+    The folder must be new. Two files of one name in a class get their number in front. It is made under another name
+    beside, `.FOLDER.unfinished`, and appears when all is there; what a killed call left of that is removed.
     """
     dataset = found.dataset
     if not isinstance(dataset.train.inputs, PathList):
@@ -171,7 +172,20 @@ def write_folder(found: Cleaned, folder: Path, *, copy: bool = False) -> int:
     for name in dataset.classes:
         if name in ("", ".", "..") or "/" in name or os.sep in name or "\0" in name:
             raise bad_value("folder", str(folder), f"only with class names that can name a folder, and {name!r} cannot")
-    count = 0
+    unfinished = folder.with_name(f".{folder.name}.unfinished")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    try:
+        count = _fill(found, unfinished, copy)
+        if folder.exists():
+            folder.rmdir()
+        unfinished.rename(folder)
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+    return count
+
+
+def _fill(found: Cleaned, folder: Path, copy: bool) -> int:
+    dataset, count = found.dataset, 0
     parts = {"train": (dataset.train, found.labels)}
     parts |= {n: (s, s.labels) for n, s in (("val", dataset.val), ("test", dataset.test)) if s is not None}
     for name, (split, labels) in parts.items():

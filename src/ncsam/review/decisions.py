@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from ncsam._errors import bad_value, unknown_name
+from ncsam._files import is_open_file
 from ncsam.engine.errors import RunError
 
 try:
@@ -136,6 +137,11 @@ class Decisions:
 
     def _append(self, line: Mapping[str, Any]) -> None:
         assert self._file is not None, "opened for reading"
+        if not is_open_file(self._file, self.path):
+            raise RunError(
+                f"{self.path} was removed, moved or replaced while the page was open: this decision is not kept. Stop "
+                "the page, put the folder back, and start again"
+            )
         try:
             self._file.write(json.dumps(line, ensure_ascii=False).encode("utf-8") + b"\n")
             self._file.flush()

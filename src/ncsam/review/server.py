@@ -13,6 +13,7 @@ import numpy as np
 
 from ncsam._errors import bad_value, need
 from ncsam._files import atomic_path, read_json
+from ncsam.engine.checkpoint import writing
 from ncsam.engine.errors import RunError
 from ncsam.engine.runs import Run
 from ncsam.engine.task import task_of
@@ -90,7 +91,8 @@ class Review:
         view = View.of(given)
         if view != self.view:
             self.view = view
-            with atomic_path(self.folder / VIEW_FILE) as temporary:
+            path = self.folder / VIEW_FILE
+            with writing(path), atomic_path(path, make_folder=False) as temporary:
                 temporary.write_text(json.dumps(asdict(view)) + "\n", encoding="utf-8")
         return view
 
