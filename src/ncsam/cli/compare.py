@@ -92,6 +92,7 @@ def compare(
         workers=where.workers,
         on=where.on,
         resources=where.resources,
+        mirror=where.mirror,
         say=click.echo,
     )
     runs = [run for run in find_runs(folder / name for row in rows for name in row["runs"]) if run.metrics]

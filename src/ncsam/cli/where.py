@@ -1,4 +1,4 @@
-"""`--jobs`, `--on` and `--resources`: where runs are done, for every command that does many."""
+"""`--jobs`, `--on`, `--resources` and `--mirror`: where runs are done, for every command that does many."""
 
 from __future__ import annotations
 
@@ -19,8 +19,11 @@ def where_options(command: Callable[..., Any]) -> Callable[..., Any]:
     @click.option(
         "--resources", default="", metavar="NAME=AMOUNT,...", help="on ray: what each run needs, as gpu=1,cpu=4"
     )
+    @click.option(
+        "--mirror", default="", metavar="URL", help="keep copies of the runs there: s3://bucket/runs, gs://..."
+    )
     @functools.wraps(command)
-    def with_where(*args: Any, jobs: int | None, on: Any, resources: str, **options: Any) -> Any:
-        return command(*args, where=Where(jobs, on, resources), **options)
+    def with_where(*args: Any, jobs: int | None, on: Any, resources: str, mirror: str, **options: Any) -> Any:
+        return command(*args, where=Where(jobs, on, resources, mirror), **options)
 
     return with_where

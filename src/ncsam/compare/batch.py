@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -9,6 +10,7 @@ from typing import Any, Literal
 
 from ncsam._checks import choice
 from ncsam._errors import bad_value
+from ncsam.compare.mirror import Mirror
 from ncsam.compare.on_ray import parse_resources
 from ncsam.compare.on_ray import run_all as run_on_ray
 from ncsam.compare.workers import Job, Result, available_cores, run_all, threads_each
@@ -25,11 +27,13 @@ class Where:
             the cores; small networks have one. By default two where there are two cores or more.
         on: "local" processes, or tasks on a "ray" cluster (see `ncsam.compare.on_ray`).
         resources: what each run needs on Ray, such as "gpu=1,cpu=4".
+        mirror: URL of copies of the run folders, such as "s3://bucket/runs" (see `ncsam.compare.mirror`).
     """
 
     workers: int | None = None
     on: Literal["local", "ray"] = "local"
     resources: str = ""
+    mirror: str = ""
 
     def __post_init__(self) -> None:
         if self.workers is not None and self.workers < 1:
@@ -38,6 +42,8 @@ class Where:
         if self.resources and self.on != "ray":
             raise bad_value("resources", self.resources, "only on ray")
         parse_resources(self.resources)
+        if self.mirror:
+            Mirror(self.mirror)
 
     @property
     def at_a_time(self) -> int:
@@ -75,7 +81,14 @@ def do_all(
     after_each: Callable[[Done], object] = lambda done: None,
 ) -> Done:
     """Do what is not finished yet. `say` takes a line for each run that ends; `after_each` sees all that is done."""
+    mirror = Mirror(where.mirror) if where.mirror else None
+    if mirror is not None:
+        jobs = [dataclasses.replace(job, mirror=where.mirror) for job in jobs]
+        for job in jobs:
+            if not job.out.exists() and mirror.is_finished(job.name):
+                mirror.fetch(job.name, job.out)
     done, waiting = look(jobs)
+    places = {job.name: job.out for job in waiting}
     workers = where.at_a_time
     say(f"{len(jobs)} runs, {len(done.summaries)} of them finished; {min(workers, max(1, len(waiting)))} at a time")
     began = time.monotonic()
@@ -85,6 +98,8 @@ def do_all(
             done.errors[result.name] = result.error or "unknown"
         else:
             done.summaries[result.name] = result.summary
+            if mirror is not None:  # it may have been done on another machine
+                mirror.fetch(result.name, places[result.name])
         count = len(done.summaries) + len(done.errors)
         say(f"[{count}/{len(jobs)}] {result.name}: {_outcome(result)}  ({time.monotonic() - began:.0f} s)")
         after_each(done)

@@ -29,6 +29,7 @@ def compare(
     workers: int | None = None,
     on: Literal["local", "ray"] = "local",
     resources: str = "",
+    mirror: str = "",
     say: Callable[[str], None] = print,
 ) -> list[dict[str, Any]]:
     """Run what is not finished yet, write `comparison.json`, and return its rows.
@@ -37,7 +38,7 @@ def compare(
         config: what all runs share; each spec changes its copy.
         methods, optimizers: specs, as above.
         seeds: how many, counted from `config.seed`, or which.
-        workers, on, resources: see `ncsam.compare.batch.Where`.
+        workers, on, resources, mirror: see `ncsam.compare.batch.Where`.
         say: takes a line for each run that ends.
 
     A row holds `method`, `optimizer`, `seeds` (those that finished), for each metric of `engine.metrics.SUMMARY` the
@@ -47,7 +48,7 @@ def compare(
     folder = Path(out)
     runs = list(_combinations(config, methods, optimizers, seeds))
     jobs = [Job(run.name, run.config, folder / run.name) for run in runs]
-    where = Where(workers, on, resources)
+    where = Where(workers, on, resources, mirror)
     done = do_all(jobs, where, say, lambda done: _write(folder, _rows(runs, done.summaries, done.errors)))
     rows = _rows(runs, done.summaries, done.errors)
     _write(folder, rows)

@@ -47,10 +47,7 @@ def run_all(jobs: Sequence[Job], workers: int, resources: Mapping[str, float], e
             num_cpus=needed["cpu"], num_gpus=needed.get("gpu", 0), resources=own or None, max_retries=_RETRIES
         )(_run)
         threads = max(1, int(needed["cpu"]))
-        waiting = {
-            task.remote({"config": job.config.to_dict(), "out": os.path.abspath(job.out)}, threads): job.name
-            for job in jobs
-        }
+        waiting = {task.remote(job.to_dict(), threads): job.name for job in jobs}
         try:
             while waiting:
                 done, _ = ray.wait(list(waiting))

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from ncsam._errors import unforeseen
+from ncsam.compare.mirror import mirrored
 from ncsam.engine import RunConfig, RunError, train
 from ncsam.engine.task import load_task, settled
 
@@ -50,7 +51,8 @@ def answer(job: dict[str, Any], threads: int) -> dict[str, Any]:
     try:
         config = RunConfig.from_dict(job["config"])
         torch.set_num_threads(1 if is_small(config) else threads)
-        return {"summary": train(config, job["out"], console=False)}
+        with mirrored(job.get("mirror", ""), job.get("name", ""), Path(job["out"])):
+            return {"summary": train(config, job["out"], console=False)}
     except (RunError, ValueError, TypeError, OSError, ImportError) as error:
         return {"summary": None, "error": str(error)}
     except Exception as error:

@@ -22,11 +22,21 @@ _GRACE = 60.0  # seconds that interrupted workers get to write their checkpoints
 
 @dataclass(frozen=True)
 class Job:
-    """A run to be done."""
+    """A run to be done; `mirror` is the URL of its copy, if it has one (see `ncsam.compare.mirror`)."""
 
     name: str
     config: RunConfig
     out: Path
+    mirror: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """As `ncsam.compare.worker.answer` reads it, wherever that is."""
+        return {
+            "name": self.name,
+            "config": self.config.to_dict(),
+            "out": os.path.abspath(self.out),
+            "mirror": self.mirror,
+        }
 
 
 @dataclass(frozen=True)
@@ -99,7 +109,7 @@ class _Worker:
         assert process.stdin is not None
         assert process.stdout is not None
         try:
-            process.stdin.write(json.dumps({"config": job.config.to_dict(), "out": str(job.out)}) + "\n")
+            process.stdin.write(json.dumps(job.to_dict()) + "\n")
             process.stdin.flush()
             answer = process.stdout.readline()
         except (OSError, ValueError):

@@ -113,10 +113,12 @@ def _of_scale(table: Table, setting: Setting) -> Iterator[Note]:
     views = [row.name for row in table.rows if any(v.startswith("auto") for v in create_method(row.method).views)]
     if views:
         yield Note("Trains on strongly augmented views, which are shifts alone at this scale.", rows=views)
+    said: dict[str, list[str]] = {}
     for column in table.columns:
         source = setting.source(column.dataset)
         if source.stand_in:
             kind = " with symmetric noise of the rate that its authors estimate" if column.noise == "human" else ""
-            yield Note(f"Not this dataset: {source.label} stands in for it{kind}.", columns=(column.name,))
+            said.setdefault(f"Not this dataset: {source.label} stands in for it{kind}.", []).append(column.name)
         elif Path(source.data).is_absolute():
-            yield Note(f"Read from {source.label}.", columns=(column.name,))
+            said.setdefault(f"Read from {source.label}.", []).append(column.name)
+    yield from (Note(text, columns=columns) for text, columns in said.items())

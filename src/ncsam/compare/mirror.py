@@ -1,0 +1,124 @@
+"""Copies of run folders at a URL: an object store (s3://, gs://), another machine, a folder elsewhere; by fsspec.
+
+A run folder itself stays on a disk: it is locked while it is written, files are renamed into it and appended to, which
+object stores do not offer. Its copy is taken from the URL before a run and brought there after it, and so is each
+checkpoint on the way, so that another machine goes on where a lost one stopped. `summary.json`, which marks a run as
+finished, comes last.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from ncsam._errors import bad_value, need
+
+_EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs"}
+_SUMMARY = "summary.json"
+#: What a run goes on from; the checkpoint last, so that what it belongs to is there before it.
+_TO_GO_ON = (
+    "config.yaml",
+    "noise.npz",
+    "noise.json",
+    "metrics.jsonl",
+    "checkpoints/last.json",
+    "checkpoints/last.ckpt",
+)
+_LOOK_EVERY = 5.0  # seconds between looks for a new checkpoint
+
+
+class Mirror:
+    """The copies of runs below a URL, each under its name."""
+
+    def __init__(self, url: str) -> None:
+        fsspec: Any = need("fsspec", "train", "a mirror of run folders")
+        protocol = url.partition("://")[0] if "://" in url else "file"
+        try:
+            self.files, self.root = fsspec.core.url_to_fs(url)
+        except ImportError as error:
+            extra = _EXTRAS.get(protocol)
+            advice = f' Install it with: pip install "ncsam[{extra}]"' if extra else ""
+            raise ImportError(
+                f"mirror={url!r} needs a package that could not be imported ({error}).{advice}"
+            ) from error
+        except ValueError as error:
+            raise bad_value("mirror", url, f"a URL that fsspec knows, such as s3://bucket/runs ({error})") from error
+
+    def _at(self, name: str, file: str = "") -> str:
+        return "/".join(part for part in (str(self.root).rstrip("/"), name, file) if part)
+
+    def is_finished(self, name: str) -> bool:
+        return bool(self.files.exists(self._at(name, _SUMMARY)))
+
+    def fetch(self, name: str, folder: Path) -> bool:
+        """Bring a copy to where there is no folder yet; whether there was one."""
+        there = self._at(name)
+        if folder.exists() or not self.files.exists(there):
+            return False
+        self.files.invalidate_cache()
+        prefix = self.files._strip_protocol(there).rstrip("/") + "/"
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".mirror-") as made:
+            whole = Path(made) / folder.name
+            for file in self.files.find(there):
+                inside = PurePosixPath(file.removeprefix(prefix))
+                if inside.is_absolute() or ".." in inside.parts:
+                    raise bad_value("mirror", file, "files below the run's own folder alone")
+                (whole / inside).parent.mkdir(parents=True, exist_ok=True)
+                self.files.get_file(file, str(whole / inside))
+            if not whole.is_dir():
+                return False
+            whole.rename(folder)
+        return True
+
+    def store(self, name: str, folder: Path) -> None:
+        """Copy a folder to its place, the summary last."""
+        inside = [file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file()]
+        kept = [file for file in inside if not PurePosixPath(file).name.startswith(".")]
+        self._put(name, folder, sorted(kept, key=lambda file: (file == _SUMMARY, file)))
+
+    def store_checkpoint(self, name: str, folder: Path) -> None:
+        """Copy what another machine would go on from."""
+        self._put(name, folder, [file for file in _TO_GO_ON if (folder / file).is_file()])
+
+    def _put(self, name: str, folder: Path, inside: list[str]) -> None:
+        for file in inside:
+            there = self._at(name, file)
+            self.files.makedirs(there.rpartition("/")[0], exist_ok=True)
+            self.files.put_file(str(folder / file), there)
+
+
+@contextlib.contextmanager
+def mirrored(url: str, name: str, folder: Path) -> Iterator[None]:
+    """A run in `folder` with its copy: fetched before, its checkpoints stored on the way, all of it in the end."""
+    if not url:
+        yield
+        return
+    mirror = Mirror(url)
+    mirror.fetch(name, folder)
+    ended = threading.Event()
+    watcher = threading.Thread(target=_watch, args=(mirror, name, folder, ended), daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        watcher.join()
+        if folder.is_dir():
+            mirror.store(name, folder)
+
+
+def _watch(mirror: Mirror, name: str, folder: Path, ended: threading.Event) -> None:
+    """Store every new checkpoint until the run has ended. A store that fails is tried again with the next one."""
+    seen: list[int] = []
+    while not ended.wait(_LOOK_EVERY):
+        with contextlib.suppress(Exception):  # whatever a network raises; the run must not end for it
+            parts = [folder / "checkpoints" / name for name in ("last.ckpt", "last.json")]  # written in this order
+            written = [part.stat().st_mtime_ns for part in parts]
+            if written != seen:
+                mirror.store_checkpoint(name, folder)
+                seen = written

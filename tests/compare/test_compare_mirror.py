@@ -1,0 +1,119 @@
+"""Run folders copied to a URL and taken from it: another machine finds what is finished, and goes on with the rest."""
+
+from __future__ import annotations
+
+import shutil
+import time
+import uuid
+from pathlib import Path
+
+import pytest
+
+from ncsam.compare import batch, compare, mirror
+from ncsam.compare.mirror import Mirror, mirrored
+from ncsam.compare.worker import answer
+from ncsam.compare.workers import Job, Result
+from ncsam.engine import Interrupted, RunConfig, train
+from ncsam.engine.loop import Trainer
+
+CONFIG = RunConfig(
+    data="digits", noise="symmetric", rate=0.4, epochs=3, model="mlp", optimizer="sam", accelerator="cpu"
+)
+
+
+@pytest.fixture
+def url() -> str:
+    return f"memory://{uuid.uuid4().hex}/runs"
+
+
+def test_a_folder_goes_there_and_back(tmp_path: Path, url: str) -> None:
+    found = answer({"name": "a/run", "config": CONFIG.to_dict(), "out": str(tmp_path / "here"), "mirror": url}, 1)
+    there = Mirror(url)
+    assert there.is_finished("a/run")
+    assert not there.is_finished("another")
+    assert there.fetch("a/run", tmp_path / "other" / "machine")
+    assert not there.fetch("a/run", tmp_path / "other" / "machine")  # what is here is not overwritten
+    assert not there.fetch("another", tmp_path / "third")
+    for file in ("summary.json", "config.yaml", "metrics.jsonl", "noise.npz", "checkpoints/last.ckpt"):
+        assert (tmp_path / "other" / "machine" / file).read_bytes() == (tmp_path / "here" / file).read_bytes()
+    assert train(CONFIG, tmp_path / "other" / "machine", console=False) == found["summary"]
+
+
+def is_copied(there: Mirror, note: Path) -> bool:
+    return bool(there.files.cat_file(f"{there.root}/run/checkpoints/last.json") == note.read_bytes())
+
+
+def test_another_machine_goes_on_from_the_last_checkpoint(
+    tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mirror, "_LOOK_EVERY", 0.01)
+    whole = train(CONFIG.replace(checkpoint_every=10), tmp_path / "whole", console=False)
+    there, step, store = Mirror(url), Trainer._step, Mirror.store
+    note = tmp_path / "lost" / "checkpoints" / "last.json"
+
+    def lost(self: Trainer, epoch: int, number: int, batch: object) -> None:
+        if epoch == 3:  # the machine is gone, once its last checkpoint is copied
+            deadline = time.monotonic() + 30
+            while not (there.files.exists(f"{there.root}/run/checkpoints/last.ckpt") and is_copied(there, note)):
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+            raise Interrupted("lost")
+        step(self, epoch, number, batch)
+
+    monkeypatch.setattr(Trainer, "_step", lost)
+    monkeypatch.setattr(Mirror, "store", lambda *args: None)
+    with pytest.raises(Interrupted), mirrored(url, "run", tmp_path / "lost"):
+        train(CONFIG.replace(checkpoint_every=10), tmp_path / "lost", console=False)
+    monkeypatch.setattr(Mirror, "store", store)
+    shutil.rmtree(tmp_path / "lost")
+    assert not Mirror(url).is_finished("run")
+    begun: list[int] = []
+    monkeypatch.setattr(Trainer, "_step", lambda self, epoch, *rest: (begun.append(epoch), step(self, epoch, *rest)))
+    with mirrored(url, "run", tmp_path / "elsewhere"):
+        again = train(CONFIG.replace(checkpoint_every=10), tmp_path / "elsewhere", console=False)
+    assert set(begun) == {3}
+    assert {name: again[name] for name in ("best", "last", "memorised")} == {
+        name: whole[name] for name in ("best", "last", "memorised")
+    }
+
+
+def test_checkpoints_are_stored_on_the_way(tmp_path: Path, url: str) -> None:
+    run = tmp_path / "run"
+    train(CONFIG, run, console=False)
+    there = Mirror(url)
+    there.store_checkpoint("run", run)
+    assert not there.is_finished("run")
+    there.fetch("run", tmp_path / "copy")
+    inside = {
+        file.relative_to(tmp_path / "copy").as_posix() for file in (tmp_path / "copy").rglob("*") if file.is_file()
+    }
+    assert inside == set(mirror._TO_GO_ON)
+
+
+def test_finished_runs_are_taken_from_the_mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[str] = []
+
+    def run_all(jobs: list[Job], workers: int, threads: int, ended: object) -> None:
+        for job in jobs:
+            done.append(job.name)
+            ended(Result(job.name, **answer(job.to_dict(), 1)))  # type: ignore[operator]
+
+    monkeypatch.setattr(batch, "run_all", run_all)
+    options = {"optimizers": ["sgd"], "seeds": 2, "mirror": (tmp_path / "store").as_uri(), "say": lambda line: None}
+    first = compare(CONFIG, tmp_path / "one", **options)
+    second = compare(CONFIG, tmp_path / "two", **options)
+    assert done == ["ce-sgd-s1", "ce-sgd-s2"]
+    assert first == second
+    assert (tmp_path / "two" / "ce-sgd-s2" / "metrics.jsonl").is_file()
+
+
+def test_mistakes_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ValueError, match=r"mirror='nowhere://x' is not allowed: a URL that fsspec knows"):
+        Mirror("nowhere://x")
+
+    def missing(url: str) -> None:
+        raise ImportError("no s3fs")
+
+    monkeypatch.setattr("fsspec.core.url_to_fs", missing)
+    with pytest.raises(ImportError, match=r'pip install "ncsam\[s3\]"'):
+        Mirror("s3://bucket/runs")
