@@ -7,6 +7,7 @@ Test accuracy, mean of the last three epochs. One seed a cell: it changes the sp
 initialisation and the order, and is the same in a column. Rows:
 
 - `sgd`, `auto T B`: the automatic radius with target T, never longer than B ||w|| (`-`: at most 5).
+- `layers T B`: the same, but no layer's part of the perturbation is longer than B times the norm of that layer.
 - `cosine`: rho grows while g_v points along g(w + eps) - g(w), g_v the gradient of held-out samples, every fifth step.
 - `heldout`: as `ncsam.HeldOutRadius`, full target .4. `.5`: full target; `.65`: falls to that; `soon`, `half`:
   begins there.
@@ -64,6 +65,18 @@ class Auto(Fixed):
         self.share = share if self.share is None else (self.share + share) / 2
         longest = self.bound * norm if self.bound else 5.0
         self.rho = min(max(self.rho * math.exp(0.1 * (self.target - self.share)), 1e-4), longest)
+
+
+class Layered(Auto):
+    """No layer is moved by more than `share` of its own norm; the whole by at most 5."""
+
+    def __init__(self, target: float, share: float) -> None:
+        super().__init__(target, 0.0)
+        self.of_layer = share
+
+    def shorten(self, perturbation: Tensor, weights: Tensor, sizes: Sequence[int]) -> None:
+        for moved, layer in zip(perturbation.split(sizes), weights.split(sizes), strict=True):
+            moved.mul_(min(1.0, self.of_layer * float(layer.norm()) / (float(moved.norm()) + 1e-12)))
 
 
 class Gap(Auto):
@@ -134,6 +147,8 @@ RULES: dict[str, Callable[[], Fixed]] = {
     **{f"auto {t} {b or '-'}": lambda t=t, b=b: Auto(t, b) for t, b in ((0.5, 0.1), (0.3, 0.1), (0.7, 0.14))},
     **{f"auto 0.5 {b or '-'}": lambda b=b: Auto(0.5, b) for b in (0.07, 0.14, 0)},
     "auto 0.4 0.1": lambda: Auto(0.4, 0.1),
+    **{f"auto 0.4 {b or '-'}": lambda b=b: Auto(0.4, b) for b in (0.05, 0.2, 0)},
+    **{f"layers 0.4 {b}": lambda b=b: Layered(0.4, b) for b in (0.1, 0.2)},
     "heldout": HeldOut,
     "heldout .5": lambda: HeldOut(full=0.5),
     "heldout .65": lambda: HeldOut(fall=0.65),
@@ -222,6 +237,7 @@ def measure(options: Mapping[str, Any], row: str, seed: int) -> float:
     body = [layer for a, b in itertools.pairwise(widths) for layer in (nn.Linear(a, b), nn.ReLU())]
     model = nn.Sequential(*body, nn.Linear(256, classes))
     weights, grads = flattened(model)
+    sizes = [p.numel() for p in model.parameters()]
     momentum = torch.zeros_like(weights)
     frequencies = np.bincount(y.numpy(), minlength=classes) / len(y)
     guess = float(-(frequencies * np.log(frequencies + 1e-9)).sum())
@@ -253,6 +269,8 @@ def measure(options: Mapping[str, Any], row: str, seed: int) -> float:
         if rule.rho > 0 and length > 0:
             first = grads.clone() if held_grad is not None else grads
             perturbation = grads * (rule.rho / length)
+            if isinstance(rule, Layered):
+                rule.shorten(perturbation, weights, sizes)
             weights.add_(perturbation)
             there = loss(x[rows], y[rows])
             weights.sub_(perturbation)

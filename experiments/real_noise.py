@@ -58,7 +58,7 @@ OPTIMIZERS: dict[str, Any] = {
     "NCSAM, kappa 0": "ncsam:rho=0.05:kappa=0.0:warmup=0.25",
 }
 MLP = {"model": "mlp", "model_options": {"hidden": [256, 256]}}
-RESNET = {"model": "resnet8"}
+RESNET = {"model": "resnet8", "augment": "standard"}
 STRENGTHS = (0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 1.0)  # C of the logistic regression
 
 
@@ -99,7 +99,13 @@ def tables(files: argparse.Namespace) -> Sequence[Table]:
     by_itself = Table("auto", every, found, seeds=1, shared={"val_share": 0.0}, metrics=("accuracy",), measure=measure)
     declared = [trial, classic, by_itself]
     if files.cifar is not None:
-        pixels = {"CIFAR-10 pixels": {"data": small_cifar(files.cifar, files.out), "label_column": "y_worst", **RESNET}}
+        pixels = {
+            "CIFAR-10 pixels, augmented": {
+                "data": small_cifar(files.cifar, files.out),
+                "label_column": "y_worst",
+                **RESNET,
+            }
+        }
         pair = {name: OPTIMIZERS[name] for name in ("SGD", "recommended")}
         declared.append(Table("pixels", pixels, pair, shared=RECOMMENDED, controls={"recommended": "SGD"}))
     if files.labelme is not None:
@@ -109,6 +115,8 @@ def tables(files: argparse.Namespace) -> Sequence[Table]:
             "lr .05": {"lr": 0.05},
             "weight decay .001": {"weight_decay": 0.001},
             "weight decay .01": {"weight_decay": 0.01},
+            "batch 32": {"batch_size": 32},
+            "batch 512": {"batch_size": 512},
             "half the epochs": {"epochs": 50},
             "twice the epochs": {"epochs": 200},
             "batch 32, lr .05, 60 epochs": {"batch_size": 32, "lr": 0.05, "weight_decay": 0.001, "epochs": 60},
