@@ -44,6 +44,7 @@ from ncsam.optim import AutoRadius
 from problems import CIFAR, FASHION, NOISES, first, small_cifar, small_fashion
 
 RECOMMENDED = {**read_preset("recommended"), "evaluate_train_every": 1000}
+RELATIVE = "ncsam:rho=heldout:warmup=0.0:compensation=relative:sign=1"
 OPTIMIZERS: dict[str, Any] = {
     "SGD": "sgd",
     "recommended": "sam:rho=heldout",
@@ -56,6 +57,8 @@ OPTIMIZERS: dict[str, Any] = {
     "FriendlySAM": "friendlysam",
     "NCSAM, the paper's": "ncsam:rho=0.05:kappa=0.1:warmup=0.25",
     "NCSAM, kappa 0": "ncsam:rho=0.05:kappa=0.0:warmup=0.25",
+    "NCSAM relative, kappa .5": f"{RELATIVE}:kappa=0.5",
+    "NCSAM relative, kappa 0": f"{RELATIVE}:kappa=0.0",
 }
 MLP = {"model": "mlp", "model_options": {"hidden": [256, 256]}}
 RESNET = {"model": "resnet8", "augment": "standard"}
@@ -88,7 +91,11 @@ def tables(files: argparse.Namespace) -> Sequence[Table]:
         OPTIMIZERS,
         seeds=5,
         shared=RECOMMENDED,
-        controls={"recommended": "SGD", "NCSAM, the paper's": "NCSAM, kappa 0"},
+        controls={
+            "recommended": "SGD",
+            "NCSAM, the paper's": "NCSAM, kappa 0",
+            "NCSAM relative, kappa .5": "NCSAM relative, kappa 0",
+        },
         metrics=("last5", "val_chosen", "val_accuracy", "suspects_auroc"),
         quick={"epochs": 5},
     )
