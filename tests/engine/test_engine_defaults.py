@@ -12,7 +12,9 @@ import pytest
 import torch
 
 from ncsam.engine import RunConfig, defaults, train
+from ncsam.engine.optimizers import build_optimizer
 from ncsam.engine.task import load_task, settled
+from ncsam.methods import create
 
 
 def features(folder: Path, samples: int) -> str:
@@ -125,3 +127,12 @@ def test_train_warns_of_a_method_that_the_radius_harms(
     with redirect_stdout(said):
         train(RunConfig.from_dict(config), tmp_path / "run")
     assert ("--optimizer sgd is the safer choice" in said.getvalue()) == warned
+
+
+@pytest.mark.parametrize(("augment", "begin"), [("none", 1 / 3), ("standard", 0.0)])
+def test_a_radius_listens_from_the_start_where_pictures_are_augmented(augment: str, begin: float) -> None:
+    config = RunConfig(optimizer="sam", rho="heldout", rho_target=0.1, augment=augment, lr=0.1, epochs=3)
+    network = torch.nn.Linear(2, 2)
+    optimizer = build_optimizer(config, network, create("ce"), steps_per_epoch=4)
+    assert optimizer.radius.begin_at == pytest.approx(begin)
+    assert optimizer.radius.full == 0.1

@@ -19,6 +19,7 @@ from ncsam._options import fitted
 from ncsam.engine.config import BASES, RunConfig
 from ncsam.methods import Method
 from ncsam.models.backbone import Backbone
+from ncsam.optim.radius import RadiusLike
 
 #: Options of an optimizer that are options of the run.
 _OF_THE_RUN = ("rho", "rho_target", "kappa", "flip_ratio", "telemetry_every")
@@ -50,7 +51,7 @@ def build_optimizer(
     refuse_unknown(config.optimizer, given, own_options(config.optimizer))
     ratio = config.flip_ratio if isinstance(config.flip_ratio, float) else LARGEST_FLIP_RATIO
     options: dict[str, Any] = {
-        "rho": default_radius(config.optimizer) if config.rho is None else config.rho,
+        "rho": _radius(config),
         "rho_target": config.rho_target,
         "kappa": config.kappa,
         "flip_ratio": ratio,
@@ -62,6 +63,13 @@ def build_optimizer(
         "model": network,
     }
     return kind(base, **{name: value for name, value in options.items() if name in names}, **given)
+
+
+def _radius(config: RunConfig) -> RadiusLike:
+    """Where augmentation keeps from memorising, too, a radius that listens does so from the start."""
+    if config.rho == "heldout" and config.augment != "none":
+        return optim.HeldOutRadius(float(config.rho_target), begin=0.0)
+    return default_radius(config.optimizer) if config.rho is None else config.rho
 
 
 def _groups(config: RunConfig, network: nn.Module) -> list[dict[str, Any]]:
