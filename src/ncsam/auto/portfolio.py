@@ -36,6 +36,7 @@ def _for_vectors(problem: Problem) -> list[Candidate]:
         Linear("random-0.6-pruned", "discriminant", 0.6, rounds=1, width=_WIDTH),
         Linear("random-0.3-pruned", "discriminant", 0.3, rounds=1, width=_WIDTH),
         Linear("logistic-0.3-pruned", "logistic", 0.3, rounds=1),
+        Linear("logistic-0.03-pruned", "logistic", 0.03, rounds=1),
     ]
     # so many steps, whatever the number of samples
     per_epoch = max(1, len(problem.positions) // 128)

@@ -36,7 +36,7 @@ from ncsam.engine.suspects import Dynamics
 from ncsam.engine.task import load_task
 
 MODEL = "mean"
-_MOST = 8  # candidates in the mean, of vectors; of pictures, whose networks are large, one
+_MOST = 12  # candidates in the mean, of vectors; of pictures, whose networks are large, one
 
 
 def auto(
