@@ -85,6 +85,7 @@ def test_summaries() -> None:
     assert found["last10"] == pytest.approx(np.mean(test[2:]))
     assert found["val_chosen"] == 70  # the first of the two best on validation
     assert found["memorised"] == 11.0
+    assert summarise([record(50, 50, 30.0), record(10, 10, None)])["memorised"] is None  # it collapsed to chance
     assert summarise([record(50, None)])["val_chosen"] is None
     few = summarise([record(50.0, 40.0)] * 4)
     assert (few["last"], few["last5"], few["last10"]) == (50.0, None, None)

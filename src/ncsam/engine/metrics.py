@@ -171,13 +171,12 @@ def summarise(history: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     chosen = None
     if values and all(value is not None for value in validation):
         chosen = values[int(np.argmax(validation))]
-    memory = [record["memorised"] for record in history if record["memorised"] is not None]
     return {
         "best": max(values, default=None),
         "last": values[-1] if values else None,
         "last5": float(np.mean(values[-5:])) if len(values) >= 5 else None,
         "last10": float(np.mean(values[-10:])) if len(values) >= 10 else None,
         "val_chosen": chosen,
-        "memorised": memory[-1] if memory else None,
+        "memorised": history[-1]["memorised"] if history else None,  # of the last, which may have ended at chance
         "metric_names": {name: metric.meaning.replace("WHERE", where) for name, metric in SUMMARY.items()} | _FACTS,
     }
