@@ -13,7 +13,7 @@ help:
 	@echo "make fast   the quick tests alone"
 	@echo "make torture  the campaign of kills, faults, interrupts and hostile inputs; about 20 minutes"
 	@echo "make docs   the site, with the notebooks run, in site/; opens without a network"
-	@echo "make package  the wheel, installed and used in a fresh environment"
+	@echo "make package  the wheel, installed and used in a fresh environment; PYTHONS=\"python3.10 python3.13\" tries those"
 	@echo "make bench  the benchmarks, quickly; each prints ratios measured in one run"
 
 $(STAMP): pyproject.toml constraints.txt
@@ -51,7 +51,7 @@ docs: $(STAMP)
 	$(BIN)/python tools/check_site.py site
 
 package: $(STAMP)
-	$(BIN)/python tools/check_wheel.py --constraint constraints.txt
+	$(BIN)/python tools/check_wheel.py --constraint constraints.txt $(PYTHONS)
 
 clean:
 	rm -rf $(VENV) build dist site docs/notebooks src/*.egg-info .pytest_cache .mypy_cache .ruff_cache

@@ -1,7 +1,8 @@
 """Build the wheel, install it into a fresh environment, and use it from there, away from the sources.
 
 `python tools/check_wheel.py [PYTHON...]` tries each interpreter (default: this one): the wheel with torch and numpy
-alone, whose optimizer makes a step; then with `[train]`, whose command trains. `--constraint FILE` pins the versions.
+alone, whose optimizer makes a step; then with `[train]`, whose command trains. `--constraint FILE` pins the versions,
+which are those of this Python: another minor version of it takes the pinned torch, and of the rest what suits it.
 """
 
 from __future__ import annotations
@@ -32,13 +33,13 @@ def main() -> None:
     parser.add_argument("--constraint", type=Path)
     parser.add_argument("--no-train", action="store_true", help="only the wheel by itself")
     options = parser.parse_args()
-    pinned = ["--constraint", str(options.constraint.resolve())] if options.constraint else []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         run(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", folder, ROOT, cwd=folder)
         wheel = next(folder.glob("ncsam-*.whl"))
         check_content(wheel)
         for number, python in enumerate(options.pythons):
+            pinned = constraints(python, options.constraint, folder) if options.constraint else []
             venv = folder / f"venv{number}"
             run(python, "-m", "venv", venv, cwd=folder)
             inside = venv / "bin/python"
@@ -48,6 +49,16 @@ def main() -> None:
                 run(inside, "-m", "pip", "install", "--quiet", *pinned, f"{wheel}[train]", cwd=folder)
                 words = "train digits --noise symmetric --rate 0.4 --preset recommended --epochs 2 --out run"
                 run(venv / "bin/ncsam", *words.split(), cwd=folder)
+
+
+def constraints(python: str, file: Path, folder: Path) -> list[str]:
+    """pip's option for this interpreter: the whole file, or its line on torch alone."""
+    version = subprocess.check_output([python, "-c", "import sys; print(*sys.version_info[:2])"], text=True).split()
+    if version != [str(part) for part in sys.version_info[:2]]:
+        torch = [line for line in file.read_text(encoding="utf-8").splitlines() if line.startswith("torch==")]
+        file = folder / "torch.txt"
+        file.write_text("\n".join(torch) + "\n", encoding="utf-8")
+    return ["--constraint", str(file.resolve())]
 
 
 def check_content(wheel: Path) -> None:
