@@ -47,7 +47,7 @@ def main() -> None:
             run(inside, "-c", _STEP, cwd=folder)
             if not options.no_train:
                 run(inside, "-m", "pip", "install", "--quiet", *pinned, f"{wheel}[train]", cwd=folder)
-                words = "train digits --noise symmetric --rate 0.4 --preset recommended --epochs 2 --out run"
+                words = f"train digits --noise symmetric --rate 0.4 --preset recommended --epochs 2 --out run{number}"
                 run(venv / "bin/ncsam", *words.split(), cwd=folder)
 
 
