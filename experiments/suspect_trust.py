@@ -18,10 +18,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from ncsam.engine.label_trust import assess
 from ncsam.engine.scores import SCORES
 from ncsam.engine.suspects import auroc
-from suspect_runs import CASES, REGIMES, Case, case
+from suspect_runs import CASES, REGIMES, Case, case, regimes_of
 
 SHARES = (0.01, 0.05, 0.1)
 
@@ -34,7 +33,7 @@ def scores(found: Case) -> dict[str, np.ndarray]:
     right = found.predicted == found.labels
     return {
         **{f"{name}, out of fold": score(found.labels, oof) for name, score in SCORES.items()},
-        "probability of being wrong, out of fold": assess(found.labels, oof).wrong,
+        "probability of being wrong, out of fold": found.trust.wrong,
         "mean tanh(4 margin)": (1 - np.tanh(4 * found.margins).mean(axis=0)) / 2,
         "area under the margin": -(np.log(np.maximum(own, 1e-12)) - np.log(other)).mean(axis=0),
         "times forgotten": (right[:-1] & ~right[1:]).sum(axis=0).astype(np.float64),
@@ -65,7 +64,7 @@ def compare_figures(cases: list[Case]) -> None:
     print("\n| | regime | first | wrong: stated | real | suggestion right: stated | real | said |")
     print("|---|---|---|---|---|---|---|---|")
     for found in cases:
-        trust = assess(found.labels, found.oof)
+        trust = found.trust
         order = np.argsort(-trust.wrong, kind="stable")
         reason = trust.reason or trust.unsettled(order[: min(100, len(order) // 10)])
         for count in (100, len(order) // 10):
@@ -91,7 +90,7 @@ def main() -> None:
     parser.add_argument("--cases", nargs="+", default=CASES, choices=CASES)
     options = parser.parse_args()
     torch.set_num_threads(1)
-    cases = [case(name, regime, options.data, options.cache) for name in options.cases for regime in REGIMES]
+    cases = [case(name, regime, options.data, options.cache) for name in options.cases for regime in regimes_of(name)]
     compare_scores(cases)
     compare_figures(cases)
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ncsam.engine.label_trust import assess, calibrated
+from ncsam.engine.calibration import best_stiffness, calibrated
+from ncsam.engine.label_trust import assess
 from ncsam.engine.scores import SCORES
 
 
@@ -36,7 +37,7 @@ def test_stated_shares_are_the_real_ones(transition: np.ndarray) -> None:
         assert found.wrong[first].mean() == pytest.approx(wrong[first].mean(), abs=0.1)
         assert found.right[first].mean() == pytest.approx((found.suggested == truth)[first].mean(), abs=0.1)
     assert (found.suggested != labels).all()
-    assert (found.low <= found.high).all()
+    assert ((found.other >= 0) & (found.other <= 1)).all()
     assert found.unsettled(worst[:100]) == ""
 
 
@@ -72,6 +73,37 @@ def test_networks_that_are_much_too_sure_are_not_believed() -> None:
     found = assess(labels, bent / bent.sum(axis=1, keepdims=True))
     assert not found.known
     assert "much surer of themselves" in found.reason
+
+
+def test_networks_that_have_memorised_are_not_believed() -> None:
+    _, labels, rows = corrupted(2000, SYMMETRIC, 10.0, seed=4)
+    agreement = float((rows.argmax(axis=1) == labels).mean())
+    assert assess(labels, rows, agreement + 0.29).known
+    found = assess(labels, rows, agreement + 0.31)
+    assert not found.known
+    assert f"the networks have memorised ({100 * agreement + 31:.0f} % of the labels" in found.reason
+
+
+def test_a_matrix_mends_classes_that_are_taken_for_one_another() -> None:
+    """Two of four classes are swapped: no scale and shift can mend that, and the labels choose the matrix."""
+    _, labels, rows = corrupted(3000, np.eye(4), 3.0, seed=6)
+    swapped = rows[:, [1, 0, 2, 3]]
+    stiffness = best_stiffness(swapped, labels)
+    assert np.isfinite(stiffness)
+    fitted, _ = calibrated(swapped, labels, stiffness=stiffness)
+    assert np.abs(fitted - rows).mean() < 0.05
+    assert np.abs(calibrated(swapped, labels)[0] - rows).mean() > 0.1
+
+
+def test_a_sample_s_own_label_does_not_move_its_own_prediction(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, labels, rows = corrupted(300, SYMMETRIC, 3.0, seed=7)
+    part = np.arange(300) % 3
+    monkeypatch.setattr("ncsam.engine.calibration.stratified_folds", lambda labels, parts: part)
+    changed = labels.copy()
+    changed[part == 1] = 0
+    one, two = (calibrated(rows, given, stiffness=1.0)[0] for given in (labels, changed))
+    assert np.array_equal(one[part == 1], two[part == 1])
+    assert not np.allclose(one[part == 0], two[part == 0])
 
 
 def test_scores_by_hand() -> None:

@@ -167,6 +167,8 @@ def test_vectors_texts_and_the_files_that_features_come_from(tmp_path):
     vectors = Samples(Split(np.array([[0.5, -1.25], [3.0, 2.0]], dtype=np.float32), labels))
     assert vectors.shown(0) == {"kind": "vector", "values": [0.5, -1.25], "length": 2}
     assert vectors.picture(0, 64) is None
+    rows = Samples(Split(np.array([[0.5, -1.25], [3.0, 2.0]], dtype=np.float32), labels), ("age", "hours"))
+    assert rows.shown(1) == {"kind": "row", "values": [3.0, 2.0], "names": ["age", "hours"], "length": 2}
     texts = Samples(Split(["<b>good</b> film", "bad"], labels))
     assert texts.shown(0) == {"kind": "text", "text": "<b>good</b> film"}
     assert texts.nearest(0, np.array([0, 1]), 4) == [1]
@@ -256,3 +258,19 @@ def test_a_folder_removed_under_the_page_is_said_and_not_made_again(tmp_path):
     review.close()
     assert not folder.exists()
     assert Decisions(tmp_path / "elsewhere").decided() == [0]
+
+
+def test_samples_for_comparison_come_from_the_less_doubted_half(tmp_path):
+    queue = Queue(Run.read(made_run(tmp_path)))
+    of_class = queue.index[queue.observed == 1].tolist()  # ten, the worst first
+    assert queue.typical(1, 100).tolist() == of_class[:4:-1]
+    assert queue.typical(1, 2).tolist() == of_class[:-3:-1]
+
+
+def test_texts_are_searched_too(tmp_path):
+    folder = made_run(tmp_path)
+    head, *rows = (folder / "suspects.csv").read_text().splitlines()
+    rows = [f"{row},{'A Lovely film' if number == 4 else 'dull'}" for number, row in enumerate(rows)]
+    (folder / "suspects.csv").write_text("\n".join([f"{head},text", *rows]) + "\n")
+    queue, none = Queue(Run.read(folder)), Decisions(folder)
+    assert queue.rows(View(search="lovely"), none).tolist() == [4]

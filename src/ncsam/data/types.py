@@ -161,6 +161,11 @@ class DataSet:
     columns: tuple[str, ...] = ()
     annotators: tuple[Annotator, ...] = ()
 
+    def __post_init__(self) -> None:
+        for name in ("size", "mean", "std"):  # which a configuration file gives as lists
+            if isinstance(getattr(self, name), list):
+                object.__setattr__(self, name, tuple(getattr(self, name)))
+
     @property
     def num_classes(self) -> int:
         return len(self.classes)

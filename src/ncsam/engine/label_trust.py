@@ -3,17 +3,18 @@
 No clean labels are needed. Let z be what a network that never saw a sample predicts for it, y its true class and s its
 observed label. Three steps:
 
-1. Calibration. p(s | z) is the prediction with its logarithm scaled by a and shifted per class, so that it fits the
-   observed labels: max over (a, b) of the mean log softmax(a log p + b)[s] - |b|^2 / 1000.
-2. Transition matrix T[k, j] = P(s = j | y = k), taken to be the same for all samples of a class, twice. `high` by
-   confident-learning counts (`ncsam.noise.estimate_noise`), which take errors of the network for errors of the labels.
-   `low`: its diagonal is how often the label agrees with the quarter of each class that is predicted the most surely,
-   which takes labels of hard samples to be as good as those of easy ones. The truth is mostly between the two.
-3. Posterior. P(y | z) = q = softmax(a' log p + b'), fitted as in step 1 but to the labels as T makes them of y:
-   max of the mean log (q T)[s]. By Bayes P(y = k | z, s) = q[k] T[k, s] / sum over i of q[i] T[i, s].
+1. Calibration. p(s | z) is the prediction mapped so that it fits the observed labels of other samples
+   (`ncsam.engine.calibration`); how free the map is, they decide as well.
+2. Transition matrix T[k, j] = P(s = j | y = k), taken to be the same for all samples of a class, twice. The one that
+   counts: its diagonal is how often the label agrees with the tenth of each class that is predicted the most surely,
+   which takes labels of hard samples to be as good as those of easy ones. The other, by confident-learning counts
+   (`ncsam.noise.estimate_noise`), takes errors of the network for errors of the labels, and so mostly overstates.
+3. Posterior. P(y | z) = q is fitted as in step 1 but to the labels as T makes them of y: max of the mean log (q T)[s].
+   By Bayes P(y = k | z, s) = q[k] T[k, s] / sum over i of q[i] T[i, s].
 
-What is stated is the mean of the two posteriors. A network that has learned little makes right labels look wrong, and
-no statistic of noisy labels tells the one from the other for certain; `known` is false where there are signs of it.
+What is stated is the posterior of the first; where the second is far from it, nothing is. A network that has learned
+little makes right labels look wrong, and no statistic of noisy labels tells the one from the other for certain; `known`
+is false where there are signs of it.
 """
 
 from __future__ import annotations
@@ -22,22 +23,24 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from ncsam._errors import bad_value
+from ncsam.engine.calibration import best_stiffness, calibrated
 from ncsam.noise import estimate_noise
 
 Floats = npt.NDArray[np.float64]
 Labels = npt.NDArray[np.int64]
 
-_SURE = 0.25  # share of each predicted class whose predictions are taken to be right
+_SURE = 0.1  # share of each predicted class whose predictions are taken to be right
 _PSEUDO = 10  # samples by which a class leans on the mean of all classes
-_SMALLEST = 1e-6
 _LEAST_NOISE = 1e-4  # of any entry of T: no label is impossible
 #: Networks that agree with fewer labels have learned too little to judge them; or the labels are too bad to learn from.
 LEAST_AGREEMENT = 0.45
 #: Below this scale predictions were so overconfident that calibration cannot mend them.
 LEAST_SCALE = 0.4
+#: Networks that fit the labels they were trained on better by more than this have memorised: what they learned from
+#: wrong labels makes right ones look wrong.
+MOST_MEMORISED = 0.3
 #: Largest distance between the two estimates, for the suspects that are spoken of.
 WIDEST = 0.2
 
@@ -50,7 +53,7 @@ class Trust:
         wrong: (N,) probability that the observed label is wrong.
         suggested: (N,) the most probable other class.
         right: (N,) probability that it is the right one.
-        low, high: (2, N) the two estimates of which `wrong` and `right` are the mean.
+        other: (2, N) the same two by confident-learning counts.
         reason: why the figures cannot be known, in a sentence; empty where they can.
         agreement, scale: the share of labels that the networks predict; and a of step 1.
     """
@@ -58,8 +61,7 @@ class Trust:
     wrong: Floats
     suggested: Labels
     right: Floats
-    low: Floats
-    high: Floats
+    other: Floats
     reason: str
     agreement: float
     scale: float
@@ -70,81 +72,62 @@ class Trust:
 
     def unsettled(self, first: Labels) -> str:
         """Why nothing can be said of the samples `first`, where the two estimates for them differ too much."""
-        low, high = self.low[:, first].mean(axis=1), self.high[:, first].mean(axis=1)
-        if (high - low).max() <= WIDEST:
+        wrong, other = self.wrong[first].mean(), self.other[:, first].mean(axis=1)
+        if max(abs(other[0] - wrong), abs(other[1] - self.right[first].mean())) <= WIDEST:
             return ""
         return (
-            f"the two ways of estimating it are far apart (of the first {len(first)}, {len(first) * low[0]:.0f} or "
-            f"{len(first) * high[0]:.0f} wrong). Hard samples may look like wrong labels; review some to learn more"
+            f"the two ways of estimating it are far apart (of the first {len(first)}, {len(first) * wrong:.0f} or "
+            f"{len(first) * other[0]:.0f} wrong). Hard samples may look like wrong labels; review some to learn more"
         )
 
 
-def assess(labels: npt.ArrayLike, probabilities: npt.ArrayLike) -> Trust:
-    """Judge labels by out-of-sample predictions (samples, classes)."""
+def assess(labels: npt.ArrayLike, probabilities: npt.ArrayLike, fit: float | None = None) -> Trust:
+    """Judge labels by out-of-sample predictions (samples, classes).
+
+    `fit` is the share of the labels which the networks were trained on that they predict, where that is known.
+    """
     given = np.asarray(labels, dtype=np.int64)
     rows = np.asarray(probabilities, dtype=np.float64)
     if rows.ndim != 2 or len(rows) != len(given) or rows.shape[1] < 2:
         raise bad_value("probabilities.shape", rows.shape, f"({len(given)}, number of classes)")
-    fitted, scale = calibrated(rows, given)
+    stiffness = best_stiffness(rows, given)
+    fitted, _ = calibrated(rows, given, stiffness=stiffness)
+    _, scale = calibrated(rows, given)
     high = np.nan_to_num(estimate_noise(given, fitted).transition)
     high[high.sum(axis=1) == 0] = np.eye(rows.shape[1])[high.sum(axis=1) == 0]
     low = _lowered(high, fitted, given)
-    posteriors = [_posterior(rows, transition, given) for transition in (low, high)]
-    mean = (posteriors[0] + posteriors[1]) / 2
+    stated, other = (_posterior(rows, transition, given, stiffness) for transition in (low, high))
     every = np.arange(len(given))
-    others = mean.copy()
+    others = stated.copy()
     others[every, given] = -1.0
     suggested = others.argmax(axis=1).astype(np.int64)
-    bounds = [np.stack([1 - posterior[every, given], posterior[every, suggested]]) for posterior in posteriors]
     agreement = float((rows.argmax(axis=1) == given).mean())
     return Trust(
-        wrong=1 - mean[every, given],
+        wrong=1 - stated[every, given],
         suggested=suggested,
-        right=mean[every, suggested],
-        low=np.minimum(*bounds),
-        high=np.maximum(*bounds),
-        reason=_doubt(agreement, scale),
+        right=stated[every, suggested],
+        other=np.stack([1 - other[every, given], other[every, suggested]]),
+        reason=_doubt(agreement, scale, fit),
         agreement=agreement,
         scale=scale,
     )
 
 
-def _doubt(agreement: float, scale: float) -> str:
+def _doubt(agreement: float, scale: float, fit: float | None) -> str:
     if agreement < LEAST_AGREEMENT:
         return (
             f"the networks agree with {100 * agreement:.0f} % of the labels, which is too little to tell wrong labels "
             "from hard samples: train longer, or with a better network"
         )
-    if scale < LEAST_SCALE:
+    mend = "train for fewer epochs, or with a method or an optimizer that keeps from memorising"
+    if fit is not None and fit - agreement > MOST_MEMORISED:
         return (
-            "the networks are much surer of themselves than the labels bear out: train for fewer epochs, or with a "
-            "method or an optimizer that keeps from memorising"
+            f"the networks have memorised ({100 * fit:.0f} % of the labels that they were trained on are fitted, "
+            f"{100 * agreement:.0f} % of those held out): {mend}"
         )
+    if scale < LEAST_SCALE:
+        return f"the networks are much surer of themselves than the labels bear out: {mend}"
     return ""
-
-
-def calibrated(probabilities: Floats, labels: Labels, transition: Floats | None = None) -> tuple[Floats, float]:
-    """Step 1, or step 3 where there is a transition matrix: softmax(a log p + b), and the scale a."""
-    logs = torch.from_numpy(np.log(np.clip(probabilities, _SMALLEST, 1.0)))
-    given = torch.from_numpy(labels.copy())  # theirs may be read-only
-    noise = None if transition is None else torch.from_numpy(transition)
-    log_scale = torch.zeros((), dtype=torch.float64, requires_grad=True)
-    shift = torch.zeros(logs.shape[1], dtype=torch.float64, requires_grad=True)
-    optimizer = torch.optim.LBFGS([log_scale, shift], max_iter=100, line_search_fn="strong_wolfe")
-
-    def objective() -> torch.Tensor:
-        optimizer.zero_grad()
-        scores = log_scale.exp() * logs + shift
-        log_p = scores.log_softmax(dim=1) if noise is None else (scores.softmax(dim=1) @ noise).log()
-        loss = torch.nn.functional.nll_loss(log_p, given) + (shift**2).sum() / 1000
-        loss.backward()  # type: ignore[no-untyped-call]
-        return loss
-
-    with torch.enable_grad():
-        optimizer.step(objective)  # type: ignore[no-untyped-call]
-    scale = log_scale.detach().exp()
-    fitted: Floats = (scale * logs + shift.detach()).softmax(dim=1).numpy()
-    return fitted, float(scale)
 
 
 def _lowered(high: Floats, fitted: Floats, labels: Labels) -> Floats:
@@ -164,11 +147,11 @@ def _lowered(high: Floats, fitted: Floats, labels: Labels) -> Floats:
     return low
 
 
-def _posterior(probabilities: Floats, transition: Floats, labels: Labels) -> Floats:
+def _posterior(probabilities: Floats, transition: Floats, labels: Labels, stiffness: float) -> Floats:
     """Step 3: P(y | z, s)."""
     transition = np.maximum(transition, _LEAST_NOISE)
     transition = transition / transition.sum(axis=1, keepdims=True)
-    truth, _ = calibrated(probabilities, labels, transition)
+    truth, _ = calibrated(probabilities, labels, transition, stiffness)
     joint = truth * transition[:, labels].T
     posterior: Floats = joint / joint.sum(axis=1, keepdims=True)
     return posterior

@@ -66,7 +66,8 @@ def write_suspects(
     suspicion, suggested = dynamics.suspicion(), dynamics.suggested()
     trust: Trust | None = None
     if oof is not None:
-        trust = assess(split.labels, oof.probabilities)
+        fit = oof.about.get("train_accuracy")
+        trust = assess(split.labels, oof.probabilities, None if fit is None else fit / 100)
         suspicion, suggested, reason = trust.wrong, trust.suggested, trust.reason
         source = f"out-of-fold predictions, {oof.about.get('folds')} folds"
     else:

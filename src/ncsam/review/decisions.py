@@ -64,6 +64,7 @@ class Decisions:
         self.path = folder / FILE
         self._standing: dict[str, dict[int, Decision]] = {}  # reviewer, index: their last word
         self._done: dict[str, list[tuple[Decision, Decision | None]]] = {}  # reviewer: what they did, what stood before
+        self._verdicts: dict[int, Verdict] = {}  # of the samples that were asked for since they changed
         self._file: IO[bytes] | None = _open(self.path) if write else None
         for line in _lines(self.path):
             if line.get("choice") == _UNDO:
@@ -117,13 +118,16 @@ class Decisions:
 
     def verdict(self, index: int) -> Verdict | None:
         """What the reviewers say together; `None` if none has looked."""
+        if index in self._verdicts:
+            return self._verdicts[index]
         words = self.of(index)
         if not words:
             return None
         votes = Counter(word.label for word in words if word.label is not None).most_common(2)
         tied = len(votes) == 2 and votes[0][1] == votes[1][1]
         label = None if tied or not votes else votes[0][0]
-        return Verdict(label, tied, tuple(sorted(word.reviewer for word in words)))
+        self._verdicts[index] = Verdict(label, tied, tuple(sorted(word.reviewer for word in words)))
+        return self._verdicts[index]
 
     @property
     def reviewers(self) -> list[str]:
@@ -153,12 +157,14 @@ class Decisions:
         words = self._standing.setdefault(decision.reviewer, {})
         self._done.setdefault(decision.reviewer, []).append((decision, words.get(decision.index)))
         words[decision.index] = decision
+        self._verdicts.pop(decision.index, None)
 
     def _take_back(self, reviewer: str) -> Decision | None:
         done = self._done.get(reviewer)
         if not done:
             return None
         decision, before = done.pop()
+        self._verdicts.pop(decision.index, None)
         if before is None:
             del self._standing[reviewer][decision.index]
         else:

@@ -53,7 +53,7 @@ def _left(queue: Queue, decided: list[int], sure: list[int], wrong: list[int]) -
     if queue.p_wrong is None:
         return None
     foreseen = float(queue.p_wrong[queue.row_of[sure]].sum())
-    rest = float(queue.p_wrong.sum() - queue.p_wrong[queue.row_of[decided]].sum())
+    rest = queue.expected_wrong - float(queue.p_wrong[queue.row_of[decided]].sum())
     return rest * (len(wrong) + _WEIGHT) / (foreseen + _WEIGHT)
 
 
@@ -66,7 +66,8 @@ def _bound(queue: Queue, decisions: Decisions, sure: list[int], wrong: set[int])
 def _trust(queue: Queue, decided: list[int], trust: Mapping[str, Any]) -> str:
     if queue.p_wrong is None or queue.p_suggested is None:
         return not_known(trust)
-    rest = np.setdiff1d(np.arange(len(queue)), queue.row_of[decided])[:100]
+    head = np.arange(min(len(queue), len(decided) + 100))  # at least 100 of these are undecided, if there are so many
+    rest = np.setdiff1d(head, queue.row_of[decided])[:100]
     if not len(rest):
         return ""
     return expected(f"the next {len(rest)} of the worst", queue.p_wrong[rest].sum(), queue.p_suggested[rest].sum())

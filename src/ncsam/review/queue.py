@@ -81,7 +81,11 @@ class Queue:
         self.suspicion: Floats = np.array([row["suspicion"] for row in rows], dtype=np.float64)
         self.p_wrong = _probabilities(rows, "p_wrong")
         self.p_suggested = _probabilities(rows, "p_suggested")
+        self.expected_wrong = 0.0 if self.p_wrong is None else float(self.p_wrong.sum())
         self.names = [str(row.get("path") or row["index"]) for row in rows]
+        self._searched = [
+            f"{name} {row.get('text') or ''}".casefold() for name, row in zip(self.names, rows, strict=True)
+        ]
         self.row_of: Indices = np.empty(len(rows), dtype=np.int64)
         self.row_of[self.index] = np.arange(len(rows))
         self._by_pair = self._ordered_by_pair()
@@ -113,7 +117,7 @@ class Queue:
             keep &= self.suggested == view.suggested
         if view.search:
             wanted = view.search.casefold()
-            keep &= np.fromiter((wanted in name.casefold() for name in self.names), dtype=bool, count=len(self))
+            keep &= np.fromiter((wanted in text for text in self._searched), dtype=bool, count=len(self))
         order = self._by_pair if view.order == "pair" else np.arange(len(self))
         return order[keep[order]]
 
@@ -138,9 +142,9 @@ class Queue:
         return row if order == "worst" else int(self._pair_place[row])
 
     def typical(self, label: int, count: int) -> Indices:
-        """The samples labelled so that are the least suspicious."""
+        """The samples labelled so that are the least suspicious: at most half of them, so that few are wrong."""
         rows = np.flatnonzero(self.observed == label)
-        return self.index[rows[::-1][:count]]
+        return self.index[rows[::-1][: min(count, (len(rows) + 1) // 2)]]
 
     def _ordered_by_pair(self) -> Indices:
         """Pairs of different classes first, the most frequent first; within a pair the worst first."""

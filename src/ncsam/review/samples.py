@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -22,15 +23,16 @@ _SIDE = 8  # of the tiny picture by which pictures are compared
 
 
 class Samples:
-    """The samples of a training split as a page shows them."""
+    """The samples of a training split as a page shows them; `columns` are the names of a vector's numbers."""
 
-    def __init__(self, split: Split) -> None:
+    def __init__(self, split: Split, columns: Sequence[str] = ()) -> None:
         self.split = split
+        self.columns = list(columns)
         self.picture = lru_cache(maxsize=4000)(self._picture)
         self._descriptor = lru_cache(maxsize=20_000)(self._described)
 
     def shown(self, index: int) -> dict[str, Any]:
-        """`kind` is picture, vector or text; the latter two bring their `values` or their `text`."""
+        """`kind` is picture, vector, row or text; a row is a vector whose `values` have `names`."""
         item: Any = self.split.inputs[index]
         if isinstance(item, Path):
             return {"kind": "picture"}
@@ -40,11 +42,13 @@ class Samples:
             return {"kind": "picture"}
         if not isinstance(item, np.ndarray):
             return {"kind": "text", "text": repr(item)[:_MOST_TEXT]}
-        values = np.asarray(item)
-        if values.dtype == np.uint8 and values.ndim == 3:
+        if item.dtype == np.uint8 and item.ndim == 3:
             return {"kind": "picture"}
-        flat = values.reshape(-1)
-        return {"kind": "vector", "values": [float(f"{v:.4g}") for v in flat[:_MOST_VALUES]], "length": len(flat)}
+        flat = item.reshape(-1)
+        values = [float(f"{v:.4g}") for v in flat[:_MOST_VALUES]]
+        if len(self.columns) == len(flat):
+            return {"kind": "row", "values": values, "names": self.columns[:_MOST_VALUES], "length": len(flat)}
+        return {"kind": "vector", "values": values, "length": len(flat)}
 
     def _file(self, index: int) -> Path | None:
         """The picture of a sample: its own file, or the one that its features were computed from."""

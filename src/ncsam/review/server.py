@@ -50,7 +50,7 @@ class Review:
         if len(self.queue) != len(split) or not np.array_equal(self.queue.observed, split.labels[self.queue.index]):
             raise RunError(f"the labels of {run.config.get('data')} have changed since {folder} was trained")
         self.classes = list(task.dataset.classes)
-        self.samples = Samples(split)
+        self.samples = Samples(split, task.dataset.columns)
         self.decisions = Decisions(folder, write=True)
         try:
             self.decisions.check(len(split), len(self.classes))

@@ -47,6 +47,10 @@ function element(tag, className, text) {
   return made;
 }
 
+function named(item) {
+  return /^\d+$/.test(item.name) ? `sample ${item.name}` : item.name; // a number alone says little
+}
+
 function percent(p) {
   return `${Math.round(100 * p)} %`;
 }
@@ -69,19 +73,38 @@ function chart(values) {
   return svg;
 }
 
+function namedValues(item) {
+  const table = element("table", "values");
+  item.names.forEach((name, i) => {
+    const row = element("tr");
+    const head = element("th", "", name);
+    head.scope = "row";
+    row.append(head, element("td", "", String(item.values[i])));
+    table.append(row);
+  });
+  if (item.length > item.names.length) {
+    const row = element("tr");
+    row.append(element("td", "", `and ${item.length - item.names.length} more`));
+    table.append(row);
+  }
+  return table;
+}
+
 function sight(item, size) {
   const box = element("div", "sight");
   if (item.kind === "picture") {
     const image = element("img");
-    image.alt = `Sample ${item.name}`;
+    image.alt = named(item);
     image.addEventListener("load", () => {
-      if (Math.max(image.naturalWidth, image.naturalHeight) <= 64) image.classList.add("tiny");
+      if (Math.max(image.naturalWidth, image.naturalHeight) <= 16) image.classList.add("tiny");
     });
     image.addEventListener("error", () => image.replaceWith(element("p", "quiet", "This picture cannot be shown.")));
     image.src = `picture/${size}/${item.index}`;
     box.append(image);
   } else if (item.kind === "text") {
     box.append(element("pre", "", item.text));
+  } else if (item.kind === "row") {
+    box.append(namedValues(item));
   } else {
     box.append(chart(item.values));
   }
@@ -93,7 +116,7 @@ function card(item, position) {
   made.tabIndex = position === current ? 0 : -1;
   made.dataset.index = item.index;
   made.setAttribute("aria-label",
-    `Sample ${item.name}: labelled ${classes[item.observed]}, suggested ${classes[item.suggested]}`);
+    `${named(item)}: labelled ${classes[item.observed]}, suggested ${classes[item.suggested]}`);
   if (position === current) made.setAttribute("aria-current", "true");
   made.append(sight(item, view.layout === "one" ? "large" : "small"));
   const labels = element("dl", "labels");
@@ -104,7 +127,7 @@ function card(item, position) {
     made.append(element("p", "chance",
       `label wrong: ${percent(item.p_wrong)}; suggestion right: ${percent(item.p_suggested)}`));
   }
-  made.append(element("p", "name", item.name));
+  made.append(element("p", "name", named(item)));
   for (const said of item.decisions) {
     const label = said.choice === "other" ? `: ${classes[said.label]}` : "";
     made.append(element("p", "said", `${said.reviewer}: ${CHOICES[said.choice]}${label}`));
@@ -156,7 +179,7 @@ async function showNeighbours(item) {
     const list = element("ul");
     for (const neighbour of found[name].items) {
       const entry = element("li", "card");
-      entry.append(sight(neighbour, "small"), element("p", "name", neighbour.name.split("/").pop()));
+      entry.append(sight(neighbour, "small"), element("p", "name", named(neighbour).split("/").pop()));
       list.append(entry);
     }
     section.append(list);
