@@ -24,6 +24,8 @@ from ncsam._options import fitted, fitted_options
         ((1, 2), list[int], [1, 2]),
         ((1, 2), Sequence[int], (1, 2)),
         (["1e-1"], Sequence[float], [0.1]),
+        ([32, 48], tuple[int, int] | None, (32, 48)),
+        (["1e-1", 2], tuple[float, ...], (0.1, 2.0)),
         ({"a": 1}, dict[str, Any], {"a": 1}),
         (print, Any, print),
     ],

@@ -17,8 +17,8 @@ _WORDS = {int: "a whole number", float: "a number", str: "text", bool: "true or 
 def fitted(name: str, value: Any, hint: Any) -> Any:
     """The value as one of the types of `hint`, or a `ValueError` that says which they are.
 
-    Whole numbers count as floats, and so does text that is a number, as YAML reads `1e-3`. Tuples count as lists.
-    A hint that is none of the plain types (an array, a function) allows everything.
+    Whole numbers count as floats, and so does text that is a number, as YAML reads `1e-3`. Tuples count as lists, and
+    lists as tuples. A hint that is none of the plain types (an array, a function) allows everything.
     """
     hints = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
     words = [word for each in hints if get_origin(each) is Literal for word in get_args(each)]
@@ -61,6 +61,8 @@ def _as_kind(value: Any, kind: Any) -> tuple[bool, Any]:
         return isinstance(value, str), value
     if base in (list, Sequence):
         return _as_list(value, kind, base)
+    if base is tuple:
+        return _as_tuple(value, get_args(kind))
     if base in (dict, Mapping):
         return isinstance(value, Mapping) and all(isinstance(key, str) for key in value), value
     return True, value
@@ -89,9 +91,27 @@ def _as_list(value: Any, kind: Any, base: Any) -> tuple[bool, Any]:
     return True, list(value) if base is list else value
 
 
+def _as_tuple(value: Any, of: tuple[Any, ...]) -> tuple[bool, Any]:
+    """A list, which is what YAML makes of several values, as the tuple that is asked for."""
+    if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Sequence):
+        return False, value
+    kinds = [of[0]] * len(value) if of[1:] == (Ellipsis,) else list(of)
+    if of and len(value) != len(kinds):
+        return False, value
+    try:
+        return True, tuple(
+            fitted("", each, kind) for each, kind in zip(value, kinds or [Any] * len(value), strict=True)
+        )
+    except ValueError:
+        return False, value
+
+
 def _described(kind: Any) -> str:
     base = get_origin(kind) or kind
     if base in (list, Sequence):
         of = [each for each in get_args(kind) if each in _WORDS]
         return f"a list (of each: {_WORDS[of[0]]})" if of else "a list"
+    if base is tuple and get_args(kind)[0] in _WORDS:
+        count = "" if Ellipsis in get_args(kind) else f" of {len(get_args(kind))}"
+        return f"a list{count} (of each: {_WORDS[get_args(kind)[0]]})"
     return _WORDS.get(base, "a mapping" if base is Mapping else str(getattr(base, "__name__", base)))
