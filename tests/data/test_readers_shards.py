@@ -14,6 +14,7 @@ from PIL import Image
 from ncsam import data
 from ncsam.data import shards
 from ncsam.data.loader import Loader
+from ncsam.engine import RunConfig, train
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (9, 6, 7, 3), dtype=np.uint8)
 
@@ -117,3 +118,17 @@ def test_pictures_inside_parquet(tmp_path: Path, as_dict: bool) -> None:
         np.testing.assert_array_equal(read.train.inputs[i], PIXELS[i])
     _, bad = data.check_images(read.train)
     assert bad == []
+
+
+def test_samples_keep_their_numbers_through_training(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """A method with memory per sample, and suspects, are the same from archives as from an array in their order."""
+    out = tmp_path_factory.mktemp("runs")
+    np.savez(out / "same.npz", x=PIXELS[:7], y=np.arange(7) % 3, x_test=PIXELS[7:], y_test=np.arange(7, 9) % 3)
+    config = RunConfig(method="elr", optimizer="sgd", model="mlp", epochs=3, val_share=0, augment="none")
+    read = data.load(folder)
+    train(config.replace(data=str(folder)), out / "shards", console=False)
+    alike = {"mean": list(read.mean), "std": list(read.std)}
+    train(config.replace(data=str(out / "same.npz"), data_options=alike), out / "array", console=False)
+    one, other = ((out / name / "suspects.csv").read_text() for name in ("shards", "array"))
+    assert one == other
+    assert len(one.splitlines()) == 8
