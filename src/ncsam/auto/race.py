@@ -52,12 +52,14 @@ class Race:
         budget: float | None = None,
         say: Callable[[str], None] = print,
         before_writing: Callable[[], None] = lambda: None,
+        train: Callable[..., Fold] = train_fold,
     ) -> None:
         self.problem = problem
         self.folder = folder
         self.budget = budget
         self.say = say
         self.before_writing = before_writing  # raises if the folder is gone
+        self.train = train
         self.costs = Costs(problem)
         self.outcomes: list[Outcome] = []
         self.best: Hits | None = None
@@ -107,7 +109,7 @@ class Race:
             self.best = own
 
     def _fold(self, outcome: Outcome, number: int) -> Fold:
-        return train_fold(self.problem, outcome.candidate, number, self.folder, self.before_writing)
+        return self.train(self.problem, outcome.candidate, number, self.folder, self.before_writing)
 
     def _line(self, outcome: Outcome) -> str:
         name = f"{outcome.name:<24}"

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,13 @@ from ncsam._errors import bad_value
 from ncsam._files import atomic_path, read_json
 from ncsam._version import __version__
 from ncsam.auto import leaderboard
+from ncsam.auto.candidates import Candidate
 from ncsam.auto.ensemble import Chosen, choose
+from ncsam.auto.outcome import Fold, train_fold
 from ncsam.auto.portfolio import portfolio
 from ncsam.auto.problem import Problem
 from ncsam.auto.race import Race
+from ncsam.compare.batch import Where
 from ncsam.data.stores import saved_kind
 from ncsam.data.types import DataSet
 from ncsam.engine.checkpoint import fitting, save_checkpoint, writing
@@ -46,6 +50,7 @@ def auto(
     folds: int = 5,
     budget: float | None = None,
     dataset: DataSet | None = None,
+    where: Where | None = None,
     say: Callable[[str], None] = print,
     command: str | None = None,
 ) -> dict[str, Any]:
@@ -54,9 +59,12 @@ def auto(
     Of `config` count the data, the labels, `val_share`, `seed`, the network and the machine; method, optimizer and
     length are the candidates' own. A race that was killed goes on from its last fold (or, within it, the last
     checkpoint); a finished folder is returned as it is. `budget` is in seconds of training.
+    `where` may name a Ray cluster, on which the folds are then trained; the race itself stays here.
     """
     if budget is not None and not budget > 0:
         raise bad_value("budget", budget, "a positive time, such as 30m")
+    if dataset is not None and where is not None and where.on == "ray":
+        raise bad_value("dataset", dataset.name, "data that every node can read by its name or path; only without ray")
     folder = Path(out)
     with locked(folder) as held:
         task = load_task(config, dataset)
@@ -71,13 +79,25 @@ def auto(
         if (folder / "summary.json").is_file():
             say(f"{folder} is finished; its leaderboard is returned")
             return leaderboard.read(folder)
-        outcomes = Race(problem, folder / "candidates", budget, say, held.check).run(candidates)
+        with _trained_where(where, candidates, budget) as train:
+            outcomes = Race(problem, folder / "candidates", budget, say, held.check, train).run(candidates)
         chosen = choose(problem, outcomes, _MOST if problem.is_vectors else 1)
         board = leaderboard.make(problem, outcomes, chosen)
         held.check()
         leaderboard.write(folder, board)
         _write_run(folder, problem, chosen, board, command)
     return board
+
+
+def _trained_where(
+    where: Where | None, candidates: Sequence[Candidate], budget: float | None
+) -> AbstractContextManager[Callable[..., Fold]]:
+    """How a fold is trained: in this process, or on a Ray cluster for as long as the race takes."""
+    if where is None or where.on == "local":
+        return nullcontext(train_fold)
+    from ncsam.auto.on_ray import folds_on_ray
+
+    return folds_on_ray(where, [each.name for each in candidates], ahead=budget is None)
 
 
 def _claim(folder: Path, problem: Problem, candidates: dict[str, Any]) -> None:

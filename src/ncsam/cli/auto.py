@@ -6,13 +6,15 @@ import dataclasses
 import re
 import shlex
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import click
 
 from ncsam.auto import auto as run_auto
 from ncsam.cli.options import ConfigCommand, config_options, default_out, resolve
 from ncsam.cli.output import show_table
+from ncsam.cli.where import on_options
+from ncsam.compare.batch import Where
 from ncsam.engine.config import RunConfig
 
 EPILOG = """\b
@@ -48,9 +50,20 @@ def seconds_of(ctx: click.Context, param: click.Parameter, text: str | None) -> 
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="run folder [runs/auto-DATA]")
 @click.option("--folds", type=click.IntRange(min=2), default=5, show_default=True, help="parts, each held out once")
 @click.option("--budget", callback=seconds_of, metavar="TIME", help="time for training: 90s, 30m, 2h [no limit]")
+@on_options
 @click.option("--quiet", is_flag=True, help="no progress, only the result")
 @click.pass_context
-def auto(ctx: click.Context, /, out: Path | None, folds: int, budget: float | None, quiet: bool, **_: Any) -> None:
+def auto(
+    ctx: click.Context,
+    /,
+    out: Path | None,
+    folds: int,
+    budget: float | None,
+    on: Literal["local", "ray"],
+    resources: str,
+    quiet: bool,
+    **_: Any,
+) -> None:
     """Find the best classifier for DATA, whose labels may be wrong, without a setting to choose.
 
     A portfolio of candidates (linear classifiers with and without suspicious labels, networks under SAM) is trained on
@@ -67,6 +80,7 @@ def auto(ctx: click.Context, /, out: Path | None, folds: int, budget: float | No
         folder,
         folds=folds,
         budget=budget,
+        where=Where(on=on, resources=resources),
         say=(lambda text: None) if quiet else click.echo,
         command=shlex.join(ctx.meta["ncsam.command"]),
     )

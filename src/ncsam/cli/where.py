@@ -11,14 +11,21 @@ import click
 from ncsam.compare.batch import Where
 
 
+def on_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add `--on` and `--resources` as they are."""
+    command = click.option(
+        "--resources", default="", metavar="NAME=AMOUNT,...", help="on ray: what each run needs, as gpu=1,cpu=4"
+    )(command)
+    return click.option(
+        "--on", type=click.Choice(["local", "ray"]), default="local", help="where the runs are done [local]"
+    )(command)
+
+
 def where_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options; the command gets them as one argument, `where`."""
 
     @click.option("--jobs", type=click.IntRange(min=1), help="runs at a time [as many as the cores allow]")
-    @click.option("--on", type=click.Choice(["local", "ray"]), default="local", help="where the runs are done [local]")
-    @click.option(
-        "--resources", default="", metavar="NAME=AMOUNT,...", help="on ray: what each run needs, as gpu=1,cpu=4"
-    )
+    @on_options
     @click.option(
         "--mirror", default="", metavar="URL", help="keep copies of the runs there: s3://bucket/runs, gs://..."
     )

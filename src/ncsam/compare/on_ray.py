@@ -40,13 +40,9 @@ def run_all(jobs: Sequence[Job], workers: int, resources: Mapping[str, float], e
     if not jobs:
         return
     ray: Any = need("ray", "ray", "running on a Ray cluster")
-    needed = {"cpu": 1.0, **resources}
-    own = {name: amount for name, amount in needed.items() if name not in ("cpu", "gpu")}
-    with _cluster(ray, workers, needed):
-        task = ray.remote(
-            num_cpus=needed["cpu"], num_gpus=needed.get("gpu", 0), resources=own or None, max_retries=_RETRIES
-        )(_run)
-        threads = max(1, int(needed["cpu"]))
+    with cluster(ray, workers, resources):
+        task = remote(ray, _run, resources)
+        threads = max(1, int(resources.get("cpu", 1)))
         waiting = {task.remote(job.to_dict(), threads): job.name for job in jobs}
         try:
             while waiting:
@@ -57,6 +53,13 @@ def run_all(jobs: Sequence[Job], workers: int, resources: Mapping[str, float], e
             for reference in waiting:
                 ray.cancel(reference)  # a KeyboardInterrupt in the task, which then writes its checkpoint
             raise Interrupted("interrupted; the same command goes on with the runs that are not finished") from None
+
+
+def remote(ray: Any, function: Callable[..., Any], resources: Mapping[str, float]) -> Any:
+    """A function as a task with the resources it needs, one core by default; given again when its worker is lost."""
+    own = {name: amount for name, amount in resources.items() if name not in ("cpu", "gpu")}
+    options = {"num_cpus": resources.get("cpu", 1.0), "num_gpus": resources.get("gpu", 0), "resources": own or None}
+    return ray.remote(**options, max_retries=_RETRIES)(function)
 
 
 def _run(job: dict[str, Any], threads: int) -> dict[str, Any]:
@@ -73,7 +76,7 @@ def _result(ray: Any, reference: Any, name: str) -> Result:
 
 
 @contextlib.contextmanager
-def _cluster(ray: Any, workers: int, needed: Mapping[str, float]) -> Iterator[None]:
+def cluster(ray: Any, workers: int, resources: Mapping[str, float]) -> Iterator[None]:
     """Join the cluster that is there, and leave it as it is; else start one, and stop it in the end."""
     if ray.is_initialized():
         yield
@@ -82,7 +85,7 @@ def _cluster(ray: Any, workers: int, needed: Mapping[str, float]) -> Iterator[No
     if there:
         ray.init(address=there, log_to_driver=False)
     else:
-        cores = max(workers * needed["cpu"], available_cores())
+        cores = max(workers * resources.get("cpu", 1.0), available_cores())
         ray.init(num_cpus=int(cores), include_dashboard=False, log_to_driver=False, logging_level="error")
     try:
         yield
