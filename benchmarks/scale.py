@@ -2,23 +2,35 @@
 
 The loader cuts an epoch into batches of indices and reads rows of an array; the table writes a number and a row of
 ten probabilities for each sample of a batch. Both are measured at ten thousand, one million and ten million samples
-in one run, as ratios to the smallest; batches have 256 samples. Bytes are counted, not measured.
+in one run, as ratios to the smallest; batches have 256 samples. Then what each method keeps of a sample (counted), and
+how many photographs a core decodes and crops for training (by the processor's own time, whatever else it does).
 """
 
 from __future__ import annotations
 
 import itertools
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import torch
+from PIL import Image
 
+from ncsam import methods
 from ncsam.data import from_arrays
 from ncsam.data.loader import Loader
+from ncsam.engine import RunConfig
 from ncsam.engine.samples import SampleTable
+from ncsam.engine.suspects import Dynamics
+from ncsam.engine.task import load_task, view_names
+from ncsam.methods import Method, State
 from timing import Candidate, arguments, ratio, table, take_turns, write_json
 
 SIZES = (10_000, 1_000_000, 10_000_000)
 BATCH, CLASSES, BATCHES = 256, 10, 20
+CLOTHING, ROWS = 14, 100  # classes of Clothing1M; rows of a table whose bytes are counted
 
 
 def batches(samples: int) -> Candidate:
@@ -56,6 +68,49 @@ def writes(samples: int) -> Candidate:
     return Candidate(run)
 
 
+def kept(classes: int) -> dict[str, int]:
+    """Bytes that a run keeps of every sample: those of all runs, by which suspects are found, and each method's own."""
+    found = {"every run": _bytes(lambda samples: Dynamics(samples, classes))}
+    for name in methods.names():
+        method = methods.create(name)
+        labels = torch.arange(ROWS) % classes
+
+        def start(samples: SampleTable, method: Method = method, labels: torch.Tensor = labels) -> None:
+            state = State(classes, labels, epochs=100, steps_per_epoch=10, samples=samples, noise_rate=0.4)
+            state.verified = torch.ones(ROWS, dtype=torch.int8)
+            method.start(state)
+
+        found[name] = _bytes(start)
+    return found
+
+
+def _bytes(fill: Callable[[SampleTable], object]) -> int:
+    samples = SampleTable(ROWS)
+    fill(samples)
+    return sum(column.element_size() * column[0].numel() for column in samples.state_dict().values())
+
+
+def decoded(pictures: int) -> float:
+    """Photographs of 340 x 256 that a core decodes, crops to 224 and mirrors in a second of its own time."""
+    with tempfile.TemporaryDirectory() as folder:
+        random = np.random.default_rng(0)
+        for number in range(pictures):
+            place = Path(folder) / str(number % 2)
+            place.mkdir(exist_ok=True)
+            coarse = random.integers(256, size=(16, 22, 3), dtype=np.uint8)
+            Image.fromarray(coarse).resize((340, 256), Image.Resampling.BICUBIC).save(
+                place / f"{number}.jpg", quality=95
+            )
+        config = RunConfig(
+            data=folder, data_options={"size": [224, 224]}, model="resnet18", augment="standard", val_share=0
+        )
+        task = load_task(config)
+        loader = task.loader(task.dataset.train, config, 32, views=view_names(config, ["train"], task.kind))
+        began = time.process_time()
+        seen = sum(len(batch) for batch in loader.iterate(1))
+        return seen / (time.process_time() - began)
+
+
 def main() -> None:
     options = arguments(__doc__ or "")
     rounds = 3 if options.quick else 15
@@ -67,7 +122,14 @@ def main() -> None:
         per = min(seconds[str(sizes[-1])]) / (1 if kind is order else BATCHES)
         rows[name]["ms at the largest"] = 1e3 * per
     table("time as a ratio to the smallest; milliseconds a batch (of the order: an epoch)", rows)
-    write_json(options.json, rows)
+    bytes_kept = kept(CLOTHING)
+    keeping = {name: count for name, count in bytes_kept.items() if count}
+    table(
+        f"bytes kept of a sample, {CLOTHING} classes; the other methods: none", {n: {"": c} for n, c in keeping.items()}
+    )
+    speed = decoded(64 if options.quick else 256)
+    print(f"\nphotographs of 340 x 256 decoded and cropped to 224 in a core's second: {speed:.0f}")
+    write_json(options.json, {**rows, "bytes": bytes_kept, "photographs": {"per core second": speed}})
 
 
 if __name__ == "__main__":
