@@ -10,8 +10,19 @@ from PIL import Image
 from made_runs import make_run
 from ncsam.engine.runs import find_runs
 from ncsam.report import figures
-from ncsam.report.figures import COLOURS, CURVES, TELEMETRY, Look, curves_png, draw, looks, new_figure, panel_svg
-from ncsam.report.groups import group_runs
+from ncsam.report.figures import (
+    COLOURS,
+    CURVES,
+    TELEMETRY,
+    Look,
+    curves_png,
+    draw,
+    looks,
+    new_figure,
+    panel_svg,
+    thinned,
+)
+from ncsam.report.groups import Point, group_runs
 
 ACCURACY = CURVES[0]
 
@@ -106,3 +117,15 @@ def test_png_has_both_panels(groups, tmp_path):
     for colour in COLOURS[:2]:
         wanted = [int(colour[i : i + 2], 16) for i in (1, 3, 5)]
         assert (pixels == wanted).all(axis=1).sum() > 100
+
+
+def test_long_curves_are_thinned_and_keep_their_ends_and_peaks():
+    points = [Point(e, float(e % 7), None) for e in range(1, 10_001)]
+    points[4321] = Point(4322, 99.0, 1.0)
+    points[8000] = Point(8001, -5.0, 1.0)
+    kept = thinned(points)
+    assert 400 < len(kept) <= 800
+    assert kept == sorted(set(kept))
+    assert set(kept) <= set(points)
+    assert {points[0], points[-1], points[4321], points[8000]} <= set(kept)
+    assert thinned(points[:800]) == points[:800]

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from ncsam._errors import need
 from ncsam._files import atomic_path
-from ncsam.report.groups import Group
+from ncsam.report.groups import Group, Point
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -89,7 +89,7 @@ def draw(ax: Axes, groups: Sequence[Group], panel: Panel) -> bool:
     """Draw the panel's curves of all groups; `False`, and nothing drawn, if no run recorded the metric."""
     drawn = False
     for group, look in zip(groups, looks(groups), strict=True):
-        points = group.curve(panel.metric)
+        points = thinned(group.curve(panel.metric))
         if not points:
             continue
         drawn = True
@@ -116,6 +116,21 @@ def draw(ax: Axes, groups: Sequence[Group], panel: Panel) -> bool:
         for side in ax.spines.values():
             side.set_visible(False)
     return drawn
+
+
+def thinned(points: Sequence[Point], most: int = 800) -> list[Point]:
+    """At most so many points, which is more than a diagram has room for.
+
+    Of each stretch of epochs the lowest and the highest stay, so that no peak is lost, and the first and the last.
+    """
+    if len(points) <= most:
+        return list(points)
+    stretches = (most - 2) // 2
+    kept = {0, len(points) - 1}
+    for number in range(stretches):
+        part = range(number * len(points) // stretches, (number + 1) * len(points) // stretches)
+        kept |= {min(part, key=lambda i: points[i].mean), max(part, key=lambda i: points[i].mean)}
+    return [points[i] for i in sorted(kept)]
 
 
 def _mark_warmup(ax: Axes, groups: Sequence[Group]) -> None:
