@@ -61,10 +61,14 @@ def commands(folder, tmp_path):
         "compare": ["compare", "--config", folder / "config.yaml", "--out", tmp_path / "new", "--seeds", 1],
         "report": ["report", folder, "--out", tmp_path / "report.html"],
         "suspects": ["suspects", folder],
+        "folds": ["suspects", folder, "--folds", 2],
+        "predictions": ["export-predictions", folder, "--out", tmp_path / "p.npy"],
+        "clean": ["clean", folder, "--dry-run"],
+        "table": ["export-predictions", folder, "--table", tmp_path / "t.csv"],
     }
 
 
-@pytest.mark.parametrize("command", ["predict", "export", "bound", "align", "train", "compare"])
+@pytest.mark.parametrize("command", ["predict", "export", "bound", "align", "train", "compare", "folds", "predictions"])
 def test_a_factory_named_by_a_file_is_neither_imported_nor_called(command, folder, tmp_path, trap):
     output = call(*commands(folder, tmp_path)[command], code=2).output
     assert f"asks for the network '{FACTORY}', which is not one of ours" in output
@@ -73,7 +77,7 @@ def test_a_factory_named_by_a_file_is_neither_imported_nor_called(command, folde
     assert not (tmp_path / "new").exists()
 
 
-@pytest.mark.parametrize("command", ["report", "suspects"])
+@pytest.mark.parametrize("command", ["report", "suspects", "clean", "table"])
 def test_reading_a_run_imports_nothing(command, folder, tmp_path, trap):
     call(*commands(folder, tmp_path)[command])
     assert not any(mark.exists() for mark in trap)
@@ -122,3 +126,6 @@ def test_nothing_is_downloaded_because_a_run_folder_says_so(folder, tmp_path, mo
     monkeypatch.setattr("ncsam.engine.analysis.load_task", lambda config: asked.append(config.download) or 1 / 0)
     call("bound", tmp_path / "run", code=1)
     assert asked == [False]
+    monkeypatch.setattr("ncsam.engine.task.load_task", lambda config, dataset: asked.append(config.download) or 1 / 0)
+    call("clean", tmp_path / "run", "--dry-run", code=1)
+    assert asked == [False, False]

@@ -104,8 +104,11 @@ def _names_column_of_table(config: Mapping[str, Any]) -> bool:
 
 
 def task_of(folder: Path, dataset: DataSet | None = None) -> Task:
-    """The task of a run folder. Neither its network nor its optimizer is built here, so they may be anybody's."""
-    ours = {"model": "auto", "method": "ce", "optimizer": "sgd", "base": "sgd"}
+    """The task of a run folder. Neither its network nor its optimizer is built here, so they may be anybody's.
+
+    Nothing is downloaded because the folder says so.
+    """
+    ours = {"model": "auto", "method": "ce", "optimizer": "sgd", "base": "sgd", "download": False}
     none: dict[str, Any] = {f"{name}_options": {} for name in ("model", "method", "optimizer")}
     return load_task(RunConfig.from_yaml(folder / "config.yaml", **ours, **none), dataset)
 
