@@ -21,12 +21,28 @@ from ncsam import optim
 from torture.tally import Tally
 
 _WHERE = ("ncsam/optim/", "ncsam/vectors/", "torch/autograd/grad_mode.py", "torch/utils/_contextlib.py")
-_OPTIONS: dict[str, dict[str, Any]] = {"rho": {"rho": 0.5}, "auto": {"rho": "auto"}}
+_OPTIONS: dict[str, dict[str, Any]] = {
+    "rho": {"rho": 0.5},
+    "auto": {"rho": "auto"},
+    "heldout": {"rho": "heldout"},
+    "measured": {"rho": 0.5, "telemetry_every": 1, "same_dropout": True},
+    "adaptive": {"rho": 0.5, "adaptive": True},
+    "fused": {"rho": 0.5, "estimator": "fused"},
+    "look": {"rho": 0.5, "estimator": "look"},
+    "relative": {"rho": 0.5, "compensation": "relative", "adaptive": True, "eta": 0.01},
+}
+_ALL = ("rho", "auto", "heldout", "measured")
+_OWN = {"sam": ("adaptive",), "ncsam": ("fused", "look", "relative")}
 
 
 def run(tally: Tally, trials: int | None = None) -> None:
     """Interrupt whole and two-phase steps of every optimizer, line after line; if time is short, at random lines."""
-    cases = [(name, how, radius) for name in optim.names() for how in ("whole", "phases") for radius in _OPTIONS]
+    cases = [
+        (name, how, options)
+        for name in optim.names()
+        for how in ("whole", "phases")
+        for options in (*_ALL, *_OWN.get(name, ()))
+    ]
     chance = random.Random(tally.seed)
     places = [(case, line) for case in cases for line in range(1, lines_of(*case) + 1)]
     tally.figures["lines"] = len(places)
@@ -53,12 +69,12 @@ def make(name: str, how: str, radius: str) -> tuple[nn.Module, Any, Callable[[],
     x, y = torch.randn(12, 5), torch.arange(12) % 3
 
     def whole() -> None:
-        optimizer.step(lambda: model(x), y)
+        optimizer.step(lambda: model(x), y, clean_targets=y)
 
     def phases() -> None:
         optimizer.zero_grad()
         logits = model(x)
-        optimizer.backward(nn.functional.cross_entropy(logits, y), logits, y)
+        optimizer.backward(nn.functional.cross_entropy(logits, y), logits, y, clean_targets=y)
         for perturbed in optimizer.perturbations():
             with perturbed:
                 optimizer.backward(nn.functional.cross_entropy(model(x), y))
