@@ -15,27 +15,22 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
-
-from ncsam.auto import auto
-from ncsam.embed import embed, picture_encoder
-from ncsam.engine import RunConfig, RunError, train
-from torture.small import difference, small_config, small_data
+from ncsam.engine import RunError
 from torture.tally import Tally
+from torture.works import WORKS
 
 _ERRORS = (errno.ENOSPC, errno.EIO, errno.EROFS, errno.EDQUOT, errno.EACCES, errno.EMFILE)
 
 
 def run(tally: Tally, trials: int | None = None) -> None:
     chance = random.Random(tally.seed)
-    with tempfile.TemporaryDirectory() as name:
-        top = Path(name)
-        for work in WORKS:
-            work(top / f"whole {work.__name__}")
+    with tempfile.TemporaryDirectory() as place_of_all:
+        top = Path(place_of_all)
+        for name, work in WORKS.items():
+            work.do(top / f"whole {name}")
         number = 0
         while tally.time_left if trials is None else number < trials:
-            work = chance.choice([train_it, train_it, race_it, embed_it])
+            work = chance.choice(["train", "train", "race", "embed"])
             kind = chance.choice(["operation", "operation", "operation", "size", "files"])
             if kind == "operation":
                 place, code = chance.randrange(150), chance.choice(_ERRORS)
@@ -52,43 +47,12 @@ def run(tally: Tally, trials: int | None = None) -> None:
         tally.held(*refused(Path(folder)))
 
 
-def train_it(out: Path) -> Callable[[Path], str | None]:
-    """Each of these works writes `out`, and returns what tells the difference to another one's."""
-    train(small_config(method="mixup"), out, dataset=small_data(), console=False)
-    return lambda other: difference(other, out)
-
-
-def race_it(out: Path) -> Callable[[Path], str | None]:
-    config = RunConfig(data="small", val_share=0.0)
-    auto(config, out, folds=2, budget=1e-9, dataset=small_data(), say=lambda text: None)
-    return lambda other: _different_files(out, other, "oof_probs.npy", "suspects.csv")
-
-
-def embed_it(out: Path) -> Callable[[Path], str | None]:
-    torch.manual_seed(0)
-    encoder = picture_encoder("cnn_small", pretrained=False, size=(6, 6))
-    embed(small_data(pictures=True), encoder, out / "features.npz", batch_size=4, say=lambda text: None)
-    return lambda other: _different_arrays(out / "features.npz", other / "features.npz")
-
-
-WORKS: tuple[Any, ...] = (train_it, race_it, embed_it)
-
-
-def _different_files(one: Path, other: Path, *names: str) -> str | None:
-    return next((name for name in names if (one / name).read_bytes() != (other / name).read_bytes()), None)
-
-
-def _different_arrays(one: Path, other: Path) -> str | None:
-    with np.load(one) as first, np.load(other) as second:
-        return next((name for name in first.files if not np.array_equal(first[name], second[name])), None)
-
-
-def trial(top: Path, work: Any, out: Path, what: str, fault: Any) -> tuple[bool, str]:
+def trial(top: Path, name: str, out: Path, what: str, fault: Any) -> tuple[bool, str]:
     """What is done under a fault ends in a sentence or at its end; without the fault it ends with the same bits."""
-    what = f"{work.__name__}, {what}"
+    work, what = WORKS[name], f"{name}, {what}"
     try:
         with fault:
-            work(out)
+            work.do(out)
     except RunError:
         pass
     except OSError as error:
@@ -97,7 +61,8 @@ def trial(top: Path, work: Any, out: Path, what: str, fault: Any) -> tuple[bool,
     except BaseException as error:
         return False, f"faults, {what}: {error!r}"
     try:
-        found = work(out)(top / f"whole {work.__name__}")
+        work.do(out)
+        found = work.differ(top / f"whole {name}", out)
     except BaseException as error:
         return False, f"faults, {what}, then without it: {error!r}"
     return found is None, f"faults, {what}: {found} differs"
@@ -105,7 +70,7 @@ def trial(top: Path, work: Any, out: Path, what: str, fault: Any) -> tuple[bool,
 
 def refused(folder: Path) -> tuple[bool, str]:
     try:
-        train_it(folder)
+        WORKS["train"].do(folder)
     except RunError:
         return True, ""
     except BaseException as error:

@@ -1,0 +1,57 @@
+"""What is killed and disturbed: a run, a race, features; each with what tells two results apart."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from ncsam import methods
+from ncsam.auto import auto
+from ncsam.embed import embed, picture_encoder
+from ncsam.engine import RunConfig, train
+from torture.small import difference, small_config, small_data
+
+
+class Work(NamedTuple):
+    """`do(out, **options)` writes a folder; `differ(one, other)` names what differs, or is `None`."""
+
+    do: Callable[..., object]
+    differ: Callable[[Path, Path], str | None]
+
+
+def _train(out: Path, **options: Any) -> None:
+    given = {"method": "mixup", **options}
+    pictures = methods.create(given["method"]).pictures_only
+    train(small_config(**given), out, dataset=small_data(pictures=pictures), console=False)
+
+
+def _race(out: Path) -> None:
+    config = RunConfig(data="small", val_share=0.0)
+    auto(config, out, folds=2, budget=1e-9, dataset=small_data(), say=lambda text: None)
+
+
+def _embed(out: Path) -> None:
+    torch.manual_seed(0)
+    encoder = picture_encoder("cnn_small", pretrained=False, size=(6, 6))
+    embed(small_data(pictures=True), encoder, out / "features.npz", batch_size=4, say=lambda text: None)
+
+
+def _different_races(one: Path, other: Path) -> str | None:
+    names = ("oof_probs.npy", "suspects.csv")
+    return next((name for name in names if (one / name).read_bytes() != (other / name).read_bytes()), None)
+
+
+def _different_features(one: Path, other: Path) -> str | None:
+    with np.load(one / "features.npz") as first, np.load(other / "features.npz") as second:
+        return next((name for name in first.files if not np.array_equal(first[name], second[name])), None)
+
+
+WORKS = {
+    "train": Work(_train, difference),
+    "race": Work(_race, _different_races),
+    "embed": Work(_embed, _different_features),
+}
