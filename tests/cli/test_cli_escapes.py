@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import sys
 
 import numpy as np
 import pytest
@@ -11,6 +12,8 @@ from cli_cases import QUICK, call
 from ncsam._errors import unforeseen
 from ncsam._text import markdown, markdown_block, markdown_code, path_cell, printable, table_cell
 from ncsam.cli.failures import as_failure
+from ncsam.cli.main import main
+from ncsam.cli.output import show_table
 
 SCRIPT = "<script>alert(1)</script>"
 
@@ -120,3 +123,26 @@ def test_a_wrong_value_is_one_sentence_and_nothing_is_written(options, said, tmp
     assert said in output.output
     assert output.output.count("Error:") == 1
     assert not (tmp_path / "run").exists()
+
+
+def test_a_terminal_gets_no_command_from_a_name(tmp_path, capsys):
+    """Names of classes and files that would colour, clear or rename a terminal: in tables, lists and errors."""
+    show_table(["class"], [["a\x1b[2Jb"]])
+    assert capsys.readouterr().out.splitlines()[-1] == r"a\x1b[2Jb"
+    table = tmp_path / "t.csv"
+    (tmp_path / "a\x1b[2J.png").write_bytes(b"no picture")
+    table.write_text("path,label\na\x1b[2J.png,cat\x1b[31m\na\x1b[2J.png,dog\n")
+    for command, code in (("check", 1), ("describe", 0)):
+        shown = call("data", command, table, code=code).output
+        assert "\x1b" not in shown
+        assert r"\x1b[" in shown
+    assert "\x1b" not in call("data", "check", tmp_path / "b\x1b[2J.csv", code=2).output
+
+
+def test_names_that_the_terminal_has_no_letters_for_are_escaped(tmp_path, monkeypatch):
+    (tmp_path / "t.csv").write_text("a,label\n1,Füchse\n2,Füchse\n3,日本\n", encoding="utf-8")
+    western = io.TextIOWrapper(io.BytesIO(), encoding="latin-1")
+    monkeypatch.setattr(sys, "stdout", western)
+    main(["data", "describe", str(tmp_path / "t.csv")], standalone_mode=False)
+    western.flush()
+    assert rb"\u65e5\u672c" in western.buffer.getvalue()

@@ -151,3 +151,9 @@ def test_a_checkpoint_that_is_a_pipe_is_refused_at_once(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "last.ckpt")
     with pytest.raises(RunError, match="is no ordinary file"):
         load_checkpoint(tmp_path)
+
+
+def test_a_run_folder_that_is_gone_is_not_made_again(tmp_path):
+    with pytest.raises(RunError, match="its folder is not there any more"):
+        save_checkpoint(tmp_path / "gone" / "checkpoints", {"epoch": 1}, {})
+    assert list(tmp_path.iterdir()) == []
