@@ -44,6 +44,7 @@ def test_clean_prints_and_writes_what_changes(run, tmp_path):
     call("suspects", run, "--folds", "4")
     said = call("clean", run, "--apply", "confident", "--threshold", "0.5", "--dry-run").output
     assert "10 of 80 labels would change (10 confident)" in said
+    assert "nobody has looked at 10 of these; about 10 of them are right" in said
     assert not (tmp_path / "cleaned.npz").exists()
     call("clean", run, "--apply", "confident", "--threshold", "0.5", "--out", tmp_path / "cleaned.npz")
     with np.load(tmp_path / "cleaned.npz") as found:
@@ -99,6 +100,26 @@ def test_labels_and_suspects_as_a_parquet_table(run, tmp_path):
     assert found["observed_name"].tolist()[:3] == ["1", "0", "1"]
     refused = call("export-predictions", run, "--table", tmp_path / "t.xlsx", code=2).output
     assert "a file that ends in .csv or .parquet" in refused
+
+
+def test_suggestions_that_cannot_be_trusted_come_with_a_warning(run, tmp_path):
+    """After an underfitted run most suggestions are wrong, and whoever takes them all is told so."""
+    data = run.parent / "data.npz"
+    options = ["--optimizer", "sgd", "--epochs", "1", "--lr", "0.00001", "--quiet", "--folds", "2", "--seed", "3"]
+    call("train", data, *options, "--out", tmp_path / "run")
+    (tmp_path / "run" / "trust.json").write_text(json.dumps({"known": False, "reason": "the networks know little"}))
+    rows = (tmp_path / "run" / "suspects.csv").read_text().splitlines()
+    at = rows[0].split(",").index("p_wrong")
+    blank = [[*row.split(",")[:at], "", "", *row.split(",")[at + 2 :]] for row in rows[1:]]
+    (tmp_path / "run" / "suspects.csv").write_text("\n".join([rows[0], *map(",".join, blank)]) + "\n")
+    said = call("clean", tmp_path / "run", "--apply", "all", "--dry-run").output
+    assert "warning: nobody has looked at" in said
+    assert "How many of the suspects are wrong cannot be known here: the networks know little." in said
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "file").touch()
+    refused = call("clean", tmp_path / "run", "--folder", tmp_path / "full", code=2).output
+    assert "only for data that is files" in refused
+    assert "changed" not in refused
 
 
 def test_in_sample_predictions_come_with_a_warning(run, tmp_path):

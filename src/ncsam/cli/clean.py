@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ncsam.cli.output import show_table
 from ncsam.engine.runs import Run
+
+if TYPE_CHECKING:
+    from ncsam.review.clean import Cleaned
 
 EPILOG = """\b
 Examples:
@@ -53,7 +59,7 @@ def clean(
     observed, source of the decision, and probability of the label; `ncsam train` takes it in place of the data. Of
     other data it has the index in place of the path, and goes to `ncsam train DATA --label-file`.
     """
-    from ncsam.review.clean import cleaned, write_arrays, write_folder, write_table
+    from ncsam.review.clean import cleaned
 
     if not dry_run and out is None and folder is None:
         raise click.UsageError("Say where to: --out FILE, --folder FOLDER, or --dry-run.")
@@ -62,6 +68,7 @@ def clean(
     if out is not None and out.suffix.lower() not in (".csv", ".npz"):
         raise click.UsageError(f"--out {out}: the file must end in .csv or .npz.")
     found = cleaned(run, apply, threshold)
+    written = [] if dry_run else _write(found, run, out, folder, copy)
     pairs = found.changes()
     if pairs:
         show_table(["observed", "becomes", "samples"], [[a, b, f"{n:,}"] for a, b, n in pairs], left=2)
@@ -70,12 +77,39 @@ def clean(
     why = ", ".join(f"{count:,} {source}" for source, count in sorted(sources.items())) or "none"
     would = "would change" if dry_run else "changed"
     click.echo(f"{int(changed.sum()):,} of {len(changed):,} labels {would} ({why})")
-    if dry_run:
-        return
+    unseen = sum(sources.values()) - sources["reviewed"]
+    if unseen:
+        click.echo(_trust(found, unseen, Run.read(run).trust))
+    for line in written:
+        click.echo(line)
+
+
+def _write(found: Cleaned, run: Path, out: Path | None, folder: Path | None, copy: bool) -> list[str]:
+    """Write what is asked for; the lines that say so."""
+    from ncsam.review.clean import write_arrays, write_folder, write_table
+
+    lines = []
+    if folder is not None:
+        count = write_folder(found, folder, copy=copy)
+        lines += [
+            f"{folder}: {count:,} {'copies' if copy else 'links'}",
+            f"next: ncsam train {shlex.quote(str(folder))}",
+        ]
     if out is not None:
         option = (write_arrays if out.suffix.lower() == ".npz" else write_table)(found, out)
         data = [str(Run.read(run).config["data"]), option] if option else []
-        click.echo(f"{out}\nnext: ncsam train {shlex.join([*data, str(out)])}")
-    if folder is not None:
-        count = write_folder(found, folder, copy=copy)
-        click.echo(f"{folder}: {count:,} {'copies' if copy else 'links'}\nnext: ncsam train {shlex.quote(str(folder))}")
+        lines += [str(out), f"next: ncsam train {shlex.join([*data, str(out)])}"]
+    return lines
+
+
+def _trust(found: Cleaned, unseen: int, trust: Mapping[str, Any]) -> str:
+    """How many of the suggestions that nobody looked at are right, or a warning that it cannot be known."""
+    from ncsam.engine.suspect_table import not_known
+
+    moved = found.labels != found.observed
+    chances = [
+        p for p, source, new in zip(found.probability, found.source, moved, strict=True) if new and source != "reviewed"
+    ]
+    if any(math.isnan(chance) for chance in chances):
+        return f"warning: nobody has looked at {unseen:,} of these. {not_known(trust)}"
+    return f"nobody has looked at {unseen:,} of these; about {sum(chances):,.0f} of them are right"
