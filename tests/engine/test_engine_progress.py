@@ -39,6 +39,11 @@ def test_hours_on_a_cpu_come_with_advice_and_not_on_an_accelerator(clock, capsys
         assert ("--model" in said) is advised
 
 
+def test_slow_steps_are_judged_by_the_second(clock, capsys):
+    run(Console(True, epochs=60, batches=300, device="cpu"), clock, 2, 9.0)
+    assert "9 s a batch on cpu" in capsys.readouterr().out
+
+
 def test_advice_on_pictures_begins_with_pretrained_features(clock, capsys):
     for data, advised in (("pictures", True), ("vectors", False)):
         run(Console(True, epochs=60, batches=300, device="cpu", data=data), clock, 4, 2.0)

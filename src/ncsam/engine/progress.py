@@ -81,7 +81,7 @@ class Console:
         if self._steps == 1:
             self._first = now
         spent = now - self._first
-        if self._steps < 3 or spent < _MEASURED:
+        if self._steps < 2 or spent < _MEASURED:
             return
         self._per_batch = spent / (self._steps - 1)
         total = left * self._per_batch
