@@ -4,7 +4,7 @@
 
 The first 3,000 pictures of CIFAR-10 with the labels `y_worst` of CIFAR-10N, about 41 % of them wrong, and 1,000 test
 pictures, at 96 pixels through EfficientNet-Lite0. All runs have the options of the preset `recommended`, but for the
-optimizer; fine-tuning stops after six epochs, which two cores can do.
+optimizer. Fine-tuning takes three minutes an epoch of SGD on one core, and 60 epochs.
 """
 
 from __future__ import annotations
@@ -39,8 +39,7 @@ def tables(files: argparse.Namespace) -> list[Table]:
     pictures = {"data": first(files.cifar, files.out), **NETWORK}
     problems = {
         "frozen": {**pictures, "freeze": ["backbone"]},
-        "fine-tuned": {**pictures, "epochs": 6, "augment": "none"},
-        "fine-tuned, augmented": {**pictures, "epochs": 6},
+        "fine-tuned": pictures,
     }
     return [
         Table(name, {name: options}, OPTIMIZERS, shared=RECOMMENDED, controls={"recommended": "SGD"}, metrics=("last",))
