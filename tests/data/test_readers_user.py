@@ -511,3 +511,12 @@ def test_an_npz_may_name_the_file_behind_each_row_of_features(tmp_path):
     np.savez(tmp_path / "short.npz", x=x, y=[0, 0, 1, 1], paths=files[:3])
     with pytest.raises(ValueError, match=r"names\.shape=\(3,\).*each of the 4"):
         data.load(tmp_path / "short.npz")
+
+
+def test_sizes_and_means_may_be_lists_as_a_configuration_has_them(tmp_path: Path) -> None:
+    for label in ("cat", "dog"):
+        (tmp_path / label).mkdir()
+        Image.new("RGB", (20, 30)).save(tmp_path / label / "0.png")
+    found = data.load(tmp_path, size=[16, 12], mean=[0.5, 0.4, 0.3], std=[1.0, 1.0, 1.0])
+    assert (found.size, found.mean, found.std) == ((16, 12), (0.5, 0.4, 0.3), (1.0, 1.0, 1.0))
+    assert data.kind_of(found).size == (16, 12)
