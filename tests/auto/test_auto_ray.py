@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import signal
-import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +20,7 @@ from ncsam.auto.race import Race
 from ncsam.compare.batch import Where
 from ncsam.engine.errors import RunError
 from ncsam.engine.task import load_task
+from ray_workers import needs_proc, one_killed
 
 
 class Tasks:
@@ -92,40 +88,16 @@ def test_what_a_node_says_went_wrong_is_said_here(file: Path, tmp_path: Path, mo
         auto(settings, tmp_path / "out", dataset=clouds(), where=Where(on="ray"))
 
 
-def nodes() -> list[int]:
-    """Processes that train a fold for Ray."""
-    found = []
-    for process in Path("/proc").iterdir():
-        with contextlib.suppress(OSError):
-            if process.name.isdigit() and (process / "cmdline").read_bytes().startswith(b"ray::_train"):
-                found.append(int(process.name))
-    return found
-
-
 @pytest.mark.slow
-@pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="the test finds Ray's workers in /proc")
+@needs_proc
 def test_a_race_on_ray_ends_like_one_here(file: Path, tmp_path: Path) -> None:
     pytest.importorskip("ray", reason="needs the extra ray")
-    killed: list[int] = []
-
-    def kill() -> None:
-        deadline = time.monotonic() + 120
-        while not killed and time.monotonic() < deadline:
-            for process in nodes():
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(process, signal.SIGKILL)
-                    killed.append(process)
-                    break
-            time.sleep(0.02)
-
     settings = config(data=str(file))
     problem = Problem(settings, load_task(settings), 2)
     candidates = [next(c for c in portfolio(problem) if isinstance(c, kind)) for kind in (Linear, Network)]
-    thread = threading.Thread(target=kill)
-    thread.start()
-    with folds_on_ray(Where(2, "ray"), [each.name for each in candidates], ahead=True) as train:
+    names = [each.name for each in candidates]
+    with one_killed("_train") as killed, folds_on_ray(Where(2, "ray"), names, ahead=True) as train:
         there = Race(problem, tmp_path / "ray", say=str, train=train).run(candidates)
-    thread.join()
     assert killed
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # as many as a task has

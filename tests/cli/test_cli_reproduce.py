@@ -41,6 +41,11 @@ def test_a_table(tmp_path: Path) -> None:
     assert float(rows["ncsam"]["difference"]) == pytest.approx(ours - 92.65, abs=0.02)
 
 
+def test_merge_asks_for_folders_of_cells(tmp_path: Path) -> None:
+    text = call("reproduce", "merge", tmp_path, tmp_path, code=2).output
+    assert "one that `ncsam reproduce` wrote, and it holds no reproduce.json" in text
+
+
 def test_cost_is_a_ratio_to_sgd(tmp_path: Path) -> None:
     text = call("reproduce", "cost", "--scale", "smoke", "--out", tmp_path).output
     with (tmp_path / "cost.csv").open() as file:

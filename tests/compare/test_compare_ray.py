@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import signal
-import threading
-import time
-from pathlib import Path
-
 import pytest
 import torch
 
 from ncsam.compare import compare
 from ncsam.compare.on_ray import parse_resources
 from ncsam.engine import RunConfig
+from ray_workers import needs_proc, one_killed
 
 
 def test_resources():
@@ -32,36 +26,14 @@ def test_resources_are_for_ray_alone(tmp_path):
         compare(RunConfig(), tmp_path, on="slurm", say=lambda line: None)  # type: ignore[arg-type]
 
 
-def workers() -> list[int]:
-    """Processes that do a run for Ray."""
-    found = []
-    for process in Path("/proc").iterdir():
-        with contextlib.suppress(OSError):
-            if process.name.isdigit() and (process / "cmdline").read_bytes().startswith(b"ray::_run"):
-                found.append(int(process.name))
-    return found
-
-
 @pytest.mark.slow
-@pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="the test finds Ray's workers in /proc")
+@needs_proc
 def test_a_lost_worker_changes_no_bit(tmp_path):
     pytest.importorskip("ray", reason="needs the extra ray")
     config = RunConfig(data="digits", noise="symmetric", rate=0.4, epochs=25, model="mlp", checkpoint_every=20)
     options = {"optimizers": ("sgd", "sam"), "seeds": 1, "workers": 2, "say": lambda line: None}
-    killed: list[int] = []
-
-    def kill() -> None:
-        deadline = time.monotonic() + 120
-        while not killed and time.monotonic() < deadline:
-            if any(tmp_path.glob("ray/*/checkpoints/last.ckpt")) and (there := workers()):
-                os.kill(there[0], signal.SIGKILL)
-                killed.append(there[0])
-            time.sleep(0.05)
-
-    thread = threading.Thread(target=kill)
-    thread.start()
-    rows = compare(config, tmp_path / "ray", on="ray", resources="cpu=1", **options)
-    thread.join()
+    with one_killed("_run", when=lambda: any(tmp_path.glob("ray/*/checkpoints/last.ckpt"))) as killed:
+        rows = compare(config, tmp_path / "ray", on="ray", resources="cpu=1", **options)
     assert killed
     assert [row["failed"] for row in rows] == [[], []]
     compare(config, tmp_path / "local", **options)

@@ -85,6 +85,21 @@ def test_finished_cells_are_not_run_again_and_more_can_be_asked_for(tmp_path: Pa
         reproduce(plan(tmp_path), metric="mean", say=QUIET)
 
 
+def test_runs_go_to_ray_with_what_they_need(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+
+    def run_on_ray(jobs: Sequence[Job], workers: int, resources: dict[str, float], ended: Callable[..., None]) -> None:
+        asked.append(([job.name for job in jobs], workers, resources))
+        for job in jobs:
+            ended(Result(job.name, None, "its worker was lost 4 times"))
+
+    monkeypatch.setattr(batch, "run_on_ray", run_on_ray)
+    made = plan(tmp_path, "curves", ["sgd"])
+    (found,), done = reproduce(made, Where(3, "ray", "gpu=1,cpu=4"), say=QUIET)
+    assert asked == [(["cifar10-symmetric-40/ce-sgd-s1"], 3, {"gpu": 1.0, "cpu": 4.0})]
+    assert (list(done.errors), found.cells) == (["cifar10-symmetric-40/ce-sgd-s1"], {})
+
+
 def test_a_folder_is_of_one_scale_and_one_source(tmp_path: Path) -> None:
     Record.claim(tmp_path, Setting("smoke"), ["cifar10"])
     with pytest.raises(ValueError, match="its cells are of scale smoke"):

@@ -23,7 +23,7 @@ from ncsam.methods import create as create_method
 
 _BATCHES, _EPOCHS = 4, 2  # of a trial; its last epoch counts, the first has to warm up
 _BYTES_OF_A_SAMPLE = 200  # in the checkpoint, suspects.csv and noise.npz
-_WHOLE_BATCH = 64  # a trial's batch is at most so large; large networks take a time that grows with the batch
+_SMALL_SIDE, _FEW = 16, 8  # above so many pixels, whose networks take a time that grows with the batch, so few samples
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ def _trial(config: RunConfig, shape: Shape, trials: dict[Any, Trial], where: Whe
 
 def _measure(config: RunConfig, shape: Shape, threads: int) -> Trial:
     assert config.batch_size is not None
-    batch = min(config.batch_size, _WHOLE_BATCH if shape.side <= 32 else 8)
+    batch = config.batch_size if shape.side <= _SMALL_SIDE else _FEW
     random = np.random.default_rng(0)
     count = _BATCHES * batch
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ncsam.methods import create as create_method
 from ncsam.reproduce.scales import Setting
-from ncsam.reproduce.tables import Table
+from ncsam.reproduce.tables import Column, Row, Table
 
 
 @dataclass(frozen=True)
@@ -23,12 +23,12 @@ class Note:
     def of_all(self) -> bool:
         return self.rows is None and self.columns is None
 
+    def holds_for(self, row: Row, column: Column) -> bool:
+        return (self.rows is None or row.name in self.rows) and (self.columns is None or column.name in self.columns)
+
     def touches(self, table: Table) -> bool:
         """Whether a cell of this table is meant."""
-        return any(
-            (self.rows is None or row.name in self.rows) and (self.columns is None or column.name in self.columns)
-            for row, column in table.cells
-        )
+        return any(self.holds_for(row, column) for row, column in table.cells)
 
 
 _UNSTATED = Note(

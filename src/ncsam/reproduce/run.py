@@ -11,11 +11,11 @@ from ncsam.compare.batch import Done, Where, do_all, look
 from ncsam.compare.workers import Job
 from ncsam.engine.runs import find_runs
 from ncsam.report.figures import curves_png
-from ncsam.report.groups import group_runs
+from ncsam.report.groups import Group
 from ncsam.reproduce import words
 from ncsam.reproduce.estimate import Estimate, estimate
 from ncsam.reproduce.record import Record
-from ncsam.reproduce.results import METRICS, Filled, fill, jobs
+from ncsam.reproduce.results import METRICS, Filled, fill, jobs, run_name
 from ncsam.reproduce.scales import Setting
 from ncsam.reproduce.tables import Table
 
@@ -78,7 +78,10 @@ def _write(plan: Plan, done: Done, metric: str | None, record: Record) -> list[F
 
 def _draw(plan: Plan, table: Table) -> None:
     """The accuracy-curve figure."""
-    folders = [job.out for job in plan.jobs_of(table) if (job.out / "config.yaml").is_file()]
-    runs = [run for run in find_runs(folders) if run.metrics]
-    if runs:
-        curves_png(group_runs(runs), plan.out / f"{_CURVES}.png", table.title)
+    groups = []
+    for row, column in table.cells:
+        folders = [plan.out / run_name(row, column, seed) for seed in plan.seeds]
+        runs = [run for run in find_runs(f for f in folders if (f / "config.yaml").is_file()) if run.metrics]
+        groups += [Group(row.title, runs)] if runs else []
+    if groups:
+        curves_png(groups, plan.out / f"{_CURVES}.png", table.title)

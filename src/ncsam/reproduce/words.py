@@ -41,13 +41,13 @@ class _Marked:
         self.notes = [("" if note.of_all else next(letters), note) for note in filled.notes]
 
     def of_row(self, row: Row) -> str:
-        return self._letters(lambda note: note.columns is None and _in(row.name, note.rows))
+        return self._letters(lambda note: note.columns is None and row.name in (note.rows or ()))
 
     def of_column(self, column: Column) -> str:
-        return self._letters(lambda note: note.rows is None and _in(column.name, note.columns))
+        return self._letters(lambda note: note.rows is None and column.name in (note.columns or ()))
 
     def of_cell(self, row: Row, column: Column) -> str:
-        return self._letters(lambda note: _in(row.name, note.rows) and _in(column.name, note.columns))
+        return self._letters(lambda n: row.name in (n.rows or ()) and column.name in (n.columns or ()))
 
     def _letters(self, holds: Callable[[Note], bool]) -> str:
         found = [letter for letter, note in self.notes if letter and holds(note)]
@@ -57,11 +57,7 @@ class _Marked:
         return [f"[{letter}] {note.text}" if letter else note.text for letter, note in self.notes]
 
 
-def _in(name: str, names: object) -> bool:
-    return isinstance(names, (list, tuple)) and name in names
-
-
-def _text(filled: Filled, row: Row, column: Column) -> str:
+def _text(filled: Filled, marks: _Marked, row: Row, column: Column) -> str:
     """`ours (paper's, difference)`; a dash for a cell that was not run."""
     cell = filled.cells.get((row.name, column.name))
     if cell is None:
@@ -71,7 +67,7 @@ def _text(filled: Filled, row: Row, column: Column) -> str:
     count = f", n {cell.seeds}" if len(filled.seeds) > 1 else ""
     difference = cell.difference(filled.metric)
     theirs = "" if difference is None else f" ({cell.published:.1f}, {difference:+.1f}{count})"
-    return ours + (theirs or (f" ({count[2:]})" if count else ""))
+    return ours + (theirs or (f" ({count[2:]})" if count else "")) + marks.of_cell(row, column)
 
 
 def _sections(filled: Filled) -> Iterator[Section]:
@@ -82,7 +78,7 @@ def _sections(filled: Filled) -> Iterator[Section]:
         lines = [
             [
                 row.title + marks.of_row(row),
-                *(_text(filled, row, column) + marks.of_cell(row, column) for column in columns),
+                *(_text(filled, marks, row, column) for column in columns),
             ]
             for row in filled.rows
         ]
@@ -113,11 +109,7 @@ def to_csv(filled: Filled) -> str:
         for metric in METRICS:
             spread = cell.ours.get(metric)
             numbers += [None, None] if spread is None else [spread.mean, spread.std]
-        holds = [
-            note.text
-            for note in filled.notes
-            if (note.rows is None or row.name in note.rows) and (note.columns is None or column.name in note.columns)
-        ]
+        holds = [note.text for note in filled.notes if note.holds_for(row, column)]
         where = [filled.table.name, filled.scale, row.name, column.name, cell.seeds]
         compared = [filled.metric, _short(cell.published), _short(cell.difference(filled.metric)), " | ".join(holds)]
         writer.writerow([*where, *map(_short, numbers), *compared])
