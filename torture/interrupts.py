@@ -9,7 +9,6 @@ from __future__ import annotations
 import random
 import sys
 from collections.abc import Callable
-from contextlib import suppress
 from functools import cache
 from types import FrameType
 from typing import Any, NamedTuple
@@ -137,16 +136,20 @@ def interrupted(name: str, how: str, radius: str, line: int) -> After:
     """Interrupt a step at a line event."""
     before, after, old, new = expected(name, how, radius)
     model, optimizer, step = make(name, how, radius)
-    with suppress(KeyboardInterrupt):
-        watched(step, line)
-    gradients = torch.is_grad_enabled()
-    torch.set_grad_enabled(True)
 
     def sound() -> bool:
         here, there = weights(model), buffers(model)
         return (equal(here, before) or equal(here, after)) and (equal(there, old) or equal(there, new))
 
-    at_once = sound()
+    gradients = at_once = True
+    try:
+        watched(step, line)
+    except KeyboardInterrupt:
+        gradients, at_once = torch.is_grad_enabled(), sound()
+        torch.set_grad_enabled(True)
+        if how == "whole":
+            optimizer.zero_grad()
+            return After(gradients, at_once, sound())
     optimizer.zero_grad()
     return After(gradients, at_once, sound())
 

@@ -2,14 +2,18 @@
 
 import inspect
 import sys
+from contextlib import nullcontext
 
 import pytest
 import torch
+import torch.distributed as dist
 import torch.nn.functional as F
 from optim_cases import batch, largest_difference, network, parameters, same_bits, sgd, twin
+from torch.distributed.algorithms.join import Join
 
 import ncsam.optim
 from ncsam import NCSAM, SAM, AutoRadius
+from ncsam.vectors.saved import SavedWeights
 
 
 def first_phase(optimizer, model, x, y):
@@ -176,6 +180,35 @@ def test_an_interrupt_at_any_line_leaves_no_weight_moved_and_gradients_on(kind):
     assert moved == []
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # of the loop that is closed
+@pytest.mark.parametrize("call", ["zero_grad", "load_state_dict", "step"])
+def test_weights_that_no_restore_reached_come_back_with_the_next_call(call, monkeypatch):
+    """Every restore of a step is interrupted before it has done anything."""
+    x, y = batch(dtype=torch.float32)
+    model = network("convolutional", torch.float32)
+    before = parameters(model)
+    optimizer = SAM(torch.optim.SGD(model.parameters(), lr=0.0), rho=0.5)
+    state, restore = optimizer.state_dict(), SavedWeights.restore
+
+    def interrupted(self):
+        if self._moved:
+            raise KeyboardInterrupt
+        restore(self)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(SavedWeights, "restore", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            optimizer.step(lambda: model(x), y)
+    assert not same_bits(before, parameters(model))
+    if call == "zero_grad":
+        optimizer.zero_grad()
+    elif call == "load_state_dict":
+        optimizer.load_state_dict(state)
+    else:
+        optimizer.step(lambda: model(x), y)
+    assert same_bits(before, parameters(model))
+
+
 # --- beyond classification
 
 
@@ -251,3 +284,31 @@ def test_an_automatic_radius_never_leaves_a_tenth_of_the_weights():
         optimizer.step(lambda: model(x), y)
     norm = torch.cat([p.detach().flatten() for p in model.parameters()]).norm()
     assert optimizer.rho == pytest.approx(0.1 * float(norm))
+
+
+@pytest.fixture
+def single_rank():
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield dist.group.WORLD
+    dist.destroy_process_group()
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "fine"),
+    [
+        (SAM, {"rho": 0.1}, True),
+        (SAM, {"rho": "auto"}, False),
+        (SAM, {"rho": 0.1, "perturbation": "local"}, False),
+        (NCSAM, {"rho": 0.1, "total_steps": 2}, False),
+    ],
+)
+def test_what_ranks_exchange_under_join_is_known_to_ddp_or_refused(kind, options, fine, single_rank):
+    """A rank that is out of batches would never answer what DDP does not know of: the others would wait for ever."""
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 3))
+    optimizer = kind(torch.optim.SGD(model.parameters(), lr=0.1), process_group=single_rank, **options)
+    x, y = torch.randn(6, 4), torch.arange(6) % 3
+    before = parameters(model)
+    refused = nullcontext() if fine else pytest.raises(RuntimeError, match="uneven inputs under torch's Join")
+    with refused, Join([model]):
+        optimizer.step(lambda: model(x), y)
+    assert same_bits(before, parameters(model)) is not fine
