@@ -87,10 +87,12 @@ def test_weights_cast_to_sixteen_bits_later_are_refused():
         optimizer.step(lambda: model(x.bfloat16()), y)
 
 
-@pytest.mark.parametrize("option", ["projection", "adaptive", "same_dropout"])
-def test_flags_are_flags(option):
+@pytest.mark.parametrize(
+    ("kind", "option"), [(NCSAM, "projection"), (NCSAM, "adaptive"), (NCSAM, "same_dropout"), (SAM, "adaptive")]
+)
+def test_flags_are_flags(kind, option):
     with pytest.raises(ValueError, match=f"{option}='abc' is not allowed: True or False"):
-        NCSAM(sgd(network()), total_steps=1, **{option: "abc"})
+        kind(sgd(network()), total_steps=1, **{option: "abc"})
 
 
 def test_a_loop_left_early_leaves_no_step_behind():
