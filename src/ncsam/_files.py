@@ -27,6 +27,7 @@ except ImportError:  # not on Windows
     fcntl = None  # type: ignore[assignment]
 
 _RANDOM = re.compile(r"[a-z0-9_]{8}")  # what `tempfile` puts into a name
+_SHORT = re.compile(r"\d+ requested and \d+ written")  # all that numpy says of a disk that is full
 
 
 @contextmanager
@@ -50,9 +51,8 @@ def atomic_path(path: str | os.PathLike[str], *, make_folder: bool = True) -> It
         temporary.chmod(0o666 & ~umask)  # mkstemp is private; the final file is an ordinary one
         temporary.replace(final)
     except OSError as error:
-        if error.strerror:
+        if not _SHORT.search(str(error)):
             raise
-        # numpy's own, where a disk is full: so many bytes "requested", so many "written"
         raise OSError(errno.ENOSPC, f"it could not be written whole ({error})", str(final)) from error
     finally:
         if handle is not None:

@@ -133,10 +133,14 @@ def test_temporary_files_of_killed_processes_are_removed_and_those_of_living_one
         "with atomic_path(sys.argv[1]) as path:\n    path.write_text('half')\n    os.kill(os.getpid(), signal.SIGKILL)"
     )
     (tmp_path / "checkpoints").mkdir()
-    targets = [tmp_path / "suspects.csv", tmp_path / "checkpoints/last.ckpt"]
-    for target in targets:
+
+    def kill(name: str) -> None:
+        target = tmp_path / name
         subprocess.run([sys.executable, "-c", script, target], check=False)
         assert len(list(target.parent.glob(f".{target.name}.*"))) == 1
+
+    kill("suspects.csv")
+    kill("checkpoints/last.ckpt")
     (tmp_path / ".config.yaml.20260101").write_text("somebody's own")
     with atomic_path(tmp_path / "summary.json") as living:
         living.write_text("{}")
@@ -144,6 +148,13 @@ def test_temporary_files_of_killed_processes_are_removed_and_those_of_living_one
         assert living.exists()
     names = {path.name for path in tmp_path.rglob(".*")}
     assert names == {".lock", ".config.yaml.20260101"}
+    kill("other.csv")  # what a run does not know of, the next one to write it removes
+    with atomic_path(tmp_path / "other.csv"):
+        assert len(list(tmp_path.glob(".other.csv.*"))) == 1
+    kill("damaged.csv")  # and what a run would not write again, it removes when it begins
+    (tmp_path / "summary.json").unlink()
+    go(tmp_path, epochs=1)
+    assert list(tmp_path.glob(".damaged.csv.*")) == []
 
 
 def test_a_name_as_long_as_the_file_system_allows_is_written(tmp_path: Path) -> None:
