@@ -120,8 +120,9 @@ def test_other_words_are_refused(name: str) -> None:
     ],
 )
 def test_train_warns_of_a_method_that_the_radius_harms(
-    tmp_path: Path, method: str, options: dict[str, object], warned: bool
+    tmp_path: Path, method: str, options: dict[str, object], warned: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(defaults, "HARMED", ("elr",))
     config = {"data": features(tmp_path, 60), "method": method, "epochs": 1, "model": "mlp", **options}
     said = io.StringIO()
     with redirect_stdout(said):

@@ -135,12 +135,14 @@ def test_gce_truncated_keeps_a_floor():
     p = torch.stack((torch.linspace(0.1, 0.4, 20), 1 - torch.linspace(0.1, 0.4, 20)), dim=1)
     here = state([0] * 20, 2, predict=lambda networks: p)
     here.held_out = torch.arange(20) == 19
-    method = create("gce_truncated", prune_after=2)
-    method.start(here)
-    here.epoch = 2
-    method.begin_epoch([], here)
-    (plan,) = method.plan(batch(here), [Table(p.log())], here)
-    assert plan.index.tolist() == [17, 18, 19]  # a tenth of 19, rounded up; the last is held out and never trained on
+    # a tenth of 19, rounded up, or the half by default; the last is held out and never trained on
+    for options, kept in (({"least": 0.1}, [17, 18, 19]), ({}, list(range(9, 20)))):
+        method = create("gce_truncated", prune_after=2, **options)
+        method.start(here)
+        here.epoch = 2
+        method.begin_epoch([], here)
+        (plan,) = method.plan(batch(here), [Table(p.log())], here)
+        assert plan.index.tolist() == kept
 
 
 def test_the_authors_of_js_augment_by_one_light_operation():

@@ -12,6 +12,7 @@ import pytest
 from ncsam import methods
 from ncsam.data import from_arrays
 from ncsam.engine import RunConfig, train
+from ncsam.engine.defaults import HARMED
 from ncsam.methods import describe, registry
 
 PAGE = Path(__file__).parents[2] / "docs/methods.md"
@@ -32,6 +33,13 @@ def test_every_method_is_compared():
         if isinstance(node, ast.Constant) and isinstance(node.value, str)
     }
     assert set(OURS) <= compared
+
+
+def test_train_warns_of_the_methods_that_the_table_names():
+    page = (PAGE.parent / "experiments" / "methods.md").read_text(encoding="utf-8")
+    lines = re.findall(r"^Below SGD by more than a point and a standard error: (.*)\.$", page, re.M)
+    assert lines
+    assert {name for line in lines for name in re.findall(r"`(\w+)`", line)} == set(HARMED)
 
 
 @pytest.mark.parametrize("name", OURS)

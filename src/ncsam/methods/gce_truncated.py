@@ -31,16 +31,20 @@ class GCETruncated(RowsMethod):
     predictions on the un-augmented training split. The published code takes the best network so far for these
     predictions, and chooses it on the test split; here it is the present network. Where fewer than `least` of the
     samples trained on would be left, as many are kept, those of the largest p_y: a network that believes nothing yet
-    would otherwise be left with nothing to learn from. The floor is ours.
+    would otherwise be left with nothing to learn from. The floor is ours; where more than half of the labels are wrong,
+    name a lower one.
     """
 
     about = "`gce` that lets go of samples it does not believe"
     cost = "predicts the training split every ten epochs"
     name = "gce_truncated"
-    presets: ClassVar[Presets] = {"cifar10": {"prune_after": 40}, "cifar100": {"prune_after": 80}}
+    presets: ClassVar[Presets] = {
+        "cifar10": {"prune_after": 40, "least": 0.1},
+        "cifar100": {"prune_after": 80, "least": 0.1},
+    }
 
     def __init__(
-        self, q: float = 0.7, k: float = 0.5, prune_after: Span = 1 / 3, refresh: int = 10, least: float = 0.1
+        self, q: float = 0.7, k: float = 0.5, prune_after: Span = 1 / 3, refresh: int = 10, least: float = 0.5
     ) -> None:
         check_spans(prune_after=prune_after)
         if not 0 < k < 1:
