@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from ncsam._errors import bad_value
 from ncsam.methods.base import Method, Plan, Presets, State
 from ncsam.methods.registry import register
-from ncsam.methods.spans import Span, check_spans, in_epochs
+from ncsam.methods.spans import Span, check_spans, plain_span
 
 if TYPE_CHECKING:
     from ncsam.data.loader import Batch
@@ -58,7 +58,7 @@ class PLC(Method):
         state.samples.column(_WINDOW, (self.window, state.num_classes))
 
     def begin_epoch(self, networks: Sequence[nn.Module], state: State) -> None:
-        done, plain = state.epoch - 1, max(1, in_epochs(self.plain_epochs, state.epochs))
+        done, plain = state.epoch - 1, plain_span(self.plain_epochs, state)
         if done <= plain - self.window or done == 0:
             return
         window = state.samples[_WINDOW]
