@@ -20,6 +20,16 @@ def test_what_is_saved_is_read_back(tmp_path: Path) -> None:
     assert (tmp_path / "config.yaml").read_text().startswith("version:")
 
 
+def test_files_in_unicode_are_read_and_others_are_one_sentence(tmp_path: Path) -> None:
+    path = tmp_path / "c.yaml"
+    for encoding in ("utf-8", "utf-8-sig", "utf-16"):
+        path.write_text("data: Füchse\n", encoding=encoding)
+        assert RunConfig.from_yaml(path).data == "Füchse"
+    path.write_text("epochs: 3\ndata: Füchse\n", encoding="latin-1")
+    with pytest.raises(ValueError, match=r"c\.yaml, line 2, is not UTF-8: save the file as UTF-8"):
+        RunConfig.from_yaml(path)
+
+
 def test_numbers_that_yaml_reads_as_text_are_numbers(tmp_path: Path) -> None:
     (tmp_path / "c.yaml").write_text("weight_decay: 1e-3\nlr: 1\nrho: 5e-2\n")  # YAML 1.1 takes 1e-3 for text
     config = RunConfig.from_yaml(tmp_path / "c.yaml")
@@ -47,6 +57,9 @@ def test_numbers_that_yaml_reads_as_text_are_numbers(tmp_path: Path) -> None:
         ({"loggers": "wandb"}, "loggers='wandb' is not allowed: a list"),
         ({"noise": "symmetric", "label_file": "x.pt"}, "label_file='x.pt' is not allowed"),
         ({"label_column": "worst"}, "label_column='worst' is not allowed"),
+        ({"lr": 1e300}, "lr=1e[+]300 is not allowed: a finite number from 0 to"),
+        ({"devices": "abc"}, "devices='abc' is not allowed: a number from 1, auto, or numbers of devices"),
+        ({"devices": 0}, "devices=0 is not allowed"),
     ],
 )
 def test_mistakes_are_named(options: dict[str, object], words: str) -> None:
@@ -88,6 +101,9 @@ def test_learning_rates() -> None:
     assert [steps(t) for t in (0.0, 0.39, 0.4, 0.79, 0.8)] == pytest.approx([1, 1, 0.2, 0.2, 0.04])
     assert [learning_rate(RunConfig(schedule="linear"))(t) for t in (0.0, 0.25)] == [1.0, 0.75]
     assert learning_rate(RunConfig(schedule="constant"))(0.9) == 1.0
+    for gamma in (-1, 0, 1.5):
+        with pytest.raises(ValueError, match=f"gamma={float(gamma)} is not allowed: a factor above 0, at most 1"):
+            learning_rate(RunConfig(schedule="steps", schedule_options={"gamma": gamma}))
     with pytest.raises(ValueError, match="unknown option of cosine 'gamma'"):
         learning_rate(RunConfig(schedule_options={"gamma": 1}))
 
