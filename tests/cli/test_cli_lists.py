@@ -150,7 +150,7 @@ def test_suspects_are_the_runs_own(tmp_path):
         "0.900",
     ]
     assert table[2] == "AUROC of the suspicion against the clean labels: 0.875"
-    assert table[3].startswith("How many of these are wrong cannot be known here")
+    assert table[3].startswith("How many of the suspects are wrong cannot be known here")
     assert len(table) == 4
 
 
