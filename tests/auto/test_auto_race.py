@@ -388,3 +388,11 @@ def test_a_folder_removed_under_a_race_ends_it_and_is_not_made_again(tmp_path, q
     with pytest.raises(RunError, match="was removed, moved or replaced while the run was going on"):
         auto(config(), folder, dataset=clouds(), folds=3, say=say)
     assert not folder.exists()
+
+
+def test_a_network_of_another_library_is_refused_before_anything_is_trained(tmp_path):
+    pixels = np.random.default_rng(0).integers(0, 255, (24, 20, 20, 1), dtype=np.uint8)
+    dataset = from_arrays(pixels, np.arange(24) % 2)
+    with pytest.raises(ValueError, match="embed DATA --model timm:resnet18 --out features"):
+        auto(config(model="timm:resnet18", model_options={}), tmp_path / "race", folds=2, dataset=dataset, say=str)
+    assert not (tmp_path / "race").exists()

@@ -69,6 +69,13 @@ def auto(
     with locked(folder) as held:
         task = load_task(config, dataset)
         problem = Problem(config, task, folds)
+        if ":" in config.model and not problem.is_vectors:
+            raise bad_value(
+                "model",
+                config.model,
+                "one of ncsam.models, for the mean that a race leaves may name no other; its features will do: ncsam "
+                f"embed DATA --model {config.model} --out features.npz, then ncsam auto features.npz",
+            )
         candidates = portfolio(problem)
         if not problem.is_vectors and problem.fabric.device.type == "cpu":
             say(
