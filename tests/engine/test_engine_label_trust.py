@@ -78,10 +78,10 @@ def test_networks_that_are_much_too_sure_are_not_believed() -> None:
 def test_networks_that_have_memorised_are_not_believed() -> None:
     _, labels, rows = corrupted(2000, SYMMETRIC, 10.0, seed=4)
     agreement = float((rows.argmax(axis=1) == labels).mean())
-    assert assess(labels, rows, agreement + 0.29).known
-    found = assess(labels, rows, agreement + 0.31)
+    assert assess(labels, rows, agreement + 0.19).known
+    found = assess(labels, rows, agreement + 0.21)
     assert not found.known
-    assert f"the networks have memorised ({100 * agreement + 31:.0f} % of the labels" in found.reason
+    assert f"the networks have memorised ({100 * agreement + 21:.0f} % of the labels" in found.reason
 
 
 def test_a_matrix_mends_classes_that_are_taken_for_one_another() -> None:

@@ -40,7 +40,7 @@ LEAST_AGREEMENT = 0.45
 LEAST_SCALE = 0.4
 #: Networks that fit the labels they were trained on better by more than this have memorised: what they learned from
 #: wrong labels makes right ones look wrong.
-MOST_MEMORISED = 0.3
+MOST_MEMORISED = 0.2
 #: Largest distance between the two estimates, for the suspects that are spoken of.
 WIDEST = 0.2
 
