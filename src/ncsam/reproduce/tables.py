@@ -177,7 +177,8 @@ def _ablation(name: str, title: str, option: str, metric: str | None = None) -> 
     # the paper's ramp is NCSAM's own
     specs = {value: "ncsam" if value == "ramp" else f"ncsam:{option}={value}" for value in rows}
     published = {(line["value"], _column(line).name): float(line["accuracy"]) for line in lines}
-    made = [Row(value, f"{option} {value}" if value != "ramp" else value, optimizer=specs[value]) for value in rows]
+    titles = {value: value if option == "ramp" else f"{option} {value}" for value in rows}
+    made = [Row(value, titles[value], optimizer=specs[value]) for value in rows]
     return Table(name, title, list(columns), [*made, CONTROL], published, metric)
 
 
