@@ -23,6 +23,13 @@ from optim_cases import batch, network, parameters, same_bits
 from ncsam import BSAM, NCSAM, SAM
 
 STEPS = 5
+
+
+def smoothed(logits, targets):
+    """A criterion that is asked what guessing costs, by the labels of both ranks."""
+    return F.cross_entropy(logits, targets, label_smoothing=0.1)
+
+
 COMPENSATED = {"rho": 0.3, "kappa": 0.6, "flip_ratio": 0.4, "refresh_every": 2}
 OPTIONS = {
     "sam": (SAM, {"rho": 0.3}),
@@ -31,6 +38,7 @@ OPTIONS = {
     "ncsam": (NCSAM, {"rho": 0.3, "kappa": 0.6, "flip_ratio": 0.4, "warmup_steps": 1}),
     "ncsam relative": (NCSAM, {"rho": 0.3, "kappa": 0.6, "compensation": "relative", "adaptive": True}),
     "sam auto": (SAM, {"rho": "auto", "warmup_steps": 1}),
+    "sam auto, another criterion": (SAM, {"rho": "auto", "criterion": smoothed}),
     "bsam auto": (BSAM, {"rho": "auto", "rho_min": 0.1}),
     "ncsam auto": (NCSAM, {"rho": "auto", "kappa": 0.6, "compensation": "relative"}),
     **{f"ncsam {name}": (NCSAM, {**COMPENSATED, "estimator": name}) for name in ("fused", "look")},

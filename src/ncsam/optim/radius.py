@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, TypeAlias
 
 import torch
@@ -139,7 +139,8 @@ class AutoRadius(Radius):
     # --- one step
 
     def begin(self) -> None:
-        self._seen: list[tuple[Tensor, Tensor | None]] = []  # per micro-batch: label counts, loss of guessing
+        #: Per micro-batch: label counts, and what asks the criterion for the loss of guessing by frequencies.
+        self._seen: list[tuple[Tensor, Callable[[Tensor], Tensor] | None]] = []
         self._here: Tensor | None = None
         self._there: Tensor | None = None
 
@@ -157,10 +158,13 @@ class AutoRadius(Radius):
         if criterion is not F.cross_entropy:
             if logits.ndim != 2:
                 return
-            known = counts if self._labels is None else self._labels + counts
-            frequencies = (known + 1.0) / (known.sum() + len(counts))  # a class not seen yet is not impossible
-            with torch.no_grad():
-                guess = criterion(frequencies.log().to(logits.dtype).expand(len(logits), -1), targets).detach()
+            rows, kind = len(logits), logits.dtype
+
+            def guess(frequencies: Tensor) -> Tensor:
+                with torch.no_grad():
+                    found: Tensor = criterion(frequencies.log().to(kind).expand(rows, -1), targets).detach()
+                return found
+
         self._seen.append((counts, guess))
 
     def note_perturbed(self, loss: Tensor) -> None:
@@ -176,19 +180,16 @@ class AutoRadius(Radius):
         kind = _dtype(self._here)
         here = self._here.to(kind)
         there = here if self._there is None else self._there.to(kind)
-        guesses = [guess.to(kind) for _, guess in self._seen if guess is not None]
-        guess = sum(guesses, start=torch.zeros_like(here)) / max(1, len(guesses))
-        noted = torch.stack([here, there, guess])
-        if self._seen:
-            noted = torch.cat([noted, torch.stack([counts for counts, _ in self._seen]).sum(0)])
+        if self._seen:  # of all micro-batches and ranks, before any is asked what guessing costs
+            counts = torch.stack([counts for counts, _ in self._seen]).sum(0)
+            if group is not None:
+                dist.all_reduce(counts, group=group)
+            self._labels = counts if self._labels is None else self._labels + counts
+        noted = torch.stack([here, there, self._cost_of_guessing().to(here)])
         if group is not None:
             dist.all_reduce(noted, group=group)
-            noted[:3] /= dist.get_world_size(group)
-        if self._seen:
-            self._labels = noted[3:] if self._labels is None else self._labels + noted[3:]
-            if not guesses:
-                noted[2] = _entropy(self._labels)
-        elif self.guess_loss is None:
+            noted /= dist.get_world_size(group)
+        if not self._seen and self.guess_loss is None:
             noted[2] = math.nan
             if len(self._firsts) < _GUESSED_FROM and math.isfinite(first := float(noted[0])):
                 self._firsts.append(first)
@@ -197,6 +198,16 @@ class AutoRadius(Radius):
             self._settle()
             self._waiting = noted[:3]
         self.begin()
+
+    def _cost_of_guessing(self) -> Tensor:
+        """By the frequencies of the labels so far: their entropy, or what another criterion says, on this rank."""
+        if self._labels is None:
+            return torch.zeros(())
+        asked = [ask for _, ask in self._seen if ask is not None]
+        if not asked:
+            return _entropy(self._labels)
+        frequencies = (self._labels + 1.0) / (self._labels.sum() + len(self._labels))  # a class not seen is possible
+        return torch.stack([ask(frequencies) for ask in asked]).mean()
 
     def _weigh(self, params: Sequence[Tensor]) -> None:
         if self.bound is not None and params:
