@@ -23,7 +23,7 @@ _MLP_TARGET, _TARGET, _GENTLE_TARGET = 0.4, 0.5, 0.1
 #: Methods that do not keep from memorising on their own.
 _PLAIN = ("ce",)
 #: Methods that lose to SGD by more than a point and a standard error, as docs/experiments/methods.md has them (tested).
-HARMED = ("nct", "nested_coteaching")
+HARMED = ("gce_truncated", "nct", "nested_coteaching")
 
 
 def settled(config: RunConfig, model: str, augment: str, samples: int, batch_size: int) -> RunConfig:
