@@ -137,3 +137,9 @@ def test_a_radius_listens_from_the_start_where_pictures_are_augmented(augment: s
     optimizer = build_optimizer(config, network, create("ce"), steps_per_epoch=4)
     assert optimizer.radius.begin_at == pytest.approx(begin)
     assert optimizer.radius.full == 0.1
+
+
+def test_a_head_on_a_frozen_backbone_takes_gentle_steps_whoever_trained_that(tmp_path: Path) -> None:
+    config = RunConfig(data=features(tmp_path, 60), lr="auto", weight_decay="auto", model="mlp", freeze=["backbone"])
+    found = defaults.settled(config, "resnet18", "none", 60, 32)
+    assert (found.lr, found.weight_decay) == (0.0125, 0.3)

@@ -29,7 +29,7 @@ HARMED = ("gce_truncated", "nct", "nested_coteaching")
 def settled(config: RunConfig, model: str, augment: str, samples: int, batch_size: int) -> RunConfig:
     """The configuration with what these options leave open."""
     found = {
-        "lr": learning_rate(config.usual_lr, model, config.pretrained),
+        "lr": learning_rate(config.usual_lr, model, config.pretrained or BACKBONE in config.freeze),
         "weight_decay": weight_decay(model, config.freeze),
         "epochs": epochs(model, samples, batch_size),
         "rho_target": rho_target(model, config.method, augment),
