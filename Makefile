@@ -24,7 +24,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@touch $@
 
 demo: $(STAMP)
-	$(BIN)/ncsam compare digits --noise symmetric --rate 0.4 --optimizers sgd,sam,ncsam,sam:rho=auto --seeds 3 --epochs 40 --out runs/demo
+	$(BIN)/ncsam compare digits --noise symmetric --rate 0.4 --optimizers sgd,sam,ncsam,sam:rho=heldout --seeds 3 --epochs 40 --out runs/demo
 
 test: lint types
 	$(BIN)/python -m pytest -n 2
