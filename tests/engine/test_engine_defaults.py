@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+from ncsam.data import from_arrays
 from ncsam.engine import RunConfig, defaults, train
 from ncsam.engine.optimizers import build_optimizer
 from ncsam.engine.task import load_task, settled
@@ -143,3 +144,9 @@ def test_a_head_on_a_frozen_backbone_takes_gentle_steps_whoever_trained_that(tmp
     config = RunConfig(data=features(tmp_path, 60), lr="auto", weight_decay="auto", model="mlp", freeze=["backbone"])
     found = defaults.settled(config, "resnet18", "none", 60, 32)
     assert (found.lr, found.weight_decay) == (0.0125, 0.3)
+
+
+def test_data_of_one_class_is_nothing_to_learn() -> None:
+    one = from_arrays(np.ones((60, 4), dtype=np.float32), np.zeros(60, dtype=np.int64), classes=["cat"])
+    with pytest.raises(ValueError, match=r"data='one' is not allowed: data of two classes or more; this has \['cat'\]"):
+        load_task(RunConfig(data="one", optimizer="sgd"), one)

@@ -117,6 +117,8 @@ def load_task(config: RunConfig, dataset: DataSet | None = None) -> Task:
     """Read the data, put the noisy labels in place, and hold out the validation samples."""
     if dataset is None:
         dataset = data.load(config.data, config.data_root, download=config.download, **reader_options(config.to_dict()))
+    if dataset.num_classes < 2:
+        raise bad_value("data", config.data, f"data of two classes or more; this has {list(dataset.classes)} alone")
     damaged: list[BadImage] = []
     if config.skip_damaged:
         dataset, damaged = without_damaged(dataset, config.workers)
