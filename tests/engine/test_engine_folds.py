@@ -50,6 +50,11 @@ def test_the_file_goes_there_and_back_and_knows_its_labels(tmp_path: Path) -> No
     assert found.about["folds"] == 3
     assert found.belong_to(labels)
     assert not found.belong_to(np.array([0, 1, 0]))
+    for forged in (rows[:, :1], rows[:2]):  # a class or a sample short, whatever the note beside them says
+        np.save(tmp_path / "oof_probs.npy", forged)
+        short = load_oof(tmp_path)
+        assert short is not None
+        assert not short.belong_to(labels)
     with pytest.raises(ValueError, match=r"finite numbers \(3, classes\)"):
         save_oof(tmp_path, rows[:2], labels, {})
     (tmp_path / "oof_probs.npy").write_bytes(b"no array")

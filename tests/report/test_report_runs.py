@@ -84,6 +84,9 @@ def test_damaged_files_are_named(tmp_path):
     (folder / "summary.json").unlink()
     with pytest.raises(ValueError, match=r"suspects\.csv has no column 'observed'"):
         Run.read(folder).suspects()
+    (folder / "config.yaml").write_text("true: 0.3\n")
+    with pytest.raises(ValueError, match=r"config.yaml holds True in the place of an option's name"):
+        Run.read(folder)
     (folder / "config.yaml").write_text("a: [")
     with pytest.raises(ValueError, match=r"config\.yaml is not readable YAML"):
         Run.read(folder)

@@ -70,8 +70,10 @@ class OutOfFold:
     about: dict[str, Any]
 
     def belong_to(self, labels: Labels) -> bool:
-        """Whether they were made for these observed labels."""
-        return self.about.get("labels_sha256") == labels_sha256(labels)
+        """Whether they were made for these observed labels, and have a row for each and a column for every class."""
+        rows, columns = self.probabilities.shape
+        fits = rows == len(labels) and columns > max(labels, default=-1)
+        return bool(fits) and self.about.get("labels_sha256") == labels_sha256(labels)
 
 
 def save_oof(folder: Path, probabilities: npt.ArrayLike, labels: Labels, about: Mapping[str, Any]) -> None:

@@ -66,6 +66,8 @@ class Run:
             raise ValueError(f"{path} is not readable YAML: {' '.join(str(error).split())}") from error
         if not isinstance(config, dict):
             raise ValueError(f"{path} holds {type(config).__name__}, not a configuration")
+        if odd := [name for name in config if not isinstance(name, str)]:
+            raise ValueError(f"{path} holds {odd[0]!r} in the place of an option's name")
         try:
             RunConfig.from_dict({name: value for name, value in config.items() if name in RunConfig.describe()})
         except ValueError as error:
