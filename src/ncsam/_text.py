@@ -18,6 +18,11 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() or unicodedata.category(c) == "Zs" else _escape(c) for c in text)
 
 
+def printable_lines(text: str) -> str:
+    """The same of a text of several lines."""
+    return "\n".join(map(printable, text.split("\n")))
+
+
 def _escape(character: str) -> str:
     code = ord(character)
     if 0xDC80 <= code <= 0xDCFF:  # a byte that Python keeps in a file name

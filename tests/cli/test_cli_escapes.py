@@ -3,10 +3,12 @@
 import csv
 import io
 import json
+import shutil
 import sys
 
 import numpy as np
 import pytest
+import yaml
 from cli_cases import QUICK, call
 
 from ncsam._errors import unforeseen
@@ -88,6 +90,35 @@ def test_tables_hold_no_formula(run, monkeypatch):
     rows = list(csv.DictReader(io.StringIO(call("predict", folder, "=cmd|calc").output)))
     assert all(row["input"].startswith("./=cmd|calc/<script>") for row in rows)
     assert {row["label"] for row in rows} <= {"'=cmd|calc", "<script>b"}
+
+
+def test_what_a_run_folder_says_is_shown_and_not_obeyed(run, tmp_path, recwarn):
+    """Somebody else's words: a reason, a recipe, a heading, the name of the data."""
+    theirs = tmp_path / "theirs"
+    shutil.copytree(run[1], theirs)
+    trust = json.loads((theirs / "trust.json").read_text())
+    (theirs / "trust.json").write_text(json.dumps({**trust, "known": False, "reason": "\x1b[2J"}))
+    assert r"cannot be known here: \x1b[2J." in call("suspects", theirs).output
+    recipe = json.loads((theirs / "noise.json").read_text())
+    (theirs / "noise.json").write_text(json.dumps({**recipe, "recipe": {"name": "\x1b[2J"}}))
+    assert r"\x1b[2J" in call("noise", "inspect", theirs / "noise.npz").output
+    head, *rows = (theirs / "suspects.csv").read_text().splitlines()
+    (theirs / "suspects.csv").write_text("\n".join([f"{head},=1+1", *(f"{row},7" for row in rows)]) + "\n")
+    shown = next(csv.reader(io.StringIO(call("suspects", theirs, "--csv").output)))
+    assert "'=1+1" in shown
+    assert "=1+1" not in shown
+    config = yaml.safe_load((theirs / "config.yaml").read_text())
+    (theirs / "config.yaml").write_text(yaml.safe_dump({**config, "data": "\x1b[2J"}))
+    assert "\x1b" not in call("report", theirs, "--markdown", "--out", tmp_path / "r.html").output
+    assert not [warning for warning in recwarn if "Glyph" in str(warning.message)]
+
+
+def test_a_table_of_predictions_holds_no_formula(run, tmp_path):
+    pytest.importorskip("pandas", reason="ncsam[tables] is not installed")
+    call("export-predictions", run[1], "--table", tmp_path / "t.csv")
+    rows = list(csv.DictReader(io.StringIO((tmp_path / "t.csv").read_text())))
+    assert {row["observed_name"] for row in rows} == {"'=cmd|calc", "<script>b"}
+    assert {type(int(row["observed"])) for row in rows} == {int}
 
 
 def test_an_unforeseen_failure_names_no_type_and_repeats_no_advice():

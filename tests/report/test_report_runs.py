@@ -92,6 +92,56 @@ def test_damaged_files_are_named(tmp_path):
         Run.read(folder)
 
 
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("0,1,2,0.5,,,7", "line 2, has not 6 fields as the header has"),
+        ("0,1,2,0.5", "line 2, has not 6 fields"),
+        ("0,1,2,0.5,0.5,", "p_wrong and p_suggested are both known, or neither is"),
+        ("-5,1,2,0.5,,", "index='-5' is not what a run writes there"),
+        ("9999999999999999999,1,2,0.5,,", "index='9999999999999999999' is not what"),
+        ("0,1.5,2,0.5,,", "observed='1.5' is not what a run writes there"),
+        ("0,1,2,,,", "suspicion='' is not what a run writes there"),
+        (f"0,1,2,{'9' * 200_000},,", "is not a row of a table: field larger than"),
+    ],
+)
+def test_a_suspect_that_no_run_writes_is_named(tmp_path, line, said):
+    folder = make_run(tmp_path / "a")
+    (folder / "suspects.csv").write_text(f"index,observed,suggested,suspicion,p_wrong,p_suggested\n{line}\n")
+    with pytest.raises(ValueError, match=said):
+        Run.read(folder).suspects()
+
+
+def test_annotators_and_commands_of_any_bytes_are_read(tmp_path):
+    folder = make_run(tmp_path / "a")
+    (folder / "annotators.csv").write_bytes(b"annotator,answers,accuracy\n\xff,3,0.5\n")
+    run = Run.read(folder)
+    assert run.annotators == [{"annotator": r"\xff", "answers": "3", "accuracy": "0.5"}]
+    (folder / "annotators.csv").write_text("annotator,answers,accuracy\nada,3\n")
+    with pytest.raises(ValueError, match=r"annotators\.csv, line 2, has not 3 fields"):
+        run.annotators  # noqa: B018
+    run.config.pop("command")
+    (tmp_path / "command.txt").write_bytes(b"ncsam \xff\n")
+    assert run.command == r"ncsam \xff"
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"verified": "all"}, "verified='all' is not allowed: a mapping or null"),
+        ({"verified": {"samples": "3", "source": "mine"}}, r"verified\.samples='3' is not allowed: a whole number"),
+        ({"verified": {"samples": 3}}, r"verified\.source=None is not allowed: text"),
+        ({"metric_names": "abc"}, "metric_names='abc' is not allowed: a mapping or null"),
+    ],
+)
+def test_a_summary_of_other_types_is_named(tmp_path, changes, said):
+    folder = make_run(tmp_path / "a")
+    summary = json.loads((folder / "summary.json").read_text())
+    (folder / "summary.json").write_text(json.dumps({**summary, **changes}))
+    with pytest.raises(ValueError, match=said):
+        Run.read(folder)
+
+
 def test_what_is_no_run_folder_is_said(tmp_path):
     with pytest.raises(ValueError, match=r"this one holds no config\.yaml"):
         Run.read(tmp_path)

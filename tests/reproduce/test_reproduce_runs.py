@@ -178,6 +178,33 @@ def test_what_is_not_ours_is_not_merged(
         assert merge(tmp_path / "ours", [theirs], other_versions=True, say=QUIET) == [SAM]
 
 
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda c: c.update(sources={"cifar10": "digits"}), "string indices"),
+        (lambda c: c["sources"]["cifar10"].pop("identity"), "'identity'"),
+        (lambda c: c["sources"]["cifar10"].update(stand_in="no"), "stand_in='no' is not allowed: true or false"),
+        (lambda c: c.update(scale=["smoke"]), r"scale=\['smoke'\] is not allowed: text"),
+        (lambda c: c.update(scale="large"), "scale='large' is not allowed"),
+        (lambda c: c.update(versions=["1.0"]), "versions='1.0' is not allowed: a mapping"),
+        (lambda c: c.update(versions=[{"ncsam": 1}]), "ncsam=1 is not allowed: text"),
+        (lambda c: c.update(merged=[{"folder": "x", "versions": [], "runs": "all"}]), "runs='all' is not allowed"),
+        (lambda c: c.update(merged=[{"folder": "x", "versions": 1, "runs": []}]), "versions=1 is not allowed: a list"),
+    ],
+)
+def test_a_record_of_other_types_is_none(tmp_path: Path, change: Callable[[Any], None], said: str) -> None:
+    Record.claim(tmp_path, Setting("smoke"), ["cifar10"])
+    edit(tmp_path / "reproduce.json", change)
+    with pytest.raises(ValueError, match=f"reproduce.json is not the record of a reproduction: .*{said}"):
+        Record.read(tmp_path)
+
+
+def test_notes_of_labels_that_are_none_are_not_merged(tmp_path: Path, theirs: Path) -> None:
+    (theirs / SAM / "checkpoints" / "last.json").write_text("[1]")
+    with pytest.raises(ValueError, match=r"last\.json holds a list, not values by name"):
+        merge(tmp_path / "ours", [theirs], say=QUIET)
+
+
 def test_a_run_of_no_cell_is_not_merged(tmp_path: Path, theirs: Path) -> None:
     shutil.copytree(theirs / SAM, theirs / "cifar10-symmetric-40" / "ce-adamw-s1")
     with pytest.raises(ValueError, match="the name of a cell of the paper's tables"):

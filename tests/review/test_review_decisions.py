@@ -129,6 +129,15 @@ def test_the_queue_filters_orders_and_pages(tmp_path):
         View.of({"rho": 1})
 
 
+@pytest.mark.parametrize("index", ["2", "99"])
+def test_a_list_that_does_not_hold_every_sample_once_is_refused(tmp_path, index):
+    folder = made_run(tmp_path / "run")
+    head, first, *rows = (folder / "suspects.csv").read_text().splitlines()
+    (folder / "suspects.csv").write_text("\n".join([head, ",".join([index, *first.split(",")[1:]]), *rows]) + "\n")
+    with pytest.raises(ValueError, match=r"suspects\.csv does not hold every training sample once"):
+        Queue(Run.read(folder))
+
+
 def test_what_is_left_learns_from_what_was_found(tmp_path):
     folder = made_run(tmp_path)
     queue, log = Queue(Run.read(folder)), Decisions(folder, write=True)

@@ -12,7 +12,7 @@ import click
 
 from ncsam.auto import auto as run_auto
 from ncsam.cli.options import ConfigCommand, config_options, default_out, resolve
-from ncsam.cli.output import show_table
+from ncsam.cli.output import say, show_table
 from ncsam.cli.where import on_options
 from ncsam.compare.batch import Where
 from ncsam.engine.config import RunConfig
@@ -81,12 +81,12 @@ def auto(
         folds=folds,
         budget=budget,
         where=Where(on=on, resources=resources),
-        say=(lambda text: None) if quiet else click.echo,
+        say=(lambda text: None) if quiet else say,
         command=shlex.join(ctx.meta["ncsam.command"]),
     )
     show(board)
     here = shlex.quote(str(folder))
-    click.echo(f"run folder: {folder}\nnext: ncsam suspects {here}; ncsam report {here}; ncsam predict {here} NEW")
+    say(f"run folder: {folder}\nnext: ncsam suspects {here}; ncsam report {here}; ncsam predict {here} NEW")
 
 
 def show(board: dict[str, Any]) -> None:
@@ -106,7 +106,7 @@ def show(board: dict[str, Any]) -> None:
     what = f"the mean of {names}" if len(chosen["candidates"]) > 1 else names
     estimate = chosen["clean_accuracy_estimate"]
     said = "" if estimate is None else f", an estimated {estimate:.1f} % of the true ones"
-    click.echo(
+    say(
         f"chosen (*): {what}: {chosen['noisy_accuracy']:.1f} +- {chosen['standard_error']:.1f} % of held-out labels"
         f"{said}; about {100 * board['noise_rate_estimate']:.0f} % of the labels seem wrong"
     )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ncsam.cli.output import show_table
+from ncsam.cli.output import say, show_table
 from ncsam.engine.runs import Run
 
 if TYPE_CHECKING:
@@ -76,12 +76,12 @@ def clean(
     sources = Counter(source for source, moved in zip(found.source, changed, strict=True) if moved)
     why = ", ".join(f"{count:,} {source}" for source, count in sorted(sources.items())) or "none"
     would = "would change" if dry_run else "changed"
-    click.echo(f"{int(changed.sum()):,} of {len(changed):,} labels {would} ({why})")
+    say(f"{int(changed.sum()):,} of {len(changed):,} labels {would} ({why})")
     unseen = sum(sources.values()) - sources["reviewed"]
     if unseen:
-        click.echo(_trust(found, unseen, Run.read(run).trust))
+        say(_trust(found, unseen, Run.read(run).trust))
     for line in written:
-        click.echo(line)
+        say(line)
 
 
 def _write(found: Cleaned, run: Path, out: Path | None, folder: Path | None, copy: bool) -> list[str]:

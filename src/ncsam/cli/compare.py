@@ -14,6 +14,7 @@ from ncsam.cli.complete import known
 from ncsam.cli.failures import FAILED, Failure
 from ncsam.cli.kinds import Listed, Seeds
 from ncsam.cli.options import ConfigCommand, config_options, default_out, echo_config, resolve
+from ncsam.cli.output import say
 from ncsam.cli.results import show_comparison
 from ncsam.cli.train import what_would_be_done
 from ncsam.cli.where import where_options
@@ -79,7 +80,7 @@ def compare(
         echo_config(config)
         listed = range(config.seed, config.seed + seeds) if isinstance(seeds, int) else seeds
         for method, optimizer, seed in itertools.product(methods, optimizers, listed):
-            click.echo(f"# {what_would_be_done(folder / folder_name(method, optimizer, seed))}")
+            say(f"# {what_would_be_done(folder / folder_name(method, optimizer, seed))}")
         return
     with atomic_path(folder / COMMAND_FILE) as temporary:
         temporary.write_text(shlex.join(ctx.meta["ncsam.command"]) + "\n", encoding="utf-8", errors="backslashreplace")
@@ -93,15 +94,15 @@ def compare(
         on=where.on,
         resources=where.resources,
         mirror=where.mirror,
-        say=click.echo,
+        say=say,
     )
     runs = [run for run in find_runs(folder / name for row in rows for name in row["runs"]) if run.metrics]
     if runs:
         show_comparison(rows, {name: text for run in runs for name, text in run.metric_names.items()})
         title = ", ".join(filter(None, [config.data, noise_text(config.to_dict())]))
-        click.echo(f"picture: {curves_png(group_runs(runs), folder / 'curves.png', title)}")
+        say(f"picture: {curves_png(group_runs(runs), folder / 'curves.png', title)}")
         page = write_report([run.folder for run in runs], folder / "report.html")[0]
-        click.echo(f"report: {page}\nnumbers: {folder / 'comparison.json'}")
+        say(f"report: {page}\nnumbers: {folder / 'comparison.json'}")
     failed = [
         f"{row['method']}, {row['optimizer']}, seed {f['seed']}: {f['error']}" for row in rows for f in row["failed"]
     ]

@@ -14,7 +14,7 @@ from ncsam._text import printable
 from ncsam.cli.complete import known
 from ncsam.cli.failures import FAILED, Failure
 from ncsam.cli.kinds import settings_option
-from ncsam.cli.output import show_table
+from ncsam.cli.output import say, show_table
 from ncsam.data.check import first_few
 from ncsam.data.files import other_files
 
@@ -64,7 +64,7 @@ def list_command(as_json: bool) -> None:
 def describe(classes: int, **source: Any) -> None:
     """Describe DATA: its splits, classes and counts, and the noise in its labels where the clean ones are known."""
     dataset = load(source)
-    click.echo("\n".join(map(printable, datasets.describe(dataset, classes).split("\n"))))
+    say(datasets.describe(dataset, classes))
     if source["data"] in datasets.names():
         entry = datasets.entry(source["data"])
         click.echo(f"  about: {entry.about}\n  obtain: {entry.obtain}\n  licence: {entry.licence}")
@@ -85,7 +85,7 @@ def check(workers: int, **source: Any) -> None:
         bad += [f"{name}: {each}" for each in found]
         click.echo(f"{name}: {len(split):,} samples, {len(found):,} damaged")
     for line in bad:
-        click.echo(printable(line))
+        say(line)
     folder = Path(source["data"])
     if folder.is_dir() and isinstance(dataset.train.inputs, datasets.PathList):
         others = other_files(folder)

@@ -12,6 +12,7 @@ import torch
 from ncsam import data as readers
 from ncsam.cli.complete import known
 from ncsam.cli.kinds import settings_option
+from ncsam.cli.output import say
 from ncsam.embed import Transformer, embed_texts, picture_encoder, read_texts
 from ncsam.embed import embed as run_embed
 from ncsam.embed.encoder import PRECISIONS
@@ -52,8 +53,8 @@ def embed(data: str, model: str, out: Path, **options: Any) -> None:
     `suspects` names the pictures.
     """
     device = options["device"] or ("cuda" if torch.cuda.is_available() else "cpu")
-    say = (lambda text: None) if options["quiet"] else click.echo
-    shared = {"batch_size": options["batch_size"], "say": say}
+    shown = (lambda text: None) if options["quiet"] else say
+    shared = {"batch_size": options["batch_size"], "say": shown}
     library, _, name = model.partition(":")
     if library == "transformers" or options["text_column"]:
         if library != "transformers" or not options["text_column"]:
@@ -74,4 +75,4 @@ def embed(data: str, model: str, out: Path, **options: Any) -> None:
         )
         run_embed(dataset, pictures, out, workers=options["workers"], **shared)
     here = shlex.quote(str(out))
-    click.echo(f"next: ncsam auto {here}; or ncsam train {here} --preset recommended")
+    say(f"next: ncsam auto {here}; or ncsam train {here} --preset recommended")

@@ -9,7 +9,9 @@ import numpy as np
 
 from ncsam._errors import bad_value, need
 from ncsam._files import atomic_path, read_array
+from ncsam._text import table_cell
 from ncsam.cli.options import method_option, model_option
+from ncsam.cli.output import say
 
 EPILOG = """\b
 Examples:
@@ -57,14 +59,14 @@ def export_predictions(
         raise bad_value("table", str(table), "a file that ends in .csv or .parquet")
     if take is not None:
         take_predictions(run, read_array(take))
-        click.echo(f"{run}: suspects.csv now rests on {take}")
+        say(f"{run}: suspects.csv now rests on {take}")
     if out is not None:
         found = training_predictions(run, model=model, method=method)
         with atomic_path(out) as temporary, temporary.open("wb") as file:
             np.save(file, found.probabilities, allow_pickle=False)
-        click.echo(str(out))
+        say(str(out))
         if not found.out_of_fold:
-            click.echo(
+            say(
                 f"warning: the run has seen the labels of these samples; `ncsam suspects {run} --folds 5` first "
                 "gives predictions that have not",
                 err=True,
@@ -76,5 +78,6 @@ def export_predictions(
                 need("pyarrow", "parquet", "writing Parquet files")
                 frame.to_parquet(temporary, index=False)
             else:
-                frame.to_csv(temporary, index=False)
-        click.echo(str(table))
+                harmless = frame.rename(columns=table_cell).apply(lambda column: column.map(table_cell))
+                harmless.to_csv(temporary, index=False)
+        say(str(table))

@@ -11,7 +11,7 @@ from typing import IO, Any
 import click
 
 from ncsam._errors import DamagedFileError, unforeseen
-from ncsam._text import printable
+from ncsam._text import printable_lines
 
 FAILED, MISTAKE, INTERRUPTED = 1, 2, 130
 
@@ -27,7 +27,7 @@ class Failure(click.ClickException):
         if os.environ.get("NCSAM_DEBUG") and self.__cause__ is not None:
             click.echo("".join(traceback.format_exception(self.__cause__)), file=file, err=True)
         word = "Stopped" if self.exit_code == INTERRUPTED else "Error"
-        said = "\n".join(map(printable, self.message.split("\n")))  # it may name a file of any bytes
+        said = printable_lines(self.message)  # it may name a file of any bytes
         click.echo(f"{word}: {said}", file=file, err=True)
 
 

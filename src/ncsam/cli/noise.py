@@ -14,6 +14,7 @@ from ncsam import noise as library
 from ncsam.cli.complete import known
 from ncsam.cli.data import as_fields, source_options
 from ncsam.cli.kinds import settings_option
+from ncsam.cli.output import say
 from ncsam.engine.config import RunConfig
 from ncsam.engine.task import load_task
 
@@ -46,7 +47,7 @@ def make(name: str, rate: float | None, seed: int, noise_options: dict[str, Any]
     record = load_task(config).record
     assert record is not None
     path = record.save(out)
-    click.echo(f"{record}\nsaved       {path} and {path.with_suffix('.json').name}")
+    say(f"{record}\nsaved       {path} and {path.with_suffix('.json').name}")
 
 
 @noise.command(
@@ -65,7 +66,7 @@ def inspect(file: Path, column: str | None, data: str | None, data_root: str | N
     """
     record = read(file, column, data, data_root)
     if not as_json:
-        click.echo(str(record))
+        say(str(record))
         return
     matrix = [[None if np.isnan(share) else share for share in row] for row in record.transition.tolist()]
     about = {
@@ -101,7 +102,7 @@ def plot(
     figure, (ax,) = new_figure(width=6.4, height=5.6)
     figure.set_layout_engine("constrained")
     record.plot(ax, names)
-    click.echo(str(save_png(figure, out or file.with_suffix(".png"))))
+    say(str(save_png(figure, out or file.with_suffix(".png"))))
 
 
 def read(file: Path, column: str | None, data: str | None, data_root: str | None) -> library.NoisyLabels:

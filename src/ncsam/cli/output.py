@@ -13,7 +13,12 @@ from typing import Any
 import click
 
 from ncsam._errors import need
-from ncsam._text import printable, table_cell
+from ncsam._text import printable, printable_lines, table_cell
+
+
+def say(text: str, *, err: bool = False) -> None:
+    """Print lines for people. They may hold names from elsewhere: what a terminal would obey is shown as an escape."""
+    click.echo(printable_lines(text), err=err)
 
 
 def is_narrow() -> bool:
@@ -56,6 +61,6 @@ def as_csv(rows: Sequence[Mapping[str, Any]]) -> str:
     """Rows with the same keys as CSV, the keys first; nothing in them is a formula to a spreadsheet."""
     buffer = io.StringIO()
     writer = csv.DictWriter(buffer, list(rows[0]), lineterminator="\n")
-    writer.writeheader()
+    writer.writerow({key: table_cell(key) for key in rows[0]})
     writer.writerows({key: table_cell(value) for key, value in row.items()} for row in rows)
     return buffer.getvalue()

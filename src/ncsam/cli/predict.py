@@ -14,7 +14,7 @@ from ncsam._errors import bad_value
 from ncsam._files import atomic_path
 from ncsam.cli.failures import can_skip_damaged
 from ncsam.cli.options import method_option, model_option
-from ncsam.cli.output import as_csv
+from ncsam.cli.output import as_csv, say
 from ncsam.data import Inputs, Split, check_images
 from ncsam.engine.trained import load_trained
 
@@ -81,14 +81,14 @@ def predict(
         return
     with atomic_path(out) as temporary:
         temporary.write_text(text, encoding="utf-8", errors="backslashreplace")
-    click.echo(str(out))
+    say(str(out))
 
 
 def _readable(names: list[str], inputs: Inputs) -> tuple[list[str], Inputs]:
     """Without the picture files that cannot be read, which are named on standard error."""
     kept, bad = check_images(Split(inputs, np.zeros(len(names), dtype=np.int64)), skip=True)
     for each in bad:
-        click.echo(f"left out: {each}", err=True)
+        say(f"left out: {each}", err=True)
     if bad and not len(kept):
         raise bad_value("inputs", len(names), "at least one file that can be read")
     gone = {each.index for each in bad}

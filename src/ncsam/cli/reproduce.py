@@ -10,7 +10,7 @@ import click
 
 from ncsam.cli.failures import FAILED, Failure
 from ncsam.cli.kinds import Listed, Seeds, settings_option
-from ncsam.cli.output import show_table
+from ncsam.cli.output import say, show_table
 from ncsam.cli.where import where_options
 from ncsam.compare.batch import Where, look
 from ncsam.reproduce.cost import cost as measure_cost
@@ -54,10 +54,10 @@ def list_tables() -> None:
     rows = [[t.name, t.title, ",".join(c.name for c in t.columns), str(len(t.cells))] for t in TABLES.values()]
     show_table(["name", "what", "columns", "cells"], rows, left=3)
     for name, table in TABLES.items():
-        click.echo(f"rows of {name}: {','.join(row.name for row in table.rows)}")
+        say(f"rows of {name}: {','.join(row.name for row in table.rows)}")
     for name, members in GROUPS.items():
-        click.echo(f"{name}: {', '.join(members)}")
-    click.echo("cost: time and memory of a step as a ratio to SGD's")
+        say(f"{name}: {', '.join(members)}")
+    say("cost: time and memory of a step as a ratio to SGD's")
 
 
 def _tables(name: str) -> Callable[..., None]:
@@ -81,20 +81,20 @@ def _tables(name: str) -> Callable[..., None]:
         listed = list(range(1, seeds + 1)) if isinstance(seeds, int) else seeds
         plan = Plan(tables, setting, listed, out or Path("runs") / f"reproduce-{scale}")
         done, waiting = look(plan.jobs())
-        click.echo(f"{len(plan.jobs())} runs in {plan.out}, {len(done.summaries)} of them finished")
+        say(f"{len(plan.jobs())} runs in {plan.out}, {len(done.summaries)} of them finished")
         for dataset in dict.fromkeys(column.dataset for table in tables for column in table.columns):
             source = setting.source(dataset)
-            click.echo(f"{dataset}: {source.label}{' (stands in for it)' if source.stand_in else ''}")
-        click.echo(str(plan.estimate(where)))
+            say(f"{dataset}: {source.label}{' (stands in for it)' if source.stand_in else ''}")
+        say(str(plan.estimate(where)))
         if dry_run:
             for job in waiting:
-                click.echo(f"# {job.out}")
+                say(f"# {job.out}")
             return
-        filled, done = run_tables(plan, where, metric=metric, say=click.echo)
+        filled, done = run_tables(plan, where, metric=metric, say=say)
         for each in filled:
             if each.cells:
-                click.echo(f"\n{to_markdown(sheet(each))}")
-                click.echo(f"files: {plan.out / each.table.name}.md, .tex, .html, .csv")
+                say(f"\n{to_markdown(sheet(each))}")
+                say(f"files: {plan.out / each.table.name}.md, .tex, .html, .csv")
         if done.errors:
             failed = [f"{run}: {error}" for run, error in done.errors.items()]
             raise Failure("\n  ".join([f"{len(failed)} runs failed", *failed]), FAILED)
@@ -138,7 +138,7 @@ def cost(scale: str, out: Path | None) -> None:
     found = measure_cost(Setting(scale))
     folder = out or Path("runs") / f"reproduce-{scale}"
     found.write(folder)
-    click.echo(f"{to_markdown(found)}files: {folder / found.name}.md, .tex, .html, .csv")
+    say(f"{to_markdown(found)}files: {folder / found.name}.md, .tex, .html, .csv")
 
 
 @reproduce.command(epilog="\b\nExample:\n  ncsam reproduce merge runs/reproduce-small theirs/reproduce-small")
@@ -147,5 +147,5 @@ def cost(scale: str, out: Path | None) -> None:
 @click.option("--other-versions", is_flag=True, help="also take cells that other versions of ncsam or torch ran")
 def merge(into: Path, others: tuple[Path, ...], other_versions: bool) -> None:
     """Take the finished cells of other folders into the folder INTO, after checking what they are."""
-    taken = merge_cells(into, others, other_versions=other_versions, say=click.echo)
-    click.echo(f"{len(taken)} runs taken; the command of a table now finds them finished")
+    taken = merge_cells(into, others, other_versions=other_versions, say=say)
+    say(f"{len(taken)} runs taken; the command of a table now finds them finished")

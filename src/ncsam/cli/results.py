@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import click
-
 from ncsam._statistics import Spread
-from ncsam.cli.output import is_narrow, show_table
+from ncsam.cli.output import is_narrow, say, show_table
 from ncsam.engine.metrics import SUMMARY
 from ncsam.engine.runs import Run
 
@@ -27,10 +25,10 @@ def show_comparison(rows: Sequence[Mapping[str, Any]], meanings: Mapping[str, st
         columns = [name for name in columns if name not in ("last10", "suspects_auroc", "seconds")]
     lines = [[row["method"], row["optimizer"], _seeds(row["seeds"]), *(_text(row, c) for c in columns)] for row in rows]
     show_table(["method", "optimizer", "seeds", *columns], lines, left=2)
-    click.echo("mean ±standard deviation over seeds" + ("; further columns in a wider window" if is_narrow() else ""))
+    say("mean ±standard deviation over seeds" + ("; further columns in a wider window" if is_narrow() else ""))
     for name in columns:
         if name in meanings:
-            click.echo(f"{name}: {meanings[name]}")
+            say(f"{name}: {meanings[name]}")
 
 
 def _seeds(seeds: Any) -> str:

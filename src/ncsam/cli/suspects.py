@@ -10,7 +10,7 @@ import click
 
 from ncsam.cli.failures import MISTAKE, Failure
 from ncsam.cli.options import method_option, model_option
-from ncsam.cli.output import as_csv, show_table
+from ncsam.cli.output import as_csv, say, show_table
 from ncsam.data.stores.tokens import shortened
 from ncsam.engine.runs import Run, class_name
 from ncsam.engine.suspect_table import trust_sentence
@@ -96,5 +96,5 @@ def _show(run: Run, rows: list[dict[str, Any]]) -> None:
     show_table(head, lines, left=len(head) - 2 - len(chances))
     auroc = run.summary.get("suspects_auroc")
     if auroc is not None:
-        click.echo(f"AUROC of the suspicion against the clean labels: {auroc:.3f}")
-    click.echo(trust_sentence(rows, run.trust))
+        say(f"AUROC of the suspicion against the clean labels: {auroc:.3f}")
+    say(trust_sentence(rows, run.trust))

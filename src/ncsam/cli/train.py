@@ -11,6 +11,7 @@ import click
 
 from ncsam.cli.failures import can_skip_damaged
 from ncsam.cli.options import ConfigCommand, config_options, default_out, echo_config, resolve
+from ncsam.cli.output import say
 from ncsam.cli.results import show_summary
 from ncsam.engine import train as run_training
 from ncsam.engine.runs import Run
@@ -56,9 +57,9 @@ def train(ctx: click.Context, /, out: Path | None, folds: int | None, dry_run: b
     if dry_run:
         create_method(config.method, **config.method_options)  # a mistake in its options is said now
         echo_config(config)
-        click.echo(f"# {what_would_be_done(folder)}")
+        say(f"# {what_would_be_done(folder)}")
         if folds is not None:
-            click.echo(f"# then {folds} runs in {folder / 'folds'}, each with a part held out; finished ones stay")
+            say(f"# then {folds} runs in {folder / 'folds'}, each with a part held out; finished ones stay")
         return
     with can_skip_damaged():
         run_training(config, folder, console=not quiet, command=shlex.join(ctx.meta["ncsam.command"]))
@@ -71,7 +72,7 @@ def train(ctx: click.Context, /, out: Path | None, folds: int | None, dry_run: b
         return
     show_summary(Run.read(folder))
     here = shlex.quote(str(folder))
-    click.echo(f"run folder: {folder}\nnext: ncsam suspects {here}; ncsam report {here}")
+    say(f"run folder: {folder}\nnext: ncsam suspects {here}; ncsam report {here}")
 
 
 def what_would_be_done(folder: Path) -> str:

@@ -19,6 +19,7 @@ import numpy as np
 import torch
 
 from ncsam._files import atomic_path
+from ncsam._text import printable_lines
 from ncsam.engine.errors import RunError
 
 FORMAT = "ncsam checkpoint 2"
@@ -63,7 +64,7 @@ def save_checkpoint(folder: Path, state: Mapping[str, Any], about: Mapping[str, 
 
 def to_stderr(sentence: str) -> None:
     """What must be said even where a run is quiet."""
-    print(sentence, file=sys.stderr, flush=True)
+    print(printable_lines(sentence), file=sys.stderr, flush=True)
 
 
 def load_checkpoint(folder: Path, say: Callable[[str], None] = to_stderr) -> dict[str, Any] | None:

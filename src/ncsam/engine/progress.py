@@ -7,6 +7,8 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from ncsam._text import printable_lines
+
 _REDRAW = 0.1  # seconds; a bar that moves more often only costs time
 _FIRST_LINE, _MOST_PATIENCE = 10.0, 60.0  # seconds between lines in a pipe: from, doubling, to
 _MEASURED = 2.0  # seconds of steps after the first, from which the time to come is judged
@@ -56,9 +58,9 @@ class Console:
             return
         self._said = time.monotonic()
         if self._bar is None:
-            print(text, flush=True)
+            print(printable_lines(text), flush=True)
         else:
-            self._bar.console.print(text, highlight=False, markup=False, soft_wrap=True)
+            self._bar.console.print(printable_lines(text), highlight=False, markup=False, soft_wrap=True)
 
     def step(self, epoch: int, done: int) -> None:
         """After a step: move the bar, or say where training is."""

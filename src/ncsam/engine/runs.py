@@ -6,11 +6,12 @@ import csv
 import json
 import math
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 from ncsam._errors import bad_value, need
@@ -28,6 +29,10 @@ _FIGURES = (
     *("best", "last", "last5", "last10", "val_chosen", "memorised", "noise_rate", "noise_estimate", "suspects_auroc"),
     *("seconds", "epochs", "warmup_epochs", "flip_ratio"),
 )
+#: Of every row of `suspects.csv`, and of which type.
+_KNOWN: dict[str, Any] = {"index": int, "observed": int, "suggested": int, "suspicion": (int, float)}
+#: Of a summary: what is a mapping, with the types of what it must hold.
+_MAPPINGS: dict[str, dict[str, Any]] = {"metric_names": {}, "verified": {"samples": int, "source": str}}
 
 
 @dataclass(frozen=True)
@@ -86,7 +91,7 @@ class Run:
             return str(self.config["command"])
         of_all = self.folder.parent / COMMAND_FILE
         if of_all.is_file():
-            return of_all.read_text(encoding="utf-8").strip()
+            return of_all.read_text(encoding="utf-8", errors="backslashreplace").strip()
         return f"ncsam train --config {self.folder / 'config.yaml'}"
 
     @property
@@ -122,11 +127,7 @@ class Run:
     @property
     def annotators(self) -> list[dict[str, str]]:
         """Those whose answers were joined into the labels: `annotator`, `answers`, `accuracy` (a share), as text."""
-        file = self.folder / "annotators.csv"
-        if not file.is_file():
-            return []
-        with file.open(encoding="utf-8", newline="") as stream:
-            return list(csv.DictReader(stream))
+        return list(_read_table(self.folder / "annotators.csv"))
 
     @cached_property
     def noise(self) -> NoisyLabels | None:
@@ -138,23 +139,14 @@ class Run:
     def suspect_rows(self, limit: int | None = None) -> list[dict[str, Any]]:
         """The first rows of `suspects.csv`, the most suspicious labels first; empty if the run has not written it."""
         file = self.folder / "suspects.csv"
-        if not file.is_file():
-            return []
-        with file.open(encoding="utf-8", errors="backslashreplace", newline="") as stream:
-            return [
-                {key: _typed(key, text) for key, text in row.items()} for row in islice(csv.DictReader(stream), limit)
-            ]
+        return [_suspect(row, file) for row in islice(_read_table(file), limit)]
 
     def suspects(self, limit: int | None = None) -> list[Suspect]:
         """The same as records of what every run knows of a suspect."""
-        rows = self.suspect_rows(limit)
-        try:
-            return [
-                Suspect(r["index"], r["observed"], r["suggested"], r["suspicion"], r.get("clean"), r.get("path"))
-                for r in rows
-            ]
-        except KeyError as error:
-            raise ValueError(f"{self.folder / 'suspects.csv'} has no column {error}") from error
+        return [
+            Suspect(r["index"], r["observed"], r["suggested"], r["suspicion"], r.get("clean"), r.get("path"))
+            for r in self.suspect_rows(limit)
+        ]
 
     def curve(self, name: str) -> dict[int, float]:
         """`{epoch: value}` of a metric, or of `telemetry.NAME`; epochs without the value are left out."""
@@ -194,12 +186,43 @@ def _in_order(folder: Path, below: Sequence[Path]) -> list[Run]:
     return [Run.read(path) for path in sorted(below, key=lambda path: places.get(path.name, len(places)))]
 
 
-def _typed(key: str, text: str | None) -> Any:
+def _read_table(file: Path) -> Iterator[dict[str, str]]:
+    """The rows of a CSV by the names of its columns; none if there is no file, one sentence for whatever is wrong."""
+    if not file.is_file():
+        return
+    with file.open(encoding="utf-8", errors="backslashreplace", newline="") as stream:
+        rows = csv.DictReader(stream)
+        try:
+            for row in rows:
+                if None in row or None in row.values():
+                    wanted = len(rows.fieldnames or ())
+                    raise ValueError(f"{file}, line {rows.line_num}, has not {wanted} fields as the header has")
+                yield row
+        except csv.Error as error:
+            raise ValueError(f"{file}, line {rows.line_num}, is not a row of a table: {error}") from error
+
+
+def _suspect(row: dict[str, str], file: Path) -> dict[str, Any]:
+    """A row of `suspects.csv` with numbers as numbers; what every run writes is there."""
+    if gone := [name for name in _KNOWN if name not in row]:
+        raise ValueError(f"{file} has no column {gone[0]!r}")
+    found = {key: _typed(key, text) for key, text in row.items()}
+    for name, kinds in _KNOWN.items():
+        if not isinstance(found[name], kinds) or (name == "index" and found[name] < 0):
+            raise ValueError(f"{file}: {name}={row[name]!r} is not what a run writes there")
+    if not isinstance(found.get("clean"), (int, NoneType)):
+        raise ValueError(f"{file}: clean={row['clean']!r} is no class number")
+    if (found.get("p_wrong") is None) != (found.get("p_suggested") is None):
+        raise ValueError(f"{file}: p_wrong and p_suggested are both known, or neither is")
+    return found
+
+
+def _typed(key: str, text: str) -> Any:
     """A cell of `suspects.csv`: a whole number, a number, a path, a text, or nothing."""
     if not text or key in ("path", "text"):
         return text or None
     try:
-        return int(text) if text.removeprefix("-").isdecimal() and len(text) < 20 else float(text)
+        return int(text) if text.removeprefix("-").isdecimal() and len(text) < 16 else float(text)
     except ValueError:
         raise ValueError(f"suspects.csv: {key}={text!r} is not a number") from None
 
@@ -213,11 +236,15 @@ def _read_json(file: Path) -> dict[str, Any]:
 def _read_summary(file: Path) -> dict[str, Any]:
     """A summary whose figures are figures."""
     summary = _read_json(file)
-    for name in summary.keys() & set(_FIGURES):
-        try:
+    try:
+        for name in summary.keys() & set(_FIGURES):
             fitted(name, summary[name], float | None)
-        except ValueError as error:
-            raise ValueError(f"{file}: {error}") from error
+        for name, kinds in _MAPPINGS.items():
+            inside = fitted(name, summary.get(name), dict[str, Any] | None)
+            for key in kinds if inside else ():
+                fitted(f"{name}.{key}", inside.get(key), kinds[key])
+    except ValueError as error:
+        raise ValueError(f"{file}: {error}") from error
     return summary
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from ncsam._errors import need
 from ncsam._files import atomic_path
+from ncsam._text import printable
 from ncsam.report.groups import Group, Point
 
 if TYPE_CHECKING:
@@ -97,7 +98,13 @@ def draw(ax: Axes, groups: Sequence[Group], panel: Panel) -> bool:
         colour = COLOURS[look.colour]
         marker = "o" if len(points) == 1 else None
         ax.plot(
-            epochs, means, color=colour, linestyle=STYLES[look.style], label=group.label, linewidth=1.8, marker=marker
+            epochs,
+            means,
+            color=colour,
+            linestyle=STYLES[look.style],
+            label=printable(group.label),
+            linewidth=1.8,
+            marker=marker,
         )
         band = [p for p in points if p.std is not None]
         least, most = panel.limits
@@ -173,7 +180,7 @@ def curves_png(groups: Sequence[Group], path: str | os.PathLike[str], title: str
         columns = min(4, len(handles))
         figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False, handlelength=3)
     if title:
-        figure.suptitle(title, fontsize=10, color=MUTED, x=0.01, ha="left")
+        figure.suptitle(printable(title), fontsize=10, color=MUTED, x=0.01, ha="left")
     return save_png(figure, path)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ncsam._errors import bad_value, need
-from ncsam._files import atomic_path, read_text
+from ncsam._files import atomic_path, read_json, read_text
 from ncsam.engine import RunConfig
 from ncsam.engine.metrics import summarise
 from ncsam.engine.runs import Run
@@ -110,7 +109,7 @@ def _check(name: str, out: Path, other: Path, theirs: Record) -> None:
 
 def _labels(run: Path) -> str | None:
     file = run / "checkpoints" / "last.json"
-    return json.loads(read_text(file)).get("labels_sha256") if file.is_file() else None
+    return read_json(file).get("labels_sha256") if file.is_file() else None
 
 
 def _source(ours: Record, name: str) -> str | None:

@@ -12,13 +12,17 @@ from typing import Any
 import numpy as np
 import torch
 
+from ncsam._checks import choice
 from ncsam._errors import bad_value
-from ncsam._files import atomic_path, read_text
+from ncsam._files import atomic_path, read_json
+from ncsam._options import fitted
 from ncsam._version import __version__
 from ncsam.reproduce.notes import Note
-from ncsam.reproduce.scales import Setting
+from ncsam.reproduce.scales import SCALES, Setting
 
 FILE = "reproduce.json"
+_SOURCE = {"data": str, "stand_in": bool, "identity": str}
+_MERGED: dict[str, Any] = {"folder": str, "versions": list[Any], "runs": list[str]}
 
 
 def versions() -> dict[str, str]:
@@ -53,12 +57,19 @@ class Record:
         if not path.is_file():
             raise bad_value("folder", str(folder), f"one that `ncsam reproduce` wrote, and it holds no {FILE}")
         try:
-            content = json.loads(read_text(path))
-            return cls(
-                str(content["scale"]), dict(content["sources"]), list(content["versions"]), list(content["merged"])
-            )
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            return cls._of(read_json(path))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"{path} is not the record of a reproduction: {error}") from error
+
+    @classmethod
+    def _of(cls, content: dict[str, Any]) -> Record:
+        """Of a file's content, all of which has the type it should have."""
+        sources = {str(name): _fitting(each, _SOURCE) for name, each in content["sources"].items()}
+        merged = [_fitting(each, _MERGED) for each in content["merged"]]
+        for each in merged:
+            each["versions"] = list(map(_texts, each["versions"]))
+        scale = choice("scale", fitted("scale", content["scale"], str), SCALES)
+        return cls(scale, sources, list(map(_texts, content["versions"])), merged)
 
     @classmethod
     def claim(cls, folder: Path, setting: Setting, datasets: Collection[str]) -> Record:
@@ -91,6 +102,15 @@ class Record:
                 run_by = " and with ".join(map(spoken, each["versions"]))
                 found.append(Note(f"{count} runs were merged from {Path(each['folder']).name}, run with {run_by}."))
         return found
+
+
+def _fitting(given: dict[str, Any], kinds: dict[str, Any]) -> dict[str, Any]:
+    """These values, each of its type."""
+    return {name: fitted(name, given[name], kind) for name, kind in kinds.items()}
+
+
+def _texts(given: dict[str, str]) -> dict[str, str]:
+    return {name: fitted(name, text, str) for name, text in fitted("versions", given, dict[str, str]).items()}
 
 
 def spoken(found: dict[str, str]) -> str:

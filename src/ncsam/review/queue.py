@@ -86,6 +86,8 @@ class Queue:
         self._searched = [
             f"{name} {row.get('text') or ''}".casefold() for name, row in zip(self.names, rows, strict=True)
         ]
+        if not np.array_equal(np.sort(self.index), np.arange(len(rows))):
+            raise ValueError(f"{run.folder / 'suspects.csv'} does not hold every training sample once")
         self.row_of: Indices = np.empty(len(rows), dtype=np.int64)
         self.row_of[self.index] = np.arange(len(rows))
         self._by_pair = self._ordered_by_pair()
