@@ -30,7 +30,7 @@ def run(tally: Tally, trials: int | None = None) -> None:
             work.do(top / f"whole {name}")
         number = 0
         while tally.time_left if trials is None else number < trials:
-            work = chance.choice(["train", "train", "race", "embed"])
+            work = chance.choice(["train", "train", "folds", "race", "embed"])
             kind = chance.choice(["operation", "operation", "operation", "size", "files"])
             if kind == "operation":
                 place, code = chance.randrange(150), chance.choice(_ERRORS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import os
 import random
 import re
@@ -18,7 +19,7 @@ import uvicorn
 from click.testing import CliRunner
 
 from ncsam.cli.main import main
-from torture import archives, files, records, runs, values
+from torture import archives, cells, columns, files, records, runs, values
 from torture.tally import Tally
 
 _PATIENCE = 120  # seconds
@@ -26,6 +27,9 @@ _PATIENCE = 120  # seconds
 _FORBIDDEN = re.compile(
     r"Traceback|\b[A-Z]\w*(?:Error|Exception)\b|weights_only|allow_pickle|pickle_module|not foreseen"
 )
+#: What turns from a name into an instruction: of a terminal, of a browser.
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_MARKUP = re.compile(r"<(script|img[^>]*\bonerror)", re.IGNORECASE)
 #: Each kind writes what it needs into a folder and gives the command line, and a word on what was done.
 KINDS: dict[str, Callable[[random.Random, Path], tuple[list[Any], str]]] = {
     "options": values.options,
@@ -46,6 +50,10 @@ KINDS: dict[str, Callable[[random.Random, Path], tuple[list[Any], str]]] = {
     "race": records.race,
     "predictions": records.predictions,
     "features": records.kept_features,
+    "cells": cells.cells,
+    "comparison": cells.comparison,
+    "verified": columns.verified,
+    "joined": columns.joined,
 }
 
 
@@ -87,6 +95,15 @@ def trial(make: Callable[[random.Random, Path], tuple[list[Any], str]], chance: 
         return f"{what}: {found[0]!r} in {said!r}"
     if result.exit_code and "Error: " not in shown:
         return f"{what}: no sentence, but {said!r}"
+    if found := _CONTROL.search(shown):
+        return f"{what}: {found[0]!r} is sent to the terminal in {shown[max(0, found.start() - 40) :][:80]!r}"
+    for page in (*top.glob("r.*"), *top.glob("theirs/*.html"), *top.glob("theirs/*.md")):
+        if found := _MARKUP.search(page.read_text()):
+            return f"{what}: {found[0]!r} in {page.name}"
+    if "--csv" in arguments and result.exit_code == 0:
+        cells = [cell for row in csv.reader(shown.splitlines()) for cell in row]
+        if formulas := [cell for cell in cells if cell.startswith(("=", "+", "@"))]:
+            return f"{what}: {formulas[0]!r} is a formula"
     return None
 
 

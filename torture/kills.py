@@ -25,7 +25,7 @@ from torture.tally import Tally
 from torture.works import WORKS
 
 _KILLS = 2  # of one run
-_OTHERS, _OTHER_EVERY = ("race", "embed"), 8  # now and then something else than a run is killed
+_OTHERS, _OTHER_EVERY = ("race", "embed", "folds"), 8  # now and then something else than a run is killed
 #: Imported once, before processes fork: else most of a short run, and most of the kills, would be imports.
 IMPORTED = ["torture.kills", "ncsam.engine.run", "ncsam.report.content", "torch._dynamo", "sklearn.mixture", "yaml"]
 #: Which pairs of method and optimizer were killed before, so that the next campaign takes others first.

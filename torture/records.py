@@ -43,7 +43,7 @@ def _forged(chance: random.Random, content: Any) -> Any:
     return nested(chance)
 
 
-def _spoil_json(chance: random.Random, path: Path) -> str:
+def spoil_json(chance: random.Random, path: Path) -> str:
     """Write a JSON file anew: bytes spoiled, or a value of another type somewhere in it."""
     if chance.random() < 0.4:
         path.write_bytes(spoiled(chance, path.read_bytes()))
@@ -188,7 +188,7 @@ def race(chance: random.Random, top: Path) -> tuple[list[Any], str]:
         runs.sealed(state, path)
         (run / "checkpoints/previous.ckpt").unlink(missing_ok=True)
         return runs.command(chance, run, top), f"members {state['config']['model_options']['members']!r:.200}"
-    what = _spoil_json(chance, run / name)
+    what = spoil_json(chance, run / name)
     command = chance.choice(
         [
             ["auto", raced().parent / "f.npz", "--folds", 2, "--budget", "1s", "--quiet", "--out", run],
@@ -224,7 +224,7 @@ def predictions(chance: random.Random, top: Path) -> tuple[list[Any], str]:
         path.write_bytes(spoiled(chance, path.read_bytes()))
         what += " spoiled"
     if chance.random() < 0.3:
-        what += f", about {_spoil_json(chance, run / 'oof_probs.json')}"
+        what += f", about {spoil_json(chance, run / 'oof_probs.json')}"
     if path.name == "given.npy":
         return ["export-predictions", run, "--take", path], what
     command: list[Any] = chance.choice(

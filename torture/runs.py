@@ -111,9 +111,12 @@ def folder(chance: random.Random, top: Path) -> tuple[list[Any], str]:
         "noise.npz",
         "noise.json",
         "checkpoints/last.json",
+        "trust.json",
+        "annotators.csv",
     ]
     name = chance.choice(names)
     path = run / name
+    (run / "annotators.csv").write_text("annotator,answers,accuracy\nada,12,0.9\nbob,12,0.5\n")
     what = chance.choice(["spoiled", "gone", "values", "values", "encoding"])
     if what == "gone":
         path.unlink()
@@ -128,7 +131,7 @@ def folder(chance: random.Random, top: Path) -> tuple[list[Any], str]:
         lines = path.read_text().splitlines()
         row = chance.randrange(len(lines))
         words = lines[row].split(": ") if ": " in lines[row] else lines[row].split(",")
-        words[chance.randrange(len(words))] = json.dumps(nested(chance))
+        words[chance.randrange(len(words))] = chance.choice([json.dumps, str])(nested(chance))
         lines[row] = (": " if ": " in lines[row] else ",").join(words)
         path.write_text("\n".join(lines) + "\n", errors="surrogatepass")
         what += f" {lines[row]!r:.100}"

@@ -48,6 +48,10 @@ _WORDS = [
     "../../etc",
     "$HOME",
     "%s",
+    "=1+1",
+    "<script>alert(1)</script>",
+    '"><img src=x onerror=alert(1)>',
+    "$\\frac$",
 ]
 _YAML = [
     "[1, 2]",

@@ -1,4 +1,4 @@
-"""What is killed and disturbed: a run, a race, features; each with what tells two results apart."""
+"""What is killed and disturbed: a run, its folds, a race, features; each with what tells two results apart."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ import numpy as np
 import torch
 
 from ncsam import methods
+from ncsam._files import atomic_path
 from ncsam.auto import auto
 from ncsam.embed import embed, picture_encoder
 from ncsam.engine import RunConfig, train
+from ncsam.engine.out_of_fold import judge_by_folds
 from torture.small import difference, small_config, small_data
 
 
@@ -29,6 +31,17 @@ def _train(out: Path, **options: Any) -> None:
     train(small_config(**given), out, dataset=small_data(pictures=pictures), console=False)
 
 
+def _folds(out: Path) -> None:
+    """What `ncsam train --folds` does."""
+    features = out.parent / "features.npz"
+    if not features.exists():
+        data = small_data().train
+        with atomic_path(features) as temporary:
+            np.savez(temporary, x=data.inputs, y=data.labels)
+    train(small_config(data=str(features), checkpoint_every=None), out, console=False)
+    judge_by_folds(out, 2, console=False)
+
+
 def _race(out: Path) -> None:
     config = RunConfig(data="small", val_share=0.0)
     auto(config, out, folds=2, budget=1e-9, dataset=small_data(), say=lambda text: None)
@@ -40,9 +53,11 @@ def _embed(out: Path) -> None:
     embed(small_data(pictures=True), encoder, out / "features.npz", batch_size=4, say=lambda text: None)
 
 
-def _different_races(one: Path, other: Path) -> str | None:
-    names = ("oof_probs.npy", "suspects.csv")
-    return next((name for name in names if (one / name).read_bytes() != (other / name).read_bytes()), None)
+def _different_files(*names: str) -> Callable[[Path, Path], str | None]:
+    def differ(one: Path, other: Path) -> str | None:
+        return next((name for name in names if (one / name).read_bytes() != (other / name).read_bytes()), None)
+
+    return differ
 
 
 def _different_features(one: Path, other: Path) -> str | None:
@@ -52,6 +67,7 @@ def _different_features(one: Path, other: Path) -> str | None:
 
 WORKS = {
     "train": Work(_train, difference),
-    "race": Work(_race, _different_races),
+    "folds": Work(_folds, _different_files("oof_probs.npy", "suspects.csv", "trust.json")),
+    "race": Work(_race, _different_files("oof_probs.npy", "suspects.csv")),
     "embed": Work(_embed, _different_features),
 }
