@@ -1,7 +1,8 @@
-"""A CIFAR-10 archive small enough for two cores: the first pictures, averaged to 16x16, with all their labels.
+"""A CIFAR-10 archive small enough for two cores: some of its pictures, averaged to 16x16, with all their labels.
 
     python experiments/reduce_cifar.py cifar10_subset.npz small.npz --train 5000 --test 2500
 
+Without `--part` these are the first of the archive; part 1 begins where those end, and shares no picture with them.
 The input holds `x_train`, `y_train`, `x_test`, `y_test` and any further training labels as `y_NAME`.
 """
 
@@ -28,6 +29,7 @@ def main() -> None:
     parser.add_argument("target")
     parser.add_argument("--train", type=int, default=5000)
     parser.add_argument("--test", type=int, default=2500)
+    parser.add_argument("--part", type=int, default=0)
     options = parser.parse_args()
     with np.load(options.source) as whole:
         arrays = {}
@@ -35,7 +37,8 @@ def main() -> None:
             if name == "class_names":
                 arrays[name] = whole[name]
             else:
-                part = whole[name][: options.test if name.endswith("_test") else options.train]
+                count = options.test if name.endswith("_test") else options.train
+                part = whole[name][options.part * count : (options.part + 1) * count]
                 arrays[name] = halved(part) if name.startswith("x_") else part
     with atomic_path(options.target) as temporary, temporary.open("wb") as file:
         np.savez_compressed(file, **arrays)

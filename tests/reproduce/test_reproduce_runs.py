@@ -122,7 +122,7 @@ def test_a_failed_run_leaves_its_cell_empty(tmp_path: Path, monkeypatch: pytest.
 def cells(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two finished cells."""
     folder = tmp_path_factory.mktemp("cells")
-    for job in plan(folder, "curves", ["sgd", "sam"]).jobs():
+    for job in plan(folder, "curves", ["sgd", "sam"]).jobs:
         assert answer({"config": job.config.to_dict(), "out": str(job.out)}, 1)["summary"]
     Record.claim(folder, Setting("smoke"), ["cifar10"])
     return folder
@@ -220,7 +220,7 @@ def test_the_estimate_counts_samples_passes_and_what_is_there(tmp_path: Path, mo
         "ncsam": Trial(3e-3, 1e-4, 2.0, 1e6),
     }
     monkeypatch.setattr(estimates, "_measure", lambda config, shape, threads: trials[config.optimizer])
-    sgd, sam, ncsam = plan(tmp_path, "curves", ["sgd", "sam", "ncsam"]).jobs()
+    sgd, sam, ncsam = plan(tmp_path, "curves", ["sgd", "sam", "ncsam"]).jobs
     where = Where(workers=1)
     looked_at = 8 * (320 + 160) * 1e-4 + 2.0
     assert estimate([sgd], {}, where).seconds == pytest.approx(8 * 320 * 1e-3 + looked_at)
@@ -241,7 +241,7 @@ def test_the_estimate_counts_samples_passes_and_what_is_there(tmp_path: Path, mo
 
 
 def test_a_trial_measures_this_machine(tmp_path: Path) -> None:
-    (sam,) = plan(tmp_path, "curves", ["sam"]).jobs()
+    (sam,) = plan(tmp_path, "curves", ["sam"]).jobs
     found = estimates._measure(sam.config, shape_of(sam.config), 1)
     assert min(found.training, found.evaluating, found.beside) > 0
     assert found.bytes > 4 * 2 * 64 * 32  # weights and momentum, of the first layer alone

@@ -80,8 +80,8 @@ def _tables(name: str) -> Callable[..., None]:
         setting = Setting(scale, {key: str(value) for key, value in data.items()}, stand_in, data_root)
         listed = list(range(1, seeds + 1)) if isinstance(seeds, int) else seeds
         plan = Plan(tables, setting, listed, out or Path("runs") / f"reproduce-{scale}")
-        done, waiting = look(plan.jobs())
-        say(f"{len(plan.jobs())} runs in {plan.out}, {len(done.summaries)} of them finished")
+        done, waiting = look(plan.jobs)
+        say(f"{len(plan.jobs)} runs in {plan.out}, {len(done.summaries)} of them finished")
         for dataset in dict.fromkeys(column.dataset for table in tables for column in table.columns):
             source = setting.source(dataset)
             say(f"{dataset}: {source.label}{' (stands in for it)' if source.stand_in else ''}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from ncsam._errors import bad_value
@@ -31,17 +32,15 @@ class Plan:
     seeds: Sequence[int]
     out: Path
 
+    @cached_property
     def jobs(self) -> list[Job]:
         """Every run once, in the order of the tables."""
-        found = {job.name: job for table in self.tables for job in self.jobs_of(table)}
+        found = {job.name: job for table in self.tables for job in jobs(table, self.setting, self.seeds, self.out)}
         return list(found.values())
-
-    def jobs_of(self, table: Table) -> list[Job]:
-        return jobs(table, self.setting, self.seeds, self.out)
 
     def estimate(self, where: Where) -> Estimate:
         """How long what is left will take here, and what it will take on the disk."""
-        done, waiting = look(self.jobs())
+        done, waiting = look(self.jobs)
         return estimate(waiting, done.summaries, where)
 
 
@@ -56,7 +55,7 @@ def reproduce(
     if metric is not None and metric not in METRICS:
         raise bad_value("metric", metric, f"one of {', '.join(METRICS)}, or null for the table's own")
     record = Record.claim(plan.out, plan.setting, {column.dataset for table in plan.tables for column in table.columns})
-    done = do_all(plan.jobs(), where or Where(), say, lambda done: _write(plan, done, metric, record))
+    done = do_all(plan.jobs, where or Where(), say, lambda done: _write(plan, done, metric, record))
     for table in plan.tables:
         if table.name == _CURVES:
             _draw(plan, table)
@@ -67,7 +66,7 @@ def _write(plan: Plan, done: Done, metric: str | None, record: Record) -> list[F
     """The tables in their files, as far as they are filled."""
     filled = []
     for table in plan.tables:
-        names = [job.name for job in plan.jobs_of(table)]
+        names = [run_name(row, column, seed) for seed in plan.seeds for row, column in table.cells]
         filled.append(fill(table, plan.setting, plan.seeds, done.summaries, metric, record.notes(names)))
         if filled[-1].cells:
             picture = plan.out / f"{_CURVES}.png"
