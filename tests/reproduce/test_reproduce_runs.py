@@ -23,7 +23,7 @@ from ncsam.reproduce import estimate as estimates
 from ncsam.reproduce.estimate import Trial, estimate, shape_of
 from ncsam.reproduce.merge import merge
 from ncsam.reproduce.record import Record
-from ncsam.reproduce.run import Plan
+from ncsam.reproduce.run import Plan, show
 from ncsam.reproduce.scales import Setting
 
 QUIET: Callable[[str], None] = lambda line: None  # noqa: E731
@@ -85,6 +85,27 @@ def test_finished_cells_are_not_run_again_and_more_can_be_asked_for(tmp_path: Pa
         reproduce(plan(tmp_path), metric="mean", say=QUIET)
 
 
+def test_a_folder_shows_all_that_is_finished_in_it(tmp_path: Path, cells: Path, in_this_process: list[str]) -> None:
+    shutil.copytree(cells, tmp_path / "ours")
+    shutil.copytree(cells / SAM, tmp_path / "ours" / SAM.replace("s1", "s2"))
+    edit(tmp_path / "ours" / SAM.replace("s1", "s2") / "config.yaml", lambda c: c.update(seed=2))
+    tables = {each.table.name: each for each in show(tmp_path / "ours", ["all"])}
+    assert list(tables) == ["table2", "curves"]
+    counts = {key: cell.seeds for key, cell in tables["table2"].cells.items()}
+    column = "cifar10-40"
+    assert counts == {
+        ("ce", column): 1,
+        ("sgd", column): 1,
+        ("sam", column): 2,
+    }  # table 2 has SGD's run under two names
+    assert "| SGD" in (tmp_path / "ours" / "table2.md").read_text()
+    assert (tmp_path / "ours" / "curves.png").is_file()
+    assert show(tmp_path / "ours", ["table5"]) == []
+    assert in_this_process == []
+    with pytest.raises(ValueError, match=r"holds no reproduce.json"):
+        show(tmp_path)
+
+
 def test_runs_go_to_ray_with_what_they_need(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
 
@@ -109,13 +130,16 @@ def test_a_folder_is_of_one_scale_and_one_source(tmp_path: Path) -> None:
         Record.claim(tmp_path, other, ["cifar10"])
 
 
-def test_a_failed_run_leaves_its_cell_empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_a_failed_run_its_table_says_why(tmp_path: Path) -> None:
     made = plan(tmp_path, "curves", ["sgd", "sam"])
     (tmp_path / "cifar10-symmetric-40").mkdir()
     (tmp_path / "cifar10-symmetric-40" / "ce-sgd-s1").write_text("in the way")
     (found,), done = reproduce(made, say=QUIET)
     assert list(done.errors) == ["cifar10-symmetric-40/ce-sgd-s1"]
-    assert list(found.cells) == [("sam", "cifar10-40")]
+    assert (list(found.cells), list(found.failed)) == ([("sam", "cifar10-40")], [("sgd", "cifar10-40")])
+    lines = (tmp_path / "curves.md").read_text().splitlines()
+    assert "| SGD | failed \\[b\\] |" in lines
+    assert any(line.startswith("- \\[b\\] 1 of 1 runs failed: ") for line in lines)
 
 
 @pytest.fixture(scope="module")

@@ -178,3 +178,26 @@ def test_a_note_marks_what_it_holds_for() -> None:
     paper = list(not_comparable(TABLES["table2"], Setting("paper")))
     assert not any("Scale" in note.text for note in paper)
     assert sum(note.of_all for note in paper) == 2
+
+
+def test_what_failed_is_said_in_few_notes() -> None:
+    table = TABLES["table2"].part(["sl", "apl", "ncsam"], ["cifar10-20", "cifar10-40"])
+    errors = {run_name(row, column, 1): "no data" for row, column in table.cells}
+    del errors["cifar10-symmetric-20/ce-ncsam-s1"]
+    found = fill(table, Setting("smoke"), [1, 2], {}, errors=errors)
+    notes = [note for note in found.notes if note.text == "1 of 2 runs failed: no data"]
+    assert [(note.rows, note.columns) for note in notes] == [
+        (["sl", "apl"], ("cifar10-20", "cifar10-40")),
+        (["ncsam"], ("cifar10-40",)),
+    ]
+    (section,) = sheet(found).sections
+    assert [line[1:] for line in section.lines] == [["failed [c]", "failed [c]"]] * 2 + [["not run", "failed [d]"]]
+
+
+def test_smoke_is_small() -> None:
+    plans = {table.name: jobs(table, Setting("smoke"), [1], Path("out")) for table in find("all")}
+    assert max(map(len, plans.values())) == 112
+    configs = [job.config for plan in plans.values() for job in plan]
+    steps = [config.epochs * config.data_options["train"] // (config.batch_size or 1) for config in configs]
+    assert set(steps) == {80}  # of a network with 32 hidden units: some tenths of a second each
+    assert {(config.model, str(config.model_options)) for config in configs} == {("mlp", "{'hidden': [32]}")}

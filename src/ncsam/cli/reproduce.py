@@ -15,9 +15,10 @@ from ncsam.cli.where import where_options
 from ncsam.compare.batch import Where, look
 from ncsam.reproduce.cost import cost as measure_cost
 from ncsam.reproduce.merge import merge as merge_cells
-from ncsam.reproduce.results import METRICS
+from ncsam.reproduce.results import METRICS, Filled
 from ncsam.reproduce.run import Plan
 from ncsam.reproduce.run import reproduce as run_tables
+from ncsam.reproduce.run import show as show_tables
 from ncsam.reproduce.scales import SCALES, Setting
 from ncsam.reproduce.sheet import to_markdown
 from ncsam.reproduce.tables import GROUPS, TABLES, find
@@ -32,6 +33,7 @@ Examples:
   ncsam reproduce curves --scale small --data cifar10=cifar10_part.npz
   ncsam reproduce cost --scale small
   ncsam reproduce merge runs/reproduce-small theirs/reproduce-small
+  ncsam reproduce show runs/reproduce-small
 
 The tables of one scale share a folder and their runs. Cells that are finished are not run again.
 """
@@ -41,6 +43,7 @@ _scale = click.option(
 _out = click.option(
     "--out", type=click.Path(file_okay=False, path_type=Path), help="folder of runs and tables [runs/reproduce-SCALE]"
 )
+_metric = click.option("--metric", type=click.Choice(METRICS), help="the one that is compared [last5]")
 
 
 @click.group(epilog=EPILOG)
@@ -91,15 +94,19 @@ def _tables(name: str) -> Callable[..., None]:
                 say(f"# {job.out}")
             return
         filled, done = run_tables(plan, where, metric=metric, say=say)
-        for each in filled:
-            if each.cells:
-                say(f"\n{to_markdown(sheet(each))}")
-                say(f"files: {plan.out / each.table.name}.md, .tex, .html, .csv")
+        _print(filled, plan.out)
         if done.errors:
             failed = [f"{run}: {error}" for run, error in done.errors.items()]
             raise Failure("\n  ".join([f"{len(failed)} runs failed", *failed]), FAILED)
 
     return command
+
+
+def _print(tables: list[Filled], folder: Path) -> None:
+    for each in tables:
+        if each.columns:
+            say(f"\n{to_markdown(sheet(each))}")
+            say(f"files: {folder / each.table.name}.md, .tex, .html, .csv")
 
 
 def _add(name: str, about: str) -> None:
@@ -113,7 +120,7 @@ def _add(name: str, about: str) -> None:
         settings_option("--data", help="a file or folder for a dataset: cifar10=part.npz"),
         click.option("--stand-in", metavar="DATA", help="for datasets that are not there, below paper scale [digits]"),
         click.option("--data-root", metavar="FOLDER", help="where the named datasets lie"),
-        click.option("--metric", type=click.Choice(METRICS), help="the one that is compared [last5]"),
+        _metric,
         where_options,
         _out,
         click.option("--dry-run", is_flag=True, help="print the plan, with its time and disk, and run nothing"),
@@ -149,3 +156,15 @@ def merge(into: Path, others: tuple[Path, ...], other_versions: bool) -> None:
     """Take the finished cells of other folders into the folder INTO, after checking what they are."""
     taken = merge_cells(into, others, other_versions=other_versions, say=say)
     say(f"{len(taken)} runs taken; the command of a table now finds them finished")
+
+
+@reproduce.command(epilog="\b\nExample:\n  ncsam reproduce show runs/reproduce-small table2 kappa")
+@click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.argument("tables", nargs=-1, type=click.Choice([*TABLES, *GROUPS]), metavar="[TABLE]...")
+@_metric
+def show(folder: Path, tables: tuple[str, ...], metric: str | None) -> None:
+    """Write the tables of FOLDER, or those named, from all its finished cells and seeds, and run nothing."""
+    found = show_tables(folder, tables, metric=metric)
+    if not found:
+        raise click.UsageError(f"{folder} holds no finished run of {', '.join(tables) or 'a table'}")
+    _print(found, folder)

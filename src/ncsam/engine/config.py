@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
 import os
 import re
@@ -356,6 +357,7 @@ def _known(options: Mapping[str, Any]) -> dict[str, Any]:
     return dict(options)
 
 
+@functools.cache
 def _hints() -> dict[str, Any]:
     return get_type_hints(RunConfig)
 

@@ -37,7 +37,7 @@ _UNSTATED = Note(
 )
 _FACTS: dict[str, list[Note]] = {
     "table1": [
-        Note("The paper's text says PreResNet-32, the tables it compares with used ResNet-34, which is run here."),
+        Note("The paper's text says PreResNet-32, the tables it compares with used ResNet-34, which scale paper runs."),
         Note("Labels are drawn by our generator of instance-dependent noise, not taken from CAL's published files."),
         Note("kappa is not stated for this noise; here .2.", rows=("ncsam",)),
         Note(

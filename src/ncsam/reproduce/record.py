@@ -19,6 +19,7 @@ from ncsam._options import fitted
 from ncsam._version import __version__
 from ncsam.reproduce.notes import Note
 from ncsam.reproduce.scales import SCALES, Setting
+from ncsam.reproduce.tables import Table
 
 FILE = "reproduce.json"
 _SOURCE = {"data": str, "stand_in": bool, "identity": str}
@@ -90,6 +91,10 @@ class Record:
     def write(self, folder: Path) -> None:
         with atomic_path(folder / FILE) as temporary:
             temporary.write_text(json.dumps(asdict(self), indent=2) + "\n", encoding="utf-8")
+
+    def columns(self, table: Table) -> list[str]:
+        """Those of a table whose dataset some cell here may be of."""
+        return [column.name for column in table.columns if column.dataset in self.sources]
 
     def notes(self, names: Sequence[str]) -> list[Note]:
         """What a reader of the runs of these names should know."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -52,22 +52,23 @@ class Cell:
 
 @dataclass(frozen=True)
 class Filled:
-    """A table with what was run of it."""
+    """A table with what was run of it; `failed` are the cells none of whose runs came to an end."""
 
     table: Table
     metric: str
     scale: str
     cells: Mapping[tuple[str, str], Cell]
     notes: Sequence[Note]
+    failed: Collection[tuple[str, str]] = ()
 
-    @property
-    def rows(self) -> list[Row]:
-        """Those with a finished run."""
-        return [r for r in self.table.rows if any((r.name, c.name) in self.cells for c in self.table.columns)]
+    def has(self, row: Row, column: Column) -> bool:
+        """Whether there is something to say of a cell."""
+        return (row.name, column.name) in self.cells or (row.name, column.name) in self.failed
 
     @property
     def columns(self) -> list[Column]:
-        return [c for c in self.table.columns if any((r.name, c.name) in self.cells for r in self.table.rows)]
+        """Those with a run that has ended."""
+        return [c for c in self.table.columns if any(self.has(r, c) for r in self.table.rows)]
 
     @property
     def seeds(self) -> list[int]:
@@ -82,14 +83,32 @@ def fill(
     summaries: Mapping[str, Mapping[str, Any]],
     metric: str | None = None,
     extra: Sequence[Note] = (),
+    errors: Mapping[str, str] | None = None,
 ) -> Filled:
-    """The table with the summaries of its runs, by the names of `run_name`."""
-    cells = {}
+    """The table with the summaries of its runs, and the errors of those that failed, by the names of `run_name`."""
+    cells: dict[tuple[str, str], Cell] = {}
+    failed: dict[tuple[str, str], str] = {}
     for row, column in table.cells:
-        found = [summaries[n] for seed in seeds if (n := run_name(row, column, seed)) in summaries]
+        names = [run_name(row, column, seed) for seed in seeds]
+        found = [summaries[name] for name in names if name in summaries]
+        wrong = [errors[name] for name in names if errors and name in errors]
+        if wrong:
+            failed[row.name, column.name] = f"{len(wrong)} of {len(names)} runs failed: {wrong[0]}"
         if found:
             spreads = {name: Spread.of(summary.get(name) for summary in found) for name in METRICS}
             ours = {name: spread for name, spread in spreads.items() if spread is not None}
             cells[row.name, column.name] = Cell(ours, len(found), table.published.get((row.name, column.name)))
     metric = metric or table.metric or DEFAULT_METRIC
-    return Filled(table, metric, setting.scale, cells, [*not_comparable(table, setting), *extra])
+    notes = [*not_comparable(table, setting), *extra, *_of_failed(failed)]
+    return Filled(table, metric, setting.scale, cells, notes, failed.keys() - cells.keys())
+
+
+def _of_failed(failed: Mapping[tuple[str, str], str]) -> list[Note]:
+    """A note for each reason, as few as say it: columns of a row together, and rows with the same columns."""
+    columns: dict[tuple[str, str], list[str]] = {}
+    for (row, column), said in failed.items():
+        columns.setdefault((said, row), []).append(column)
+    rows: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    for (said, row), where in columns.items():
+        rows.setdefault((said, tuple(where)), []).append(row)
+    return [Note(said, rows=those, columns=where) for (said, where), those in rows.items()]

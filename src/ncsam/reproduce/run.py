@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,9 +19,10 @@ from ncsam.reproduce.estimate import Estimate, estimate
 from ncsam.reproduce.record import Record
 from ncsam.reproduce.results import METRICS, Filled, fill, jobs, run_name
 from ncsam.reproduce.scales import Setting
-from ncsam.reproduce.tables import Table
+from ncsam.reproduce.tables import TABLES, Table, find
 
 _CURVES = "curves"
+_SEED = re.compile(r"-s(\d+)$")
 
 
 @dataclass(frozen=True)
@@ -49,17 +51,42 @@ def reproduce(
 ) -> tuple[list[Filled], Done]:
     """Do the runs that are not finished, and write the tables beside them; the tables, and how the runs ended.
 
-    Killed, the same call goes on. A cell that is finished is not run again, in whatever table it stands. A failed run
-    leaves its cell empty.
+    Killed, the same call goes on. A cell that is finished is not run again, in whatever table it stands. Of a
+    failed one the table says why.
     """
-    if metric is not None and metric not in METRICS:
-        raise bad_value("metric", metric, f"one of {', '.join(METRICS)}, or null for the table's own")
+    _check_metric(metric)
     record = Record.claim(plan.out, plan.setting, {column.dataset for table in plan.tables for column in table.columns})
     done = do_all(plan.jobs, where or Where(), say, lambda done: _write(plan, done, metric, record))
+    return _finish(plan, done, metric, record), done
+
+
+def show(folder: Path, names: Sequence[str] = (), *, metric: str | None = None) -> list[Filled]:
+    """Write the tables of these names, or all, from what is finished in a folder, with all rows and seeds; run nothing.
+
+    The tables that have a cell there.
+    """
+    _check_metric(metric)
+    record = Record.read(folder)
+    wanted = {table.name: table for name in names or TABLES for table in find(name)}
+    there = [table.part(None, columns) for table in wanted.values() if (columns := record.columns(table))]
+    seeds = sorted(
+        {int(found[1]) for run in folder.glob("*/*/summary.json") if (found := _SEED.search(run.parent.name))}
+    )
+    plan = Plan(there, Setting.of_sources(record.scale, record.sources), seeds, folder)
+    filled = _finish(plan, look(plan.jobs)[0], metric, record)
+    return [each for each in filled if each.columns]
+
+
+def _check_metric(metric: str | None) -> None:
+    if metric is not None and metric not in METRICS:
+        raise bad_value("metric", metric, f"one of {', '.join(METRICS)}, or null for the table's own")
+
+
+def _finish(plan: Plan, done: Done, metric: str | None, record: Record) -> list[Filled]:
     for table in plan.tables:
         if table.name == _CURVES:
             _draw(plan, table)
-    return _write(plan, done, metric, record), done
+    return _write(plan, done, metric, record)
 
 
 def _write(plan: Plan, done: Done, metric: str | None, record: Record) -> list[Filled]:
@@ -67,8 +94,8 @@ def _write(plan: Plan, done: Done, metric: str | None, record: Record) -> list[F
     filled = []
     for table in plan.tables:
         names = [run_name(row, column, seed) for seed in plan.seeds for row, column in table.cells]
-        filled.append(fill(table, plan.setting, plan.seeds, done.summaries, metric, record.notes(names)))
-        if filled[-1].cells:
+        filled.append(fill(table, plan.setting, plan.seeds, done.summaries, metric, record.notes(names), done.errors))
+        if filled[-1].columns:
             picture = plan.out / f"{_CURVES}.png"
             drawn = table.name == _CURVES and picture.is_file()
             words.sheet(filled[-1], [picture.name] if drawn else []).write(plan.out)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import string
 from collections.abc import Callable, Iterator, Sequence
-from itertools import groupby
 
 from ncsam.reproduce.notes import Note
 from ncsam.reproduce.results import METRICS, Filled
@@ -23,7 +23,7 @@ _MEANING = {
 
 def caption(filled: Filled) -> str:
     """What the numbers are."""
-    counts = filled.seeds
+    counts = filled.seeds or [0]
     seeds = f"{counts[0]} seed{'s' * (counts[0] > 1)}" if len(counts) == 1 else "as many seeds as n says"
     spread = ", mean ± sample standard deviation" if counts[-1] > 1 else ""
     return (
@@ -37,7 +37,8 @@ class _Marked:
 
     def __init__(self, filled: Filled) -> None:
         self.filled = filled
-        letters = iter(string.ascii_lowercase + string.ascii_uppercase)
+        one = string.ascii_lowercase + string.ascii_uppercase
+        letters = itertools.chain(one, map("".join, itertools.product(one, repeat=2)))
         self.notes = [("" if note.of_all else next(letters), note) for note in filled.notes]
 
     def of_row(self, row: Row) -> str:
@@ -58,10 +59,12 @@ class _Marked:
 
 
 def _text(filled: Filled, marks: _Marked, row: Row, column: Column) -> str:
-    """`ours (paper's, difference)`; a dash for a cell that was not run."""
+    """`ours (paper's, difference)`, or why there is nothing: a dash for a cell that the paper does not print."""
     cell = filled.cells.get((row.name, column.name))
     if cell is None:
-        return "-"
+        if filled.has(row, column):
+            return "failed" + marks.of_cell(row, column)
+        return "not run" if (row, column) in filled.table.cells else "-"
     spread = cell.ours.get(filled.metric)
     ours = "not known" if spread is None else spread.text(1)
     count = f", n {cell.seeds}" if len(filled.seeds) > 1 else ""
@@ -73,16 +76,16 @@ def _text(filled: Filled, marks: _Marked, row: Row, column: Column) -> str:
 def _sections(filled: Filled) -> Iterator[Section]:
     """Head and lines of the columns of one dataset after the other."""
     marks = _Marked(filled)
-    for _, group in groupby(filled.columns, key=lambda column: column.dataset):
+    for _, group in itertools.groupby(filled.columns, key=lambda column: column.dataset):
         columns = list(group)
         lines = [
             [
                 row.title + marks.of_row(row),
                 *(_text(filled, marks, row, column) for column in columns),
             ]
-            for row in filled.rows
+            for row in filled.table.rows
+            if any(filled.has(row, column) for column in columns)
         ]
-        lines = [line for line in lines if any(text[:1] != "-" for text in line[1:])]
         yield Section(["", *(column.title + marks.of_column(column) for column in columns)], lines)
 
 
