@@ -20,6 +20,13 @@ def clouds(samples=240, features=6, classes=3, wrong=0.3, seed=0):
     return from_arrays(x[:samples], noisy, y_clean=truth[:samples], x_test=x[samples:], y_test=truth[samples:])
 
 
+def saved_clouds(path):
+    """The clouds as a file, for other processes."""
+    made = clouds()
+    np.savez(path, x=made.train.inputs, y=made.train.labels, x_test=made.test.inputs, y_test=made.test.labels)
+    return path
+
+
 def config(**changes):
     return RunConfig(**{"data": "clouds", "val_share": 0.0, "seed": 1, "model_options": {"hidden": [8]}, **changes})
 

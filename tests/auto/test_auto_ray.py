@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from auto_cases import clouds, config
+from auto_cases import clouds, config, saved_clouds
 
 from ncsam.auto import auto
 from ncsam.auto import on_ray as auto_on_ray
@@ -33,9 +33,9 @@ class Tasks:
         self.given: list[tuple[str, int]] = []
         self.cancelled: list[Any] = []
 
-    def remote(self, config: dict[str, Any], folds: int, name: str, number: int, folder: str) -> Any:
+    def remote(self, config: dict[str, Any], folds: int, name: str, number: int, folder: str, url: str) -> Any:
         self.given.append((name, number))
-        return lambda: auto_on_ray._train(config, folds, name, number, folder)
+        return lambda: auto_on_ray._train(config, folds, name, number, folder, url)
 
     def get(self, reference: Any) -> Any:
         return reference()
@@ -46,13 +46,7 @@ class Tasks:
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    made = clouds()
-    assert made.test is not None
-    np.savez(
-        tmp_path / "clouds.npz",
-        x=made.train.inputs, y=made.train.labels, x_test=made.test.inputs, y_test=made.test.labels,
-    )  # fmt: skip
-    return tmp_path / "clouds.npz"
+    return Path(saved_clouds(tmp_path / "clouds.npz"))
 
 
 def test_folds_are_given_out_once_and_read_from_their_files(file: Path, tmp_path: Path) -> None:

@@ -69,11 +69,16 @@ def held_out_labels(problem: Problem, folds: int) -> npt.NDArray[np.int64]:
     return labels
 
 
+def fold_file(candidate: str, number: int) -> str:
+    """Where a fold lies below the folder of all candidates."""
+    return f"{candidate}/fold-{number}.pt"
+
+
 def train_fold(
     problem: Problem, candidate: Candidate, number: int, folder: Path, before_writing: Callable[[], None]
 ) -> Fold:
     """The fold from its file if it is there; else it is trained, from where a kill left it, and written."""
-    path = folder / candidate.name / f"fold-{number}.pt"
+    path = folder / fold_file(candidate.name, number)
     if path.is_file():
         return _read(path, len(problem.held_out[number]), problem.classes)
     began = time.perf_counter()

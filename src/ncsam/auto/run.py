@@ -18,6 +18,7 @@ from ncsam._files import atomic_path, read_json
 from ncsam._version import __version__
 from ncsam.auto import leaderboard
 from ncsam.auto.candidates import Candidate
+from ncsam.auto.copies import ABOUT, CANDIDATES, Copies
 from ncsam.auto.ensemble import Chosen, choose
 from ncsam.auto.outcome import Fold, train_fold
 from ncsam.auto.portfolio import portfolio
@@ -59,13 +60,17 @@ def auto(
     Of `config` count the data, the labels, `val_share`, `seed`, the network and the machine; method, optimizer and
     length are the candidates' own. A race that was killed goes on from its last fold (or, within it, the last
     checkpoint); a finished folder is returned as it is. `budget` is in seconds of training.
-    `where` may name a Ray cluster, on which the folds are then trained; the race itself stays here.
+    `where` may name a Ray cluster, on which the folds are then trained; the race itself stays here. Its `mirror` is a
+    URL for a copy of the folder, from which another machine goes on.
     """
     if budget is not None and not budget > 0:
         raise bad_value("budget", budget, "a positive time, such as 30m")
     if dataset is not None and where is not None and where.on == "ray":
         raise bad_value("dataset", dataset.name, "data that every node can read by its name or path; only without ray")
     folder = Path(out)
+    copies = Copies(where.mirror, folder) if where is not None and where.mirror else None
+    if copies is not None:
+        copies.fetch()
     with locked(folder) as held:
         task = load_task(config, dataset)
         problem = Problem(config, task, folds)
@@ -83,16 +88,21 @@ def auto(
                 f"ncsam embed {shlex.quote(config.data)} --model NAME --out features.npz; ncsam auto features.npz"
             )
         _claim(folder, problem, {each.name: each.settings() for each in candidates})
+        if copies is not None:
+            copies.claim()
         if (folder / "summary.json").is_file():
             say(f"{folder} is finished; its leaderboard is returned")
             return leaderboard.read(folder)
         with _trained_where(where, candidates, budget) as train:
-            outcomes = Race(problem, folder / "candidates", budget, say, held.check, train).run(candidates)
+            kept = train if copies is None else copies.keeping(train)
+            outcomes = Race(problem, folder / CANDIDATES, budget, say, held.check, kept).run(candidates)
         chosen = choose(problem, outcomes, _MOST if problem.is_vectors else 1)
         board = leaderboard.make(problem, outcomes, chosen)
         held.check()
         leaderboard.write(folder, board)
         _write_run(folder, problem, chosen, board, command)
+        if copies is not None:
+            copies.keep_all()
     return board
 
 
@@ -117,7 +127,7 @@ def _claim(folder: Path, problem: Problem, candidates: dict[str, Any]) -> None:
         "candidates": candidates,
     }
     about = json.loads(json.dumps(about))
-    path = folder / "auto.json"
+    path = folder / ABOUT
     if path.is_file():
         there = read_json(path)
         differing = [name for name in about if there.get(name) != about[name]]

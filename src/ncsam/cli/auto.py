@@ -61,6 +61,7 @@ def auto(
     budget: float | None,
     on: Literal["local", "ray"],
     resources: str,
+    mirror: str,
     quiet: bool,
     **_: Any,
 ) -> None:
@@ -80,7 +81,7 @@ def auto(
         folder,
         folds=folds,
         budget=budget,
-        where=Where(on=on, resources=resources),
+        where=Where(on=on, resources=resources, mirror=mirror),
         say=(lambda text: None) if quiet else say,
         command=shlex.join(ctx.meta["ncsam.command"]),
     )

@@ -12,7 +12,10 @@ from ncsam.compare.batch import Where
 
 
 def on_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add `--on` and `--resources` as they are."""
+    """Add `--on`, `--resources` and `--mirror` as they are."""
+    command = click.option(
+        "--mirror", default="", metavar="URL", help="keep copies of the runs there: s3://bucket/runs, gs://..."
+    )(command)
     command = click.option(
         "--resources", default="", metavar="NAME=AMOUNT,...", help="on ray: what each run needs, as gpu=1,cpu=4"
     )(command)
@@ -26,9 +29,6 @@ def where_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
     @click.option("--jobs", type=click.IntRange(min=1), help="runs at a time [as many as the cores allow]")
     @on_options
-    @click.option(
-        "--mirror", default="", metavar="URL", help="keep copies of the runs there: s3://bucket/runs, gs://..."
-    )
     @functools.wraps(command)
     def with_where(*args: Any, jobs: int | None, on: Any, resources: str, mirror: str, **options: Any) -> Any:
         return command(*args, where=Where(jobs, on, resources, mirror), **options)

@@ -16,6 +16,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from ncsam._errors import bad_value, need
+from ncsam._files import atomic_path
 
 _EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs"}
 _SUMMARY = "summary.json"
@@ -52,7 +53,23 @@ class Mirror:
         return "/".join(part for part in (str(self.root).rstrip("/"), name, file) if part)
 
     def is_finished(self, name: str) -> bool:
-        return bool(self.files.exists(self._at(name, _SUMMARY)))
+        return self.has(name, _SUMMARY)
+
+    def has(self, name: str, file: str) -> bool:
+        return bool(self.files.exists(self._at(name, file)))
+
+    def read(self, name: str, file: str) -> bytes | None:
+        """What a file holds, if it is there."""
+        return bytes(self.files.cat_file(self._at(name, file))) if self.has(name, file) else None
+
+    def get(self, name: str, folder: Path, file: str) -> bool:
+        """Bring one file of a copy; whether there was one."""
+        self.files.invalidate_cache()
+        if not self.has(name, file):
+            return False
+        with atomic_path(folder / file) as temporary:
+            self.files.get_file(self._at(name, file), str(temporary))
+        return True
 
     def fetch(self, name: str, folder: Path) -> bool:
         """Bring a copy to where there is no folder yet; whether there was one."""
@@ -79,13 +96,14 @@ class Mirror:
         """Copy a folder to its place, the summary last."""
         inside = [file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file()]
         kept = [file for file in inside if not PurePosixPath(file).name.startswith(".")]
-        self._put(name, folder, sorted(kept, key=lambda file: (file == _SUMMARY, file)))
+        self.put(name, folder, sorted(kept, key=lambda file: (file == _SUMMARY, file)))
 
     def store_checkpoint(self, name: str, folder: Path) -> None:
         """Copy what another machine would go on from."""
-        self._put(name, folder, [file for file in _TO_GO_ON if (folder / file).is_file()])
+        self.put(name, folder, [file for file in _TO_GO_ON if (folder / file).is_file()])
 
-    def _put(self, name: str, folder: Path, inside: list[str]) -> None:
+    def put(self, name: str, folder: Path, inside: list[str]) -> None:
+        """Copy these files of a folder to their places, in this order."""
         for file in inside:
             there = self._at(name, file)
             self.files.makedirs(there.rpartition("/")[0], exist_ok=True)

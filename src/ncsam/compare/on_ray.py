@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
+import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -16,6 +19,7 @@ from ncsam.compare.workers import Job, Result, available_cores
 from ncsam.engine import Interrupted
 
 _RETRIES = 3  # of a run whose worker was lost
+_LEAVE = 5.0  # seconds that a cluster may take to leave its folder
 
 
 def parse_resources(text: str) -> dict[str, float]:
@@ -82,12 +86,28 @@ def cluster(ray: Any, workers: int, resources: Mapping[str, float]) -> Iterator[
         yield
         return
     there = os.environ.get("RAY_ADDRESS")
-    if there:
-        ray.init(address=there, log_to_driver=False)
-    else:
-        cores = max(workers * resources.get("cpu", 1.0), available_cores())
-        ray.init(num_cpus=int(cores), include_dashboard=False, log_to_driver=False, logging_level="error")
+    cores = max(workers * resources.get("cpu", 1.0), available_cores())
+    own = {"num_cpus": int(cores), "include_dashboard": False, "logging_level": "error"}
+    with contextlib.nullcontext() if there else _folder() as folder:
+        if there:
+            ray.init(address=there, log_to_driver=False)
+        else:
+            ray.init(address="local", _temp_dir=folder, log_to_driver=False, **own)
+        try:
+            yield
+        finally:
+            ray.shutdown()
+
+
+@contextlib.contextmanager
+def _folder() -> Iterator[str]:
+    """For sockets and logs of a cluster that is started here, which Ray itself would leave behind."""
+    short = "/tmp" if os.path.isdir("/tmp") else None  # the path of a socket may have 107 characters at most
+    folder = tempfile.mkdtemp(prefix="ncsam-ray-", dir=short)
     try:
-        yield
+        yield folder
     finally:
-        ray.shutdown()
+        deadline = time.monotonic() + _LEAVE
+        while os.path.exists(folder) and time.monotonic() < deadline:  # processes that are ending may still write
+            shutil.rmtree(folder, ignore_errors=True)
+            time.sleep(0.05)
