@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 
-from ncsam.compare import compare
-from ncsam.compare.on_ray import parse_resources
+from ncsam.compare import compare, on_ray
+from ncsam.compare.on_ray import cluster, parse_resources, remote
 from ncsam.engine import RunConfig
 from ray_workers import needs_proc, one_killed
 
@@ -24,6 +26,60 @@ def test_resources_are_for_ray_alone(tmp_path):
         compare(RunConfig(), tmp_path, resources="gpu=1", say=lambda line: None)
     with pytest.raises(ValueError, match="on='slurm'"):
         compare(RunConfig(), tmp_path, on="slurm", say=lambda line: None)  # type: ignore[arg-type]
+
+
+class Ray:
+    """Notes what it is asked for."""
+
+    def __init__(self, initialized=False):
+        self.initialized, self.asked = initialized, []
+
+    def is_initialized(self):
+        return self.initialized
+
+    def init(self, **options):
+        self.asked.append(options)
+
+    def shutdown(self):
+        self.asked.append("shutdown")
+
+    def cluster_resources(self):
+        return {"CPU": 12.0}
+
+    def remote(self, **options):
+        self.asked.append(options)
+        return lambda function: function
+
+
+def test_a_cluster_that_is_there_is_joined_and_else_one_is_started(monkeypatch):
+    monkeypatch.setattr(on_ray, "available_cores", lambda: 2)
+    monkeypatch.setenv("RAY_ADDRESS", "head:6379")
+    there, here, joined = Ray(), Ray(), Ray(initialized=True)
+    with cluster(there, 2, {}):
+        pass
+    assert there.asked == [{"address": "head:6379", "log_to_driver": False}, "shutdown"]
+    monkeypatch.delenv("RAY_ADDRESS")
+    with cluster(here, 3, {"cpu": 4.0}):
+        folder = Path(here.asked[0]["_temp_dir"])
+        (folder / "logs").mkdir()
+    assert (here.asked[0]["address"], here.asked[0]["num_cpus"], here.asked[1]) == ("local", 12, "shutdown")
+    assert not folder.exists()
+    fits = r"resources='cpu=4,gpu=1' is not allowed: at most what .*cpu=12,gpu=0"
+    with pytest.raises(ValueError, match=fits), cluster(here, 3, {"cpu": 4.0, "gpu": 1.0}):
+        pass
+    with cluster(joined, 2, {}):
+        pass
+    assert joined.asked == []
+
+
+def test_a_task_declares_what_it_needs_and_is_given_again():
+    ray = Ray()
+    assert remote(ray, len, {"gpu": 1.0, "cpu": 4.0, "big_disk": 2.0}) is len
+    remote(ray, len, {})
+    assert ray.asked == [
+        {"num_cpus": 4.0, "num_gpus": 1.0, "resources": {"big_disk": 2.0}, "max_retries": 3},
+        {"num_cpus": 1.0, "num_gpus": 0, "resources": None, "max_retries": 3},
+    ]
 
 
 @pytest.mark.slow

@@ -94,9 +94,19 @@ def cluster(ray: Any, workers: int, resources: Mapping[str, float]) -> Iterator[
         else:
             ray.init(address="local", _temp_dir=folder, log_to_driver=False, **own)
         try:
+            if not there:
+                _check_fits(resources, ray.cluster_resources())
             yield
         finally:
             ray.shutdown()
+
+
+def _check_fits(resources: Mapping[str, float], there: Mapping[str, float]) -> None:
+    """Refuse tasks for which this machine would wait for ever."""
+    has = {name: there.get(name.upper() if name in ("cpu", "gpu") else name, 0.0) for name in resources}
+    if any(amount > has[name] for name, amount in resources.items()):
+        asked, found = (",".join(f"{name}={amount:g}" for name, amount in each.items()) for each in (resources, has))
+        raise bad_value("resources", asked, f"at most what this machine has ({found}), or a cluster's in RAY_ADDRESS")
 
 
 @contextlib.contextmanager
