@@ -41,6 +41,7 @@ KINDS: dict[str, Callable[[random.Random, Path], tuple[list[Any], str]]] = {
     "weights": files.weights,
     "checkpoint": runs.checkpoint,
     "run folder": runs.folder,
+    "named": runs.named,
     "predict": runs.predict,
     "shards": archives.shards,
     "parquet": archives.parquet,

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import copy
 import io
+import os
 import random
 import shutil
+import sys
 import tempfile
 from functools import cache
 from pathlib import Path
@@ -13,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import yaml
 
 from ncsam.engine import RunConfig, train
 from ncsam.engine import checkpoint as module
@@ -143,6 +146,53 @@ def folder(chance: random.Random, top: Path) -> tuple[list[Any], str]:
         "predict": command(random.Random(0), run, top),
     }[chosen]
     return arguments, f"{chosen}, {name}, {what}"
+
+
+def named(chance: random.Random, top: Path) -> tuple[list[Any], str]:
+    """A run folder that names code in the place of what is ours; in its configuration, its checkpoint or both."""
+    run = theirs(top)
+    trap = os.environ["TORTURE_TRAP"]
+    option, value, more = chance.choice(
+        [
+            *(
+                (option, "torture.trap:build", {})
+                for option in ("data", "method", "optimizer", "base", "model", "noise")
+            ),
+            *((option, "torture.trap:build", {"lr": None}) for option in ("optimizer", "base")),
+            ("data", "os:mkdir", {"data_options": {"path": trap}}),
+            ("data", "reduced", {"data_options": {"of": "torture.trap:build"}}),
+            ("model", "os:mkdir", {"model_options": {"path": trap}}),
+            ("model", "torch.hub:load", {"model_options": {"repo_or_dir": str(top), "source": "local", "model": "x"}}),
+            ("model", "timm:hf-hub:x/y", {"model_options": {}}),
+            ("model", f"timm:local-dir:{top}", {"model_options": {}}),
+            ("noise", "torture.trap:build", {}),
+            ("label_file", "torture.trap:build", {"noise": None}),
+            ("pretrained", "torture.trap:build", {}),
+        ]
+    )
+    (top / "hubconf.py").write_text("import torture.trap\n")
+    if chance.random() < 0.7:
+        content = yaml.safe_load((run / "config.yaml").read_text())
+        (run / "config.yaml").write_text(yaml.safe_dump({**content, option: value, **more}))
+    if chance.random() < 0.7:
+        path = run / "checkpoints/last.ckpt"
+        state = torch.load(path, weights_only=True)
+        state["config"] |= {option: value, **more}
+        sealed(state, path)
+        (run / "checkpoints/previous.ckpt").unlink(missing_ok=True)
+    if chance.random() < 0.3:
+        (run / "summary.json").unlink()
+    sys.modules.pop("torture.trap", None)
+    other = [
+        ["report", run, "--markdown", "--out", top / "r.html"],
+        ["suspects", run, "--folds", 2],
+        ["clean", run, "--dry-run", "--apply", "all"],
+        ["review", run, "--no-open"],
+        ["export-predictions", run, "--out", top / "p.npy"],
+        ["train", features(top), "--epochs", 2, "--batch-size", 8, "--quiet", "--out", run],
+        ["compare", "--config", run / "config.yaml", "--dry-run", "--out", top / "compared"],
+    ]
+    return chance.choice([command(chance, run, top), *other]), f"{option}={value}, {more}"
 
 
 def predict(chance: random.Random, top: Path) -> tuple[list[Any], str]:

@@ -1,18 +1,23 @@
 """A method, optimizers, a network and data of the user's own, from files in the current folder; damaged pictures."""
 
 import csv
+import io
 import json
 import os
+import shutil
+import sys
 import textwrap
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+import yaml
 from click.testing import CliRunner
 from PIL import Image
 
 from ncsam.cli.main import main
-from ncsam.engine import RunConfig
+from ncsam.engine import RunConfig, checkpoint
 from ncsam.engine.trained import load_trained
 
 OWN = """
@@ -93,6 +98,68 @@ def test_everything_of_ones_own(folder):
     again = ncsam("train", "--config", "run/config.yaml", "--out", "other")
     assert again.exit_code == 2
     assert "name it yourself" in again.output
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A run of nothing but what is ours."""
+    top = tmp_path_factory.mktemp("finished")
+    x = np.random.default_rng(0).normal(size=(24, 3)).astype(np.float32)
+    np.savez(top / "f.npz", x=x, y=np.arange(24) % 3, y_clean=np.arange(24) % 3)
+    options = ["--model-options", "hidden=[4]", "--rho", 0.1, "--epochs", 1, "--batch-size", 8, "--quiet"]
+    assert ncsam("train", top / "f.npz", *options, "--out", top / "run").exit_code == 0
+    return top / "run"
+
+
+def forged(finished, folder, changes):
+    """The run with other words in its configuration and in its checkpoint, whose checksum fits."""
+    shutil.copytree(finished, folder)
+    content = yaml.safe_load((folder / "config.yaml").read_text())
+    (folder / "config.yaml").write_text(yaml.safe_dump({**content, **changes}))
+    path, buffer = folder / "checkpoints" / "last.ckpt", io.BytesIO()
+    state = torch.load(path, weights_only=True)
+    state["config"] |= changes
+    torch.save(state, buffer)
+    checkpoint._seal(buffer)
+    path.write_bytes(buffer.getvalue())
+    (folder / "checkpoints" / "previous.ckpt").unlink(missing_ok=True)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("changes", "command", "said"),
+    [
+        ({"data": "MODULE:rows"}, ["report", "RUN"], None),
+        ({"data": "MODULE:rows"}, ["bound", "RUN"], "name it yourself with --data"),
+        ({"data": "MODULE:rows"}, ["align", "RUN"], "name it yourself with --data"),
+        ({"data": "MODULE:rows"}, ["clean", "RUN", "--dry-run"], "name it yourself with --data"),
+        ({"data": "reduced", "data_options": {"of": "MODULE:rows"}}, ["report", "RUN"], None),
+        ({"data": "reduced", "data_options": {"of": "MODULE:rows"}}, ["bound", "RUN"], "another dataset, by its name"),
+        ({"data": "reduced", "data_options": {"of": "MODULE:rows"}}, ["clean", "RUN", "--dry-run"], "another dataset"),
+        ({"optimizer": "MODULE:CountingSAM"}, ["report", "RUN"], None),
+        ({"base": "MODULE:rmsprop", "lr": None}, ["train", "DATA", "--epochs", 1, "--out", "RUN"], "another config"),
+    ],
+)
+def test_a_run_folder_runs_no_code(folder, finished, changes, command, said):
+    """Whatever it names, and also where that can be imported: a report, a bound, the resuming of a run."""
+    sys.path.append(str(Path.cwd()))
+    run = forged(finished, Path("run"), json.loads(json.dumps(changes).replace("MODULE", folder)))
+    words = {"RUN": run, "DATA": finished.parent / "f.npz"}
+    done = ncsam(*(words.get(word, word) for word in command))
+    assert folder not in sys.modules
+    assert done.exit_code == (0 if said is None else 1 if said == "another config" else 2), done.output
+    assert said is None or said in done.output
+    if command[0] == "report" and "data" in changes:
+        page = (run / "report.html").read_text()
+        assert ("is code, which no report runs" if changes["data"] != "reduced" else "another dataset") in page
+
+
+def test_data_of_ones_own_is_named_to_be_read_again(folder):
+    words = ["--model-options", "hidden=[4]", "--rho", 0.1, "--noise", "symmetric", "--rate", 0.2, "--epochs", 1]
+    assert ncsam("train", f"{folder}:rows", *words, "--out", "run", "--quiet").exit_code == 0
+    named = ["--data", f"{folder}:rows"]
+    assert ncsam("bound", "run", "--steps", 1, "--restarts", 1, *named).exit_code == 0
+    assert ncsam("align", "run", "--batches", 1, *named).exit_code == 0
 
 
 def test_everything_of_ones_own_in_a_comparison(folder):

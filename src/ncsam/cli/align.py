@@ -10,7 +10,7 @@ from typing import Any
 import click
 import numpy as np
 
-from ncsam.cli.options import model_option
+from ncsam.cli.options import data_option, model_option
 from ncsam.cli.output import show_table
 from ncsam.engine.analysis import alignments_at_end, training_data
 from ncsam.engine.runs import Run
@@ -46,6 +46,7 @@ _SHOWN = {
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="the picture [RUN/alignment.png]")
 @click.option("--json", "as_json", is_flag=True, help="as JSON, and no picture unless --out names it")
 @model_option
+@data_option
 def align(
     run: Path,
     rho: float | None,
@@ -54,6 +55,7 @@ def align(
     out: Path | None,
     as_json: bool,
     model: str | None,
+    data: str | None,
 ) -> None:
     """Does NCSAM turn the perturbation of RUN towards the gradient of its rightly labelled samples?
 
@@ -62,7 +64,7 @@ def align(
     are known will do, whatever its optimizer.
     """
     read, trained = Run.read(run), load_trained(run, model=model)
-    task = training_data(run, trained)
+    task = training_data(run, trained, data)
     _note_what_is_left_out(trained)
     found = alignments_at_end(read, trained, task, rho=rho, kappa=kappa, batches=batches)
     mean = mean_alignment(found)

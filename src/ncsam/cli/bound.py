@@ -11,7 +11,7 @@ import click
 
 from ncsam import theory
 from ncsam._errors import bad_value
-from ncsam.cli.options import model_option
+from ncsam.cli.options import data_option, model_option
 from ncsam.cli.output import show_table
 from ncsam.engine.analysis import radius, training_data
 from ncsam.engine.trained import load_trained
@@ -34,6 +34,7 @@ Examples:
 @click.option("--restarts", type=click.IntRange(min=1), default=4, show_default=True, help="ascents")
 @click.option("--json", "as_json", is_flag=True, help="as JSON")
 @model_option
+@data_option
 def bound(
     run: Path,
     loss: str,
@@ -44,6 +45,7 @@ def bound(
     restarts: int,
     as_json: bool,
     model: str | None,
+    data: str | None,
 ) -> None:
     """Evaluate the paper's generalisation bound for the trained network of RUN, term by term.
 
@@ -52,7 +54,7 @@ def bound(
     assumes is in docs/theory.md.
     """
     trained = load_trained(run, model=model)
-    task = training_data(run, trained)
+    task = training_data(run, trained, data)
     config = trained.config.replace(precision="32-true")
     known = alpha if alpha is not None else task.noise_rate if task.noise_rate is not None else config.rate
     if known is None:

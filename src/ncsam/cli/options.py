@@ -89,6 +89,12 @@ def method_option(command: _Command) -> _Command:
     return click.option("--method", metavar="NAME", help=about, callback=_importable)(command)
 
 
+def data_option(command: _Command) -> _Command:
+    """`--data`, likewise."""
+    about = "the data that RUN names, where that is a module:function: it is imported and called"
+    return click.option("--data", metavar="NAME", help=about, callback=_importable)(command)
+
+
 def _importable(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
     if is_reference(value):
         make_folder_importable()

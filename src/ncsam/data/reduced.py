@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 
 from ncsam._errors import bad_value
+from ncsam._named import is_reference
 from ncsam.data.arrays import picture_size, statistics
 from ncsam.data.files import decode_picture
 from ncsam.data.registry import load, names, register
@@ -48,8 +49,8 @@ def reduced(
     for name, value in (("classes", classes), ("train", train), ("test", test), ("side", side)):
         if value is not None and value < (2 if name == "classes" else 1):
             raise bad_value(name, value, "how many to keep, from 1 (classes from 2), or null for all")
-    if of == "reduced":
-        raise bad_value("of", of, "another dataset")
+    if of == "reduced" or is_reference(of):
+        raise bad_value("of", of, "another dataset, by its name or its path")
     whole = load(of, root, download=download) if of in names() else load(of)
     kept = whole.num_classes if classes is None else min(classes, whole.num_classes)
     trained = _part(whole.train, kept, train, side)

@@ -10,6 +10,7 @@ from ncsam.engine.optimizers import LARGEST_FLIP_RATIO
 from ncsam.engine.runs import Run
 from ncsam.engine.task import Task, load_task, view_names
 from ncsam.engine.trained import Trained
+from ncsam.engine.trust import refuse_unnamed
 from ncsam.optim.ramps import ramp_by_name
 from ncsam.theory.alignment import Alignment, alignments
 from ncsam.theory.batches import WithClean
@@ -17,8 +18,12 @@ from ncsam.theory.batches import WithClean
 _TURNING = ("sign", "compensation", "noise_mean", "selection", "flip_target")  # options that turn NCSAM's perturbation
 
 
-def training_data(folder: Path, trained: Trained) -> Task:
-    """The data that a run was trained on, read again; refused if its labels are not those of the checkpoint."""
+def training_data(folder: Path, trained: Trained, data: str | None = None) -> Task:
+    """The data that a run was trained on, read again; refused if its labels are not those of the checkpoint.
+
+    Where it is a function (`module:name`), that is called only if `data` is that very name.
+    """
+    refuse_unnamed(f"the checkpoint of {folder}", {"data": trained.config.data}, {"data": data})
     task = load_task(trained.config.replace(download=False))
     if trained.labels_sha256 != task.labels_sha256:
         raise bad_value("run", str(folder), "a run whose training labels are still there; they have changed since")

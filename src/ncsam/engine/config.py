@@ -254,8 +254,8 @@ class RunConfig:
         """
         wanted, there = self.to_dict(), saved.to_dict()
         for config, options in ((self, wanted), (saved, there)):
-            if config.lr is None:  # no matter of the data
-                options["lr"] = config.usual_lr
+            if config.lr is None and (config.base == self.base or not is_reference(config.base)):
+                options["lr"] = config.usual_lr  # no matter of the data; of a foreign base nothing is asked
         for name, unsettled in (
             ("model", "auto"),
             ("augment", "auto"),

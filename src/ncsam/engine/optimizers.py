@@ -127,8 +127,8 @@ def default_radius(optimizer: str) -> float:
 
 
 def unused_options(optimizer: str) -> set[str]:
-    """Options of the run that have no effect under an optimizer; none are known of one that is not known."""
-    if optimizer in optim.names() or is_reference(optimizer):
+    """Options of the run that have no effect under an optimizer; none are known of one that is not ours."""
+    if optimizer in optim.names():
         return set(_OF_THE_RUN) - set(optim.option_names(optim.get(optimizer)))
     return set(_OF_THE_RUN) if optimizer in BASES else set()
 

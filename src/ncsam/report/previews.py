@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from ncsam._named import is_reference
 from ncsam.data import DataSet, load
 from ncsam.data.stores import kind_of
 from ncsam.engine.runs import Run, Suspect, class_name
@@ -77,6 +78,8 @@ def gallery(run: Run, label: str, count: int) -> Gallery:
 def dataset_of(run: Run) -> DataSet:
     """The run's dataset as it lies on disk now; nothing is downloaded."""
     config = run.config
+    if is_reference(config.get("data")):
+        raise ValueError(f"{config['data']!r} is code, which no report runs")
     return _load(str(config.get("data")), config.get("data_root"), repr(reader_options(config)))
 
 
