@@ -18,11 +18,11 @@ from ncsam.engine.task import load_task, settled
 from ncsam.methods import create
 
 
-def features(folder: Path, samples: int) -> str:
+def features(folder: Path, samples: int, columns: int = 40) -> str:
     rng = np.random.default_rng(0)
     path = folder / "features.npz"
     labels = np.arange(samples) % 3
-    inputs = rng.normal(size=(samples, 4)).astype(np.float32) + labels[:, None]
+    inputs = rng.normal(size=(samples, columns)).astype(np.float32) + labels[:, None]
     np.savez(path, x_train=inputs, y_train=labels, x_test=inputs[:30], y_test=labels[:30])
     return str(path)
 
@@ -55,6 +55,13 @@ def test_the_full_target_is_for_cross_entropy_without_augmentation() -> None:
     assert defaults.rho_target("mlp", "ce", "none") == 0.4
     assert defaults.rho_target("resnet18", "ce", "none") == 0.5
     assert defaults.rho_target("resnet18", "ce", "standard") == defaults.rho_target("mlp", "gce", "none") == 0.1
+    assert [defaults.rho_target("mlp", "ce", "none", inputs) for inputs in (39, 40)] == [0.1, 0.4]
+    assert defaults.rho_target("resnet18", "ce", "none", 3) == 0.5
+
+
+def test_few_inputs_have_the_gentle_target(tmp_path: Path) -> None:
+    config = RunConfig.from_preset("recommended", data=features(tmp_path, 300, columns=4))
+    assert settled(config, load_task(config)).rho_target == 0.1
 
 
 def test_the_recommended_setting_follows_the_data_and_yields_to_what_is_given(tmp_path: Path) -> None:
@@ -142,7 +149,7 @@ def test_a_radius_listens_from_the_start_where_pictures_are_augmented(augment: s
 
 def test_a_head_on_a_frozen_backbone_takes_gentle_steps_whoever_trained_that(tmp_path: Path) -> None:
     config = RunConfig(data=features(tmp_path, 60), lr="auto", weight_decay="auto", model="mlp", freeze=["backbone"])
-    found = defaults.settled(config, "resnet18", "none", 60, 32)
+    found = defaults.settled(config, "resnet18", "none", 60, None, 32)
     assert (found.lr, found.weight_decay) == (0.0125, 0.3)
 
 

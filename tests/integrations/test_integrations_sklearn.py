@@ -164,7 +164,7 @@ def test_ncsam_flips_the_noise_rate_at_most_four_tenths():
 
     network = torch.nn.Linear(2, 2)
     for rate, flipped in ((0.1, 0.1), (0.8, 0.4), (None, 0.4)):
-        config = NoisyLabelClassifier(optimizer="ncsam", noise_rate=rate)._config(100)
+        config = NoisyLabelClassifier(optimizer="ncsam", noise_rate=rate)._config(100, 64)
         assert build_optimizer(config, network, methods.create("ce"), 5).flip_ratio == flipped
 
 
@@ -191,7 +191,8 @@ def test_parameters_survive_cloning():
 
 
 def test_what_is_left_open_is_what_we_recommend_for_features():
-    config = NoisyLabelClassifier(random_state=0)._config(900)
+    config = NoisyLabelClassifier(random_state=0)._config(900, 64)
     assert (config.lr, config.weight_decay, config.epochs, config.batch_size) == (0.0125, 0.005, 100, 128)
     assert (config.rho, config.rho_target) == ("auto", 0.4)
-    assert NoisyLabelClassifier("elr", random_state=0)._config(900).rho_target == 0.1
+    assert NoisyLabelClassifier("elr", random_state=0)._config(900, 64).rho_target == 0.1
+    assert NoisyLabelClassifier(random_state=0)._config(900, 16).rho_target == 0.1

@@ -183,7 +183,7 @@ def settled(config: RunConfig, task: Task) -> RunConfig:
         batch_size=batch_size,
         flip_ratio=flip_ratio,
     )
-    config = defaults.settled(config, model, augment, len(task.train), batch_size)
+    config = defaults.settled(config, model, augment, len(task.train), options.get("in_features"), batch_size)
     if config.sharpness_aware and config.warmup == "auto" and task.val is None and task.dataset.val is None:
         raise bad_value("warmup", "auto", "only with validation samples to watch: val_share above 0 (now 0)")
     if config.rho == "heldout" and config.listens and task.val is None and task.dataset.val is None:

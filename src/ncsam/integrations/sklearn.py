@@ -104,7 +104,7 @@ class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         self.classes_, codes = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
             raise ValueError(f"y has 1 class, {self.classes_[0]!r}: a classifier needs samples of at least two classes")
-        config = self._config(len(X))
+        config = self._config(len(X), X[0].size)
         self._fit_scale(X)
         inputs = self._tensor(X).float()
         labels = torch.from_numpy(codes.astype(np.int64)).to(inputs.device)
@@ -134,7 +134,7 @@ class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
 
     # --- inside
 
-    def _config(self, samples: int) -> RunConfig:
+    def _config(self, samples: int, inputs: int) -> RunConfig:
         options = dict(self.options or {})
         for name in _NOT_OPTIONS & options.keys():
             raise bad_value("options", options, f"not {name}, which is a parameter of the classifier or has no use")
@@ -158,7 +158,7 @@ class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
                 "seed": int(check_random_state(self.random_state).randint(2**31 - 1)),
             }
         )
-        return defaults.settled(config, "mlp", "none", samples, self.batch_size)
+        return defaults.settled(config, "mlp", "none", samples, inputs, self.batch_size)
 
     def _network(self, X: Any) -> nn.Module:
         shape, classes = X.shape[1:], len(self.classes_)
