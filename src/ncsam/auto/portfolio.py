@@ -14,6 +14,18 @@ _SAM: dict[str, Any] = {**_GENTLE, "optimizer": "sam", "rho": "auto", "rho_targe
 _M_CORRECTION: dict[str, Any] = {**_GENTLE, "optimizer": "sgd", "method": "mcorrection"}
 _WIDTH = 1024  # of random features
 
+#: Kind, strength and rounds of pruning of linear classifiers, the cheapest first. Pruned twice they differ enough from
+#: those pruned once to help a mean; the weakly shrunk ones of random features are for data that is far from linear.
+_SMOOTH = (
+    *(("discriminant", 0.6, 0), ("discriminant", 0.6, 1), ("discriminant", 0.6, 2)),
+    *(("discriminant", 0.8, 0), ("discriminant", 0.8, 1), ("discriminant", 0.3, 1), ("discriminant", 0.3, 2)),
+)
+_RANDOM = (
+    *(("discriminant", 0.6, 1), ("discriminant", 0.3, 1), ("discriminant", 0.3, 2)),
+    *(("discriminant", 0.1, 1), ("discriminant", 0.1, 2)),
+)
+_LOGISTIC = (("logistic", 0.3, 1), ("logistic", 0.03, 1), ("logistic", 1.0, 2))
+
 
 def portfolio(problem: Problem) -> list[Candidate]:
     """The candidates for a problem, in the order in which they run."""
@@ -27,23 +39,19 @@ def _for_vectors(problem: Problem) -> list[Candidate]:
     paid for by accuracy on such labels. So most candidates are ones that cannot: discriminants with a strongly shrunk
     covariance, and fits without suspects.
     """
-    smooth: list[Candidate] = [
-        Linear("discriminant-0.6", "discriminant", 0.6),
-        Linear("discriminant-0.6-pruned", "discriminant", 0.6, rounds=1),
-        Linear("discriminant-0.8", "discriminant", 0.8),
-        Linear("discriminant-0.8-pruned", "discriminant", 0.8, rounds=1),
-        Linear("discriminant-0.3-pruned", "discriminant", 0.3, rounds=1),
-        Linear("random-0.6-pruned", "discriminant", 0.6, rounds=1, width=_WIDTH),
-        Linear("random-0.3-pruned", "discriminant", 0.3, rounds=1, width=_WIDTH),
-        Linear("logistic-0.3-pruned", "logistic", 0.3, rounds=1),
-        Linear("logistic-0.03-pruned", "logistic", 0.03, rounds=1),
-    ]
+    smooth = [_linear(*each) for each in _SMOOTH] + [_linear(*each, width=_WIDTH) for each in _RANDOM]
+    smooth += [_linear(*each) for each in _LOGISTIC]
     # so many steps, whatever the number of samples
     per_epoch = max(1, len(problem.positions) // 128)
     short, long = (min(200, max(10, round(steps / per_epoch))) for steps in (400, 1000))
     lengths = sorted({short, long})
     networks: list[Candidate] = [Network(f"mcorrection-{long}", {**_M_CORRECTION, "epochs": long})]
-    return smooth + networks + [Network(f"sam-{epochs}", {**_SAM, "epochs": epochs}) for epochs in lengths]
+    return [*smooth, *networks, *(Network(f"sam-{epochs}", {**_SAM, "epochs": epochs}) for epochs in lengths)]
+
+
+def _linear(kind: str, strength: float, rounds: int, width: int = 0) -> Linear:
+    name = f"{'random' if width else kind}-{strength:g}{('', '-pruned', '-pruned-twice')[rounds]}"
+    return Linear(name, kind, strength, rounds, width)
 
 
 def _for_pictures(problem: Problem) -> list[Candidate]:
