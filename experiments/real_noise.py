@@ -62,7 +62,7 @@ OPTIMIZERS: dict[str, Any] = {
 }
 MLP = {"model": "mlp", "model_options": {"hidden": [256, 256]}}
 RESNET = {"model": "resnet8", "augment": "standard"}
-STRENGTHS = (0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 1.0)  # C of the logistic regression
+STRENGTHS = (0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 1.0, 10.0)  # C of the logistic regression
 
 
 def problems(files: argparse.Namespace) -> dict[str, dict[str, Any]]:
@@ -182,7 +182,7 @@ def automatic(folder: Path, options: Mapping[str, Any], row: str, seed: int) -> 
 
 
 def arrays(options: Mapping[str, Any], seed: int) -> tuple[np.ndarray, ...]:
-    """Standardised samples and observed labels, those held out, and the test samples with their true labels."""
+    """Samples standardised by column, observed labels, those held out, and the test samples with their true labels."""
     config = RunConfig.from_dict({**options, "seed": seed})
     task = load_task(config)
     assert task.dataset.test is not None
@@ -191,8 +191,8 @@ def arrays(options: Mapping[str, Any], seed: int) -> tuple[np.ndarray, ...]:
     ]
     labels = task.dataset.train.labels
     kept, held = stratified(labels, config.val_share, seed=0)
-    mean, deviation = flat[0][kept].mean(), flat[0][kept].std()
-    x, x_test = ((part - mean) / deviation for part in flat)
+    mean, deviation = flat[0][kept].mean(axis=0), flat[0][kept].std(axis=0)
+    x, x_test = ((part - mean) / np.where(deviation > 0, deviation, 1.0) for part in flat)
     return x[kept], labels[kept], x[held], labels[held], x_test, task.dataset.test.labels
 
 
