@@ -7,7 +7,7 @@ import pytest
 
 from ncsam.engine.calibration import best_stiffness, calibrated
 from ncsam.engine.label_trust import assess
-from ncsam.engine.scores import SCORES
+from ncsam.engine.scores import SCORES, ranks, suspicion
 
 
 def corrupted(n: int, transition: np.ndarray, spread: float, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -114,6 +114,20 @@ def test_scores_by_hand() -> None:
     entropy = [-(p * np.log(p)).sum() / np.log(3) for p in rows]
     weighted = np.array([entropy[0] / 0.7, entropy[1] / 0.2])
     assert SCORES["confidence-weighted entropy"](labels, rows) == pytest.approx(1 - np.log(1 + weighted) / weighted)
+    assert SCORES["odds"](labels, rows) == pytest.approx([0.2 / 0.9, 0.6 / 0.8])
+
+
+def test_suspicion_is_the_mean_of_two_ranks() -> None:
+    assert ranks(np.array([0.5, 0.1, 0.5, 0.9])).tolist() == [2.5, 1.0, 2.5, 4.0]
+    rows = np.array([[0.7, 0.2, 0.1], [0.2, 0.2, 0.6], [0.4, 0.5, 0.1]])  # odds .22, .75, .56
+    wrong = np.array([0.9, 0.2, 0.3])
+    found = suspicion(np.array([0, 1, 0]), rows, wrong)
+    assert found == pytest.approx(np.array([3 + 2 * 1, 1 + 2 * 3, 2 + 2 * 2]) / 9)
+
+
+def test_a_label_without_any_probability_is_doubted_and_no_division_fails() -> None:
+    rows = np.array([[1.0, 0.0], [1.0, 0.0]])
+    assert SCORES["odds"](np.array([0, 1]), rows) == pytest.approx([0.0, 1.0])
 
 
 def test_scores_order_samples_as_cleanlab_does() -> None:

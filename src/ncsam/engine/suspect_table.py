@@ -22,6 +22,7 @@ from ncsam.engine.checkpoint import load_checkpoint, writing
 from ncsam.engine.folds import OutOfFold, load_oof
 from ncsam.engine.label_trust import Trust, assess
 from ncsam.engine.samples import SampleTable
+from ncsam.engine.scores import suspicion
 from ncsam.engine.suspects import Dynamics, auroc
 from ncsam.engine.task import task_of
 
@@ -63,12 +64,13 @@ def write_suspects(
     held = np.zeros(len(split), dtype=bool)
     if held_out is not None:
         held[held_out] = True
-    suspicion, suggested = dynamics.suspicion(), dynamics.suggested()
+    doubts, suggested = dynamics.suspicion(), dynamics.suggested()
     trust: Trust | None = None
     if oof is not None:
         fit = oof.about.get("train_accuracy")
         trust = assess(split.labels, oof.probabilities, None if fit is None else fit / 100)
-        suspicion, suggested, reason = trust.wrong, trust.suggested, trust.reason
+        doubts = suspicion(split.labels, oof.probabilities.astype(np.float64), trust.wrong)
+        suggested, reason = trust.suggested, trust.reason
         source = f"out-of-fold predictions, {oof.about.get('folds')} folds"
     else:
         source = "predictions of the run itself"
@@ -77,14 +79,14 @@ def write_suspects(
             sums = dynamics.numbers("probability_sum").astype(np.float64)
             trust = assess(split.labels, sums / sums.sum(axis=1, keepdims=True))
             reason = trust.reason
-    order = np.lexsort((np.arange(len(split)), -suspicion))
+    order = np.lexsort((np.arange(len(split)), -doubts))
     if trust is not None and not reason:
         reason = trust.unsettled(order[: min(_SPOKEN_OF, max(1, len(order) // 10))])
     columns: dict[str, Any] = {
         "index": np.arange(len(split)),
         "observed": split.labels,
         "suggested": suggested,
-        "suspicion": suspicion,
+        "suspicion": doubts,
         "loss": dynamics.mean("loss"),
         "margin": dynamics.mean("margin"),
         "times_flipped": dynamics.numbers("times_flipped"),
@@ -95,7 +97,7 @@ def write_suspects(
     if trust is not None and not reason:
         columns |= {"suggested": trust.suggested, "p_wrong": trust.wrong, "p_suggested": trust.right}
     _write_table(folder / FILE, columns, split, order)
-    found = None if split.clean is None else auroc(suspicion, split.labels != split.clean)
+    found = None if split.clean is None else auroc(doubts, split.labels != split.clean)
     about = {"known": not reason, "reason": reason, "source": source, "suspects_auroc": found}
     if trust is not None:
         about |= {"agreement": trust.agreement, "scale": trust.scale}

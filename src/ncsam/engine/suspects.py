@@ -10,6 +10,7 @@ import torch
 
 from ncsam.engine.evaluate import Predictions
 from ncsam.engine.samples import SampleTable
+from ncsam.engine.scores import ranks
 
 Floats = npt.NDArray[np.float64]
 _STEEPNESS = 4.0  # from where a margin counts almost fully
@@ -83,6 +84,4 @@ def auroc(scores: npt.NDArray[Any], positive: npt.NDArray[np.bool_]) -> float | 
     count, rest = int(positive.sum()), int((~positive).sum())
     if count == 0 or rest == 0:
         return None
-    _, inverse, sizes = np.unique(scores, return_inverse=True, return_counts=True)
-    ranks = np.cumsum(sizes) - (sizes - 1) / 2  # mean rank, from 1, of each distinct value
-    return float((ranks[inverse][positive].sum() - count * (count + 1) / 2) / (count * rest))
+    return float((ranks(scores)[positive].sum() - count * (count + 1) / 2) / (count * rest))
