@@ -1,8 +1,9 @@
 """Which score finds wrong labels best, and are the stated figures right? On real and made errors, in four regimes.
 
-Scores out of fold: 1 - p of the label (self-confidence), normalised margin, confidence-weighted entropy, the stated
-probability of being wrong; of the run itself: mean tanh(4 margin), area under the margin (mean difference of log
-probabilities), times forgotten. AUROC, and the share of truly wrong labels among the first 1, 5 and 10 %.
+Scores out of fold: 1 - p of the label (self-confidence), normalised margin, confidence-weighted entropy, odds against
+the best other class, the stated probability of being wrong, suspicion; of the run itself: mean tanh(4 margin), area
+under the margin (mean difference of log probabilities), times forgotten. AUROC, and the share of truly wrong labels
+among the first 1, 5 and 10 %.
 
     python experiments/suspect_trust.py DATA CACHE [--cases NAME ...] [--regimes NAME ...]
 
@@ -20,7 +21,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ncsam.engine.scores import SCORES
+from ncsam.engine.scores import SCORES, suspicion
 from ncsam.engine.suspects import auroc
 from suspect_runs import CASES, REGIMES, Case, case, regimes_of
 
@@ -38,6 +39,7 @@ def scores(found: Case) -> dict[str, np.ndarray]:
     return {
         **{f"{name}, out of fold": score(found.labels, oof) for name, score in SCORES.items()},
         "probability of being wrong, out of fold": found.trust.wrong,
+        "suspicion, out of fold": suspicion(found.labels, oof, found.trust.wrong),
         "mean tanh(4 margin)": (1 - np.tanh(4 * found.margins).mean(axis=0)) / 2,
         "area under the margin": -(np.log(np.maximum(own, 1e-12)) - np.log(other)).mean(axis=0),
         "times forgotten": (right[:-1] & ~right[1:]).sum(axis=0).astype(np.float64),
@@ -54,7 +56,7 @@ def judged(found: Case, kept: Path) -> Judged:
     """All figures of a case, from the file that keeps them if there is one."""
     if not kept.is_file():
         wrong, trust = found.wrong, found.trust
-        order = np.argsort(-trust.wrong, kind="stable")
+        order = np.argsort(-suspicion(found.labels, found.oof.astype(np.float64), trust.wrong), kind="stable")
         first = order[:100]
         figures = [trust.wrong[first].mean(), wrong[first].mean()]
         figures += [trust.right[first].mean(), (trust.suggested == found.clean)[first].mean()]
