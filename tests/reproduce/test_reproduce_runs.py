@@ -121,6 +121,21 @@ def test_runs_go_to_ray_with_what_they_need(tmp_path: Path, monkeypatch: pytest.
     assert (list(done.errors), found.cells) == (["cifar10-symmetric-40/ce-sgd-s1"], {})
 
 
+def test_what_cannot_be_run_is_said_before_anything_is(tmp_path: Path) -> None:
+    table = TABLES["curves"]
+    for seeds in ([], [1, 1], [-1]):
+        with pytest.raises(ValueError, match=r"seeds=\[.*\] is not allowed"):
+            Plan([table], Setting("smoke"), seeds, tmp_path)
+    for setting, said in (
+        (Setting("paper", data_root=str(tmp_path)), "cifar10 was not found"),
+        (Setting("small", {"cifar10": "mine.npz"}), "data: cifar10='.*mine.npz' is not allowed: a file or folder that"),
+        (Setting("small", None, "mine.npz", str(tmp_path)), "stand_in='.*mine.npz' is not allowed"),
+    ):
+        with pytest.raises((FileNotFoundError, ValueError), match=said):
+            reproduce(Plan([table], setting, [1], tmp_path / "out"), say=QUIET)
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_folder_is_of_one_scale_and_one_source(tmp_path: Path) -> None:
     Record.claim(tmp_path, Setting("smoke"), ["cifar10"])
     with pytest.raises(ValueError, match="its cells are of scale smoke"):

@@ -13,7 +13,7 @@ from ncsam import data
 from ncsam._statistics import Spread
 from ncsam.engine import RunConfig
 from ncsam.engine.task import load_task
-from ncsam.reproduce import TABLES, find
+from ncsam.reproduce import TABLES, choose, find
 from ncsam.reproduce.notes import Note, not_comparable
 from ncsam.reproduce.results import Cell, Filled, fill, jobs, run_name
 from ncsam.reproduce.scales import Setting
@@ -40,9 +40,17 @@ def test_rows_and_columns_are_chosen_by_name() -> None:
     part = TABLES["table2"].part(["ncsam", "gce"], ["cifar10-40"])
     assert [(row.name, column.name) for row, column in part.cells] == [("gce", "cifar10-40"), ("ncsam", "cifar10-40")]
     with pytest.raises(ValueError, match=r"unknown row of table2 'nscam'. Did you mean 'ncsam'"):
-        TABLES["table2"].part(["nscam"])
+        choose("table2", ["nscam"])
     with pytest.raises(ValueError, match="unknown column of table2 'cifar10-30'"):
-        TABLES["table2"].part(None, ["cifar10-30"])
+        choose("table2", None, ["cifar10-30"])
+    with pytest.raises(
+        ValueError, match="rows='unicon' is not allowed: some that the paper prints in tiny-imagenet-as"
+    ):
+        choose("table3", ["unicon"], ["tiny-imagenet-asymmetric-45"])
+    assert [(t.name, len(t.cells)) for t in choose("ablations", ["kappa0"], ["cifar10-20"])] == [
+        ("schedule", 1),
+        ("kappa", 1),
+    ]
     with pytest.raises(ValueError, match="unknown table 'table6'"):
         find("table6")
     assert [table.name for table in find("ablations")] == ["flip-ratio", "schedule", "kappa"]

@@ -21,7 +21,7 @@ from ncsam.reproduce.run import reproduce as run_tables
 from ncsam.reproduce.run import show as show_tables
 from ncsam.reproduce.scales import SCALES, Setting
 from ncsam.reproduce.sheet import to_markdown
-from ncsam.reproduce.tables import GROUPS, TABLES, find
+from ncsam.reproduce.tables import GROUPS, TABLES, choose
 from ncsam.reproduce.words import sheet
 
 EPILOG = """\b
@@ -79,7 +79,7 @@ def _tables(name: str) -> Callable[..., None]:
         out: Path | None,
         dry_run: bool,
     ) -> None:
-        tables = [table.part(rows, columns) for table in find(name)]
+        tables = choose(name, rows, columns)
         setting = Setting(scale, {key: str(value) for key, value in data.items()}, stand_in, data_root)
         listed = list(range(1, seeds + 1)) if isinstance(seeds, int) else seeds
         plan = Plan(tables, setting, listed, out or Path("runs") / f"reproduce-{scale}")

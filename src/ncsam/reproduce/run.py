@@ -34,6 +34,10 @@ class Plan:
     seeds: Sequence[int]
     out: Path
 
+    def __post_init__(self) -> None:
+        if not self.seeds or len(set(self.seeds)) < len(self.seeds) or min(self.seeds) < 0:
+            raise bad_value("seeds", list(self.seeds), "how many, from 1, or which, from 0, each once")
+
     @cached_property
     def jobs(self) -> list[Job]:
         """Every run once, in the order of the tables."""
@@ -55,8 +59,12 @@ def reproduce(
     failed one the table says why.
     """
     _check_metric(metric)
-    record = Record.claim(plan.out, plan.setting, {column.dataset for table in plan.tables for column in table.columns})
-    done = do_all(plan.jobs, where or Where(), say, lambda done: _write(plan, done, metric, record))
+    where = where or Where()
+    datasets = {column.dataset for table in plan.tables for column in table.columns}
+    if where.on == "local":  # the nodes of a cluster may have what this machine has not
+        plan.setting.check(datasets)
+    record = Record.claim(plan.out, plan.setting, datasets)
+    done = do_all(plan.jobs, where, say, lambda done: _write(plan, done, metric, record))
     return _finish(plan, done, metric, record), done
 
 
@@ -68,11 +76,15 @@ def show(folder: Path, names: Sequence[str] = (), *, metric: str | None = None) 
     _check_metric(metric)
     record = Record.read(folder)
     wanted = {table.name: table for name in names or TABLES for table in find(name)}
-    there = [table.part(None, columns) for table in wanted.values() if (columns := record.columns(table))]
+    there = [table.part(None, record.columns(table)) for table in wanted.values()]
     seeds = sorted(
         {int(found[1]) for run in folder.glob("*/*/summary.json") if (found := _SEED.search(run.parent.name))}
     )
-    plan = Plan(there, Setting.of_sources(record.scale, record.sources), seeds, folder)
+    if not seeds:
+        return []
+    plan = Plan(
+        [table for table in there if table.cells], Setting.of_sources(record.scale, record.sources), seeds, folder
+    )
     filled = _finish(plan, look(plan.jobs)[0], metric, record)
     return [each for each in filled if each.columns]
 

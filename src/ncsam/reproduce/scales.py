@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ncsam import data
 from ncsam._checks import choice
-from ncsam._errors import unknown_name
+from ncsam._errors import bad_value, unknown_name
 from ncsam._files import sha256_of
 from ncsam.compare.specs import with_spec
 from ncsam.engine import RunConfig
@@ -103,6 +103,16 @@ class Setting:
         except FileNotFoundError:
             return False
         return True
+
+    def check(self, datasets: Iterable[str]) -> None:
+        """Raise for a source that is not there, before anything is run."""
+        for dataset in sorted(datasets):
+            source = self.source(dataset)
+            if source.data in data.names():
+                data.load(source.data, self.data_root)
+            elif not Path(source.data).exists():
+                option = "stand_in" if source.stand_in else f"data: {dataset}"
+                raise bad_value(option, source.data, "a file or folder that is there, or the name of a dataset")
 
     def config(self, row: Row, column: Column, seed: int) -> RunConfig:
         """The run of a cell."""

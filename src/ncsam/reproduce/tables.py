@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib import resources
 
-from ncsam._errors import unknown_name
+from ncsam._errors import bad_value, unknown_name
 
 SOURCE = "NCSAM: Noise-Compensated Sharpness-Aware Minimization for Noisy Label Learning, arXiv:2601.19947"
 
@@ -133,15 +133,11 @@ class Table:
         return [(r, c) for c in self.columns for r in self.rows if r.control or (r.name, c.name) in self.published]
 
     def part(self, rows: Sequence[str] | None = None, columns: Sequence[str] | None = None) -> Table:
-        """The table with these rows and columns alone."""
-        for kind, asked, known in (("row", rows, self.rows), ("column", columns, self.columns)):
-            for name in asked or ():
-                if name not in [each.name for each in known]:
-                    raise unknown_name(f"{kind} of {self.name}", name, [each.name for each in known])
+        """The table with those of its rows and columns that are named here; `None` keeps all."""
         return replace(
             self,
-            rows=[row for row in self.rows if not rows or row.name in rows],
-            columns=[column for column in self.columns if not columns or column.name in columns],
+            rows=[row for row in self.rows if rows is None or row.name in rows],
+            columns=[column for column in self.columns if columns is None or column.name in columns],
         )
 
 
@@ -212,3 +208,18 @@ def find(name: str) -> list[Table]:
     if name not in TABLES and name not in GROUPS:
         raise unknown_name("table", name, [*TABLES, *GROUPS, "cost"])
     return [TABLES[each] for each in GROUPS.get(name, (name,))]
+
+
+def choose(name: str, rows: Sequence[str] | None = None, columns: Sequence[str] | None = None) -> list[Table]:
+    """The tables of this name with these rows and columns alone, those that have such cells."""
+    tables = find(name)
+    known_rows = {row.name for table in tables for row in table.rows}
+    known_columns = {column.name for table in tables for column in table.columns}
+    for kind, asked, known in (("row", rows, known_rows), ("column", columns, known_columns)):
+        for each in asked or ():
+            if each not in known:
+                raise unknown_name(f"{kind} of {name}", each, known)
+    found = [part for table in tables if (part := table.part(rows, columns)).cells]
+    if not found:
+        raise bad_value("rows", ",".join(rows or ()), f"some that the paper prints in {','.join(columns or ())}")
+    return found
