@@ -155,6 +155,9 @@ def test_of_a_failed_run_its_table_says_why(tmp_path: Path) -> None:
     lines = (tmp_path / "curves.md").read_text().splitlines()
     assert "| SGD | failed \\[b\\] |" in lines
     assert any(line.startswith("- \\[b\\] 1 of 1 runs failed: ") for line in lines)
+    (tmp_path / SAM / "summary.json").write_text("{")  # nor does it keep the picture from being drawn
+    (again,), _ = reproduce(made, say=QUIET)
+    assert list(again.failed) == [("sgd", "cifar10-40"), ("sam", "cifar10-40")]
 
 
 @pytest.fixture(scope="module")
@@ -186,8 +189,14 @@ SAM = "cifar10-symmetric-40/ce-sam_warmup=0-s1"
 
 def test_cells_of_others_are_merged(tmp_path: Path, theirs: Path, in_this_process: list[str]) -> None:
     ours = tmp_path / "ours"
+    (ours / SAM).mkdir()
+    said: list[str] = []
+    assert merge(ours, [theirs], say=said.append) == []
+    assert said == [f"{SAM}: begun here and not finished, so not taken; remove {ours / SAM} to take it"]
+    (ours / SAM).rmdir()
     assert merge(ours, [theirs], say=QUIET) == [SAM]
-    assert merge(ours, [theirs], say=QUIET) == []
+    assert merge(ours, [theirs], say=said.append) == []
+    assert len(said) == 1
     before = len(in_this_process)
     (found,), _ = reproduce(plan(ours, "curves", ["sgd", "sam"]), say=QUIET)
     assert len(in_this_process) == before

@@ -35,9 +35,13 @@ def merge(
     for other in others:
         theirs = Record.read(other)
         _compare_records(ours, theirs, other, other_versions)
-        found = [name for name in _finished(other) if not (out / name).exists()]
+        wanted = [name for name in _finished(other) if not (out / name / "summary.json").exists()]
+        found = [name for name in wanted if not (out / name).exists()]
         for name in found:
             _check(name, out, other, theirs)
+        for name in wanted:
+            if name not in found:
+                say(f"{name}: begun here and not finished, so not taken; remove {out / name} to take it")
         for name in found:
             _copy(other / name, out / name, _source(ours, name))
             say(f"{name}: taken from {other}")

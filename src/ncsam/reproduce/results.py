@@ -100,7 +100,7 @@ def fill(
             cells[row.name, column.name] = Cell(ours, len(found), table.published.get((row.name, column.name)))
     metric = metric or table.metric or DEFAULT_METRIC
     notes = [*not_comparable(table, setting), *extra, *_of_failed(failed)]
-    return Filled(table, metric, setting.scale, cells, notes, failed.keys() - cells.keys())
+    return Filled(table, metric, setting.scale, cells, notes, [key for key in failed if key not in cells])
 
 
 def _of_failed(failed: Mapping[tuple[str, str], str]) -> list[Note]:

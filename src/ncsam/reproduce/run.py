@@ -95,10 +95,13 @@ def _check_metric(metric: str | None) -> None:
 
 
 def _finish(plan: Plan, done: Done, metric: str | None, record: Record) -> list[Filled]:
+    """The tables, then the figure: what its drawing meets in a damaged run does not keep them from being written."""
+    filled = _write(plan, done, metric, record)
     for table in plan.tables:
         if table.name == _CURVES:
-            _draw(plan, table)
-    return _write(plan, done, metric, record)
+            _draw(plan, table, done)
+            filled = _write(plan, done, metric, record)
+    return filled
 
 
 def _write(plan: Plan, done: Done, metric: str | None, record: Record) -> list[Filled]:
@@ -114,11 +117,12 @@ def _write(plan: Plan, done: Done, metric: str | None, record: Record) -> list[F
     return filled
 
 
-def _draw(plan: Plan, table: Table) -> None:
-    """The accuracy-curve figure."""
+def _draw(plan: Plan, table: Table, done: Done) -> None:
+    """The accuracy-curve figure, of the runs that are finished."""
     groups = []
     for row, column in table.cells:
-        folders = [plan.out / run_name(row, column, seed) for seed in plan.seeds]
+        names = [run_name(row, column, seed) for seed in plan.seeds]
+        folders = [plan.out / name for name in names if name in done.summaries]
         runs = [run for run in find_runs(f for f in folders if (f / "config.yaml").is_file()) if run.metrics]
         groups += [Group(row.title, runs)] if runs else []
     if groups:
