@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import itertools
+import os
 import statistics
 import time
 from collections.abc import Callable
@@ -115,6 +116,7 @@ def _watched(config: RunConfig, shape: Shape, candidate: Candidate) -> tuple[Cal
         torch.cuda.reset_peak_memory_stats()
         step = _begun(config, shape, candidate)
         return step, torch.cuda.max_memory_allocated() - before
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # else its beginning and end are told on the terminal
     from torch.profiler import ProfilerActivity, profile
 
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as watched:
