@@ -6,6 +6,7 @@ import io
 import json
 import tarfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -104,6 +105,63 @@ def test_archives_that_cannot_be_used_say_why(tmp_path: Path) -> None:
         add(tar, "1.cls", b"0")
     with pytest.raises(ValueError, match=r"c\.tar, sample 0 cannot be read as a picture"):
         data.load(tmp_path / "c.tar")
+
+
+def of_three(arrow: Any, first: int, last: int) -> Any:
+    """Rows as `datasets` writes them: pictures as dicts, class numbers, and the names of the classes in a note."""
+    contents = [{"bytes": png(p), "path": None} for p in PIXELS[first:last]]
+    table = arrow.table({"image": contents, "label": [row % 2 for row in range(first, last)]})
+    features = {"image": {"_type": "Image"}, "label": {"_type": "ClassLabel", "names": ["oak", "ash"]}}
+    return table.replace_schema_metadata({"huggingface": json.dumps({"info": {"features": features}})})
+
+
+@pytest.mark.parametrize("kind", ["parquet", "parquet in data", "saved splits", "one saved"])
+def test_a_folder_of_datasets(tmp_path: Path, kind: str) -> None:
+    arrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    rows = {"train-0-of-2": (0, 2), "train-1-of-2": (2, 4), "test-0-of-1": (4, 6)}
+    for name, (first, last) in rows.items():
+        table = of_three(arrow, first, last)
+        if "parquet" in kind:
+            place = tmp_path / "data" if "data" in kind else tmp_path
+            place.mkdir(exist_ok=True)
+            parquet.write_table(table, place / f"{name}.parquet")
+        else:
+            split, _, number = name.partition("-")
+            place = tmp_path / split if kind == "saved splits" else tmp_path
+            place.mkdir(exist_ok=True)
+            file = place / (f"data-{number}.arrow" if kind == "saved splits" else f"data-{first}.arrow")
+            with arrow.OSFile(str(file), "wb") as sink, arrow.ipc.new_stream(sink, table.schema) as stream:
+                stream.write_table(table)
+            (place / "state.json").write_text("{}")
+            if kind == "saved splits":
+                (tmp_path / "dataset_dict.json").write_text("{}")
+    read = data.load(tmp_path)
+    assert read.classes == ("oak", "ash")
+    if kind == "one saved":
+        assert (len(read.train), read.test) == (6, None)
+    else:
+        assert read.test is not None
+        assert (read.train.labels.tolist(), read.test.labels.tolist()) == ([0, 1, 0, 1], [0, 1])
+        np.testing.assert_array_equal(read.test.inputs[1], PIXELS[5])  # type: ignore[index]
+    for i in range(4):
+        np.testing.assert_array_equal(read.train.inputs[i], PIXELS[i])  # type: ignore[index]
+
+
+def test_a_folder_of_datasets_that_cannot_be_read_says_why(tmp_path: Path) -> None:
+    arrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    (tmp_path / "state.json").write_text("{}")
+    with pytest.raises(FileNotFoundError, match="there is no Parquet or Arrow file in it"):
+        data.load(tmp_path)
+    (tmp_path / "data-0.arrow").write_bytes(b"nothing")
+    with pytest.raises(ValueError, match=r"data-0\.arrow is not a readable Arrow file"):
+        data.load(tmp_path)
+    (tmp_path / "state.json").unlink()
+    parquet.write_table(arrow.table({"x": [1.0], "label": [0]}), tmp_path / "train-0.parquet")
+    parquet.write_table(arrow.table({"z": [1.0], "label": [1]}), tmp_path / "train-1.parquet")
+    with pytest.raises(ValueError, match=r"train-1\.parquet has the columns z, label; those of train-0\.parquet are x"):
+        data.load(tmp_path)
 
 
 @pytest.mark.parametrize("as_dict", [True, False])

@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ncsam._errors import bad_value, need
+from ncsam._errors import bad_value
 from ncsam._files import read_text
+from ncsam.data.arrow_files import read_arrow_table
 
 Columns = dict[str, list[Any]]
 
@@ -34,10 +35,17 @@ ROW_NUMBERS = ("", "id", "index", "row", "unnamed: 0")
 
 
 def read_columns(path: Path) -> Columns:
-    """A table whose first row names the columns; text from CSV and TSV files, values of any type from Parquet."""
-    if not path.is_file():
+    """A table whose first row names the columns; text from CSV and TSV files, values of any type from the others."""
+    return read_named_columns(path)[0]
+
+
+def read_named_columns(path: Path) -> tuple[Columns, dict[str, list[str]]]:
+    """A table as `read_columns` has it, and the names of classes that a Parquet file may note beside a column."""
+    if not path.exists():
         raise FileNotFoundError(f"path={str(path)!r}: there is no such file")
-    return _parquet(path) if path.suffix.lower() == ".parquet" else _text(path)
+    if path.is_dir() or path.suffix.lower() == ".parquet":
+        return read_arrow_table(path)
+    return _text(path), {}
 
 
 def _text(path: Path) -> Columns:
@@ -55,16 +63,6 @@ def _text(path: Path) -> Columns:
     if not body:
         raise ValueError(f"{path} has no rows under its header")
     return {name: list(column) for name, column in zip(header, zip(*body, strict=True), strict=True)}
-
-
-def _parquet(path: Path) -> Columns:
-    parquet = need("pyarrow.parquet", "parquet", "reading Parquet files")
-    arrow = need("pyarrow", "parquet", "reading Parquet files")
-    try:
-        table = parquet.read_table(path)
-    except (arrow.ArrowException, OSError) as error:
-        raise ValueError(f"{path} is not a readable Parquet file: it is cut off, damaged or of another kind") from error
-    return {name: table.column(name).to_pylist() for name in table.column_names}
 
 
 def found_name(

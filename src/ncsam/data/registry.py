@@ -73,8 +73,9 @@ def load(
 
     Args:
         source: A name from `names()`; or a path to a folder of class folders, to a `.csv`, `.tsv` or `.parquet` table
-            of samples and labels, to an `.npz` file of arrays, or to `.tar` shards (a file, or a folder of them); or
-            "module:function", a function of yours that returns a `DataSet` for the options.
+            of samples and labels (or to a folder that Hugging Face's `datasets` wrote), to an `.npz` file of arrays, or
+            to `.tar` shards (a file, or a folder of them); or "module:function", a function of yours that returns a
+            `DataSet` for the options.
         root: Where a named dataset lies: the folder above it, its own folder, or its archive. Default: the
             environment's `NCSAM_DATA`, else `~/.cache/ncsam`. Not for paths.
         download: Fetch a named dataset if it is not there. Nothing is downloaded otherwise.
@@ -105,6 +106,7 @@ def _own(reference: str, options: dict[str, Any]) -> DataSet:
 
 def _reader_of_path(source: str | os.PathLike[str]) -> Reader:
     from ncsam.data.arrays import from_npz
+    from ncsam.data.arrow_files import is_table_folder
     from ncsam.data.files import subfolders
     from ncsam.data.folder import from_folder
     from ncsam.data.shards import from_shards
@@ -112,6 +114,8 @@ def _reader_of_path(source: str | os.PathLike[str]) -> Reader:
 
     path = Path(source).expanduser()
     if path.is_dir():
+        if is_table_folder(path):
+            return from_table
         return from_shards if any(path.glob("*.tar")) and not subfolders(path) else from_folder
     by_suffix: dict[str, Reader] = {
         ".npz": from_npz,

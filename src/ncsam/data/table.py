@@ -1,4 +1,7 @@
-"""A CSV, TSV or Parquet table with one row for each sample: a picture's path, a text, or numbers; and its label."""
+"""A table with one row for each sample: a picture or its path, a text, or numbers; and its label.
+
+It is a CSV, TSV or Parquet file, or a folder of Parquet or Arrow files.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ from ncsam.data.columns import (
     found_name,
     is_numeric,
     numbers,
-    read_columns,
+    read_named_columns,
 )
 from ncsam.data.encoded import InMemory, usual_size_of
 from ncsam.data.files import IMAGENET_MEAN, IMAGENET_STD, listed_files
@@ -76,15 +79,16 @@ def from_table(
         columns: The features of a table of numbers, in this order. Default: all numeric columns in the table's order.
         annotators: Columns of answers by several people, which `join` makes one label of: "majority" or "dawid_skene".
             A table with a row for each answer and a column `annotator`, or with no label but answers, is taken so too.
-        classes: Class names in order. Default: the labels found, sorted; labels that are whole numbers are taken as
-            class numbers.
-        images: The folder that relative paths of pictures start from. Default: the table's own.
+        classes: Class names in order. Default: those that a file of Hugging Face's `datasets` notes, else the labels
+            found, sorted; labels that are whole numbers are taken as class numbers.
+        images: The folder that relative paths of pictures start from. Default: the table's own, or the table itself
+            where that is a folder of files.
         size, mean, std, in_memory, allow_empty: As for `from_folder`. Of numbers, mean and std are by default those of
             the training rows.
         tokenizer, max_words, max_length: Of texts; see `from_texts`.
     """
     path = Path(path)
-    table = read_columns(path)
+    table, named = read_named_columns(path)
     people: tuple[Annotator, ...] = ()
     if label_column is None:
         table, people = one_label_each(table, str(path), annotators, join)
@@ -96,7 +100,7 @@ def from_table(
         None if name is None else complete(table, name, kind, path)
         for name, kind in ((label_name, "label"), (clean_name, "clean_label"))
     ]
-    (observed, clean), class_names = encode_labels(labels, classes, where=str(path))
+    (observed, clean), class_names = encode_labels(labels, classes or named.get(str(label_name)), where=str(path))
     assert observed is not None
     rows = {"train": np.arange(len(observed))}
     if split_name is not None:
@@ -116,7 +120,9 @@ def from_table(
             inputs, in_memory = encoded, False
             fields["size"] = size or usual_size_of(encoded)
         else:
-            files = listed_files(Path(images or path.parent), [str(name) for name in given], str(path))
+            files = listed_files(
+                Path(images or (path if path.is_dir() else path.parent)), [str(name) for name in given], str(path)
+            )
             inputs = files
             fields["size"] = size or usual_size(files.take(rows["train"]))
         usual = IMAGENET_MEAN, IMAGENET_STD
