@@ -12,10 +12,12 @@ import re
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
+
+from ncsam._errors import need
 
 if TYPE_CHECKING:
     import numpy as np
@@ -27,6 +29,8 @@ except ImportError:  # not on Windows
     fcntl = None  # type: ignore[assignment]
 
 _RANDOM = re.compile(r"[a-z0-9_]{8}")  # what `tempfile` puts into a name
+_MANY = (list, tuple, set)
+_MOST_VALUES = 4_000_000  # of a configuration: a transition matrix of 2,000 classes
 _SHORT = re.compile(r"\d+ requested and \d+ written")  # all that numpy says of a disk that is full
 
 
@@ -143,6 +147,24 @@ def read_json(path: str | os.PathLike[str]) -> dict[str, Any]:
     return content
 
 
+def parse_yaml(text: str, where: str) -> Any:
+    """What plain YAML says; one sentence for whatever is wrong, also for aliases that multiply or form a loop."""
+    yaml = need("yaml", "train", "reading a configuration")
+    try:
+        content = yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # a date that is none is a ValueError
+        raise ValueError(f"{where} is not YAML: {' '.join(str(error).split())}") from error
+    count, waiting = 0, [content]
+    while waiting:
+        each = waiting.pop()
+        inside = [*each, *each.values()] if isinstance(each, dict) else each if isinstance(each, _MANY) else ()
+        count += len(inside)
+        if count > _MOST_VALUES:
+            raise ValueError(f"{where} holds itself, or more than {_MOST_VALUES:,} values")
+        waiting += inside
+    return content
+
+
 def read_array(path: str | os.PathLike[str]) -> npt.NDArray[np.generic]:
     """The array of an `.npy` file; one sentence for whatever is wrong."""
     import numpy as np
@@ -158,23 +180,44 @@ def read_array(path: str | os.PathLike[str]) -> npt.NDArray[np.generic]:
     return array
 
 
+class Arrays(Mapping[str, Any]):
+    """The arrays of an open `.npz` file, read as they are asked for."""
+
+    def __init__(self, path: str | os.PathLike[str], file: Any) -> None:
+        self.path, self._file, self.files = path, file, list(file.files)
+
+    def __getitem__(self, name: str) -> Any:
+        try:
+            return self._file[name]
+        except ValueError as error:
+            if "allow_pickle" in str(error):  # numpy's advice is not for a file from elsewhere
+                raise ValueError(
+                    f"{self.path} holds arrays of Python objects, which are not read; save plain ones"
+                ) from error
+            raise ValueError(f"{self.path} is damaged: the array {name!r} is not what its header says") from error
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.files)
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+
 @contextmanager
-def open_arrays(path: str | os.PathLike[str]) -> Iterator[Any]:
-    """The arrays of an `.npz` file by their names, read as they are asked for; one sentence for whatever is wrong."""
+def open_arrays(path: str | os.PathLike[str]) -> Iterator[Arrays]:
+    """The arrays of an `.npz` file by their names; one sentence for whatever is wrong."""
     import numpy as np
 
     try:
         with np.load(path, allow_pickle=False) as file:
             if not hasattr(file, "files"):
                 raise ValueError(f"{path} holds a single array; an .npz file of named ones is expected")
-            yield file
+            yield Arrays(path, file)
     except (zipfile.BadZipFile, EOFError, zlib.error, NotImplementedError, RuntimeError, UnicodeError) as error:
         raise ValueError(f"{path} is truncated or damaged, or no .npz file") from error
     except ValueError as error:
         if not zipfile.is_zipfile(path):
             raise ValueError(f"{path} is truncated or damaged, or no .npz file") from error
-        if "allow_pickle" in str(error):  # numpy's advice is not for a file from elsewhere
-            raise ValueError(f"{path} holds arrays of Python objects, which are not read; save plain ones") from error
         raise
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
+import io
 import pickle
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -335,6 +337,16 @@ def test_npz(tmp_path: Path) -> None:
     path.write_bytes(content[: len(content) // 2])
     with pytest.raises(ValueError, match="truncated or damaged"):
         data.load(path)
+
+
+@pytest.mark.parametrize("shape", [(-1,), (2**62, 2**62), (3, 5)])
+def test_an_array_that_is_not_what_its_header_says_is_named(tmp_path: Path, shape: tuple[int, ...]) -> None:
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(header, {"descr": "<f4", "fortran_order": False, "shape": shape})
+    with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
+        archive.writestr("x.npy", header.getvalue() + b"1234")
+    with pytest.raises(ValueError, match=r"a\.npz is damaged: the array 'x' is not what its header says"):
+        data.load(tmp_path / "a.npz")
 
 
 def test_npz_does_not_unpickle(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from ncsam.engine import RunConfig, preset_names, preset_text
 from ncsam.engine.optimizers import learning_rate
+from ncsam.engine.runs import Run
 
 
 def test_what_is_saved_is_read_back(tmp_path: Path) -> None:
@@ -139,3 +140,22 @@ def test_presets_say_what_the_paper_says_and_what_it_does_not(name: str) -> None
     assert any("Stated" in line for line in comments)
     assert any("Not stated" in line for line in comments)
     assert RunConfig.from_preset(name, epochs=2).epochs == 2
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "\n".join(
+            ["a0: &a0 [x, x]", *(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 9)), "data: *a8"]
+        ),
+        "model_options: &loop {hidden: *loop}",
+    ],
+)
+def test_aliases_that_multiply_or_form_a_loop_are_refused(tmp_path: Path, text: str) -> None:
+    """A kilobyte of YAML that would be gigabytes of values, or endless; one alias more is nothing to refuse."""
+    (tmp_path / "config.yaml").write_text(text)
+    for read in (RunConfig.from_yaml, lambda path: Run.read(path.parent)):
+        with pytest.raises(ValueError, match=r"config\.yaml holds itself, or more than 4,000,000 values"):
+            read(tmp_path / "config.yaml")
+    (tmp_path / "config.yaml").write_text("method_options: &same {}\nmodel_options: *same\n")
+    assert RunConfig.from_yaml(tmp_path / "config.yaml").model_options == {}

@@ -88,7 +88,7 @@ def test_damaged_files_are_named(tmp_path):
     with pytest.raises(ValueError, match=r"config.yaml holds True in the place of an option's name"):
         Run.read(folder)
     (folder / "config.yaml").write_text("a: [")
-    with pytest.raises(ValueError, match=r"config\.yaml is not readable YAML"):
+    with pytest.raises(ValueError, match=r"config\.yaml is not YAML"):
         Run.read(folder)
 
 

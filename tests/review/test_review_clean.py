@@ -162,3 +162,11 @@ def test_a_folder_is_there_whole_or_not_at_all(reviewed, tmp_path, monkeypatch):
     assert write_folder(found, tmp_path / "cleaned") == 30
     assert not (tmp_path / ".cleaned.unfinished").exists()
     assert len(list((tmp_path / "cleaned").rglob("*.png"))) == 30
+
+
+def test_names_that_a_table_cannot_hold_are_refused(reviewed, tmp_path):
+    found = cleaned(reviewed[0])
+    odd = replace(found.dataset, classes=("\udcff", *found.dataset.classes[1:]))
+    with pytest.raises(ValueError, match=r"only with names in UTF-8, and there is '.*\\\\xff.*'; --folder takes all"):
+        write_table(replace(found, dataset=odd), tmp_path / "c.csv")
+    assert not list(tmp_path.glob("*.csv"))

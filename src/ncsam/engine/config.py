@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_type_hints
 
 from ncsam._errors import bad_value, need, unknown_name
-from ncsam._files import atomic_path, read_text
+from ncsam._files import atomic_path, parse_yaml, read_text
 from ncsam._named import find_named, is_reference
 from ncsam._options import fitted
 from ncsam._version import __version__
@@ -327,11 +327,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
 
 def _mapping(text: str, where: str) -> dict[str, Any]:
-    yaml = need("yaml", "train", "reading a configuration")
-    try:
-        content = yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:  # a date that is none is a ValueError
-        raise ValueError(f"{where} is not YAML: {' '.join(str(error).split())}") from error
+    content = parse_yaml(text, where)
     if not isinstance(content, dict):
         raise ValueError(f"{where} must hold `option: value` lines, not {type(content).__name__}")
     return {name: value for name, value in content.items() if name not in _ABOUT_THE_FILE}

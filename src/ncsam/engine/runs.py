@@ -14,8 +14,8 @@ from pathlib import Path
 from types import NoneType
 from typing import Any
 
-from ncsam._errors import bad_value, need
-from ncsam._files import read_json, read_text
+from ncsam._errors import bad_value
+from ncsam._files import parse_yaml, read_json, read_text
 from ncsam._options import fitted
 from ncsam.data.types import UNKNOWN
 from ncsam.engine.config import RunConfig
@@ -60,15 +60,11 @@ class Run:
     def read(cls, folder: str | os.PathLike[str]) -> Run:
         """Read `config.yaml`, `metrics.jsonl` and, if the run is finished, `summary.json`."""
         folder = Path(folder)
-        yaml = need("yaml", "train", "reading a run folder")
         if not (folder / "config.yaml").is_file():
             there = "holds no config.yaml" if folder.is_dir() else "does not exist"
             raise bad_value("run", str(folder), f"a run folder is what `ncsam train --out` wrote; this one {there}")
         path = folder / "config.yaml"
-        try:
-            config = yaml.safe_load(read_text(path))
-        except (yaml.YAMLError, ValueError, RecursionError) as error:
-            raise ValueError(f"{path} is not readable YAML: {' '.join(str(error).split())}") from error
+        config = parse_yaml(read_text(path), str(path))
         if not isinstance(config, dict):
             raise ValueError(f"{path} holds {type(config).__name__}, not a configuration")
         if odd := [name for name in config if not isinstance(name, str)]:

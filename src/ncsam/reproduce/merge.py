@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ncsam._errors import bad_value, need
-from ncsam._files import atomic_path, read_json, read_text
+from ncsam._files import atomic_path, parse_yaml, read_json, read_text
 from ncsam.engine import RunConfig
 from ncsam.engine.metrics import summarise
 from ncsam.engine.runs import Run
@@ -138,7 +138,7 @@ def _copy(source: Path, target: Path, data: str | None) -> None:
 
 def _point_to(path: Path, data: str) -> None:
     yaml = need("yaml", "train", "reading a configuration")
-    content: dict[str, Any] = yaml.safe_load(read_text(path))
+    content: dict[str, Any] = parse_yaml(read_text(path), str(path))
     if "of" in (content.get("data_options") or {}):
         content["data_options"]["of"] = data
     else:

@@ -6,7 +6,8 @@ import csv
 import os
 import shutil
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import numpy.typing as npt
 
 from ncsam._errors import bad_value, unknown_name
 from ncsam._files import atomic_path
+from ncsam._text import printable
 from ncsam.data.columns import CLEANED
 from ncsam.data.stores.tokens import Texts
 from ncsam.data.types import DataSet, PathList, Split
@@ -104,10 +106,7 @@ def write_table(found: Cleaned, path: Path) -> str:
     clean = dataset.train.clean if dataset.train.clean is not None and dataset.train.clean.min() >= 0 else None
     known = ["clean_label"] if clean is not None else []
     rest = {name: split for name, split in (("val", dataset.val), ("test", dataset.test)) if split is not None}
-    with (
-        atomic_path(path) as temporary,
-        temporary.open("w", newline="", encoding="utf-8", errors="surrogateescape") as file,
-    ):
+    with _utf8(path), atomic_path(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow([*(head or ["index"]), *(["split"] if head else []), *CLEANED, *known])
         for i in range(len(dataset.train)):
@@ -121,6 +120,17 @@ def write_table(found: Cleaned, path: Path) -> str:
                 label = names[split.labels[i]]
                 writer.writerow([*cells(split, i), name, label, label, "observed", "", *[label] * len(known)])
     return "" if head else "--label-file"
+
+
+@contextmanager
+def _utf8(path: Path) -> Iterator[None]:
+    """Names that are not UTF-8 would make a table that nothing reads again."""
+    try:
+        yield
+    except UnicodeEncodeError as error:
+        around = printable(error.object[max(0, error.start - 20) : error.end + 20])
+        allowed = f"only with names in UTF-8, and there is {around!r}; --folder takes all names"
+        raise bad_value("out", str(path), allowed) from error
 
 
 def _described(dataset: DataSet) -> tuple[list[str], Callable[[Split, int], list[object]]]:
