@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import multiprocessing
 import os
 import random
@@ -70,9 +71,11 @@ def killed(out: Path, epochs: int, chance: random.Random) -> tuple[int, str | No
         before = _state_of(out)
         process = start(out, epochs)
         if _wait(process, lambda before=before: _state_of(out) != before):  # type: ignore[misc]
-            process.join(chance.expovariate(1.0))
+            assert process.pid is not None
+            until = cpu_seconds(process.pid) + chance.expovariate(1.0)  # CPU time: a busy machine changes little
+            while process.exitcode is None and cpu_seconds(process.pid) < until:
+                process.join(0.02)
             if process.exitcode is None:
-                assert process.pid is not None
                 os.kill(process.pid, signal.SIGKILL)
                 kills += 1
         process.join()
@@ -90,6 +93,15 @@ def _wait(process: BaseProcess, alive: Callable[[], bool]) -> bool:
             return True
         time.sleep(0.02)
     return process.exitcode is None
+
+
+def cpu_seconds(pid: int) -> float:
+    """CPU time that a process has taken so far; without end if it is gone."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return math.inf
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _state_of(out: Path) -> int:

@@ -87,8 +87,18 @@ def test_a_slow_starter_is_not_killed_before_it_lives(tmp_path, monkeypatch):
     made = iter([Process(-9), Process(-9), Process(0)])
     monkeypatch.setattr(soak, "start", lambda out, epochs: next(made))
     monkeypatch.setattr(soak, "_wait", lambda process, alive: events.append("waited") or len(events) > 1)
+    seconds = iter(range(9))
+    monkeypatch.setattr(soak, "cpu_seconds", lambda pid: 9.0 * next(seconds))
     monkeypatch.setattr(soak.os, "kill", lambda pid, number: events.append("killed"))
     kills_, found = soak.killed(tmp_path, 5, random.Random(0))
     assert found is None
     assert events == ["waited", "waited", "killed", "waited", "killed"]
     assert kills_ == 2
+
+
+def test_cpu_time_is_that_of_a_process():
+    before, until = soak.cpu_seconds(os.getpid()), time.process_time() + 0.05
+    while time.process_time() < until:
+        pass
+    assert 0.03 < soak.cpu_seconds(os.getpid()) - before < 1
+    assert soak.cpu_seconds(0) == float("inf")
