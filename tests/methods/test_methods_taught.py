@@ -150,6 +150,18 @@ def test_each_tunes_on_what_the_other_finds_easy():
     assert [plan.rows.tolist() for plan in method.plan(batch(here), [first, second], here)] == [[0, 1, 2, 3]] * 2
 
 
+def test_two_networks_are_apart_until_they_tune():
+    """Each draws its own number of features; tuning, both have the same."""
+    method = methods.create("nested_coteaching")
+    networks = method.build(lambda: create("mlp", 2, in_features=1, hidden=[64]))
+    for stage, alike in ((0, False), (1, True)):
+        drawn = []
+        for number in range(20):
+            here = state([0, 1], 2, stage=stage, batch=number)
+            drawn.append([plan.k for plan in method.plan(batch(here), networks, here)])
+        assert all(a == b for a, b in drawn) is alike
+
+
 def test_its_stages():
     method = methods.create("nested_coteaching")
     stages = method.stages(40)
@@ -205,13 +217,13 @@ def test_the_second_stage_takes_means_and_transitions_from_the_first():
     table = Table(p.log())
     (plan,) = method.plan(batch(here), [table], here)
     covariance = cal.covariance(p.log(), plan.targets, plan.bayes, method.bayes_shares, method.transition, method.means)
-    plain = -(p[torch.arange(4), plan.targets] + 1e-5).log().mean()
+    plain = -p[torch.arange(4), plan.targets].log().mean()
     assert method.loss(table, plan).loss.item() == pytest.approx((plain - covariance).item(), rel=1e-5)
 
 
 def test_the_first_stage_notes_labels_in_its_last_epoch():
     here = state([0, 1], 2, stage=0, stage_epoch=3, epoch=3)
-    method = methods.create("cal", first_epochs=4, plain_epochs=2, ramp_epochs=2)
+    method = methods.create("cal", first_epochs=4, plain_epochs=1, ramp_epochs=2)
     assert [s.epochs for s in method.stages(10)] == [4, 6]
     method.start(here)
     method.begin_epoch([], here)
@@ -226,6 +238,29 @@ def test_the_first_stage_notes_labels_in_its_last_epoch():
     losses = -(torch.tensor([[0.3, 0.7], [0.2, 0.8]]) + 1e-5).log()
     expected = (losses[0, 0] + losses[1, 1]) / 2 - 2 * losses.mean()
     assert method.loss(table, plan).loss.item() == pytest.approx(expected.item(), rel=1e-4)
+
+
+def test_a_label_of_no_probability_costs_more_than_the_regulariser_gives():
+    """p = (0, 1), y = 0: -log 1e-8 for the label, -log(1e-5) / 2 for the mean over both, times alpha."""
+    plan = cal.Covaried(torch.zeros(1), torch.tensor([0]), torch.tensor([0]), alpha=0.5, prior=torch.tensor([0.5, 0.5]))
+    found = methods.create("cal").loss(Table(torch.tensor([[-200.0, 0.0]])), plan).loss
+    assert found.item() == pytest.approx(8 * math.log(10) - 0.5 * 5 * math.log(10) / 2, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("stage", "epoch", "alpha"),
+    [(0, 11, 0.0), (0, 12, 2 / 30), (0, 25, 28 / 30), (0, 41, 2.0), (0, 65, 2.0), (1, 25, 14 / 30), (1, 41, 1.0)],
+)
+def test_alpha_of_cal_in_its_authors_run(stage, epoch, alpha):
+    """Their lists [0, 2, 2] and [0, 1, 1] at epochs 10, 40 and 80, one epoch late; 65 of 100 epochs, then 100."""
+    here = state([0, 1], 2, predict=lambda _: torch.ones(2, 2) / 2, stage=stage, stage_epoch=epoch, epochs=165)
+    method = methods.create("cal", first_epochs=65)
+    method.stages(165)
+    method.start(here)
+    here.samples.write("cal_bayes", torch.arange(2), torch.tensor([0, 1]))
+    method.begin_epoch([], here)
+    (plan,) = method.plan(batch(here), [Table(torch.zeros(2, 2))], here)
+    assert plan.alpha == pytest.approx(alpha)
 
 
 # --- CleanNet

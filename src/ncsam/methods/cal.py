@@ -10,7 +10,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ncsam.losses import confidence_regularised
 from ncsam.losses.peer import bounded_ce
 from ncsam.losses.reduction import non_negative, of_target
 from ncsam.methods.base import Method, Outcome, Plan, Presets, Stage, State
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from ncsam.data.loader import Batch
 
 _BAYES = "cal_bayes"
-_FLOOR = 1e-5
+_FLOOR, _OWN_FLOOR = 1e-5, 1e-8
 _SURE = -8.0  # a label whose loss is this far below the mean over all labels is kept
 
 
@@ -40,23 +39,25 @@ class Covaried(Plan):
 class CAL(Method):
     r"""First labels that a Bayes classifier might give, then a loss corrected by covariances under them.
 
-    Stage 1: L = l(y) - alpha sum_c P(c) l(c), l(c) = -log(p_c + 1e-5), alpha growing to `alpha_first`, P the square
+    Stage 1: L = CE(y) - alpha sum_c P(c) l(c), l(c) = -log(p_c + 1e-5), alpha growing to `alpha_first`, P the square
     root of the label shares, normalised. In its last epoch each sample gets a label i: its own where
-    l(y) - mean_c l(c) < -8, else the predicted one. Stage 2, a fresh network: L = l(y) - alpha sum_c P(c) l(c) - CAL,
-    alpha growing to `alpha_second`, P the label shares, and
+    CE(y) - mean_c CE(c) < -8, else the predicted one. Stage 2, a fresh network: L = CE(y) - alpha sum_c P(c) l(c) -
+    CAL, alpha growing to `alpha_second`, P the label shares, and
 
         CAL = sum_i P(i) sum_j mean over rows labelled i of (1[y = j] - P(y = j | i)) (l(j) - mean_ij),
 
-    mean_ij the mean of l(j) over all samples labelled i. alpha is 0 for `plain_epochs` of each stage and grows over
-    `ramp_epochs`. Here mean_ij is taken once before each epoch, from predictions without augmentation; the authors add
-    it up along the epoch before, and begin with 0. Their stages are two runs, of 65 and 100 epochs: `first_epochs`.
+    mean_ij the mean of l(j) over all samples labelled i; CE(c) is -log(p_c + 1e-8). In each stage alpha is 0 for
+    `plain_epochs` and one epoch more, and grows over `ramp_epochs`; shares are of the second stage. Values and
+    gradients are those of the authors' code, but mean_ij is taken once before each epoch, from predictions without
+    augmentation; they add it up along the epoch before, and begin with 0. Their stages are two runs of 100 epochs, of
+    which the first is used up to epoch 65: `first_epochs`.
     """
 
     about = "labels of a Bayes classifier first, then a loss corrected by covariances"
     cost = "two runs in one; a prediction of the training split before each epoch of the second"
     presets: ClassVar[Presets] = {
         "cifar10-instance": {"alpha_first": 2.0, "alpha_second": 1.0},
-        "cifar100-instance": {"alpha_first": 10.0, "alpha_second": 10.0, "sqrt_prior": False},
+        "cifar100-instance": {"alpha_first": 10.0, "alpha_second": 10.0},
     }
 
     def __init__(
@@ -99,13 +100,13 @@ class CAL(Method):
         self.means = bayes.T @ losses.to(bayes) / counts.unsqueeze(1)
 
     def plan(self, batch: Batch, networks: Sequence[nn.Module], state: State) -> tuple[Plan, ...]:
-        length = self.first if state.stage == 0 else state.epochs - self.first
-        plain, growing = in_epochs(self.plain_epochs, length), in_epochs(self.ramp_epochs, length)
-        alpha = self.alphas[min(1, state.stage)] * ramp(state.stage_epoch, plain, growing)
+        second = state.epochs - self.first
+        plain, growing = in_epochs(self.plain_epochs, second), in_epochs(self.ramp_epochs, second)
+        alpha = self.alphas[min(1, state.stage)] * ramp(state.stage_epoch - 1, plain, growing)
         bayes = None
         if state.stage > 0:
             bayes = state.samples[_BAYES][batch.index]
-        elif state.stage_epoch == length:
+        elif state.stage_epoch == self.first:
             labels = bayes_labels(look(networks[0], batch.views[0]), batch.labels)
             state.samples.write(_BAYES, batch.index, labels)
         return (Covaried(batch.views[0], batch.labels, batch.index, alpha=alpha, prior=self.prior, bayes=bayes),)
@@ -113,7 +114,8 @@ class CAL(Method):
     def loss(self, network: nn.Module, plan: Plan) -> Outcome:
         assert isinstance(plan, Covaried)
         logits = network(plan.inputs)
-        value = confidence_regularised(logits, plan.targets, plan.prior, beta=plan.alpha, floor=_FLOOR)
+        own = of_target(bounded_ce(logits, _OWN_FLOOR), plan.targets)
+        value = (own - plan.alpha * (bounded_ce(logits, _FLOOR) @ plan.prior.to(own))).mean()
         if plan.bayes is not None:
             assert self.means is not None, "set before each epoch of the second stage"
             value = value - covariance(logits, plan.targets, plan.bayes, self.bayes_shares, self.transition, self.means)
@@ -130,7 +132,7 @@ class CAL(Method):
 
 def bayes_labels(logits: Tensor, labels: Tensor) -> Tensor:
     """The observed label where the network is sure of it, else the predicted one."""
-    losses = bounded_ce(logits.float(), 1e-8)
+    losses = bounded_ce(logits.float(), _OWN_FLOOR)
     sure = of_target(losses, labels) - losses.mean(dim=1) < _SURE
     return torch.where(sure, labels, logits.argmax(dim=1))
 

@@ -13,7 +13,7 @@ from ncsam._errors import bad_value
 from ncsam.losses.reduction import non_negative
 from ncsam.methods.base import Outcome, Plan, Presets, State
 from ncsam.methods.heads import WithHeads, check_backbone
-from ncsam.methods.mixmatch import Dividing, MixMatch, mean_answer, mixmatch_loss
+from ncsam.methods.mixmatch import Dividing, MixMatch, apart_from_equal, mean_answer, mixmatch_loss
 from ncsam.methods.mixtures import gaussian_posterior, scaled
 from ncsam.methods.registry import register
 from ncsam.methods.spans import Span
@@ -180,14 +180,14 @@ class CC(Dividing):
 
     def loss(self, network: nn.Module, plan: Plan) -> Outcome:
         answer = network(plan.inputs, "detached:critics")
-        first, second = critics_of(answer["critics"], answer["logits"].shape[1])
+        critics = critics_of(answer["critics"], answer["logits"].shape[1])
         if not isinstance(plan, MixMatch):
             outcome = self.warm_up_loss(answer["logits"], plan.targets)
-            others = F.cross_entropy(first, plan.targets) + F.cross_entropy(second, plan.targets)
-            return outcome._replace(loss=outcome.loss + others)
+            others = [F.cross_entropy(critic, plan.targets) for critic in critics]
+            return outcome._replace(loss=outcome.loss + sum(others))
         outcome = mixmatch_loss(answer["logits"], plan)
-        others = mixmatch_loss(first, plan).loss + mixmatch_loss(second, plan).loss
-        return outcome._replace(loss=outcome.loss + others)
+        others = [mixmatch_loss(critic, plan).loss - apart_from_equal(critic.softmax(dim=1)) / 2 for critic in critics]
+        return outcome._replace(loss=outcome.loss + sum(others))
 
     def after_step(self, networks: Sequence[nn.Module], state: State) -> None:
         for network, plan, sides in zip(networks, self.plans, self._sides(networks), strict=True):

@@ -28,8 +28,9 @@ class LIMIT(Method):
     L_q = mean ||p_q - y||^2 + decay mean ||p_f - p_q||^2, with `distribution="laplace"` mean ||p_q - y||_1 in the first
     place, y the observed label as one-hot vector and p_f frozen. For the epochs `wait`, f is not trained. f predicts.
 
-    The authors' option to sample the gradient instead of taking its mean, and to begin q with the weights of a network
-    trained by cross-entropy, are not offered. They use Adam and stop early on noisy validation.
+    Gradients are those of the authors' code, but f's is their sum over the batch divided by its size: they use Adam,
+    which does not notice. They stop early on noisy validation. Their options to sample the gradient instead of taking
+    its mean, and to begin q with the weights of a network trained by cross-entropy, are not offered.
     """
 
     about = "trains on gradients that a second network predicts without the label"

@@ -59,12 +59,14 @@ class NestedCoteaching(Method):
     First each network is trained by cross-entropy on its first k features alone, k drawn for each batch with
     P(k) ~ exp(-(k / sigma)^2): features are ordered, and few of them cannot memorise. Then, for `tune_epochs`, with
     BatchNorm's statistics frozen and the learning rate times `tune_lr`, each trains on the 1 - `forget_rate` of the
-    batch whose losses the other finds smallest, again with nested dropout.
+    batch whose losses the other finds smallest, again with nested dropout, now with one k for both.
 
-    Networks answer, and choose, with as many features as are best on held-out samples with their noisy labels, each
-    feature costing 1e-5 of accuracy; with all of them where nothing is held out. The authors choose on the test set.
-    They give each network half of the batch to choose from; here both see all of it. Their second nested layer for
-    VGG is left out. The first stage's learning rate follows the run's own schedule.
+    Each network answers, and chooses, with as many features as are best for it on held-out samples with their noisy
+    labels, each feature costing 1e-5 of accuracy; with all of them where nothing is held out. The authors take one
+    width for both, the best on the test set, which also tells them the epoch to tune from. They give each network half
+    of the batch to choose from; here both see all of it. They freeze BatchNorm's weights, too. Their second nested
+    layer for VGG is left out. The first stage's learning rate follows the run's own schedule; theirs rises over 6,000
+    steps.
     """
 
     name = "nested_coteaching"
@@ -110,13 +112,15 @@ class NestedCoteaching(Method):
     def plan(self, batch: Batch, networks: Sequence[nn.Module], state: State) -> tuple[Plan, ...]:
         nested = next(module for module in networks[0].modules() if isinstance(module, Nested))
         chances = widths(nested.backbone.num_features, self.sigma)
-        k = 1 + int(state.random().choice(len(chances), p=chances))
+        kept = [1 + int(state.random(number).choice(len(chances), p=chances)) for number in range(len(networks))]
         rows = [torch.arange(len(batch), device=batch.labels.device)] * 2
         if state.stage > 0:
             share = 1 - self.forget_rate
             answers = [losses_of(look(network, batch.views[0]), batch.labels) for network in networks]
             rows = [smallest(losses, share).sort().values for losses in reversed(answers)]
-        return tuple(NestedPlan(batch.views[0], batch.labels[r], batch.index[r], rows=r, k=k) for r in rows)
+            kept[1] = kept[0]
+        pairs = zip(rows, kept, strict=True)
+        return tuple(NestedPlan(batch.views[0], batch.labels[r], batch.index[r], rows=r, k=k) for r, k in pairs)
 
     def loss(self, network: nn.Module, plan: Plan) -> Outcome:
         assert isinstance(plan, NestedPlan)
