@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -77,6 +78,22 @@ def test_files_that_are_no_configuration(tmp_path: Path) -> None:
         RunConfig.from_yaml(tmp_path / "broken.yaml")
     with pytest.raises(FileNotFoundError, match="there is no such file"):
         RunConfig.from_yaml(tmp_path / "none.yaml")
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "waits"),
+    [
+        ("nct", {"rho": "heldout"}, 50),
+        ("nct", {"rho": "auto"}, 50),
+        ("nct", {"rho": 0.05}, 0),
+        ("nct", {"rho": "heldout", "warmup": 0.0}, 0),
+        ("elr", {"rho": "heldout"}, 0),
+    ],
+)
+def test_an_automatic_radius_waits_with_methods_that_need_to_know_something(
+    method: str, options: dict[str, Any], waits: int
+) -> None:
+    assert RunConfig(optimizer="sam", method=method, epochs=200, **options).warmup_epochs == waits
 
 
 def test_warm_up_is_a_quarter_for_ncsam_alone() -> None:

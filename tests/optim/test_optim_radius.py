@@ -195,6 +195,27 @@ def test_a_given_guess_needs_no_classes():
     assert optimizer.rho != 0.05
 
 
+@pytest.mark.parametrize(("effect", "same"), [("criterion", True), ("loss", False)])
+def test_the_effect_is_that_on_the_criterion_where_the_loss_is_of_another_scale(effect, same):
+    """Eight times the loss has the same perturbation, by the criterion the same radius, and without a step the same
+    weights; told eight times the losses, it takes little for learned, or nothing."""
+    found = []
+    for factor, measure in ((1.0, "loss"), (8.0, effect)):
+        model = network()
+        x, y = batch()
+        optimizer = SAM(torch.optim.SGD(model.parameters(), lr=0.0), "auto", model=model, effect=measure)
+
+        def evaluate(model=model, x=x, y=y, factor=factor):
+            logits = model(x)
+            return factor * F.cross_entropy(logits, y), logits, y
+
+        for _ in range(5):
+            optimizer.run_passes(evaluate)
+            optimizer.step()
+        found.append(optimizer.rho)
+    assert (found[1] == pytest.approx(found[0], rel=1e-5)) is same
+
+
 def test_one_class_alone():
     """Nothing to learn over guessing: the radius stays finite and in bounds, and training goes on."""
     model = network()
@@ -399,6 +420,7 @@ def test_setting_rho_ends_it():
         ({"rho_target": 0.0}, "rho_target=0.0"),
         ({"rho_target": "half"}, "rho_target='half'"),
         ({"guess_loss": -1.0}, "guess_loss=-1.0"),
+        ({"effect": "size"}, "effect='size'"),
     ],
 )
 def test_errors_name_the_argument(options, words):

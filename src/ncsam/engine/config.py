@@ -35,6 +35,9 @@ RENAMED = {"target": "rho_target"}
 _MOST, _LARGEST = 10**9, 1e30  # of counts, and of numbers that are multiplied in float32
 _DEVICES = re.compile(r"auto|\d+(,\d+)*,?")
 _WITH_COLUMNS = (".npz", ".csv", ".tsv", ".parquet")
+#: Methods that need a network which knows something, to let go of samples or to teach another one, or that learn
+#: nothing for a while. Perturbed from the start it knows less, or stays where it was: an automatic radius waits.
+_SLOW, _WAIT = ("gce_truncated", "limit", "nct", "nested_coteaching"), 0.25
 _ABOUT_THE_FILE = ("version", "command")  # written beside the options for the reader's sake, and ignored when read
 
 
@@ -110,7 +113,8 @@ class RunConfig:
     )
     warmup: float | Literal["auto"] | None = _option(
         None,
-        "share of epochs trained by the base optimizer; null: .25 for ncsam, else 0; auto: until labels are memorised",
+        "share of epochs trained by the base optimizer; null: .25 for ncsam, and with rho auto or heldout for slow "
+        "methods (gce_truncated, limit, nct, nested_coteaching), else 0; auto: until labels are memorised",
     )
     optimizer_options: dict[str, Any] = field(default_factory=dict, metadata=_about("further options of the optimizer"))
     schedule: str = _option("cosine", "learning rate over iterations: cosine (to 0), linear (to 0), constant, steps")
@@ -297,7 +301,8 @@ class RunConfig:
         """Whole epochs of warm-up, rounded; for "auto" the most that there may be."""
         if self.warmup == "auto":
             return self.epochs
-        share = self.warmup if self.warmup is not None else 0.25 if self.optimizer == "ncsam" else 0.0
+        waits = self.optimizer == "ncsam" or (self.method in _SLOW and isinstance(self.rho, str))
+        share = self.warmup if self.warmup is not None else _WAIT if waits else 0.0
         return round(share * self.epochs)
 
 

@@ -58,6 +58,7 @@ def build_optimizer(
         "telemetry_every": min(config.telemetry_every, steps_per_epoch),  # a short epoch is measured all the same
         "generator": torch.Generator().manual_seed(config.seed + number * _SEED_STRIDE),
         "criterion": method.criterion,
+        "effect": method.effect,
         "total_steps": config.epochs * steps_per_epoch,
         "warmup_steps": config.warmup_epochs * steps_per_epoch,
         "model": network,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import torch
@@ -180,6 +180,9 @@ class Method:
     verified_share: float = 0.0
     #: Whether it averages the inputs of samples, which not every kind of data allows.
     mixes_inputs: bool = False
+    #: What tells an automatic radius how much a perturbation takes away of what was learned: the "loss", or, where that
+    #: is of another scale than guessing by label frequencies, the "criterion" of the outcome's logits and targets.
+    effect: ClassVar[Literal["loss", "criterion"]] = "loss"
     #: Options by the name of a dataset and noise, where the literature has them.
     presets: ClassVar[Presets] = {}
 

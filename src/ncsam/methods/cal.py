@@ -55,6 +55,7 @@ class CAL(Method):
 
     about = "labels of a Bayes classifier first, then a loss corrected by covariances"
     cost = "two runs in one; a prediction of the training split before each epoch of the second"
+    effect = "criterion"
     presets: ClassVar[Presets] = {
         "cifar10-instance": {"alpha_first": 2.0, "alpha_second": 1.0},
         "cifar100-instance": {"alpha_first": 10.0, "alpha_second": 10.0},

@@ -36,6 +36,7 @@ class LIMIT(Method):
     about = "trains on gradients that a second network predicts without the label"
     cost = "two networks, and a forward pass more of each"
     networks = 2
+    effect = "criterion"
     #: The authors choose the decay by noisy validation among 0, .1, .3, 1, 3, 10 and 30; this is the middle.
     presets: ClassVar[Presets] = {
         "cifar10": {"distribution": "gaussian", "decay": 1.0},

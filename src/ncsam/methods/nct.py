@@ -45,6 +45,7 @@ class NCT(Method):
     about = "two networks that teach each other, on labels that vary"
     cost = "two networks, and a forward pass more of each"
     networks = 2
+    effect = "criterion"
     presets: ClassVar[Presets] = {
         "cifar10-symmetric": {"least": 0.2, "most": 0.7},
         "cifar100-symmetric": {"least": 0.2, "most": 0.7},

@@ -32,6 +32,9 @@ class Options(TypedDict, total=False):
     rho_target: float
     #: Of rho="auto" and "heldout": the loss of guessing, where it cannot be told from class labels.
     guess_loss: float | None
+    #: Of rho="auto" and "heldout": what tells how much a perturbation takes away, the "loss", or the "criterion" of
+    #: logits and targets where the loss is of another scale; then `backward` is given these in both phases.
+    effect: Literal["loss", "criterion"]
     #: "synced": all ranks share the perturbation of the joined batch. "local": each rank of a DDP model perturbs by
     #: its own batch (m-sharpness).
     perturbation: Literal["synced", "local"]
@@ -51,6 +54,7 @@ _DEFAULTS: Options = {
     "warmup_steps": 0,
     "rho_target": 0.5,
     "guess_loss": None,
+    "effect": "loss",
     "perturbation": "synced",
     "same_dropout": False,
     "model": None,
@@ -77,6 +81,7 @@ def completed(name: str, options: Any) -> Options:
         count("total_steps", complete["total_steps"])
     count("warmup_steps", complete["warmup_steps"])
     count("telemetry_every", complete["telemetry_every"])
+    choice("effect", complete["effect"], ("loss", "criterion"))
     choice("perturbation", complete["perturbation"], ("synced", "local"))
     flag("same_dropout", complete["same_dropout"])
     return complete

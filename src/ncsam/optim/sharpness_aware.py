@@ -50,7 +50,7 @@ class SharpnessAware(OptimizerWrapper):
         given = completed(type(self).__name__, options)
         #: The object behind `rho`.
         self.radius = make_radius(rho, given["rho_target"], given["guess_loss"])
-        self.criterion = given["criterion"]
+        self.criterion, self.effect = given["criterion"], given["effect"]
         self.total_steps, self.warmup_steps = given["total_steps"], given["warmup_steps"]
         self.perturbation, self.same_dropout = given["perturbation"], given["same_dropout"]
         self.process_group, self.telemetry_every = given["process_group"], given["telemetry_every"]
@@ -210,7 +210,7 @@ class SharpnessAware(OptimizerWrapper):
                     for number, part in enumerate(parts):
                         if masks:
                             masks[number].restore()
-                        self.backward(micro_batch(part()).loss, **how)
+                        self.backward(*micro_batch(part())[:3], **how)
         return losses[0] if len(losses) == 1 else torch.stack(losses).sum()
 
     # --- the same in two phases
@@ -230,7 +230,8 @@ class SharpnessAware(OptimizerWrapper):
         """First phase: gradients at w. Call it once per micro-batch, in place of `loss.backward()`.
 
         In the second phase it may be called in the same way, and must be if the radius is automatic, which follows the
-        losses of both: those of the micro-batches together make the mean over the batch. There, `loss` is enough.
+        losses of both: those of the micro-batches together make the mean over the batch. There, `loss` is enough,
+        unless `effect` is "criterion".
 
         `scaler` scales the loss. `backward` is called instead of `Tensor.backward`, with the loss and `retain_graph`
         (Fabric's `backward`, Lightning's `manual_backward`); if it multiplies the loss by a factor that `scaler` does
@@ -246,7 +247,7 @@ class SharpnessAware(OptimizerWrapper):
 
         if self._pass:
             if self._pass == 1:
-                self.radius.note_perturbed(loss)
+                self.radius.note_perturbed(self._effect(loss, logits, targets))
             run(loss)
             return
         if self._ready:
@@ -260,7 +261,7 @@ class SharpnessAware(OptimizerWrapper):
         if loss_scale is None:
             loss_scale = 1.0 if scaler is None else scaler.get_scale()
         self._step.begin_micro_batch(run, loss_scale, scaled=scaler is not None and scaler.is_enabled())
-        self.radius.note_batch(loss, logits, targets, self.criterion)
+        self.radius.note_batch(self._effect(loss, logits, targets), logits, targets, self.criterion)
         batch = MicroBatch(loss, logits, targets, clean_targets)
         if self._step.measured and self.perturbs:
             batch = batch._replace(clean=self._clean_part(self._step, batch))
@@ -350,6 +351,13 @@ class SharpnessAware(OptimizerWrapper):
         if self.criterion is F.cross_entropy and targets.dtype in (torch.int8, torch.int16, torch.int32, torch.uint8):
             targets = targets.long()  # torch takes 64-bit classes alone
         return validate.scalar_loss(self.criterion(logits, targets))
+
+    def _effect(self, loss: Tensor, logits: Tensor | None, targets: Tensor | None) -> Tensor:
+        """What the radius is told of a pass."""
+        if self.effect == "loss" or logits is None or targets is None:
+            return loss
+        with torch.no_grad():
+            return self.criterion(logits.detach(), targets)
 
     def _check_batch(self, logits: Any, targets: Any) -> None:
         """Clear errors for classification, before the loss gives an unclear one."""
