@@ -77,7 +77,10 @@ def run(tally: Tally, trials: int | None = None) -> None:
 def trial(make: Callable[[random.Random, Path], tuple[list[Any], str]], chance: random.Random, top: Path) -> str | None:
     """What is wrong with the answer to one hostile input; `None` if nothing is."""
     os.environ["TORTURE_TRAP"] = str(top / "trap")  # what the attacks would make if they ran
-    arguments, what = make(chance, top)
+    try:
+        arguments, what = make(chance, top)
+    except Exception as error:  # of what is made first: a run, a race
+        return f"what is spoiled could not be made: {error!r}"
     try:
         with warnings.catch_warnings(), _Alarm():
             warnings.simplefilter("ignore")

@@ -88,3 +88,17 @@ def test_pruning_never_empties_a_class():
     y = torch.tensor([0] * 6 + [1] * 5 + [2])  # the only sample of class 2 looks like class 0
     layer = without_suspects(partial(discriminant, shrinkage=0.5), 1, 0)(x, y, 3)
     assert layer.weight.isfinite().all()
+
+
+@pytest.mark.parametrize(("count", "fits"), [(1, 1), (2, 3), (4, 5)])  # each held out by itself, and the last
+def test_fewer_samples_than_inner_folds(count, fits):
+    given = []
+
+    def fit(x, y, classes):
+        given.append(len(x))
+        return discriminant(x, y, classes, shrinkage=0.5)
+
+    x, y = torch.tensor([[0.0], [5.0], [0.1], [5.1]])[:count], torch.tensor([0, 1, 0, 1])[:count]
+    layer = without_suspects(fit, 1, seed=0)(x, y, 2)
+    assert layer.weight.isfinite().all()
+    assert given == [count - 1] * (fits - 1) + [count]

@@ -119,14 +119,17 @@ def without_suspects(fit: Fit, rounds: int, seed: int) -> Fit:
 
     A round predicts every sample by a fit to four fifths of the others, takes out those that are confidently of
     another class than their label (Northcutt et al. 2021, Confident learning), and goes on with the rest. A class
-    that would be left with no sample keeps all of its own.
+    that would be left with no sample keeps all of its own. Of fewer than five samples each is held out by itself.
     """
 
     def pruned(x: Tensor, y: Tensor, classes: int) -> Layer:
         for number in range(rounds):
-            folds = torch.from_numpy(stratified_folds(y.numpy(), INNER_FOLDS, seed + number))
+            count = min(INNER_FOLDS, len(y))
+            if count < 2:
+                break
+            folds = torch.from_numpy(stratified_folds(y.numpy(), count, seed + number))
             predicted = torch.empty(len(y), classes, dtype=torch.float64)
-            for fold in range(INNER_FOLDS):
+            for fold in range(count):
                 held = folds == fold
                 layer = fit(x[~held], y[~held], classes)
                 predicted[held] = layer.log_probabilities(x[held]).double().exp()
