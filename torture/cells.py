@@ -31,7 +31,7 @@ def _done() -> Path:
     """Two finished cells, made once."""
     top = Path(_kept.name) / "cells"
     plan = Plan([TABLES["curves"].part(_ROWS, [_COLUMN])], Setting("smoke"), [1], top)
-    for job in plan.jobs():
+    for job in plan.jobs:
         train(job.config, job.out, console=False)
     Record.claim(top, plan.setting, ["cifar10"])
     return top

@@ -72,6 +72,19 @@ def test_a_cluster_that_is_there_is_joined_and_else_one_is_started(monkeypatch):
     assert joined.asked == []
 
 
+def test_an_address_that_nobody_answers_is_named(monkeypatch):
+    def refused(**_):
+        raise ConnectionError("ray client\nconnection timeout")
+
+    monkeypatch.setenv("RAY_ADDRESS", "nonsense")
+    silent = Ray()
+    silent.init = refused
+    said = r"RAY_ADDRESS='nonsense' is not allowed: the address .* that answers \(ray client connection timeout\)"
+    with pytest.raises(ValueError, match=said), cluster(silent, 2, {}):
+        pass
+    assert silent.asked == []
+
+
 def test_a_task_declares_what_it_needs_and_is_given_again():
     ray = Ray()
     assert remote(ray, len, {"gpu": 1.0, "cpu": 4.0, "big_disk": 2.0}) is len

@@ -90,7 +90,11 @@ def cluster(ray: Any, workers: int, resources: Mapping[str, float]) -> Iterator[
     own = {"num_cpus": int(cores), "include_dashboard": False, "logging_level": "error"}
     with contextlib.nullcontext() if there else _folder() as folder:
         if there:
-            ray.init(address=there, log_to_driver=False)
+            try:
+                ray.init(address=there, log_to_driver=False)
+            except Exception as error:  # whatever Ray raises for an address of which it gets no answer
+                said = " ".join(str(error).split())[:200]
+                raise bad_value("RAY_ADDRESS", there, f"the address of a Ray cluster that answers ({said})") from error
         else:
             ray.init(address="local", _temp_dir=folder, log_to_driver=False, **own)
         try:
