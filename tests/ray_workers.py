@@ -27,7 +27,10 @@ def workers(function: str) -> list[int]:
 
 @contextlib.contextmanager
 def one_killed(function: str, when: Callable[[], bool] = lambda: True) -> Iterator[list[int]]:
-    """Kill a worker of this function as soon as there is one and `when` says so; the one that was killed."""
+    """Kill a worker of this function as soon as there is one and `when` says so; the one that was killed.
+
+    Workers of a cluster that is started meanwhile have their share of a busy machine, and not Ray's niceness of 15.
+    """
     killed: list[int] = []
 
     def kill() -> None:
@@ -42,6 +45,8 @@ def one_killed(function: str, when: Callable[[], bool] = lambda: True) -> Iterat
     thread = threading.Thread(target=kill)
     thread.start()
     try:
-        yield killed
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("RAY_worker_niceness", "0")
+            yield killed
     finally:
         thread.join()

@@ -27,7 +27,6 @@ def epochs(run: Path) -> list[dict[str, object]]:
 
 def test_a_lost_worker_changes_no_cell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("ray", reason="needs the extra ray")
-    monkeypatch.setenv("RAY_worker_niceness", "0")
     monkeypatch.setitem(scales._REDUCTIONS["smoke"], "epochs", 60)  # long enough for a worker to be killed in it
     folders: list[Path] = []
     make = on_ray._folder
