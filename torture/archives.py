@@ -133,11 +133,26 @@ def parquet(chance: random.Random, top: Path) -> tuple[list[Any], str]:
         table = pyarrow.table({head: values, chance.choice(["label", "label", "y", "class"]): labels})
     except (pyarrow.ArrowException, TypeError):
         table = pyarrow.table({head: list(map(repr, values)), "label": list(map(str, labels))})
-    path = top / "t.parquet"
-    writer.write_table(table, path)
+    where = chance.choice(["file", "file", "parts", "arrow"])
+    path = file = top / "t.parquet"
+    if where != "file":
+        path = top / "tables"
+        (path / "data").mkdir(parents=True)
+        file = path / ("data/train-0.parquet" if where == "parts" else "data-0.arrow")
+    if where == "arrow":
+        (path / "state.json").write_text(json.dumps(nested(chance)))
+        with pyarrow.OSFile(str(file), "wb") as sink, pyarrow.ipc.new_stream(sink, table.schema) as stream:
+            stream.write_table(table)
+    else:
+        writer.write_table(table, file)
+    kind += f", {where}"
     if chance.random() < 0.3:
-        path.write_bytes(spoiled(chance, path.read_bytes()))
+        file.write_bytes(spoiled(chance, file.read_bytes()))
         kind += ", spoiled"
+    elif where != "file" and chance.random() < 0.2:
+        file.unlink()
+        chance.choice([os.mkfifo, os.mkdir, lambda place: os.symlink("/dev/zero", place)])(file)
+        kind += ", replaced"
     more = ["--epochs", 1, "--quiet", "--model", "mlp", "--optimizer", "sgd", "--out", top / "run"]
     command = ["train", path, *more] if chance.random() < 0.5 else ["data", "check", path]
     return command, f"{command[0]}, {head}, {kind}, {labels}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -161,6 +162,37 @@ def test_a_folder_of_datasets_that_cannot_be_read_says_why(tmp_path: Path) -> No
     parquet.write_table(arrow.table({"x": [1.0], "label": [0]}), tmp_path / "train-0.parquet")
     parquet.write_table(arrow.table({"z": [1.0], "label": [1]}), tmp_path / "train-1.parquet")
     with pytest.raises(ValueError, match=r"train-1\.parquet has the columns z, label; those of train-0\.parquet are x"):
+        data.load(tmp_path)
+
+
+def test_damaged_offsets_pipes_and_names_that_are_there_twice(tmp_path: Path) -> None:
+    """Of a text behind the end of its file, nothing is read; and nobody waits for a pipe."""
+    pyarrow = pytest.importorskip("pyarrow", reason="ncsam[parquet] is not installed")
+    (tmp_path / "state.json").write_text("{}")
+    file = tmp_path / "data-0.arrow"
+
+    def write(table: Any) -> bytes:
+        with pyarrow.OSFile(str(file), "wb") as sink, pyarrow.ipc.new_stream(sink, table.schema) as stream:
+            stream.write_table(table)
+        return file.read_bytes()
+
+    raw = write(pyarrow.table({"text": ["a", "bb"], "label": [0, 1]}))
+    assert data.load(tmp_path).num_classes == 2
+    offsets = np.array([0, 1, 3], np.int32).tobytes()
+    assert raw.count(offsets) == 1
+    file.write_bytes(raw.replace(offsets, np.array([0, 1, 2**30], np.int32).tobytes()))
+    with pytest.raises(ValueError, match=r"data-0\.arrow is not a readable Arrow file: it is cut off, damaged"):
+        data.load(tmp_path)
+    write(pyarrow.table([["a", "b"], [0, 1]], names=["text", "text"]))
+    with pytest.raises(ValueError, match=r"data-0\.arrow has two columns of one name: text, text"):
+        data.load(tmp_path)
+    file.unlink()
+    os.mkfifo(file)
+    with pytest.raises(ValueError, match="is not a readable Arrow file"):
+        data.load(tmp_path)
+    (tmp_path / "state.json").unlink()
+    file.rename(tmp_path / "train-0.parquet")
+    with pytest.raises(ValueError, match="is not a readable Parquet file"):
         data.load(tmp_path)
 
 

@@ -70,13 +70,20 @@ def _read(path: Path) -> Any:
     arrow = need("pyarrow", "parquet", "reading Parquet files")
     parquet = need("pyarrow.parquet", "parquet", "reading Parquet files")
     try:
+        if not path.is_file():
+            raise OSError("a pipe or a folder")
         if path.suffix != ".arrow":
-            return parquet.read_table(path)
-        with arrow.memory_map(str(path)) as source, arrow.ipc.open_stream(source) as stream:
-            return stream.read_all()
+            table = parquet.read_table(path)
+        else:
+            with arrow.OSFile(str(path)) as source, arrow.ipc.open_stream(source) as stream:
+                table = stream.read_all()
+        table.validate(full=True)  # a damaged offset would lead out of memory, and end the process
     except (arrow.ArrowException, OSError) as error:
         kind = "Arrow" if path.suffix == ".arrow" else "Parquet"
         raise ValueError(f"{path} is not a readable {kind} file: it is cut off, damaged or of another kind") from error
+    if len(set(table.column_names)) < len(table.column_names):
+        raise ValueError(f"{path} has two columns of one name: {', '.join(table.column_names)}")
+    return table
 
 
 def _class_names(table: Any) -> dict[str, list[str]]:
