@@ -140,6 +140,7 @@ def test_an_unforeseen_failure_names_no_type_and_repeats_no_advice():
         (["--lr", "1e300"], "lr=1e+300 is not allowed: a finite number from 0 to 1e+30"),
         (["--schedule", "steps", "--schedule-options", "gamma=-1"], "gamma=-1.0 is not allowed: a factor above 0"),
         (["--schedule", "steps", "--schedule-options", "milestones=half"], "milestones='half' is not allowed"),
+        (["--momentum", "5"], "momentum=5.0 is not allowed: a share in [0, 1)"),
         (["--seed", str(10**30)], "is not allowed: a whole number from 0"),
         (["--epochs", str(10**30)], "is not allowed: a whole number from 1"),
         (["--workers", "100000"], "workers=100000 is not allowed"),

@@ -177,7 +177,8 @@ class RunConfig:
         for name in ("batch_size", "checkpoint_every"):
             value = getattr(self, name)
             _require(name, value, value is None or 1 <= value <= _MOST, "a whole number from 1 to 10^9, or null")
-        for name in ("lr", "momentum", "weight_decay", "kappa"):
+        _require("momentum", self.momentum, 0 <= self.momentum < 1, "a share in [0, 1)")
+        for name in ("lr", "weight_decay", "kappa"):
             value = getattr(self, name)
             fine = value in ("auto", None) or 0 <= value <= _LARGEST
             _require(name, value, fine, f"a finite number from 0 to {_LARGEST:g}")
