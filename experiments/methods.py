@@ -17,9 +17,11 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import cache
 from typing import Any
 
-from cells import Results
+from cells import Results, Runs
 from common import Setting, Table, main, markdown_table
 from ncsam._statistics import Spread
 from ncsam.engine.config import read_preset
@@ -74,16 +76,21 @@ def problems(files: argparse.Namespace) -> dict[str, dict[str, Any]]:
 
 def shown(table: Table, found: Results, costs: dict[str, float]) -> Iterator[str]:
     """A table for each dataset, one over all, and one of costs and published figures."""
-    seeds = f"{table.seeds} seed{'s' if table.seeds > 1 else ''}"
-    begun = [p for p in table.problems if found.values(p, f"ce, {SGD}", "last5")]
+    most = f"up to {table.seeds} seeds"
+    begun = [p for p in table.problems if _values(found, p, f"ce, {SGD}")]
     for problem in begun:
-        sgd, ours = ({m: found.values(problem, f"{m}, {o}", "last5") for m in METHODS} for o in (SGD, RECOMMENDED))
-        rows = [[f"`{m}`", *map(_mean, (sgd[m], ours[m])), *_against(found, [problem], m)] for m in METHODS]
-        yield f"## {problem}, {seeds}"
-        yield markdown_table(["method", "sgd", "recommended", *_AGAINST], [r for r in rows if set(r[1:]) != {"-"}])
+        rows = []
+        for method in METHODS:
+            sgd, ours = (_values(found, problem, f"{method}, {o}") for o in (SGD, RECOMMENDED))
+            both = sgd.keys() & ours.keys()
+            if both:
+                means = [_mean({seed: values[seed] for seed in both}) for values in (sgd, ours)]
+                rows.append([f"`{method}`", *means, *_against(found, [problem], method), str(len(both))])
+        yield f"## {problem}, {most}"
+        yield markdown_table(["method", "sgd", "recommended", *_AGAINST, "seeds"], rows)
         if table.seeds > 1:
             yield _named(found, [problem])
-    yield f"## All sets together, {seeds}"
+    yield f"## All sets together, {most}"
     heads = ["epoch, sgd", "epoch, recommended", "published for", "accuracy", "to be compared with it"]
     rows = [[f"`{m}`", *_against(found, begun, m), *_sources(m, costs)] for m in METHODS]
     yield markdown_table(["method", *_AGAINST, *heads], rows)
@@ -93,6 +100,14 @@ def shown(table: Table, found: Results, costs: dict[str, float]) -> Iterator[str
 _AGAINST = ("recommended less sgd", "sgd less `ce`")
 
 
+@cache
+def _values(found: Results, problem: str, setting: str) -> dict[int, float]:
+    """Of the first seeds, as many as are finished."""
+    assert isinstance(found, Runs)
+    fewer = (Runs(replace(found.table, seeds=seeds), found.out) for seeds in range(found.table.seeds, 0, -1))
+    return next((values for runs in fewer if (values := runs.values(problem, setting, "last5"))), {})
+
+
 def _mean(values: dict[int, float]) -> str:
     spread = Spread.of(values.values())
     return "-" if spread is None else spread.text(1, error=True)
@@ -100,7 +115,7 @@ def _mean(values: dict[int, float]) -> str:
 
 def _differences(found: Results, problems: Sequence[str], ours: str, theirs: str) -> Spread | None:
     """Of two settings, over the seeds of all these datasets."""
-    pairs = [[found.values(problem, name, "last5") for name in (ours, theirs)] for problem in problems]
+    pairs = [[_values(found, problem, name) for name in (ours, theirs)] for problem in problems]
     return Spread.of(a[seed] - b[seed] for a, b in pairs for seed in a if seed in b)
 
 
@@ -115,7 +130,7 @@ def _against(found: Results, problems: Sequence[str], method: str) -> list[str]:
 
 def _named(found: Results, problems: Sequence[str]) -> str:
     """The methods that `train` warns of, by these datasets."""
-    names = [f"`{m}`" for m in METHODS if harmed(found, problems, m)]
+    names = [f"`{m.partition(':')[0]}`" for m in METHODS if harmed(found, problems, m)]
     return f"Below SGD by more than a point and a standard error: {', '.join(names) or 'none'}."
 
 

@@ -56,9 +56,9 @@ class CC(Dividing):
        D = sum_c |softmax h1 - softmax h2| rises, `apart_weight` times, weighted by the share of the observed class.
        Then, in each observed class, two Gaussians are fitted to D, and i is labelled if the probability of the smaller
        is at least `consistency`.
-    3. MixMatch (see `dividemix`), each network on the other's division. The critics learn by the same loss from
-       features that are constants for them. After each step the backbone takes one more, down `agree_weight` times
-       mean D.
+    3. MixMatch (see `dividemix`), each network on the other's division. The critics learn by the same loss, with half
+       of its term for equal shares, from features that are constants for them. After each step the backbone takes one
+       more, down `agree_weight` times mean D.
 
     The step of the backbone is SGD at the run's learning rate with a momentum of its own. In warm-up the critics learn
     by cross-entropy. The mixture of 1 is fitted for up to 100 steps with a tolerance of .1,
