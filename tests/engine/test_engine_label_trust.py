@@ -88,7 +88,7 @@ def test_a_matrix_mends_classes_that_are_taken_for_one_another() -> None:
     """Two of four classes are swapped: no scale and shift can mend that, and the labels choose the matrix."""
     _, labels, rows = corrupted(3000, np.eye(4), 3.0, seed=6)
     swapped = rows[:, [1, 0, 2, 3]]
-    stiffness = best_stiffness(swapped, labels)
+    stiffness, *_ = best_stiffness(swapped, labels)
     assert np.isfinite(stiffness)
     fitted, _ = calibrated(swapped, labels, stiffness=stiffness)
     assert np.abs(fitted - rows).mean() < 0.05

@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ncsam._guards import without_guards
 from ncsam.engine.folds import stratified_folds
 from ncsam.noise import estimate_noise
 
@@ -69,7 +70,7 @@ def logistic(x: Tensor, y: Tensor, classes: int, *, strength: float) -> Layer:
     features = x.shape[1]
     weight = torch.zeros(classes, features, dtype=x.dtype, requires_grad=True)
     bias = torch.zeros(classes, dtype=x.dtype, requires_grad=True)
-    optimizer = torch.optim.LBFGS(
+    optimizer = without_guards(torch.optim.LBFGS)(
         [weight, bias], max_iter=_ITERATIONS, tolerance_grad=1e-5, tolerance_change=1e-7, line_search_fn="strong_wolfe"
     )
 
@@ -80,7 +81,7 @@ def logistic(x: Tensor, y: Tensor, classes: int, *, strength: float) -> Layer:
         return loss
 
     with torch.enable_grad():
-        optimizer.step(objective)  # type: ignore[no-untyped-call]
+        optimizer.step(objective)
     return Layer(weight.detach(), bias.detach())
 
 

@@ -17,6 +17,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from ncsam._guards import without_guards
 from ncsam.engine.folds import stratified_folds
 
 Floats = npt.NDArray[np.float64]
@@ -50,17 +51,17 @@ def calibrated(
     return fitted.numpy(), float(np.mean(scales))
 
 
-def best_stiffness(probabilities: Floats, labels: Labels) -> float:
-    """That of `STIFFNESS` whose maps give the observed labels the largest likelihood."""
-    if probabilities.shape[1] > _MOST_CLASSES:
-        return math.inf
+def best_stiffness(probabilities: Floats, labels: Labels) -> tuple[float, Floats, float]:
+    """That of `STIFFNESS` whose maps give the observed labels the largest likelihood, its q, and the scale at D = 0."""
+    tried = STIFFNESS if probabilities.shape[1] <= _MOST_CLASSES else STIFFNESS[:1]
+    found = {stiffness: calibrated(probabilities, labels, stiffness=stiffness) for stiffness in tried}
     every = np.arange(len(labels))
 
     def loss(stiffness: float) -> float:
-        found, _ = calibrated(probabilities, labels, stiffness=stiffness)
-        return float(-np.log(np.maximum(found[every, labels], _SMALLEST)).mean())
+        return float(-np.log(np.maximum(found[stiffness][0][every, labels], _SMALLEST)).mean())
 
-    return min(STIFFNESS, key=loss)
+    best = min(tried, key=loss)
+    return best, found[best][0], found[math.inf][1]
 
 
 def _fit(
@@ -72,7 +73,7 @@ def _fit(
     shift = torch.zeros(size, dtype=torch.float64, requires_grad=True)
     matrix = torch.zeros(size, size, dtype=torch.float64, requires_grad=math.isfinite(stiffness))
     free = [log_scale, shift, *([matrix] if matrix.requires_grad else [])]
-    optimizer = torch.optim.LBFGS(free, max_iter=100, line_search_fn="strong_wolfe")
+    optimizer = without_guards(torch.optim.LBFGS)(free, max_iter=100, line_search_fn="strong_wolfe")
 
     def scores(given: Tensor) -> Tensor:
         linear = log_scale.exp() * given + shift
@@ -89,7 +90,7 @@ def _fit(
         return loss
 
     with torch.enable_grad():
-        optimizer.step(objective)  # type: ignore[no-untyped-call]
+        optimizer.step(objective)
 
     @torch.no_grad()
     def mapped(given: Tensor) -> Tensor:

@@ -20,7 +20,7 @@ _LEAST_STEPS = 800  # of an mlp
 #: Targets of the automatic radius. Augmentation and most methods keep a network from memorising, too: where they do,
 #: the full target costs more of what the network learns than it spares. Small steps make .4 enough for an mlp.
 _MLP_TARGET, _TARGET, _GENTLE_TARGET = 0.4, 0.5, 0.1
-#: Inputs of an mlp. Below these it is slow to learn and slower to memorise, and the full target lost up to 2.6 points.
+#: Inputs of an mlp. Below these it is slow to learn and slower to memorise, and the full target lost up to 2.5 points.
 _FEW_INPUTS = 40
 #: Methods that do not keep from memorising on their own.
 _PLAIN = ("ce",)

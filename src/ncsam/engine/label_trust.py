@@ -90,9 +90,7 @@ def assess(labels: npt.ArrayLike, probabilities: npt.ArrayLike, fit: float | Non
     rows = np.asarray(probabilities, dtype=np.float64)
     if rows.ndim != 2 or len(rows) != len(given) or rows.shape[1] < 2:
         raise bad_value("probabilities.shape", rows.shape, f"({len(given)}, number of classes)")
-    stiffness = best_stiffness(rows, given)
-    fitted, _ = calibrated(rows, given, stiffness=stiffness)
-    _, scale = calibrated(rows, given)
+    stiffness, fitted, scale = best_stiffness(rows, given)
     high = np.nan_to_num(estimate_noise(given, fitted).transition)
     high[high.sum(axis=1) == 0] = np.eye(rows.shape[1])[high.sum(axis=1) == 0]
     low = _lowered(high, fitted, given)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 import math
 from collections.abc import Callable
@@ -14,6 +13,7 @@ from torch.optim import Optimizer
 
 from ncsam import optim
 from ncsam._errors import bad_value, refuse_unknown
+from ncsam._guards import without_guards
 from ncsam._named import find_named, is_reference
 from ncsam._options import fitted
 from ncsam.engine.config import BASES, RunConfig
@@ -90,20 +90,8 @@ def _build_base(config: RunConfig, params: list[dict[str, Any]]) -> Optimizer:
         return _own_base(config, params)
     kind: Any = {"sgd": torch.optim.SGD, "adamw": torch.optim.AdamW}[config.base]
     momentum = {"momentum": config.momentum} if config.base == "sgd" else {}
-    kind = kind if config.compile else _without_guards(kind)
+    kind = kind if config.compile else without_guards(kind)
     return kind(params, lr=config.lr, weight_decay=config.weight_decay, **momentum)  # type: ignore[no-any-return]
-
-
-@functools.cache
-def _without_guards(kind: type[Optimizer]) -> type[Optimizer]:
-    """torch's optimizer without its guards against being traced by `torch.compile`, for runs that compile nothing.
-
-    A guard imports the compiler when it is first called, which takes as long as importing torch itself. The functions
-    underneath are torch's own, so a step is the same to the bit.
-    """
-    guarded = ("add_param_group", "zero_grad", "state_dict", "load_state_dict")
-    plain = {name: inspect.unwrap(getattr(kind, name)) for name in guarded}
-    return type(kind.__name__, (kind,), {**plain, "step": torch.no_grad()(inspect.unwrap(kind.step))})
 
 
 def _own_base(config: RunConfig, params: list[dict[str, Any]]) -> Optimizer:
