@@ -68,7 +68,7 @@ def test_predictions_go_to_cleanlab_and_back(run, tmp_path):
     assert np.array_equal(probabilities, load_oof(run).probabilities)
     frame = suspects_frame(run)
     assert frame["index"].tolist() == list(range(80))
-    issues = filtering.find_label_issues(frame["observed"].to_numpy(), probabilities)
+    issues = filtering.find_label_issues(frame["observed"].to_numpy(), probabilities, n_jobs=1)
     assert np.flatnonzero(issues).tolist() == list(range(10))
     with (tmp_path / "t.csv").open() as file:
         assert [row["observed_name"] for row in csv.DictReader(file)] == frame["observed_name"].tolist()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import pytest
@@ -70,6 +71,15 @@ def test_a_cluster_that_is_there_is_joined_and_else_one_is_started(monkeypatch):
     with cluster(joined, 2, {}):
         pass
     assert joined.asked == []
+
+
+def test_signals_are_those_of_before(monkeypatch):
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    grabbing, before = Ray(), signal.getsignal(signal.SIGTERM)
+    grabbing.init = lambda **_: signal.signal(signal.SIGTERM, lambda *_: None)  # as Ray's own does
+    with cluster(grabbing, 1, {}):
+        assert signal.getsignal(signal.SIGTERM) is not before
+    assert signal.getsignal(signal.SIGTERM) is before
 
 
 def test_an_address_that_nobody_answers_is_named(monkeypatch):

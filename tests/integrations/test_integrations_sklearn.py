@@ -131,7 +131,9 @@ def test_cleanlab_finds_wrong_labels_with_it(digits):
     X, y, *_ = digits
     record = symmetric(y, 0.2, num_classes=10, seed=0)
     learner = cleanlab.CleanLearning(
-        NoisyLabelClassifier(hidden=(64,), lr=0.05, epochs=8, batch_size=32, random_state=0), cv_n_folds=2
+        NoisyLabelClassifier(hidden=(64,), lr=0.05, epochs=8, batch_size=32, random_state=0),
+        cv_n_folds=2,
+        find_label_issues_kwargs={"n_jobs": 1},
     )
     found = learner.find_label_issues(X, record.noisy)["is_label_issue"].to_numpy()
     wrong = record.noisy != record.clean

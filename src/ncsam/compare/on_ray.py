@@ -9,7 +9,9 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import signal
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -88,7 +90,7 @@ def cluster(ray: Any, workers: int, resources: Mapping[str, float]) -> Iterator[
     there = os.environ.get("RAY_ADDRESS")
     cores = max(workers * resources.get("cpu", 1.0), available_cores())
     own = {"num_cpus": int(cores), "include_dashboard": False, "logging_level": "error"}
-    with contextlib.nullcontext() if there else _folder() as folder:
+    with _signals_kept(), contextlib.nullcontext() if there else _folder() as folder:
         if there:
             try:
                 ray.init(address=there, log_to_driver=False)
@@ -103,6 +105,17 @@ def cluster(ray: Any, workers: int, resources: Mapping[str, float]) -> Iterator[
             yield
         finally:
             ray.shutdown()
+
+
+@contextlib.contextmanager
+def _signals_kept() -> Iterator[None]:
+    """Take back SIGTERM, which Ray keeps: a forked child that inherits its handler cannot be ended while it waits."""
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        if before is not None and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, before)
 
 
 def _check_fits(resources: Mapping[str, float], there: Mapping[str, float]) -> None:
