@@ -28,12 +28,15 @@ _PLAIN = ("ce",)
 #: (tested).
 HARMED: Mapping[str, Sequence[str]] = {
     "apl": ["digits pair flip 40", "all sets together"],
-    "js": ["digits symmetric 40"],
+    "js": ["digits symmetric 40", "digits pair flip 40"],
     "gjs": ["digits symmetric 40", "digits pair flip 40"],
-    "decoupling": ["digits pair flip 40", "all sets together"],
+    "dmi": ["CIFAR-10"],
+    "decoupling": ["digits pair flip 40"],
     "mentornet": ["digits pair flip 40"],
+    "disc": ["CIFAR-10"],
+    "unicon": ["digits pair flip 40"],
     "limit": ["digits symmetric 40"],
-    "nested_coteaching": ["digits symmetric 40", "all sets together"],
+    "nested_coteaching": ["digits symmetric 40", "digits pair flip 40", "all sets together"],
 }
 
 
