@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 _SCRIPT = """
-import importlib, sys, json, torch
+import importlib, json, os, sys, torch
 torch.set_num_threads(1)
 for module in sys.argv[2:]:
     importlib.import_module(module)
@@ -33,6 +33,7 @@ for out, options, stop in json.loads(sys.argv[1]):
         train(RunConfig.from_dict(options), out, console=False)
     except ZeroDivisionError:
         pass
+os._exit(0)  # the runs are what is tried, not how torch's threads end with the interpreter
 """
 
 

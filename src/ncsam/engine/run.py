@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import csv
+import gc
 import json
 import os
 from collections.abc import Sequence
@@ -109,6 +110,7 @@ def _train(
 def _leave_group() -> None:
     """End the threads that connect the ranks: a process that exits with them running may abort, though all is done."""
     if dist.is_initialized():
+        gc.collect()  # networks in reference cycles hold the group
         dist.destroy_process_group()
 
 
