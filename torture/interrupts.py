@@ -1,5 +1,5 @@
-"""Ctrl-C at every line of `ncsam.optim` that a step runs through: gradients are on as before, and after the next call
-no weight stays moved.
+"""Ctrl-C at every line of `ncsam.optim` that a step runs through, then at its single instructions: gradients are on as
+before, and after the next call no weight stays moved.
 
 Lines of torch's `no_grad` count as well: between its switch and its block it has a gap of its own.
 """
@@ -35,7 +35,7 @@ _OWN = {"sam": ("adaptive",), "ncsam": ("fused", "look", "relative")}
 
 
 def run(tally: Tally, trials: int | None = None) -> None:
-    """Interrupt whole and two-phase steps of every optimizer, line after line; if time is short, at random lines."""
+    """Interrupt whole and two-phase steps of every optimizer at all lines, in random order; then at instructions."""
     cases = [
         (name, how, options)
         for name in optim.names()
@@ -43,17 +43,18 @@ def run(tally: Tally, trials: int | None = None) -> None:
         for options in (*_ALL, *_OWN.get(name, ()))
     ]
     chance = random.Random(tally.seed)
-    places = [(case, line) for case in cases for line in range(1, lines_of(*case) + 1)]
-    tally.figures["lines"] = len(places)
-    chance.shuffle(places)
     moved = 0
-    for case, line in places if trials is None else places[:trials]:
-        if trials is None and not tally.time_left:
-            break
-        after = interrupted(*case, line)
-        moved += not after.at_once
-        wrong = "gradients stay off" if not after.gradients else "weights or statistics stay moved"
-        tally.held(after.gradients and after.later, f"interrupts, {case}, line event {line}: {wrong}")
+    for event, share in (("line", 0.8), ("opcode", 0.2)):  # the shares of a limited number of trials
+        places = [(case, place) for case in cases for place in range(1, events_of(*case, event) + 1)]
+        tally.figures[f"{event} events"] = len(places)
+        chance.shuffle(places)
+        for case, place in places if trials is None else places[: round(share * trials)]:
+            if trials is None and not tally.time_left:
+                break
+            after = interrupted(*case, place, event)
+            moved += not after.at_once
+            wrong = "gradients stay off" if not after.gradients else "weights or statistics stay moved"
+            tally.held(after.gradients and after.later, f"interrupts, {case}, {event} event {place}: {wrong}")
     tally.figures["moved until the next call"] = moved
 
 
@@ -84,21 +85,22 @@ def make(name: str, how: str, radius: str) -> tuple[nn.Module, Any, Callable[[],
     return model, optimizer, whole if how == "whole" else phases
 
 
-def lines_of(name: str, how: str, radius: str) -> int:
-    """How many line events of ours a step has."""
+def events_of(name: str, how: str, radius: str, event: str = "line") -> int:
+    """How many events of ours a step has: lines, or instructions."""
     _, _, step = make(name, how, radius)
-    return watched(step, None)
+    return watched(step, None, event)
 
 
-def watched(step: Callable[[], None], stop: int | None) -> int:
-    """Run a step and count the lines of ours; raise `KeyboardInterrupt` at the one of number `stop`."""
+def watched(step: Callable[[], None], stop: int | None, event: str = "line") -> int:
+    """Run a step and count such events of ours; raise `KeyboardInterrupt` at the one of number `stop`."""
     count = 0
 
-    def trace(frame: FrameType, event: str, _: Any) -> Any:
+    def trace(frame: FrameType, happened: str, _: Any) -> Any:
         nonlocal count
         if not any(where in frame.f_code.co_filename for where in _WHERE):
             return None
-        if event == "line":
+        frame.f_trace_opcodes = event == "opcode"
+        if happened == event:
             count += 1
             if count == stop:
                 sys.settrace(None)
@@ -132,8 +134,8 @@ class After(NamedTuple):
     later: bool
 
 
-def interrupted(name: str, how: str, radius: str, line: int) -> After:
-    """Interrupt a step at a line event."""
+def interrupted(name: str, how: str, radius: str, place: int, event: str = "line") -> After:
+    """Interrupt a step at an event."""
     before, after, old, new = expected(name, how, radius)
     model, optimizer, step = make(name, how, radius)
 
@@ -143,7 +145,7 @@ def interrupted(name: str, how: str, radius: str, line: int) -> After:
 
     gradients = at_once = True
     try:
-        watched(step, line)
+        watched(step, place, event)
     except KeyboardInterrupt:
         gradients, at_once = torch.is_grad_enabled(), sound()
         torch.set_grad_enabled(True)

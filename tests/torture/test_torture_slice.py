@@ -42,7 +42,7 @@ def test_the_campaign_notices_weights_that_stay_moved(monkeypatch):
     from ncsam.vectors.saved import SavedWeights
 
     case = ("sam", "phases", "rho")
-    lines = interrupts.lines_of(*case)
+    lines = interrupts.events_of(*case)
     interrupts.expected(*case)
     monkeypatch.setattr(SavedWeights, "restore", lambda self: None)
     assert not all(interrupts.interrupted(*case, line).later for line in range(lines // 2, lines, 5))
