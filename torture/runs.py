@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import io
+import json
 import os
 import random
 import shutil
@@ -128,9 +129,13 @@ def folder(chance: random.Random, top: Path) -> tuple[list[Any], str]:
     elif what == "encoding" and path.suffix != ".npz":
         text = path.read_text()
         path.write_bytes(("Ü" + text).encode(chance.choice(["utf-16", "latin-1", "utf-16-le"])))
+    elif path.suffix in (".json", ".yaml") and chance.random() < 0.7:
+        content = yaml.safe_load(path.read_text())  # JSON is YAML
+        place, key = _somewhere(chance, content)
+        place[key] = nested(chance)
+        path.write_text(yaml.safe_dump(content) if path.suffix == ".yaml" else json.dumps(content))
+        what += f" {key} = {place[key]!r:.80}"
     elif path.suffix != ".npz":
-        import json
-
         lines = path.read_text().splitlines()
         row = chance.randrange(len(lines))
         words = lines[row].split(": ") if ": " in lines[row] else lines[row].split(",")

@@ -132,6 +132,12 @@ def test_annotators_and_commands_of_any_bytes_are_read(tmp_path):
         ({"verified": {"samples": "3", "source": "mine"}}, r"verified\.samples='3' is not allowed: a whole number"),
         ({"verified": {"samples": 3}}, r"verified\.source=None is not allowed: text"),
         ({"metric_names": "abc"}, "metric_names='abc' is not allowed: a mapping or null"),
+        ({"noise_at_end": 3}, "noise_at_end=3 is not allowed: a mapping"),
+        ({"noise_at_end": {}}, r"noise_at_end\.rate=None is not allowed: a number"),
+        ({"noise_at_end": {"rate": 0.1, "low": 0, "high": 1, "samples": 0.5}}, r"noise_at_end\.samples=0\.5"),
+        ({"verified": {}}, r"verified\.samples=None is not allowed: a whole number"),
+        ({"metric_names": {"last": 3}}, r"metric_names\.last=3 is not allowed: text"),
+        ({"warmup_epochs": float("inf")}, "warmup_epochs=inf is not allowed: a whole number"),
     ],
 )
 def test_a_summary_of_other_types_is_named(tmp_path, changes, said):

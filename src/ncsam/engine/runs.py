@@ -24,15 +24,20 @@ from ncsam.noise import NoisyLabels
 #: Beside the runs of a comparison: the command that made them.
 COMMAND_FILE = "command.txt"
 
-#: Of a summary: what is shown as a number.
+#: Of a summary: what is shown as a number, and what counts epochs.
 _FIGURES = (
     *("best", "last", "last5", "last10", "val_chosen", "memorised", "noise_rate", "noise_estimate", "suspects_auroc"),
-    *("seconds", "epochs", "warmup_epochs", "flip_ratio"),
+    *("seconds", "flip_ratio"),
 )
+_COUNTS = ("epochs", "warmup_epochs")
 #: Of every row of `suspects.csv`, and of which type.
 _KNOWN: dict[str, Any] = {"index": int, "observed": int, "suggested": int, "suspicion": (int, float)}
 #: Of a summary: what is a mapping, with the types of what it must hold.
-_MAPPINGS: dict[str, dict[str, Any]] = {"metric_names": {}, "verified": {"samples": int, "source": str}}
+_MAPPINGS: dict[str, dict[str, Any]] = {
+    "metric_names": {},
+    "verified": {"samples": int, "source": str},
+    "noise_at_end": {"rate": float, "low": float, "high": float, "samples": int},
+}
 
 
 @dataclass(frozen=True)
@@ -230,15 +235,18 @@ def _read_json(file: Path) -> dict[str, Any]:
 
 
 def _read_summary(file: Path) -> dict[str, Any]:
-    """A summary whose figures are figures."""
+    """A summary whose figures are figures, and whose words are words."""
     summary = _read_json(file)
+    hints: dict[str, Any] = dict.fromkeys(_FIGURES, int | float | None) | dict.fromkeys(_COUNTS, int | None)
     try:
-        for name in summary.keys() & set(_FIGURES):
-            fitted(name, summary[name], float | None)
+        for name in summary.keys() & hints.keys():
+            summary[name] = fitted(name, summary[name], hints[name])
         for name, kinds in _MAPPINGS.items():
             inside = fitted(name, summary.get(name), dict[str, Any] | None)
-            for key in kinds if inside else ():
-                fitted(f"{name}.{key}", inside.get(key), kinds[key])
+            for key in kinds if inside is not None else ():
+                inside[key] = fitted(f"{name}.{key}", inside.get(key), kinds[key])
+        for name, meaning in (summary.get("metric_names") or {}).items():
+            fitted(f"metric_names.{name}", meaning, str)
     except ValueError as error:
         raise ValueError(f"{file}: {error}") from error
     return summary
