@@ -6,18 +6,41 @@ import difflib
 from collections.abc import Iterable
 from types import ModuleType
 
+_SHOWN = 400  # characters of a value
+
 
 def bad_value(name: str, value: object, allowed: str) -> ValueError:
     """A `ValueError` that names the argument, shows its value and states what is allowed."""
-    return ValueError(f"{name}={value!r} is not allowed: {allowed}")
+    return ValueError(f"{name}={shown(value)} is not allowed: {allowed}")
+
+
+def shown(value: object) -> str:
+    """A value in one line, cut where it is long."""
+    try:
+        text = " ".join(line.strip() for line in repr(value).splitlines())
+    except ValueError:  # of a whole number of more digits than Python prints
+        return f"a number of type {type(value).__name__} too long to print"
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
 
 def unknown_name(kind: str, name: object, known: Iterable[str]) -> ValueError:
     """A `ValueError` for a mistyped name, with the nearest known ones suggested."""
     names = sorted(known)
-    close = difflib.get_close_matches(str(name), names, n=3)
-    hint = f" Did you mean {' or '.join(map(repr, close))}?" if close else ""
-    return ValueError(f"unknown {kind} {name!r}.{hint} Known: {', '.join(names)}")
+    return ValueError(f"unknown {kind} {shown(name)}.{did_you_mean(name, names, ' ')} Known: {', '.join(names)}")
+
+
+def known_name(kind: str, name: str, known: Iterable[str]) -> str:
+    """A name, if it is one of the known ones."""
+    names = [*known]
+    if not isinstance(name, str) or name not in names:
+        raise unknown_name(kind, name, names)
+    return name
+
+
+def did_you_mean(name: object, known: Iterable[str], before: str) -> str:
+    """`before`, and the question whether one of the nearest names was meant; nothing if none is near."""
+    close = difflib.get_close_matches(name, [*known], n=3) if isinstance(name, str) else []
+    return f"{before}Did you mean {' or '.join(map(repr, close))}?" if close else ""
 
 
 def unforeseen(error: BaseException) -> str:

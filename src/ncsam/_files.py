@@ -189,7 +189,9 @@ class Arrays(Mapping[str, Any]):
     def __getitem__(self, name: str) -> Any:
         try:
             return self._file[name]
-        except ValueError as error:
+        except (KeyError, OSError, MemoryError):
+            raise
+        except Exception as error:  # whatever a spoiled header makes numpy raise; one that never closes, a TokenError
             if "allow_pickle" in str(error):  # numpy's advice is not for a file from elsewhere
                 raise ValueError(
                     f"{self.path} holds arrays of Python objects, which are not read; save plain ones"
@@ -208,16 +210,23 @@ def open_arrays(path: str | os.PathLike[str]) -> Iterator[Arrays]:
     """The arrays of an `.npz` file by their names; one sentence for whatever is wrong."""
     import numpy as np
 
+    damaged = ValueError(f"{path} is truncated or damaged, or no .npz file")
     try:
         with np.load(path, allow_pickle=False) as file:
             if not hasattr(file, "files"):
                 raise ValueError(f"{path} holds a single array; an .npz file of named ones is expected")
             yield Arrays(path, file)
     except (zipfile.BadZipFile, EOFError, zlib.error, NotImplementedError, RuntimeError, UnicodeError) as error:
-        raise ValueError(f"{path} is truncated or damaged, or no .npz file") from error
+        raise damaged from error
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # a seek to before the beginning, where a damaged archive leads
+            raise
+        raise damaged from error
     except ValueError as error:
-        if not zipfile.is_zipfile(path):
-            raise ValueError(f"{path} is truncated or damaged, or no .npz file") from error
+        if "allow_pickle" in str(error) or not zipfile.is_zipfile(
+            path
+        ):  # the first where only its beginning is spoiled
+            raise damaged from error
         raise
 
 

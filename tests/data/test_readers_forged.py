@@ -175,6 +175,26 @@ def test_a_spoiled_parquet_file_is_one_sentence(tmp_path: Path) -> None:
         data.load(tmp_path / "t.parquet")
 
 
+def test_times_beyond_the_calendar_are_one_sentence(tmp_path: Path) -> None:
+    arrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    times = arrow.array([0, 2**62]).view(arrow.timestamp("us"))
+    parquet.write_table(arrow.table({"text": ["a", "b"], "label": times}), tmp_path / "t.parquet")
+    with pytest.raises(
+        ValueError, match=r"t\.parquet, column 'label', has values of type timestamp\[us\] that cannot be"
+    ):
+        data.load(tmp_path / "t.parquet")
+
+
+def test_classes_of_an_archive_are_a_row_of_names(tmp_path: Path) -> None:
+    for classes in (np.array(3), np.array([["a", "b"]])):
+        np.savez(tmp_path / "a.npz", x=np.zeros((4, 2)), y=np.arange(4) % 2, classes=classes)
+        with pytest.raises(
+            ValueError, match=r"a\.npz, classes\.shape=.* is not allowed: \(C,\), a name for each class"
+        ):
+            data.load(tmp_path / "a.npz")
+
+
 def test_answers_in_any_encoding_and_of_any_size(tmp_path: Path, soon: None) -> None:
     path = tmp_path / "answers.csv"
     path.write_text("path,Ada\nä.png,4006381333931\nb.png,7\n", encoding="utf-16")
@@ -228,3 +248,27 @@ def test_json_is_what_it_is(tmp_path: Path) -> None:
         with pytest.raises(ValueError, match=said) as found:
             read_array(tmp_path / f"{name}.npy")
         assert "pickle" not in str(found.value)
+
+
+def test_a_damaged_archive_of_arrays_is_named_and_no_advice_is_passed_on(tmp_path: Path) -> None:
+    from ncsam._files import open_arrays
+
+    path = tmp_path / "a.npz"
+    np.savez(path, x=np.zeros(3), y=np.arange(3))
+    whole = path.read_bytes()
+    header = whole.index(b"{'descr'")
+    spoiled = {
+        "its beginning": b"XX" + whole[2:],  # to numpy that is a pickle, though the archive's end is sound
+        "a header that never closes": whole[:header] + b"(" + whole[header + 1 :],
+        "an offset before the beginning": whole[1:],
+    }
+    for what, content in spoiled.items():
+        path.write_bytes(content)
+        with (
+            pytest.raises(ValueError, match=r"a\.npz is (truncated or )?damaged") as found,
+            open_arrays(path) as arrays,
+        ):
+            assert [arrays[name] for name in arrays], what
+        assert "pickle" not in str(found.value)
+    with pytest.raises(IsADirectoryError), open_arrays(tmp_path):
+        pass  # what is no damage stays what it is

@@ -247,6 +247,11 @@ def test_verified_labels_of_the_data_set_or_drawn() -> None:
     with pytest.raises(ValueError, match="method='staged' is not allowed: only where some labels are verified"):
         verdicts(method, Task(replace(dataset, train=replace(dataset.train, clean=None)), np.arange(40), None, None), 1)
     assert verdicts(methods.create("ce"), Task(dataset, np.arange(40), None, None), 1) == (None, None)
+    wrong = replace(dataset, train=replace(dataset.train, clean=1 - labels))
+    with pytest.raises(
+        ValueError, match=r"drawn by seed 1\. Verify more labels, or use another seed or a larger verified"
+    ):
+        verdicts(method, Task(wrong, np.arange(40), None, None), 1)
 
 
 def test_views_after_auto_are_shifted_where_the_run_does_not_augment() -> None:

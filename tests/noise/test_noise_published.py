@@ -203,6 +203,14 @@ def test_damaged_files_give_one_clear_error(tmp_path, name, content):
         noise.from_file(path, clean=CLEAN)
 
 
+def test_a_header_that_never_closes_is_one_clear_error(tmp_path):
+    path = tmp_path / "a.npy"
+    np.save(path, NOISY)
+    path.write_bytes(path.read_bytes().replace(b"}", b" ", 1))
+    with pytest.raises(ValueError, match=r"a\.npy is not a readable numpy file of labels"):
+        noise.from_file(path, clean=CLEAN)
+
+
 def test_truncated_files_give_one_clear_error(tmp_path):
     torch.save(cifar10n(), tmp_path / "a.pt")
     np.save(tmp_path / "b.npy", cifar10n())

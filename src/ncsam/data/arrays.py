@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ncsam._checks import flag, instance
 from ncsam._errors import bad_value
 from ncsam._files import open_arrays
 from ncsam._trees import TreeArrays, nested
@@ -71,9 +72,20 @@ def from_arrays(
     >>> dataset.classes, dataset.train.labels.tolist()
     (('cat', 'dog'), [0, 1, 0, 1, 0, 0])
     """
+    instance("name", name, str, "text")
+    if y is None:
+        raise bad_value("y", y, "a label for each sample")
     for part, inputs, labels in (("test", x_test, y_test), ("val", x_val, y_val)):
         if (inputs is None) != (labels is None):
             raise ValueError(f"{name}: x_{part} and y_{part} go together; one of them is missing")
+    for argument, value, needed in (
+        ("y_test_clean", y_test_clean, y_test),
+        ("names_test", names_test, y_test),
+        ("names_val", names_val, y_val),
+    ):
+        if value is not None and needed is None:
+            raise ValueError(f"{name}: {argument} is given, and there are no such samples")
+    flag("channels_first", channels_first)
     encoded, class_names = encode_labels([y, y_clean, y_test, y_test_clean, y_val], classes, where=name)
     train_y, train_clean, test_y, test_clean, val_y = encoded
     assert train_y is not None
@@ -84,6 +96,9 @@ def from_arrays(
         test = Split(_inputs(x_test, "x_test", channels_first), test_y, test_clean, files)
     if val_y is not None:
         val = Split(_inputs(x_val, "x_val", channels_first), val_y, names=_names(names_val, "names_val", val_y))
+    for argument, numbers in (("mean", mean), ("std", std)):
+        if numbers is not None and not isinstance(numbers, (list, tuple)) and getattr(numbers, "ndim", 0) != 1:
+            raise bad_value(argument, numbers, "a list of numbers, one for each channel or feature")
     found_mean, found_std = statistics(train.inputs) if isinstance(train.inputs, np.ndarray) else ((), ())
     return check(
         DataSet(
@@ -132,6 +147,8 @@ def from_npz(
             )
     stored = found.pop("classes", None)
     if classes is None and stored is not None:
+        if stored.ndim != 1:
+            raise bad_value(f"{path}, {where['classes']}.shape", stored.shape, "(C,), a name for each class")
         classes = [str(label) for label in stored.tolist()]
     return from_arrays(
         **found,
@@ -157,7 +174,10 @@ def read_npz(path: Path) -> dict[str, npt.NDArray[Any]]:
 def _inputs(x: Any, name: str, channels_first: bool) -> Inputs:
     if isinstance(x, Mapping) or (isinstance(x, tuple) and all(isinstance(part, np.ndarray) for part in x)):
         return TreeArrays(x)
-    inputs = np.asarray(x)
+    try:
+        inputs = np.asarray(x)
+    except ValueError:
+        raise bad_value(name, x, "an array, whose rows are of one length") from None
     if inputs.dtype.kind == "f":
         if not np.isfinite(inputs).all():
             raise ValueError(f"{name} holds values that are not finite")
@@ -189,7 +209,10 @@ def picture_size(inputs: Inputs) -> tuple[int, int] | None:
 def _names(names: npt.ArrayLike | None, argument: str, labels: Labels) -> npt.NDArray[np.str_] | None:
     if names is None:
         return None
-    found = np.asarray(names, dtype=np.str_)
+    try:
+        found = np.asarray(names, dtype=np.str_)
+    except ValueError:  # of lists of different lengths
+        found = np.empty(0, dtype=np.str_)
     if found.shape != labels.shape:
         raise bad_value(f"{argument}.shape", found.shape, f"a name for each of the {len(labels):,} samples")
     return found

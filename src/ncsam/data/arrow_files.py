@@ -39,7 +39,7 @@ def read_arrow_table(path: Path) -> tuple[dict[str, list[Any]], dict[str, list[s
             said = ", ".join(table.column_names)
             raise ValueError(f"{file} has the columns {said}; those of {files[0][0].name} are {', '.join(columns)}")
         for name, values in columns.items():
-            values += table.column(name).to_pylist()
+            values += _values(table.column(name), f"{file}, column {name!r}")
     if "split" not in columns and any(split for _, split in files):
         columns["split"] = [
             split or "train" for (_, split), table in zip(files, tables, strict=True) for _ in range(table.num_rows)
@@ -84,6 +84,15 @@ def _read(path: Path) -> Any:
     if len(set(table.column_names)) < len(table.column_names):
         raise ValueError(f"{path} has two columns of one name: {', '.join(table.column_names)}")
     return table
+
+
+def _values(column: Any, where: str) -> list[Any]:
+    try:
+        return list(column.to_pylist())
+    except Exception as error:  # a time beyond the calendar, or of a zone that nobody knows
+        raise ValueError(
+            f"{where}, has values of type {column.type} that cannot be read, perhaps out of range"
+        ) from error
 
 
 def _class_names(table: Any) -> dict[str, list[str]]:

@@ -44,6 +44,9 @@ def verdicts(method: Method, task: Task, seed: int) -> tuple[Verdicts | None, di
             "Food-101N, or data whose clean labels are known",
         )
     if not (found == 1).any():
-        raise bad_value("verified", "no label found right", "at least one verified label")
+        raise ValueError(
+            f"method {method.name!r} needs at least one label that was verified and found right, and there is none: "
+            f"{source}. Verify more labels, or use another seed or a larger verified_share"
+        )
     count = int((found >= 0).sum())
     return found, {"source": source, "samples": count, "right": int((found == 1).sum())}

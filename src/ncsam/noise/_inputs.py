@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import numbers
 from collections.abc import Iterator
 from typing import Any, TypeAlias
@@ -10,22 +9,28 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from ncsam._checks import count, number
 from ncsam._errors import bad_value
 
 Labels: TypeAlias = npt.NDArray[np.int64]
 Floats: TypeAlias = npt.NDArray[np.float64]
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
+_MOST_CLASSES = 1_000_000
 
-def as_array(values: npt.ArrayLike) -> npt.NDArray[Any]:
+
+def as_array(values: npt.ArrayLike, name: str) -> npt.NDArray[Any]:
     """A numpy view of a list, an array or a tensor on any device."""
     detach = getattr(values, "detach", None)
-    return np.asarray(values if detach is None else detach().cpu())
+    try:
+        return np.asarray(values if detach is None else detach().cpu())
+    except (TypeError, ValueError):
+        raise bad_value(name, values, "an array, whose rows are of one length") from None
 
 
 def as_labels(labels: npt.ArrayLike, name: str = "labels") -> Labels:
     """A read-only int64 copy of one-dimensional whole-number labels; the caller's own are never touched."""
-    array = as_array(labels)
+    array = as_array(labels, name)
     if array.ndim != 1 or array.size == 0:
         raise bad_value(f"{name}.shape", array.shape, "labels are one class number per sample, at least one sample")
     if array.dtype.kind not in "iu":
@@ -50,8 +55,8 @@ def resolve_num_classes(labels: Labels, num_classes: int | None, name: str = "la
         if high >= len(labels) or not np.bincount(labels, minlength=high + 1).all():
             raise bad_value("num_classes", None, f"{name} do not use every class from 0 to {high}; state num_classes")
         num_classes = high + 1
-    elif not isinstance(num_classes, numbers.Integral) or num_classes < 2:
-        raise bad_value("num_classes", num_classes, "a whole number, at least 2")
+    else:
+        num_classes = count("num_classes", num_classes, 2, _MOST_CLASSES)
     if low < 0 or high >= num_classes:
         where = int(labels.argmin() if low < 0 else labels.argmax())
         raise bad_value(f"{name}[{where}]", int(labels[where]), f"labels lie in 0..{num_classes - 1}")
@@ -67,15 +72,7 @@ def check_labels(labels: npt.ArrayLike, num_classes: int | None) -> tuple[Labels
 
 
 def check_rate(rate: float, name: str = "rate") -> float:
-    if isinstance(rate, bool) or not isinstance(rate, numbers.Real) or not 0.0 <= rate <= 1.0:
-        raise bad_value(name, rate, "a number from 0 to 1 (40 % is 0.4)")
-    return float(rate)
-
-
-def check_positive(name: str, value: float) -> float:
-    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not 0.0 < value < math.inf:
-        raise bad_value(name, value, "a number above 0")
-    return float(value)
+    return number(name, rate, "a number from 0 to 1 (40 % is 0.4)", lambda share: 0 <= share <= 1)
 
 
 def check_seed(seed: int) -> int:
@@ -86,7 +83,10 @@ def check_seed(seed: int) -> int:
 
 def check_matrix(matrix: npt.ArrayLike, name: str, shape: tuple[int, int]) -> Floats:
     """A float64 copy of a matrix of that shape whose rows are probabilities."""
-    array: Floats = np.array(as_array(matrix), dtype=np.float64)
+    given = as_array(matrix, name)
+    if given.dtype.kind not in "iuf":
+        raise bad_value(f"{name}.dtype", str(given.dtype), "probabilities are real numbers")
+    array: Floats = np.array(given, dtype=np.float64)
     if array.shape != shape:
         raise bad_value(f"{name}.shape", array.shape, f"here it is {shape}")
     if not np.isfinite(array).all() or array.min() < 0:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import zipfile
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -13,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ncsam._checks import count, instance
 from ncsam._errors import bad_value, need
-from ncsam._files import atomic_path
-from ncsam.noise._inputs import Floats, Labels, Mask, as_labels, resolve_num_classes
+from ncsam._files import atomic_path, open_arrays
+from ncsam.noise._inputs import Floats, Labels, Mask, as_array, as_labels, check_seed, resolve_num_classes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -49,6 +49,10 @@ class NoisyLabels:
     flip_probability: Floats | None = None
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "num_classes", count("num_classes", self.num_classes, 2))
+        if self.seed is not None:
+            object.__setattr__(self, "seed", check_seed(self.seed))
+        instance("recipe", self.recipe, dict, "the name and the arguments of what made the labels, as a mapping")
         for name in ("clean", "noisy"):
             labels = as_labels(getattr(self, name), name)
             resolve_num_classes(labels, self.num_classes, name)
@@ -56,7 +60,10 @@ class NoisyLabels:
         if len(self.clean) != len(self.noisy):
             raise bad_value("len(noisy)", len(self.noisy), f"there are {len(self.clean)} clean labels")
         if self.flip_probability is not None:
-            chance = np.array(self.flip_probability, dtype=np.float64)
+            given = as_array(self.flip_probability, "flip_probability")
+            if given.dtype.kind not in "iuf":
+                raise bad_value("flip_probability.dtype", str(given.dtype), "probabilities are real numbers")
+            chance = np.array(given, dtype=np.float64)
             if chance.shape != self.clean.shape:
                 raise bad_value("flip_probability.shape", chance.shape, f"here it is {self.clean.shape}")
             chance.setflags(write=False)
@@ -128,7 +135,7 @@ class NoisyLabels:
         Both files are complete before either gets its name. The JSON carries the SHA-256 of the labels, so a pair
         that does not belong together is noticed when it is loaded.
         """
-        arrays, words = _pair(path)
+        arrays, words = file_pair(path)
         small = np.min_scalar_type(self.num_classes - 1)
         content: dict[str, Any] = {"clean": self.clean.astype(small), "noisy": self.noisy.astype(small)}
         if self.flip_probability is not None:
@@ -151,12 +158,14 @@ class NoisyLabels:
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> NoisyLabels:
         """Read what `save` wrote; nothing is unpickled, and labels that were changed since are refused."""
-        arrays, words = _pair(path)
+        arrays, words = file_pair(path)
         try:
             about = json.loads(words.read_text(encoding="utf-8"))
             if not isinstance(about, dict) or about.get("format") != _FORMAT:
                 raise ValueError(f"{words} does not say {_FORMAT!r}")
-            with np.load(arrays, allow_pickle=False) as content:
+            if not isinstance(about.get("recipe"), dict):
+                raise ValueError(f"{words} holds no recipe, which is values by name")
+            with open_arrays(arrays) as content:
                 record = cls(
                     clean=content["clean"],
                     noisy=content["noisy"],
@@ -165,7 +174,7 @@ class NoisyLabels:
                     seed=about["seed"],
                     flip_probability=content.get("flip_probability"),
                 )
-        except (ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        except (ValueError, KeyError) as error:
             raise ValueError(f"{arrays} and {words.name} are not saved noisy labels: {error}") from error
         if record.sha256 != about.get("sha256"):
             raise ValueError(
@@ -196,7 +205,7 @@ class NoisyLabels:
         return ax
 
 
-def _pair(path: str | os.PathLike[str]) -> tuple[Path, Path]:
+def file_pair(path: str | os.PathLike[str]) -> tuple[Path, Path]:
     """`NAME.npz` and `NAME.json` for a path with either suffix or with neither (`sym_0.4` has none of the two)."""
     given = str(path)
     stem = given[: -len(Path(given).suffix)] if given.endswith((".npz", ".json")) else given
