@@ -2,12 +2,13 @@
 
 import re
 from collections.abc import Sequence
+from fractions import Fraction
 from typing import Any, Literal
 
 import numpy as np
 import pytest
 
-from ncsam import methods, models
+from ncsam import _checks, methods, models
 from ncsam._options import fitted, fitted_options
 
 
@@ -87,3 +88,66 @@ def test_no_option_of_a_network_takes_a_mapping_of_nonsense(name):
         if option not in ("num_classes", "in_channels"):
             with pytest.raises(ValueError, match=f"{option}=.* is not allowed"):
                 models.create(name, 3, **{option: {"non": "sense"}})
+
+
+NUMPY = [np.float16(0.25), np.float32(0.25), np.float64(0.25)]
+
+
+@pytest.mark.parametrize("value", [0.25, *NUMPY])
+def test_numbers_of_numpy_are_numbers(value):
+    import warnings
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # half precision has no number as large as the limit
+        for check in (_checks.number, _checks.non_negative, _checks.above_zero, _checks.ratio, _checks.below_one):
+            assert check("x", value) == 0.25
+            assert type(check("x", value)) is float
+    assert type(_checks.count("x", np.int64(3))) is int
+    assert type(fitted("x", np.int64(3), int | float)) is int  # a span of three epochs, and no share
+
+
+@pytest.mark.parametrize("value", [True, None, "0.5", float("nan"), float("inf"), [0.5], np.zeros(2), Fraction(1, 3)])
+def test_what_is_no_number_is_refused(value):
+    for check in (_checks.number, _checks.non_negative, _checks.above_zero, _checks.ratio, _checks.below_one):
+        with pytest.raises(ValueError, match=r"^x=.* is not allowed: a (finite )?number"):
+            check("x", value)
+    with pytest.raises(ValueError, match=r"^x=.* is not allowed: a whole number, 0 or larger"):
+        _checks.count("x", value)
+
+
+def test_numbers_that_single_precision_does_not_hold_are_refused():
+    for value in (1e300, 10**300):
+        with pytest.raises(ValueError, match=r"is not allowed: a finite number, 0 or larger, at most 3.4e\+38 in size"):
+            _checks.non_negative("rho", value)
+    with pytest.raises(ValueError, match=r"weight=1e\+300 is not allowed: a finite number, at most 3.4e\+38"):
+        methods.create("elr", weight=1e300)
+    with pytest.raises(ValueError, match=r"history=.* is not allowed: a whole number up to 9223372036854775807"):
+        methods.create("selfie", history=10**30)
+    with pytest.raises(ValueError, match="steps=9223372036854775808 is not allowed: a whole number from 0 to 9,223"):
+        _checks.count("steps", 2**63)
+
+
+def test_a_word_that_is_nearly_right_is_asked_for():
+    with pytest.raises(ValueError, match=r"x='absolut' is not allowed: one of 'absolute', 'relative'. Did you mean"):
+        _checks.choice("x", "absolut", ("absolute", "relative"))
+    with pytest.raises(ValueError, match=r"x='autoo' is not allowed: a number or auto. Did you mean 'auto'?"):
+        fitted("x", "autoo", float | Literal["auto"])
+    with pytest.raises(ValueError, match=r"x=\['auto'\] is not allowed: one of 'auto'$"):
+        _checks.choice("x", ["auto"], ("auto",))
+
+
+def test_a_value_is_shown_in_one_line():
+    with pytest.raises(ValueError, match=r"^x=array\(\[\[0., 0.\], \[0., 0.\]\]\) is not allowed: a finite number$"):
+        _checks.number("x", np.zeros((2, 2)))
+    with pytest.raises(ValueError, match=r"x=a number of type int too long to print is not allowed"):
+        _checks.count("x", 10**5000)
+    with pytest.raises(ValueError, match=r"\.\.\. is not allowed") as caught:
+        _checks.number("x", list(range(10_000)))
+    assert len(str(caught.value)) < 500
+
+
+def test_arrays_are_lists_of_what_they_hold():
+    assert fitted("x", np.array([0.5, 1]), Sequence[float]) == [0.5, 1.0]
+    for value in (np.float64("nan"), np.zeros((2, 2)), np.array(["a"])):
+        with pytest.raises(ValueError, match=r"x=.* is not allowed: a list"):
+            fitted("x", value, list[float])

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import inspect
-import math
 import numbers
 import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from ncsam._errors import bad_value
+from ncsam._checks import number
+from ncsam._errors import bad_value, did_you_mean
 
+_MOST = 2**63 - 1
 _WORDS = {int: "a whole number", float: "a number", str: "text", bool: "true or false", dict: "a mapping"}
 
 
@@ -30,7 +31,8 @@ def fitted(name: str, value: Any, hint: Any) -> Any:
         if fits:
             return result
     allowed = [_described(kind) for kind in kinds if kind is not type(None)] + [str(word) for word in words]
-    raise bad_value(name, value, " or ".join([*dict.fromkeys(allowed), *["null"] * (type(None) in kinds)]))
+    listed = " or ".join([*dict.fromkeys(allowed), *["null"] * (type(None) in kinds)])
+    raise bad_value(name, value, listed + did_you_mean(value, map(str, words), ". "))
 
 
 def fitted_options(builder: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:
@@ -42,8 +44,10 @@ def fitted_options(builder: Callable[..., Any], options: Mapping[str, Any]) -> d
         hints = {}
     found = {name: fitted(name, value, hints.get(name, Any)) for name, value in options.items()}
     for name, value in found.items():
-        if isinstance(value, float) and not math.isfinite(value):
-            raise bad_value(name, value, "a finite number")
+        if isinstance(value, float):
+            number(name, value)
+        if isinstance(value, int) and abs(value) > _MOST:
+            raise bad_value(name, value, f"a whole number up to {_MOST}")
     return found
 
 
@@ -54,7 +58,8 @@ def _as_kind(value: Any, kind: Any) -> tuple[bool, Any]:
     if base is bool:
         return isinstance(value, bool), value
     if base is int:
-        return isinstance(value, numbers.Integral) and not isinstance(value, bool), value
+        fits = isinstance(value, numbers.Integral) and not isinstance(value, bool)
+        return fits, int(value) if fits else value
     if base is float:
         return _as_float(value)
     if base is str:
@@ -72,15 +77,16 @@ def _as_float(value: Any) -> tuple[bool, Any]:
     if isinstance(value, bool) or not isinstance(value, (numbers.Real, str)):
         return False, value
     try:
-        number = float(value)
+        return True, float(value)
     except (ValueError, OverflowError):
         return False, value
-    return True, number
 
 
 def _as_list(value: Any, kind: Any, base: Any) -> tuple[bool, Any]:
+    if getattr(value, "ndim", 0):  # an array or a tensor is one as well
+        value = value.tolist()
     if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Sequence):
-        return hasattr(value, "shape"), value  # an array or a tensor is one as well
+        return False, value
     of = get_args(kind)
     if of:
         try:

@@ -77,11 +77,11 @@ class TreeArrays(Sequence[Any]):
 
     def __init__(self, tree: Tree) -> None:
         self.tree = tree_map(np.asarray, tree)
-        rows = {len(leaf) for leaf in leaves(self.tree)}
-        if len(rows) != 1:
+        rows = {leaf.shape[:1] for leaf in leaves(self.tree)}
+        if len(rows) != 1 or () in rows:
             shapes = ", ".join(f"{name} {leaf.shape}" for name, leaf in named_leaves(self.tree))
             raise ValueError(f"every array of a tree needs one row per sample, and these have {shapes or 'no arrays'}")
-        self._rows = rows.pop()
+        self._rows = int(rows.pop()[0])
 
     def __len__(self) -> int:
         return self._rows

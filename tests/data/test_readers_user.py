@@ -300,7 +300,7 @@ def test_features() -> None:
         (lambda: data.from_arrays(PICTURES, [0] * 6, y_clean=[0]), "1 clean labels for 6 labels"),
         (lambda: data.from_arrays(PICTURES, [0] * 6, x_test=PICTURES), "x_test and y_test go together"),
         (
-            lambda: data.from_arrays(PICTURES, [0, 1, 2, 3, 4, 9], classes="abcde"),
+            lambda: data.from_arrays(PICTURES, [0, 1, 2, 3, 4, 9], classes=list("abcde")),
             "label 9 of sample 5 is out of range",
         ),
         (lambda: data.from_arrays(PICTURES, [0.5] * 6), "label 0.5 of sample 0 is not a whole number"),
@@ -478,7 +478,7 @@ def test_hold_out() -> None:
         data.hold_out(whole, 0.1, into="test")
     with pytest.raises(ValueError, match="fraction=1 is not allowed"):
         data.hold_out(whole, 1)
-    with pytest.raises(ValueError, match="into='train' is not allowed: 'val' or 'test'"):
+    with pytest.raises(ValueError, match="into='train' is not allowed: one of 'val', 'test'"):
         data.hold_out(whole, 0.1, into="train")
 
 

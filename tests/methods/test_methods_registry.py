@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 
+import numpy as np
 import pytest
 
 from ncsam import methods
@@ -131,3 +132,27 @@ def test_spans_and_ramps():
     assert [in_epochs(span, 60) for span in (0, 10, 0.25, 1.0, 1)] == [0, 10, 15, 60, 1]
     assert [ramp(epoch, 2, 4) for epoch in (1, 2, 3, 4, 6, 9)] == [0, 0, 0.25, 0.5, 1, 1]
     assert [ramp(epoch, 2, 0) for epoch in (2, 3)] == [0, 1]
+
+
+def test_a_span_as_numpy_has_it_is_a_number_of_epochs():
+    assert methods.create("plc", plain_epochs=np.int64(3)).plain_epochs == 3
+    assert in_epochs(methods.create("plc", plain_epochs=np.int64(3)).plain_epochs, 60) == 3
+    with pytest.raises(ValueError, match=r"plain_epochs=10+ is not allowed: a whole number of epochs"):
+        methods.create("plc", plain_epochs=10**18)
+
+
+@pytest.mark.parametrize(("name", "option"), [("coteaching", "ramp_epochs"), ("selfie", "plain_epochs")])
+def test_a_wrong_span_is_named_as_the_user_names_it(name, option):
+    with pytest.raises(ValueError, match=f"{option}=10.5 is not allowed: a whole number of epochs from 0, or a share"):
+        methods.create(name, **{option: 10.5})
+
+
+@pytest.mark.parametrize("wrong", [[[1, 2], [3]], [], "x", 7, {"a": 1}, [["a", "b"], ["c", "d"]], [[float("nan")]]])
+def test_a_wrong_transition_matrix_is_said(wrong):
+    with pytest.raises(ValueError, match=r"transition=.* is not allowed"):
+        methods.create("forward", transition=wrong)
+
+
+def test_a_transition_matrix_may_be_an_array():
+    rows = np.array([[0.9, 0.1], [0.2, 0.8]], dtype=np.float32)
+    assert methods.create("forward", transition=rows).transition.tolist() == rows.tolist()

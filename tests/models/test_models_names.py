@@ -2,12 +2,14 @@
 
 import runpy
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
 from ncsam import models
 from ncsam.models import registry
+from ncsam.models.mlp import MLP
 
 NAMES = [
     "cnn7",
@@ -68,7 +70,7 @@ def test_a_registered_function_is_found_by_its_name(monkeypatch):
     ("arguments", "options", "message"),
     [
         (("resnet81", 10), {}, r"unknown model 'resnet81'\. Did you mean 'resnet8' or 'resnet18'"),
-        (("resnet18", 0), {}, r"num_classes=0 is not allowed: a positive integer"),
+        (("resnet18", 0), {}, r"num_classes=0 is not allowed: a whole number, 1 or larger"),
         (("resnet18", True), {}, r"num_classes=True is not allowed"),
         (("resnet18", 10, 0), {}, r"in_channels=0 is not allowed"),
         ((18, 10), {}, r"name=18 is not allowed"),
@@ -297,3 +299,41 @@ def test_a_users_factory_that_fails_is_said_to(library, name, options, error, me
     library("mine", {"__init__.py": MINE, "broken.py": "1 / 0"})
     with pytest.raises(error, match=message):
         models.create(name, 10, **options)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "said"),
+    [
+        (
+            "mlp",
+            {"num_classes": 10**30},
+            "num_classes=1000000000000000000000000000000 is not allowed: a whole number from",
+        ),
+        ("mlp", {"in_channels": True}, "in_channels=True is not allowed"),
+        (
+            "mlp",
+            {"hidden": (10**9,)},
+            r"hidden=\(1000000000,\) is not allowed: a sequence of widths from 1 to 1,000,000",
+        ),
+        (
+            "mlp",
+            {"in_features": 10**9},
+            r"options of mlp={.*'in_features': 1000000000.*} is not allowed: .* 256,000,001,027 w",
+        ),
+        ("cnn_small", {"width": 10**9}, "width=1000000000 is not allowed: a whole number from 1 to 1,000,000"),
+        ("text_mean", {"tokens": 10**9, "width": 1000}, "options of text_mean={.*} is not allowed: they make"),
+        ("text_mean", {"tokens": 0}, "tokens=0 is not allowed: a whole number, 1 or larger"),
+    ],
+)
+def test_a_network_too_large_is_refused_before_it_takes_memory(name, options, said):
+    with pytest.raises(ValueError, match=said):
+        models.create(name, **{"num_classes": 3, **options})
+
+
+def test_counting_weights_draws_nothing_and_numbers_of_numpy_count():
+    torch.manual_seed(0)
+    network = models.create("mlp", np.int64(3), np.int64(1), in_features=np.int64(4))
+    torch.manual_seed(0)
+    alike = MLP(3, 4, (256,), 0.0)
+    assert all(map(torch.equal, network.parameters(), alike.parameters()))
+    assert all(p.device.type == "cpu" for p in network.parameters())

@@ -402,7 +402,7 @@ def test_bad_arguments():
     model = network()
     with pytest.raises(ValueError, match="estimator='cheap'"):
         make(model, "cheap")
-    with pytest.raises(ValueError, match="refresh_every=0 is not allowed: a whole number from 1"):
+    with pytest.raises(ValueError, match="refresh_every=0 is not allowed: a whole number, 1 or larger"):
         make(model, "fused", refresh_every=0)
     with pytest.raises(ValueError, match="perturbation='local'"):
         make(model, "look", perturbation="local")

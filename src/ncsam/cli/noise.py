@@ -12,11 +12,13 @@ import numpy as np
 from ncsam import data as datasets
 from ncsam import noise as library
 from ncsam.cli.complete import known
-from ncsam.cli.data import as_fields, source_options
+from ncsam.cli.data import source_options
 from ncsam.cli.kinds import settings_option
 from ncsam.cli.output import say
+from ncsam.cli.paths import Readable, Written, keep
 from ncsam.engine.config import RunConfig
 from ncsam.engine.task import load_task
+from ncsam.noise.record import file_pair
 
 
 @click.group(
@@ -37,13 +39,14 @@ def noise() -> None:
 @click.option("--rate", type=float, help="noise rate of the recipe")
 @click.option("--seed", default=0, show_default=True, help="seed of the draws")
 @settings_option("--noise-options", help="further options of the recipe")
-@click.option("--out", required=True, type=click.Path(dir_okay=False, path_type=Path), help="NAME.npz (and NAME.json)")
+@click.option("--out", required=True, type=Written(), help="NAME.npz (and NAME.json)")
 def make(name: str, rate: float | None, seed: int, noise_options: dict[str, Any], out: Path, **source: Any) -> None:
     """Corrupt the training labels of DATA and save clean and noisy ones side by side.
 
     The realised rate is printed: recipes that may draw the true class again make fewer labels wrong than they say.
     """
-    config = RunConfig(noise=name, rate=rate, noise_seed=seed, noise_options=noise_options, **as_fields(source))
+    keep([source["data"]], *file_pair(out))
+    config = RunConfig(noise=name, rate=rate, noise_seed=seed, noise_options=noise_options, **source)
     record = load_task(config).record
     assert record is not None
     path = record.save(out)
@@ -54,7 +57,7 @@ def make(name: str, rate: float | None, seed: int, noise_options: dict[str, Any]
     epilog="\b\nExamples:\n  ncsam noise inspect labels.npz\n  ncsam noise inspect labels.npz --json\n"
     "  ncsam noise inspect CIFAR-10_human.pt --column worst\n  ncsam noise inspect 0.5_sym.json --data cifar10",
 )
-@click.argument("file", type=click.Path(exists=True, path_type=Path))
+@click.argument("file", type=Readable(folders=True))
 @click.option("--column", help="which column of a published file that holds several")
 @click.option("--data", metavar="DATA", help="the dataset whose labels are the clean ones, where FILE has none")
 @click.option("--data-root", metavar="DIR", help="where a named dataset lies")
@@ -83,18 +86,19 @@ def inspect(file: Path, column: str | None, data: str | None, data_root: str | N
 
 
 @noise.command(epilog="\b\nExample:\n  ncsam noise plot labels.npz --out labels.png --classes cat,dog,horse")
-@click.argument("file", type=click.Path(exists=True, path_type=Path))
+@click.argument("file", type=Readable(folders=True))
 @click.option("--column", help="which column of a published file that holds several")
 @click.option("--data", metavar="DATA", help="the dataset whose labels are the clean ones, and its class names")
 @click.option("--data-root", metavar="DIR", help="where a named dataset lies")
 @click.option("--classes", metavar="NAME,...", help="class names in order")
-@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="the picture [FILE's name, .png]")
+@click.option("--out", type=Written(), help="the picture [FILE's name, .png]")
 def plot(
     file: Path, column: str | None, data: str | None, data_root: str | None, classes: str | None, out: Path | None
 ) -> None:
     """Draw the transition matrix of FILE as a PNG: clean classes down, noisy labels across."""
     from ncsam.report.figures import new_figure, save_png
 
+    keep([file], out)
     record = read(file, column, data, data_root)
     names = classes.split(",") if classes else None
     if names is None and data is not None:

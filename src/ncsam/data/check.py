@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import TypeVar
+from numbers import Real
+from typing import Any, TypeVar
 
 import numpy as np
 
+from ncsam._checks import LARGEST, flag, instance
 from ncsam._errors import bad_value
 from ncsam.data.types import UNKNOWN, DataSet, Labels, Split
 
@@ -31,6 +32,11 @@ def check(
         partial: Accept a part of a published dataset: other counts, and empty classes.
         allow_empty: Accept classes without a training sample.
     """
+    instance("dataset", dataset, DataSet, "a dataset, as `load` and `from_arrays` return it")
+    for name, value in (("partial", partial), ("allow_empty", allow_empty)):
+        flag(name, value)
+    if expected is not None and not isinstance(expected, Mapping):
+        raise bad_value("expected", expected, "a number of samples for each split, by name")
     _check_description(dataset)
     for name, split in dataset.splits.items():
         where = f"{dataset.name}, split {name!r}"
@@ -65,13 +71,17 @@ def _check_description(dataset: DataSet) -> None:
     if len(dataset.mean) != len(dataset.std):
         raise bad_value("std", dataset.std, f"as many numbers as mean has ({len(dataset.mean)})")
     for argument, numbers in (("mean", dataset.mean), ("std", dataset.std)):
-        if not all(isinstance(number, (int, float)) and math.isfinite(number) for number in numbers):
+        if not isinstance(numbers, tuple) or not all(map(_is_finite, numbers)):
             raise bad_value(argument, numbers, "finite numbers")
     inputs = dataset.train.inputs
     if isinstance(inputs, np.ndarray) and inputs.ndim in (2, 4) and len(dataset.mean) not in (1, inputs.shape[-1]):
         raise bad_value("mean", dataset.mean, f"{inputs.shape[-1]} numbers, as the inputs have channels or features")
     if not all(number > 0 for number in dataset.std):
         raise bad_value("std", dataset.std, "numbers above 0")
+
+
+def _is_finite(value: Any) -> bool:
+    return not isinstance(value, bool) and isinstance(value, Real) and bool(abs(value) <= LARGEST)  # type: ignore[operator]
 
 
 def _check_lengths(split: Split, where: str) -> None:

@@ -17,7 +17,7 @@ def describe(dataset: DataSet, classes: int = 10) -> str:
     for name, split in dataset.splits.items():
         lines.append(f"  {name:<14} {len(split):>9,}  {described(split.inputs)}{_noise(split)}")
     shown = dataset.classes[:classes]
-    width = max(len("class"), *map(len, shown))
+    width = max(map(len, ("class", *shown)))
     counts = {
         name: np.bincount(split.labels, minlength=dataset.num_classes)
         for name, split in dataset.splits.items()

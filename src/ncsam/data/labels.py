@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ncsam._checks import choice, count, instance, number
 from ncsam._errors import bad_value
 from ncsam.data.check import first_few
 from ncsam.data.types import DataSet, Labels
@@ -26,6 +27,8 @@ def encode_labels(
     numbers. Numbers too large for that (article numbers, years of more samples than there are) are names, in order of
     size.
     """
+    if classes is not None:
+        classes = _class_names(classes, where)
     values = [None if column is None else _values(column, where) for column in columns]
     text = [column for column in values if column is not None and column.dtype.kind == "U"]
     found = sorted({name for column in text for name in np.unique(column).tolist()})
@@ -66,9 +69,21 @@ def _whole(column: npt.NDArray[Any], where: str) -> Labels:
         raise ValueError(f"{where}: label {longest} is no class number") from None
 
 
+def _class_names(classes: Any, where: str) -> tuple[str, ...]:
+    """Names in an order of their own; a single text would be a name for each of its letters."""
+    listed = isinstance(classes, Sequence) and not isinstance(classes, (str, bytes))
+    names = tuple(classes) if listed or getattr(classes, "ndim", 0) == 1 else (None,)
+    if not all(isinstance(name, str) for name in names):
+        raise ValueError(f"{where}: {bad_value('classes', classes, 'a list of names, as text')}")
+    return names
+
+
 def _values(column: Iterable[Any], where: str) -> npt.NDArray[Any]:
     """A column as an array of int64 or of text."""
-    values = np.asarray(column if isinstance(column, np.ndarray) else list(column))
+    try:
+        values = np.asarray(column if isinstance(column, np.ndarray) else list(column))
+    except (TypeError, ValueError):  # what has no end or no parts, or parts of different lengths
+        raise ValueError(f"{where}: labels of type {type(column).__name__}; expected one label per sample") from None
     if values.ndim != 1:
         raise ValueError(f"{where}: labels of shape {values.shape}; expected one label per sample")
     if values.dtype.kind in "cV":
@@ -103,9 +118,8 @@ def _numbers(column: npt.NDArray[Any], number: dict[str, int]) -> Labels:
 
 def stratified(labels: Labels, fraction: float, seed: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Indices (kept, held out), each in rising order: of every class, `round(fraction * its count)` are held out."""
-    if not 0 < fraction < 1:
-        raise bad_value("fraction", fraction, "a number between 0 and 1, both excluded")
-    generator = np.random.default_rng(seed)
+    number("fraction", fraction, "a number between 0 and 1, both excluded", lambda share: 0 < share < 1)
+    generator = np.random.default_rng(count("seed", seed))
     held = np.zeros(len(labels), dtype=bool)
     for c in np.unique(labels):
         members = np.flatnonzero(labels == c)
@@ -118,8 +132,8 @@ def hold_out(dataset: DataSet, fraction: float, *, into: str = "val", seed: int 
 
     The part keeps its observed labels, right or wrong: a validation split made this way is as noisy as the training.
     """
-    if into not in ("val", "test"):
-        raise bad_value("into", into, "'val' or 'test'")
+    instance("dataset", dataset, DataSet, "a dataset, as `load` and `from_arrays` return it")
+    choice("into", into, ("val", "test"))
     if getattr(dataset, into) is not None:
         raise bad_value("into", into, f"{dataset.name} has a split {into!r} already")
     kept, held = stratified(dataset.train.labels, fraction, seed)

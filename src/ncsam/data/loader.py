@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -16,12 +17,16 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from ncsam._checks import count, flag, instance, number, positive
 from ncsam._errors import bad_value
 from ncsam._trees import Tree, to_device
 from ncsam.data.sampling import Batches, Indices, Layout, Work, epoch_order, uniforms
 from ncsam.data.stores import Look, Store, open_store
 from ncsam.data.types import Split
 from ncsam.data.views import View
+
+_MOST_WORKERS = 1024
+_LONGEST = 100_000  # pixels: what is longer is no picture
 
 
 @dataclass(frozen=True)
@@ -99,17 +104,13 @@ class Loader:
     store: Store | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
+        instance("split", self.split, Split, "a part of a dataset, such as dataset.train")
         if len(self.split) == 0:
             raise bad_value("split", "0 samples", "a loader needs at least one")
         if len(self.split.inputs) != len(self.split):
             raise bad_value("split", f"{len(self.split.inputs)} inputs", f"as many as its {len(self.split)} labels")
-        if not 0 <= self.seed < 2**32:
-            raise bad_value("seed", self.seed, "a whole number in [0, 2**32)")
-        if self.workers < 0:
-            raise bad_value("workers", self.workers, "a number of processes from 0")
-        if self.size is not None and (len(self.size) != 2 or min(self.size) < 1):
-            raise bad_value("size", self.size, "(height, width), both at least 1")
-        self.device = torch.device(self.device)
+        self._check_options()
+        self.device = _device(self.device)
         self.store = open_store(self.split.inputs, self.device) if self.store is None else self.store
         self._samples = _positions(self.subset, len(self.split))
         self._layout = Layout(
@@ -131,6 +132,31 @@ class Loader:
         self._next_batch = 0
         self._resumed_at = 0
 
+    def _check_options(self) -> None:
+        """What would otherwise be noticed in the first batch, if at all."""
+        for name, most in (("seed", 2**32 - 1), ("workers", _MOST_WORKERS)):
+            setattr(self, name, count(name, getattr(self, name), most=most))
+        for name in ("shuffle", "channels_last"):
+            flag(name, getattr(self, name))
+        if self.size is not None:
+            sides = tuple(self.size) if isinstance(self.size, (tuple, list)) else ()
+            if len(sides) != 2 or not all(isinstance(side, Integral) and 1 <= side <= _LONGEST for side in sides):
+                raise bad_value("size", self.size, f"(height, width), both from 1 to {_LONGEST:,}")
+            self.size = sides
+        if self.resize is not None:
+            self.resize = positive("resize", self.resize, _LONGEST)
+        for name in ("mean", "std"):
+            given = getattr(self, name)
+            if given is not None and not isinstance(given, (list, tuple)) and getattr(given, "ndim", 0) != 1:
+                raise bad_value(name, given, "a list of numbers, or None")
+            setattr(self, name, None if given is None else [number(name, each) for each in given])
+        if isinstance(self.views, np.ndarray):
+            raise bad_value("views", self.views, "names or recipes of views, one or a list")
+        if not isinstance(self.dtype, torch.dtype) or not self.dtype.is_floating_point:
+            raise bad_value("dtype", self.dtype, "a real type such as torch.float32")
+        if self.store is not None and not isinstance(self.store, Store):
+            raise bad_value("store", self.store, "the store of another loader, or None")
+
     def with_options(self, **changes: Any) -> Loader:
         """Another loader over the same samples, with some options changed, at epoch 0. Nothing stored is copied."""
         store = None if {"split", "device"} & changes.keys() else self.store
@@ -147,9 +173,8 @@ class Loader:
 
     def iterate(self, epoch: int, start_batch: int = 0) -> Iterator[Batch]:
         """The batches of an epoch from `start_batch` on; bit for bit those of the whole epoch."""
-        if epoch < 0:
-            raise bad_value("epoch", epoch, "a number from 0")
-        if not 0 <= start_batch <= len(self):
+        count("epoch", epoch)
+        if not 0 <= count("start_batch", start_batch) <= len(self):
             raise bad_value("start_batch", start_batch, f"0 to {len(self)}, the number of batches in an epoch")
         return self._batches(epoch, start_batch)
 
@@ -176,8 +201,7 @@ class Loader:
 
     def set_epoch(self, epoch: int) -> None:
         """Let the next `for batch in loader` walk this epoch, from its first batch."""
-        if epoch < 0:
-            raise bad_value("epoch", epoch, "a number from 0")
+        count("epoch", epoch)
         self._epoch, self._next_batch, self._resumed_at = epoch, 0, 0
 
     def __iter__(self) -> Iterator[Batch]:
@@ -209,10 +233,24 @@ class Loader:
         }
 
 
+def _device(device: torch.device | str) -> torch.device:
+    allowed = "the name of a device, such as 'cpu' or 'cuda:0'"
+    if not isinstance(device, str | torch.device):
+        raise bad_value("device", device, allowed)
+    try:
+        torch.empty(0, device=device)
+        return torch.device(device)
+    except (RuntimeError, AssertionError):  # no such name, or no such device here
+        raise bad_value("device", device, f"{allowed}, that this machine has") from None
+
+
 def _positions(subset: npt.ArrayLike | None, samples: int) -> Indices:
     if subset is None:
         return np.arange(samples)
-    positions = np.asarray(subset)
+    try:
+        positions = np.asarray(subset)
+    except ValueError:  # of lists of different lengths
+        positions = np.empty(0)
     if positions.ndim != 1 or not np.issubdtype(positions.dtype, np.integer) or len(positions) == 0:
         raise bad_value("subset", subset, "a list of at least one position")
     if positions.min() < 0 or positions.max() >= samples:

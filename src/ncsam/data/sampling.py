@@ -12,7 +12,8 @@ from typing import Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from ncsam._errors import bad_value, unknown_name
+from ncsam._checks import count, flag, positive
+from ncsam._errors import bad_value, known_name
 
 Indices = npt.NDArray[np.int64]
 #: Uniform numbers in [0, 1), a row per sample.
@@ -82,15 +83,12 @@ class Layout:
     drop_last: bool = False
 
     def __post_init__(self) -> None:
-        if self.batch_size < 1:
-            raise bad_value("batch_size", self.batch_size, "at least 1")
-        if self.world_size < 1:
-            raise bad_value("world_size", self.world_size, "at least 1")
-        if not 0 <= self.rank < self.world_size:
+        for name in ("batch_size", "world_size"):
+            object.__setattr__(self, name, positive(name, getattr(self, name)))
+        if count("rank", self.rank) >= self.world_size:
             raise bad_value("rank", self.rank, f"0 to {self.world_size - 1} with world_size={self.world_size}")
-        if self.batches not in get_args(Batches):
-            raise unknown_name("batches", self.batches, get_args(Batches))
-        if self.drop_last and self.batches == "equal":
+        known_name("batches", self.batches, get_args(Batches))
+        if flag("drop_last", self.drop_last) and self.batches == "equal":
             raise bad_value("drop_last", True, "only with batches='full', for equal batches leave nothing out")
         if self.samples < self.world_size:
             raise bad_value("world_size", self.world_size, f"at most {self.samples}, the number of samples")

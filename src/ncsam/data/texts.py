@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ncsam._checks import instance
 from ncsam._errors import bad_value
 from ncsam.data.check import check
 from ncsam.data.labels import encode_labels
@@ -37,10 +38,15 @@ def from_texts(
         max_words: The most words of the vocabulary; the more frequent ones stay, all others are one unknown word.
         max_length: The most tokens of a text; what follows is cut off.
     """
+    instance("name", name, str, "text")
+    if y is None:
+        raise bad_value("y", y, "a label for each sample")
     if (texts_test is None) != (y_test is None):
         raise ValueError(f"{name}: texts_test and y_test go together; one of them is missing")
     for argument, given in (("texts", texts), ("texts_test", texts_test)):
-        if isinstance(given, str) or any(not isinstance(text, str) for text in given or ()):
+        missing = given is None and argument != "texts"
+        listed = missing or (isinstance(given, Sequence) and not isinstance(given, str))
+        if not listed or not all(isinstance(text, str) for text in given or ()):
             raise bad_value(argument, type(given).__name__, "a sequence of texts")
     (observed, clean, tested), class_names = encode_labels([y, y_clean, y_test], classes, where=name)
     assert observed is not None

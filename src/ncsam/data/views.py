@@ -9,13 +9,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
-from ncsam._errors import bad_value, unknown_name
+from ncsam._checks import LARGEST, count, flag, number
+from ncsam._errors import bad_value, known_name, unknown_name
 from ncsam.data import jitter, policy
 from ncsam.data.augment import Padding, Real, Whole, centre_crop, crop_windows, cutout, normalise, resize_boxes
 from ncsam.data.sampling import Draws
@@ -29,6 +31,12 @@ CROP = slice(0, 4)
 _FLIP = 4
 _CUTOUT = slice(5, 8)
 _OPERATIONS = 8
+_LONGEST = 100_000  # pixels
+_MOST_OPERATIONS = 1000
+
+
+def _is_length(length: float) -> bool:
+    return 0 <= length <= _LONGEST if isinstance(length, Integral) else 0 <= length < 1
 
 
 @dataclass(frozen=True)
@@ -67,34 +75,32 @@ class View:
     cutout_probability: float = 1.0
 
     def __post_init__(self) -> None:
-        for field, value, known in (
-            ("crop", self.crop, get_args(Crop)),
-            ("padding_mode", self.padding_mode, get_args(Padding)),
-        ):
-            if value not in known:
-                raise unknown_name(field, value, known)
+        known_name("crop", self.crop, get_args(Crop))
+        known_name("padding_mode", self.padding_mode, get_args(Padding))
+        flag("policy", self.policy)
         for name in ("flip", "cutout_probability", "jitter_probability", "grey"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise bad_value(name, getattr(self, name), "a probability lies in [0, 1]")
+            number(name, getattr(self, name), "a probability lies in [0, 1]", lambda share: 0 <= share <= 1)
         for name in ("padding", "cutout"):
             length = getattr(self, name)
-            if length is not None and not (length >= 0 if isinstance(length, int) else 0 <= length < 1):
-                raise bad_value(name, length, "a whole number of pixels from 0, or a share of the side in [0, 1)")
-        if not 0 < self.scale[0] <= self.scale[1] <= 1:
-            raise bad_value("scale", self.scale, "two shares of the area, 0 < smallest <= largest <= 1")
-        if not 0 < self.ratio[0] <= self.ratio[1]:
-            raise bad_value("ratio", self.ratio, "two width/height ratios, 0 < smallest <= largest")
-        if self.operations < 0:
-            raise bad_value("operations", self.operations, "a number of operations from 0")
-        if not 0 <= self.magnitude <= 30:
-            raise bad_value("magnitude", self.magnitude, "a magnitude lies in [0, 30]")
-        if not 0 <= self.jitter <= 1:
-            raise bad_value("jitter", self.jitter, "a strength in [0, 1]")
-        if not self.choices:
+            if length is not None or name == "cutout":
+                number(name, length, "a whole number of pixels from 0, or a share of the side in [0, 1)", _is_length)
+        for name, most, allowed in (
+            ("scale", 1.0, "two shares of the area, 0 < smallest <= largest <= 1"),
+            ("ratio", LARGEST, "two width/height ratios, 0 < smallest <= largest"),
+        ):
+            ends = getattr(self, name)
+            if not isinstance(ends, tuple | list) or len(ends) != 2:
+                raise bad_value(name, ends, allowed)
+            least, largest = (number(name, end, allowed) for end in ends)
+            if not 0 < least <= largest <= most:
+                raise bad_value(name, ends, allowed)
+        count("operations", self.operations, most=_MOST_OPERATIONS)
+        number("magnitude", self.magnitude, "a magnitude lies in [0, 30]", lambda size: 0 <= size <= 30)
+        number("jitter", self.jitter, "a strength in [0, 1]", lambda strength: 0 <= strength <= 1)
+        if not isinstance(self.choices, tuple | list) or not self.choices:
             raise bad_value("choices", self.choices, f"at least one of {', '.join(OPERATIONS)}")
         for choice in self.choices:
-            if choice not in OPERATIONS:
-                raise unknown_name("operation", choice, OPERATIONS)
+            known_name("operation", choice, OPERATIONS)
 
     @property
     def draws(self) -> int:

@@ -5,15 +5,14 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import Tensor
 
-from ncsam._errors import bad_value
-from ncsam.losses.reduction import Loss, Reduction, of_target, reduced
+from ncsam._checks import below_one
+from ncsam.losses.reduction import Loss, Reduction, check_logits, of_target, reduced
 
 
 def cross_entropy(logits: Tensor, targets: Tensor, *, smoothing: float = 0.0, reduction: Reduction = "mean") -> Tensor:
     """-log p_y; with `smoothing` s, of the target (1 - s) e_y + s / C."""
-    if not 0 <= smoothing < 1:
-        raise bad_value("smoothing", smoothing, "a number in [0, 1)")
-    losses = -F.log_softmax(logits, dim=1)
+    smoothing = below_one("smoothing", smoothing)
+    losses = -F.log_softmax(check_logits(logits), dim=1)
     values = of_target(losses, targets)
     if smoothing:
         values = (1 - smoothing) * values + smoothing * losses.mean(dim=1)
@@ -25,7 +24,7 @@ def mae(logits: Tensor, targets: Tensor, *, reduction: Reduction = "mean") -> Te
 
     Bounded and symmetric: summed over all labels it is C - 1 whatever p is, which is what makes it robust.
     """
-    return reduced(of_target(1 - logits.softmax(dim=1), targets), reduction)
+    return reduced(of_target(1 - check_logits(logits).softmax(dim=1), targets), reduction)
 
 
 class CE(Loss):

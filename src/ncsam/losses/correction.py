@@ -11,16 +11,27 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ncsam._checks import below_one, number
 from ncsam._errors import bad_value
-from ncsam.losses.reduction import Reduction, of_target, reduced
+from ncsam.losses.reduction import (
+    Reduction,
+    check_logits,
+    check_targets,
+    of_target,
+    reduced,
+    refuse_out_of_range,
+)
 
 
 def forward_corrected(logits: Tensor, targets: Tensor, transition: Tensor, *, reduction: Reduction = "mean") -> Tensor:
     """-log (T^T p)_y: the cross-entropy of what the network says the *observed* label will be. With T = I it is CE."""
+    targets = check_targets(targets, check_logits(logits))
     log_p, log_t = F.log_softmax(logits, dim=1), check_transition(transition, logits).log()
     # in logarithms, so that T = I is cross-entropy to the last bit
     if targets.is_floating_point():
         return reduced(of_target(-torch.logsumexp(log_p.unsqueeze(2) + log_t, dim=1), targets), reduction)
+    if targets.device.type == "cpu" and len(targets):  # an index below 0 would count from the end
+        refuse_out_of_range(targets, logits.shape[1])
     return reduced(-torch.logsumexp(log_p + log_t.T[targets], dim=1), reduction)
 
 
@@ -32,8 +43,9 @@ def backward_corrected(
     `floor` keeps it bounded; the authors' code has the same. A singular T (two classes with one row, as where one
     sample is the anchor of both) has no inverse: its pseudo-inverse stands in, which tells such classes apart no more.
     """
+    targets = check_targets(targets, check_logits(logits))
     losses = -F.log_softmax(logits, dim=1)
-    if floor > 0:
+    if below_one("floor", floor) > 0:
         losses = losses.clamp(max=-math.log(floor))
     inverse = inverse_transition(check_transition(transition, logits))
     return reduced(of_target(losses @ inverse.T, targets), reduction)
@@ -45,10 +57,10 @@ def estimate_transition(probabilities: Tensor, *, quantile: float | None = 0.97)
     Row i is the prediction on the sample with the largest p_i, among those whose p_i lies below the given quantile of
     p_i (the most certain ones are outliers; `None` keeps them). Rows are normalised.
     """
-    if probabilities.ndim != 2 or len(probabilities) == 0:
+    if not len(check_logits(probabilities, "probabilities")):
         raise bad_value("probabilities.shape", tuple(probabilities.shape), "(samples, classes), one sample or more")
-    if quantile is not None and not 0 < quantile <= 1:
-        raise bad_value("quantile", quantile, "a share in (0, 1], or None")
+    if quantile is not None:
+        check_quantile(quantile)
     candidates = probabilities.clone()
     if quantile is not None:
         ranked = probabilities.sort(dim=0).values
@@ -58,16 +70,28 @@ def estimate_transition(probabilities: Tensor, *, quantile: float | None = 0.97)
     return rows / rows.sum(dim=1, keepdim=True)
 
 
+def check_quantile(quantile: float) -> float:
+    """A share of which something is left."""
+    return number("quantile", quantile, "a share in (0, 1], or None", lambda q: 0 < q <= 1)
+
+
 def inverse_transition(transition: Tensor) -> Tensor:
     """T^{-1}, or the pseudo-inverse of a singular T."""
+    matrix = transition.float() if transition.dtype.itemsize < 4 else transition  # half has no inverse
     inverse: Tensor
-    inverse, failed = torch.linalg.inv_ex(transition)
-    return torch.linalg.pinv(transition) if bool(failed) or not bool(inverse.isfinite().all()) else inverse
+    inverse, failed = torch.linalg.inv_ex(matrix)
+    if bool(failed) or not bool(inverse.isfinite().all()):
+        if not bool(matrix.isfinite().all()):
+            raise bad_value("transition", "not finite somewhere", "a matrix of probabilities")
+        inverse = torch.linalg.pinv(matrix)
+    return inverse.to(transition)
 
 
 def check_transition(transition: Tensor, like: Tensor) -> Tensor:
     """A square matrix of probabilities, in the type and on the device of the logits."""
     classes = like.shape[1]
+    if not isinstance(transition, Tensor) or transition.is_complex():
+        raise bad_value("transition", type(transition).__name__, "a tensor of probabilities (classes, classes)")
     if transition.shape != (classes, classes):
         raise bad_value("transition.shape", tuple(transition.shape), f"({classes}, {classes}), as there are classes")
     return transition.to(like)
@@ -78,6 +102,8 @@ class _Corrected(nn.Module):
 
     def __init__(self, transition: Tensor, reduction: Reduction = "mean") -> None:
         super().__init__()
+        if not isinstance(transition, Tensor) or transition.ndim != 2:
+            raise bad_value("transition", type(transition).__name__, "a tensor of probabilities (classes, classes)")
         self.register_buffer("transition", transition)
         self.reduction = reduction
 

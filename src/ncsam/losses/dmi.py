@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from ncsam.losses.reduction import Loss, non_negative
+from ncsam._checks import non_negative
+from ncsam.losses.reduction import Loss, as_weights, check_logits
 
 
 def dmi(logits: Tensor, targets: Tensor, *, eps: float = 0.0) -> Tensor:
@@ -20,8 +20,8 @@ def dmi(logits: Tensor, targets: Tensor, *, eps: float = 0.0) -> Tensor:
     sqrt(det U U^T) that the other rows span, which for a square U is the same number. `eps` adds eps^2 to the diagonal
     of U U^T, which bounds the gradient where predictions hardly differ. Computed in double precision.
     """
-    non_negative(eps=eps)
-    label = targets if targets.is_floating_point() else F.one_hot(targets, logits.shape[1])
+    eps = non_negative("eps", eps)
+    label = as_weights(targets, check_logits(logits))
     # where double precision is missing (MPS) single must do
     kind = torch.float32 if logits.device.type == "mps" else torch.float64
     joint = label.to(kind).T @ logits.to(kind).softmax(dim=1) / len(logits)

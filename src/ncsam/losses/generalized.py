@@ -6,8 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ncsam._errors import bad_value
-from ncsam.losses.reduction import Loss, Reduction, of_target, reduced
+from ncsam._checks import number
+from ncsam.losses.reduction import Loss, Reduction, check_logits, of_target, reduced
 
 
 def gce(logits: Tensor, targets: Tensor, *, q: float = 0.7, reduction: Reduction = "mean") -> Tensor:
@@ -16,7 +16,7 @@ def gce(logits: Tensor, targets: Tensor, *, q: float = 0.7, reduction: Reduction
     Its gradient is that of cross-entropy times p_y^q: what the network does not believe weighs little.
     """
     _check_power(q)
-    losses = -torch.expm1(q * F.log_softmax(logits, dim=1)) / q
+    losses = -torch.expm1(q * F.log_softmax(check_logits(logits), dim=1)) / q
     return reduced(of_target(losses, targets), reduction)
 
 
@@ -25,9 +25,8 @@ def truncated_gce(
 ) -> Tensor:
     """L_q where p_y > k, and the constant L_q(k), without a gradient, elsewhere."""
     _check_power(q)
-    if not 0 < k < 1:
-        raise bad_value("k", k, "a probability in (0, 1)")
-    log_p = F.log_softmax(logits, dim=1)
+    number("k", k, "a probability in (0, 1)", lambda v: 0 < v < 1)
+    log_p = F.log_softmax(check_logits(logits), dim=1)
     losses = -torch.expm1(q * log_p) / q
     return reduced(of_target(losses.clamp(max=(1 - k**q) / q), targets), reduction)
 
@@ -47,5 +46,4 @@ class TruncatedGCE(Loss):
 
 
 def _check_power(q: float) -> None:
-    if not 0 < q <= 1:
-        raise bad_value("q", q, "a number in (0, 1]; for q = 0 the loss is cross-entropy")
+    number("q", q, "a number in (0, 1]; for q = 0 the loss is cross-entropy", lambda v: 0 < v <= 1)

@@ -9,8 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ncsam._checks import number
 from ncsam._errors import bad_value
-from ncsam.losses.reduction import Loss, Reduction, reduced
+from ncsam.losses.reduction import Loss, Reduction, as_weights, check_logits, reduced
 
 
 def gjs(views: Sequence[Tensor], targets: Tensor, *, pi: float = 0.3, reduction: Reduction = "mean") -> Tensor:
@@ -24,13 +25,16 @@ def gjs(views: Sequence[Tensor], targets: Tensor, *, pi: float = 0.3, reduction:
     cross-entropy as pi goes to 0, the mean absolute error as it goes to 1. With several it also asks the views to
     agree.
     """
-    if not 0 < pi < 1:
-        raise bad_value("pi", pi, "the label's weight, in (0, 1)")
+    number("pi", pi, "the label's weight, in (0, 1)", lambda v: 0 < v < 1)
+    if not (isinstance(views, (list, tuple)) or (isinstance(views, Tensor) and views.ndim)):
+        raise bad_value("views", views, "a list of the logits of each view")
     if not len(views):
         raise bad_value("views", "0 tensors", "the logits of at least one view")
+    shapes = {tuple(check_logits(view, "views").shape) for view in views}
+    if len(shapes) > 1:
+        raise bad_value("views", sorted(shapes), "logits of one shape")
     log_p = F.log_softmax(torch.stack(tuple(views)), dim=2)
-    label = targets if targets.is_floating_point() else F.one_hot(targets, log_p.shape[2])
-    label = label.to(log_p.dtype)
+    label = as_weights(targets, views[0]).to(log_p.dtype)
     share = (1 - pi) / len(views)
     # in logarithms: a probability that underflows must not become log 0
     log_m = torch.logsumexp(torch.cat(((math.log(pi) + label.log()).unsqueeze(0), math.log(share) + log_p)), dim=0)
@@ -42,7 +46,7 @@ def gjs(views: Sequence[Tensor], targets: Tensor, *, pi: float = 0.3, reduction:
 
 def js(logits: Tensor, targets: Tensor, *, pi: float = 0.3, reduction: Reduction = "mean") -> Tensor:
     """`gjs` of one view."""
-    return gjs((logits,), targets, pi=pi, reduction=reduction)
+    return gjs((check_logits(logits),), targets, pi=pi, reduction=reduction)
 
 
 class GJS(Loss):

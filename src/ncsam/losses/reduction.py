@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Literal, TypeAlias, get_args
 
+import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ncsam import _checks
+from ncsam._checks import choice
 from ncsam._errors import bad_value
 
 Reduction: TypeAlias = Literal["mean", "sum", "none"]
@@ -14,11 +18,33 @@ Reduction: TypeAlias = Literal["mean", "sum", "none"]
 
 def reduced(values: Tensor, reduction: Reduction) -> Tensor:
     """Losses of samples joined: their mean, their sum, or as they are."""
-    if reduction not in get_args(Reduction):
-        raise bad_value("reduction", reduction, f"one of {', '.join(map(repr, get_args(Reduction)))}")
+    choice("reduction", reduction, get_args(Reduction))
     if reduction == "none":
         return values
     return values.mean() if reduction == "mean" else values.sum()
+
+
+def check_logits(logits: Tensor, name: str = "logits") -> Tensor:
+    """Real numbers (samples, classes)."""
+    if not isinstance(logits, Tensor) or not logits.is_floating_point():
+        raise bad_value(name, _kind(logits), "a tensor of real numbers, (samples, classes)")
+    if logits.ndim != 2 or logits.shape[1] < 1:
+        raise bad_value(f"{name}.shape", tuple(logits.shape), "(samples, classes)")
+    return logits
+
+
+def check_targets(targets: Tensor, logits: Tensor) -> Tensor:
+    """Class numbers (samples,), as 64-bit numbers, or weights (samples, classes). No value is read."""
+    if not isinstance(targets, Tensor) or targets.is_complex() or targets.dtype == torch.bool:
+        raise bad_value("targets", _kind(targets), "a tensor of class numbers or of probabilities")
+    weights = targets.is_floating_point()
+    needed = logits.shape if weights else logits.shape[:1]
+    if targets.shape != needed:
+        allowed = f"{'probabilities' if weights else 'class numbers'} need {tuple(needed)}"
+        raise bad_value("targets.shape", tuple(targets.shape), f"{allowed}, for logits of shape {tuple(logits.shape)}")
+    if targets.device != logits.device:
+        raise bad_value("targets.device", str(targets.device), f"{logits.device}, where the logits are")
+    return targets if weights else targets.long()
 
 
 def of_target(losses: Tensor, targets: Tensor) -> Tensor:
@@ -27,22 +53,49 @@ def of_target(losses: Tensor, targets: Tensor) -> Tensor:
     Targets are class numbers (samples,), or weights t (samples, classes) such as probabilities, for which a loss is
     the sum over classes of t_c times its value under label c.
     """
-    if losses.ndim != 2:
-        raise bad_value("logits.shape", tuple(losses.shape), "(samples, classes)")
+    targets = check_targets(targets, check_logits(losses))
     if targets.is_floating_point():
-        if targets.shape != losses.shape:
-            raise bad_value("targets.shape", tuple(targets.shape), f"probabilities need {tuple(losses.shape)}")
         return (losses * targets).sum(dim=1)
-    if targets.shape != losses.shape[:1]:
-        raise bad_value("targets.shape", tuple(targets.shape), f"class numbers need {tuple(losses.shape[:1])}")
-    return losses.gather(1, targets.unsqueeze(1)).squeeze(1)
+    try:
+        return losses.gather(1, targets.unsqueeze(1)).squeeze(1)
+    except RuntimeError:
+        refuse_out_of_range(targets, losses.shape[1])
+        raise
+
+
+def as_weights(targets: Tensor, logits: Tensor) -> Tensor:
+    """Targets as weights (samples, classes): class numbers one-hot, weights as they are."""
+    targets = check_targets(targets, logits)
+    if targets.is_floating_point():
+        return targets
+    try:
+        return F.one_hot(targets, logits.shape[1])
+    except RuntimeError:
+        refuse_out_of_range(targets, logits.shape[1])
+        raise
+
+
+def refuse_out_of_range(targets: Tensor, classes: int) -> None:
+    """Say which class numbers are wrong. It reads them, so most losses ask once torch has stumbled over some."""
+    least, most = int(targets.min()), int(targets.max())
+    if least < 0 or most >= classes:
+        raise bad_value("targets", f"{least} to {most}", f"class numbers from 0 to {classes - 1}") from None
+
+
+def _kind(value: object) -> str:
+    return str(value.dtype) if isinstance(value, Tensor) else type(value).__name__
 
 
 def non_negative(**numbers: float) -> None:
     """Refuse negative weights."""
     for name, value in numbers.items():
-        if not value >= 0:
-            raise bad_value(name, value, "a number from 0")
+        _checks.non_negative(name, value)
+
+
+def check_generator(generator: torch.Generator | None) -> None:
+    """Refuse what draws no random numbers."""
+    if generator is not None:
+        _checks.instance("generator", generator, torch.Generator, "a torch.Generator, or None")
 
 
 class Loss(nn.Module):

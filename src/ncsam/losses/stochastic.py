@@ -3,20 +3,35 @@
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
+from ncsam._checks import non_negative, positive
+from ncsam._errors import bad_value
 from ncsam.losses.classic import cross_entropy
-from ncsam.losses.reduction import Loss, Reduction, non_negative
+from ncsam.losses.reduction import (
+    Loss,
+    Reduction,
+    as_weights,
+    check_generator,
+    check_logits,
+    check_targets,
+)
+
+_MOST_CLASSES = 1_000_000
+_WHOLE = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
 
 def noisy_targets(
     labels: Tensor, num_classes: int, sigma: float = 1.0, *, generator: torch.Generator | None = None
 ) -> Tensor:
     """e_y + sigma z, z standard normal: targets for `cross_entropy`, not probabilities."""
-    non_negative(sigma=sigma)
+    sigma = non_negative("sigma", sigma)
+    check_generator(generator)
+    num_classes = positive("num_classes", num_classes, _MOST_CLASSES)
+    if not isinstance(labels, Tensor) or labels.ndim != 1 or labels.dtype not in _WHOLE:
+        raise bad_value("labels", labels, "a tensor of class numbers, one per sample")
     z = torch.randn(len(labels), num_classes, generator=generator).to(labels.device)
-    return F.one_hot(labels, num_classes) + sigma * z
+    return as_weights(labels, z) + sigma * z
 
 
 def sln(
@@ -28,6 +43,8 @@ def sln(
     reduction: Reduction = "mean",
 ) -> Tensor:
     """-sum_c (e_y + sigma z)_c log p_c, with z drawn in every call; `noisy_targets` to draw once."""
+    if check_targets(targets, check_logits(logits)).is_floating_point():
+        raise bad_value("targets.dtype", str(targets.dtype), "class numbers, to which the noise is added")
     disturbed = noisy_targets(targets, logits.shape[1], sigma, generator=generator)
     return cross_entropy(logits, disturbed.to(logits.dtype), reduction=reduction)
 

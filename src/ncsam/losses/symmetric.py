@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import Literal, get_args
 
 import torch.nn.functional as F
 from torch import Tensor
 
-from ncsam._errors import bad_value, unknown_name
+from ncsam._checks import choice, non_negative, number
 from ncsam.losses.classic import cross_entropy, mae
-from ncsam.losses.reduction import Loss, Reduction, non_negative, of_target, reduced
+from ncsam.losses.reduction import Loss, Reduction, check_logits, of_target, reduced
 
 #: log 0 in the reverse cross-entropy, as the authors' code has it.
 LOG_ZERO = math.log(1e-4)
@@ -19,14 +19,13 @@ Passive = Literal["mae", "rce"]
 
 def rce(logits: Tensor, targets: Tensor, *, log_zero: float = LOG_ZERO, reduction: Reduction = "mean") -> Tensor:
     r"""Reverse cross-entropy: -sum_c p_c log e_y[c] = -A (1 - p_y), where A stands for log 0."""
-    if not log_zero < 0:
-        raise bad_value("log_zero", log_zero, "a negative number")
+    log_zero = number("log_zero", log_zero, "a negative number", lambda v: v < 0)
     return -log_zero * mae(logits, targets, reduction=reduction)
 
 
 def nce(logits: Tensor, targets: Tensor, *, reduction: Reduction = "mean") -> Tensor:
     r"""Normalised cross-entropy: log p_y / sum_c log p_c, in (0, 1) and 1 in all when summed over the labels."""
-    log_p = F.log_softmax(logits, dim=1)
+    log_p = F.log_softmax(check_logits(logits), dim=1)
     return reduced(of_target(log_p / log_p.sum(dim=1, keepdim=True), targets), reduction)
 
 
@@ -40,7 +39,7 @@ def symmetric(
     reduction: Reduction = "mean",
 ) -> Tensor:
     """SL = alpha CE + beta RCE (Wang et al., 2019, arXiv 1908.06112)."""
-    non_negative(alpha=alpha, beta=beta)
+    alpha, beta = non_negative("alpha", alpha), non_negative("beta", beta)
     reverse = rce(logits, targets, log_zero=log_zero, reduction=reduction)
     return alpha * cross_entropy(logits, targets, reduction=reduction) + beta * reverse
 
@@ -55,9 +54,8 @@ def apl(
     reduction: Reduction = "mean",
 ) -> Tensor:
     """Active-passive loss: alpha NCE + beta MAE, or + beta RCE (Ma et al., 2020, arXiv 2006.13554)."""
-    non_negative(alpha=alpha, beta=beta)
-    if passive not in ("mae", "rce"):
-        raise unknown_name("passive loss", passive, ("mae", "rce"))
+    alpha, beta = non_negative("alpha", alpha), non_negative("beta", beta)
+    choice("passive", passive, get_args(Passive))
     second = mae if passive == "mae" else rce
     return alpha * nce(logits, targets, reduction=reduction) + beta * second(logits, targets, reduction=reduction)
 

@@ -11,7 +11,7 @@ from torch import nn
 from ncsam._errors import bad_value
 from ncsam.methods.base import State
 from ncsam.methods.planning import RowsMethod
-from ncsam.methods.spans import Span, check_spans, in_epochs
+from ncsam.methods.spans import Span, in_epochs
 
 
 class KnownRate(RowsMethod):
@@ -23,7 +23,6 @@ class KnownRate(RowsMethod):
     """
 
     def __init__(self, option: str, value: float | None, wait: Span) -> None:
-        check_spans(wait=wait)
         if value is not None and not 0 <= value < 1:
             raise bad_value(option, value, "a share in [0, 1), or null for the noise rate")
         self.given = value

@@ -15,7 +15,7 @@ from ncsam.methods.base import Plan, State
 from ncsam.methods.known_rate import KnownRate
 from ncsam.methods.planning import look, losses_of, train_on
 from ncsam.methods.registry import register
-from ncsam.methods.spans import Span, in_epochs
+from ncsam.methods.spans import Span, check_spans, in_epochs
 
 if TYPE_CHECKING:
     from ncsam.data.loader import Batch
@@ -48,6 +48,7 @@ class SELFIE(KnownRate):
         history: int = 15,
         threshold: float = 0.05,
     ) -> None:
+        check_spans(plain_epochs=plain_epochs)
         super().__init__("noise_share", noise_share, plain_epochs)
         if history < 1:
             raise bad_value("history", history, "a number of predictions from 1")

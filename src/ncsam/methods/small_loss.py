@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from ncsam._errors import bad_value
 from ncsam.methods.base import State
 from ncsam.methods.known_rate import KnownRate
-from ncsam.methods.spans import Span, in_epochs
+from ncsam.methods.spans import Span, check_spans, in_epochs
 
 
 class SmallLoss(KnownRate):
@@ -22,6 +22,7 @@ class SmallLoss(KnownRate):
     """
 
     def __init__(self, forget_rate: float | None = None, ramp_epochs: Span = 10, exponent: float = 1.0) -> None:
+        check_spans(ramp_epochs=ramp_epochs)
         super().__init__("forget_rate", forget_rate, ramp_epochs)
         if not exponent > 0:
             raise bad_value("exponent", exponent, "a positive number")

@@ -15,12 +15,13 @@ Span: TypeAlias = int | float
 #: Of plain training, before a method decides by what the network says. The authors of such methods have thousands, of
 #: which the same share of a short run leaves too few.
 _LEAST_STEPS = 100
+_MOST_EPOCHS = 10**9
 
 
 def check_spans(**spans: Span) -> None:
     """Refuse what is neither a number of epochs nor a share of the run."""
     for name, span in spans.items():
-        whole = isinstance(span, int) and not isinstance(span, bool) and span >= 0
+        whole = isinstance(span, int) and not isinstance(span, bool) and 0 <= span <= _MOST_EPOCHS
         if not whole and not (isinstance(span, float) and 0 <= span <= 1):
             raise bad_value(name, span, "a whole number of epochs from 0, or a share of the run, a fraction in [0, 1]")
 

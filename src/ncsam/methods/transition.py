@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from ncsam._errors import bad_value
 from ncsam.losses import estimate_transition
+from ncsam.losses.correction import check_quantile
 from ncsam.methods.base import Presets, State
 from ncsam.methods.loss_method import LossMethod
 from ncsam.methods.mixtures import losses_under
@@ -41,16 +42,15 @@ class TransitionMethod(LossMethod):
         quantile: float | None = 0.97,
     ) -> None:
         check_spans(plain_epochs=plain_epochs)
-        if quantile is not None and not 0 < quantile <= 1:
-            raise bad_value("quantile", quantile, "a share in (0, 1], or null")
+        if quantile is not None:
+            check_quantile(quantile)
         self.plain_epochs = plain_epochs
         self.quantile = quantile
         self.transition: Tensor | None = None
         self.candidate: Tensor | None = None
         self.smallest = math.inf
         if transition is not None:
-            self.transition = torch.as_tensor(transition, dtype=torch.float32)
-            _check(self.transition)
+            self.transition = _checked(transition)
 
     def start(self, state: State) -> None:
         if self.transition is not None and len(self.transition) != state.num_classes:
@@ -85,7 +85,13 @@ class TransitionMethod(LossMethod):
         self.transition, self.candidate, self.smallest = state["transition"], state["candidate"], state["smallest"]
 
 
-def _check(transition: Tensor) -> None:
-    square = transition.ndim == 2 and transition.shape[0] == transition.shape[1]
-    if not square or bool((transition < 0).any()) or not torch.allclose(transition.sum(1), torch.ones(()), atol=1e-3):
-        raise bad_value("transition", transition.tolist(), "a square matrix of probabilities whose rows sum to 1")
+def _checked(transition: Any) -> Tensor:
+    """The matrix as a tensor, if it is one of probabilities."""
+    try:
+        found = torch.as_tensor(transition, dtype=torch.float32)
+    except (TypeError, ValueError, RuntimeError, OverflowError):  # rows of different lengths, or no numbers
+        found = torch.empty(0)
+    square = found.ndim == 2 and found.shape[0] == found.shape[1] > 0
+    if not square or bool((found < 0).any()) or not torch.allclose(found.sum(1), torch.ones(()), atol=1e-3):
+        raise bad_value("transition", transition, "a square matrix of probabilities whose rows sum to 1")
+    return found

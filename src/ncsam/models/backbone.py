@@ -7,7 +7,10 @@ from typing import Any, cast
 
 from torch import Tensor, nn
 
-from ncsam._errors import bad_value
+from ncsam._checks import number
+
+#: Of channels, classes and widths: a network beyond that fits into no memory.
+MOST = 1_000_000
 
 
 class Backbone(nn.Module):
@@ -61,5 +64,4 @@ def check_size(x: Tensor, minimum: int, name: str) -> None:
 
 
 def check_probability(name: str, value: float) -> None:
-    if not 0.0 <= value < 1.0:
-        raise bad_value(name, value, "a probability in [0, 1)")
+    number(name, value, "a probability in [0, 1)", lambda share: 0 <= share < 1)

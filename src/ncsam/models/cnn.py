@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ncsam._errors import bad_value
-from ncsam.models.backbone import Backbone, check_probability, check_size, init_kaiming
+from ncsam._checks import positive
+from ncsam.models.backbone import MOST, Backbone, check_probability, check_size, init_kaiming
 from ncsam.models.registry import register
 
 
@@ -131,6 +131,4 @@ def cnn_coteaching_plus(num_classes: int, in_channels: int = 3) -> CNNCoteaching
 @register
 def cnn_small(num_classes: int, in_channels: int = 3, *, width: int = 32) -> CNNSmall:
     """A small CNN for the CPU and for pictures from 4x4 up."""
-    if width < 1:
-        raise bad_value("width", width, "a positive number of maps")
-    return CNNSmall(num_classes, in_channels, width)
+    return CNNSmall(num_classes, in_channels, positive("width", width, MOST))

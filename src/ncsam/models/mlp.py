@@ -6,9 +6,12 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
+from ncsam._checks import positive
 from ncsam._errors import bad_value
-from ncsam.models.backbone import Backbone, check_probability
+from ncsam.models.backbone import MOST, Backbone, check_probability
 from ncsam.models.registry import register
+
+_MOST_FEATURES = 1_000_000_000
 
 
 class MLP(Backbone):
@@ -52,14 +55,13 @@ def mlp(
     """
     if in_features is None:
         in_features = in_channels * 32 * 32
-    if in_features < 1:
-        raise bad_value("in_features", in_features, "a positive count of numbers a sample")
+    positive("in_features", in_features, _MOST_FEATURES)
     check_probability("dropout", dropout)
     return MLP(num_classes, in_features, widths(hidden), dropout)
 
 
 def widths(hidden: Sequence[int]) -> Sequence[int]:
     """The widths of hidden layers, if they are such."""
-    if isinstance(hidden, (int, str)) or any(not isinstance(width, int) or width < 1 for width in hidden):
-        raise bad_value("hidden", hidden, "a sequence of positive widths, such as (256, 128)")
+    if not isinstance(hidden, Sequence) or not all(isinstance(width, int) and 1 <= width <= MOST for width in hidden):
+        raise bad_value("hidden", hidden, f"a sequence of widths from 1 to {MOST:,}, such as (256, 128)")
     return hidden

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+import torch
 from torch import nn
 
+from ncsam._checks import positive
 from ncsam._errors import bad_value, unknown_name
 from ncsam._registry import check_options, enter
-from ncsam.models.backbone import Backbone
+from ncsam.models.backbone import MOST, Backbone
 from ncsam.models.external import from_timm, from_torchvision, from_user
 from ncsam.models.mean import mean
 from ncsam.models.weights import is_file, load_published, load_weights
 
+_MOST_WEIGHTS = 10_000_000_000  # 40 GB
 _BUILDERS: dict[str, Callable[..., Backbone]] = {}
 _Builder = TypeVar("_Builder", bound=Callable[..., Backbone])
 
@@ -28,6 +32,14 @@ def register(builder: _Builder) -> _Builder:
 def names() -> list[str]:
     """The names of our own networks, sorted."""
     return sorted(_BUILDERS)
+
+
+def _refuse_huge(name: str, build: Callable[[], nn.Module], options: dict[str, Any]) -> None:
+    """Count the weights where they take no memory: an option too large would end the machine, not the call."""
+    with torch.device("meta"):
+        weights = sum(p.numel() for p in build().parameters())
+    if weights > _MOST_WEIGHTS:
+        raise bad_value(f"options of {name}", options, f"they make {weights:,} weights; at most {_MOST_WEIGHTS:,}")
 
 
 def create(
@@ -50,9 +62,7 @@ def create(
     """
     if not isinstance(name, str):
         raise bad_value("name", name, "the name of a model, as text")
-    for argument, value in (("num_classes", num_classes), ("in_channels", in_channels)):
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise bad_value(argument, value, "a positive integer")
+    num_classes, in_channels = positive("num_classes", num_classes, MOST), positive("in_channels", in_channels, MOST)
     if is_file(pretrained):
         model = create(name, num_classes, in_channels, **options)
         load_weights(model, os.fspath(pretrained))
@@ -73,7 +83,9 @@ def create(
     if name not in _BUILDERS:
         raise unknown_name("model", name, [*_BUILDERS, "torchvision:NAME", "timm:NAME", "module:factory"])
     options = check_options(name, _BUILDERS[name], options, but=("num_classes", "in_channels"))
-    network = _BUILDERS[name](num_classes, in_channels, **options)
+    build = functools.partial(_BUILDERS[name], num_classes, in_channels, **options)
+    _refuse_huge(name, build, {"num_classes": num_classes, "in_channels": in_channels, **options})
+    network = build()
     if pretrained:
         load_published(network, name, pretrained)
     return network

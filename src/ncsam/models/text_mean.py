@@ -6,10 +6,12 @@ from collections.abc import Mapping, Sequence
 
 from torch import Tensor, nn
 
-from ncsam._errors import bad_value
-from ncsam.models.backbone import Backbone, check_probability
+from ncsam._checks import positive
+from ncsam.models.backbone import MOST, Backbone, check_probability
 from ncsam.models.mlp import widths
 from ncsam.models.registry import register
+
+_MOST_TOKENS = 1_000_000_000
 
 
 class TextMean(Backbone):
@@ -54,8 +56,7 @@ def text_mean(
     word's vector; `hidden` adds layers before the head.
     `in_channels` is not used.
     """
-    for name, value in (("tokens", tokens), ("width", width)):
-        if value < 1:
-            raise bad_value(name, value, "a positive number")
+    positive("tokens", tokens, _MOST_TOKENS)
+    positive("width", width, MOST)
     check_probability("dropout", dropout)
     return TextMean(num_classes, tokens, width, widths(hidden), dropout)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy.typing as npt
 
-from ncsam._errors import unknown_name
+from ncsam._errors import known_name
 from ncsam.noise.class_conditional import asymmetric, from_transition, pairflip, symmetric, uniform
 from ncsam.noise.class_maps import MAPS
 from ncsam.noise.estimate import NoiseEstimate, estimate_noise
@@ -37,9 +37,7 @@ GENERATORS: dict[str, Callable[..., NoisyLabels]] = {
 
 def make(name: str, labels: npt.ArrayLike, rate: float | None = None, **options: Any) -> NoisyLabels:
     """The generator `name`, called with the rest: `make("symmetric", labels, 0.4, seed=1)`."""
-    if name not in GENERATORS:
-        raise unknown_name("noise", name, GENERATORS)
-    return GENERATORS[name](labels, rate, **options)
+    return GENERATORS[known_name("noise", name, GENERATORS)](labels, rate, **options)
 
 
 __all__ = [

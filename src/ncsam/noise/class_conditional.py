@@ -9,10 +9,11 @@ from typing import Literal, TypeAlias, get_args
 import numpy as np
 import numpy.typing as npt
 
-from ncsam._errors import bad_value, unknown_name
+from ncsam._errors import bad_value, known_name
 from ncsam.noise._inputs import (
     Floats,
     Labels,
+    as_array,
     as_labels,
     by_class,
     check_labels,
@@ -130,7 +131,8 @@ def from_transition(
     labels is `rate`: the confusions of a matrix at another strength.
     """
     clean = as_labels(labels)
-    rows = np.shape(transition)[0] if np.ndim(transition) else 0
+    given = as_array(transition, "transition")
+    rows = len(given) if given.ndim else 0
     size = resolve_num_classes(clean, rows if num_classes is None else num_classes)
     matrix = check_matrix(transition, "transition", (size, size))
     recipe = {"name": "from_transition", "rate": None, "transition": matrix.tolist()}
@@ -143,6 +145,7 @@ def from_transition(
 
 def choose(labels: Labels, rate: float, count: Count, rng: np.random.Generator) -> npt.NDArray[np.intp]:
     """The positions to touch."""
+    known_name("count", count, get_args(Count))
     if count == "bernoulli":
         # In pieces that stay in the cache: at ten million labels, fresh memory costs more than the arithmetic.
         pieces = range(0, len(labels), 1 << 16)
@@ -150,10 +153,8 @@ def choose(labels: Labels, rate: float, count: Count, rng: np.random.Generator) 
         return np.concatenate([start + np.flatnonzero(coin) for start, coin in zip(pieces, coins, strict=True)])
     if count == "exact":
         return rng.choice(len(labels), size=share(rate, len(labels)), replace=False, shuffle=False)
-    if count == "exact_per_class":
-        parts = [rng.choice(rows, size=share(rate, len(rows)), replace=False) for _, rows in by_class(labels)]
-        return np.concatenate(parts)
-    raise unknown_name("count", count, get_args(Count))
+    parts = [rng.choice(rows, size=share(rate, len(rows)), replace=False) for _, rows in by_class(labels)]
+    return np.concatenate(parts)
 
 
 def share(rate: float, total: int) -> int:

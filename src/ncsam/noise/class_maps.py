@@ -6,9 +6,10 @@ A map is a tuple: class c turns into `map[c]`; a class that maps to itself is ne
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from numbers import Integral
 from typing import NamedTuple, TypeAlias
 
-from ncsam._errors import bad_value, unknown_name
+from ncsam._errors import bad_value, known_name
 from ncsam.noise._inputs import stream
 
 ClassMap: TypeAlias = str | Mapping[int, int] | Sequence[int]
@@ -89,10 +90,12 @@ MAPS: dict[str, NamedMap] = {
 def map_size(class_map: ClassMap) -> int | None:
     """How many classes a map has, where it says so itself."""
     if isinstance(class_map, str):
-        if class_map not in MAPS:
-            raise unknown_name("class map", class_map, MAPS)
-        return MAPS[class_map].size
-    return None if isinstance(class_map, Mapping) else len(class_map)
+        return MAPS[known_name("class map", class_map, MAPS)].size
+    if isinstance(class_map, Mapping):
+        return None
+    if not isinstance(class_map, Sequence) and getattr(class_map, "ndim", 0) != 1:
+        raise bad_value("class_map", class_map, "a name, the targets of all classes in order, or {class: target}")
+    return len(class_map)
 
 
 def resolve_map(class_map: ClassMap, num_classes: int, seed: int) -> tuple[int, ...]:
@@ -104,6 +107,7 @@ def resolve_map(class_map: ClassMap, num_classes: int, seed: int) -> tuple[int, 
         return MAPS[class_map].build(num_classes, seed)
     pairs = class_map if isinstance(class_map, Mapping) else dict(enumerate(class_map))
     for source, target in pairs.items():
-        if not (0 <= source < num_classes and 0 <= target < num_classes):
+        whole = all(isinstance(each, Integral) and not isinstance(each, bool) for each in (source, target))
+        if not whole or not (0 <= source < num_classes and 0 <= target < num_classes):
             raise bad_value("class_map", f"{source} to {target}", f"classes lie in 0..{num_classes - 1}")
     return tuple(int(pairs.get(label, label)) for label in range(num_classes))

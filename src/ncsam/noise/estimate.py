@@ -61,9 +61,10 @@ def estimate_noise(labels: npt.ArrayLike, probabilities: npt.ArrayLike) -> Noise
     (0.125, [3])
     """
     given = as_labels(labels)
-    size = as_array(probabilities).shape[-1] if np.ndim(probabilities) == 2 else 0
+    shape = as_array(probabilities, "probabilities").shape
+    size = shape[1] if len(shape) == 2 else 0
     if size < 2:
-        raise bad_value("probabilities.shape", np.shape(probabilities), f"here it is ({len(given)}, number of classes)")
+        raise bad_value("probabilities.shape", shape, f"here it is ({len(given)}, number of classes)")
     resolve_num_classes(given, size)
     predicted = check_matrix(probabilities, "probabilities", (len(given), size))
 

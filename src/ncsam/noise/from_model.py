@@ -7,13 +7,14 @@ from typing import Literal, TypeAlias, get_args
 import numpy as np
 import numpy.typing as npt
 
-from ncsam._errors import bad_value, unknown_name
+from ncsam._errors import bad_value, known_name
 from ncsam.noise._inputs import (
     Floats,
     as_array,
     as_labels,
     check_matrix,
     check_rate,
+    check_seed,
     draw_rows,
     replaced,
     resolve_num_classes,
@@ -44,8 +45,11 @@ def from_model(
     the model puts outside the label and s makes the mean `rate`; the new label is drawn from that mass.
     """
     clean = as_labels(labels)
-    columns = as_array(probabilities).shape[-1] if np.ndim(probabilities) == 2 else 0
-    size = resolve_num_classes(clean, num_classes or columns)
+    known_name("pick", pick, get_args(Pick))
+    check_seed(seed)
+    shape = as_array(probabilities, "probabilities").shape
+    columns = shape[1] if len(shape) == 2 else 2
+    size = resolve_num_classes(clean, columns if num_classes is None else num_classes)
     outside = check_matrix(probabilities, "probabilities", (len(clean), size))
     outside[np.arange(len(clean)), clean] = -1.0 if pick == "hardest" else 0.0
     rate = check_rate(rate)
@@ -54,13 +58,11 @@ def from_model(
         order = np.argsort(-outside.max(axis=1), kind="stable")
         chosen = order[: share(rate, len(clean))]
         noisy = replaced(clean, chosen, outside[chosen].argmax(axis=1))
-    elif pick == "sampled":
+    else:
         chance = _scaled_to_mean(outside.sum(axis=1), rate)
         rng = stream(seed, "from_model")
         chosen = np.flatnonzero(rng.random(len(clean)) < chance)
         noisy = replaced(clean, chosen, draw_rows(outside[chosen], rng.random(len(chosen))))
-    else:
-        raise unknown_name("pick", pick, get_args(Pick))
     return NoisyLabels(clean, noisy, size, {"name": "from_model", "rate": rate, "pick": pick}, seed, chance)
 
 

@@ -8,7 +8,8 @@ from typing import Any, Literal, TypeAlias, get_args
 import numpy as np
 import numpy.typing as npt
 
-from ncsam._errors import bad_value, unknown_name
+from ncsam._checks import above_zero, count, number
+from ncsam._errors import bad_value, known_name
 from ncsam.noise._inputs import (
     Floats,
     Labels,
@@ -16,9 +17,7 @@ from ncsam.noise._inputs import (
     by_class,
     check_labels,
     check_matrix,
-    check_positive,
     check_rate,
-    check_seed,
     draw_by_class,
     draw_rows,
     replaced,
@@ -60,7 +59,7 @@ def instance(
         std: scale of q before truncation.
     """
     clean, size = check_labels(labels, num_classes)
-    rate, std = check_rate(rate), check_positive("std", std)
+    rate, std = check_rate(rate), _check_std(std)
     rows, width = scaled_rows(inputs, input, len(clean))
     rng = stream(seed, "instance")
     chance = truncated_normal(lambda: rng.normal(rate, std, 2 * len(clean)), len(clean))
@@ -89,9 +88,9 @@ def instance_shared(
     `IDN_0.2_C10` and `IDN_0.4_C10` again (compared on the first 10,000 labels: all equal), but not `IDN_0.6_C10`.
     """
     clean, size = check_labels(labels, num_classes)
-    rate, std = check_rate(rate), check_positive("std", std)
+    rate, std = check_rate(rate), _check_std(std)
     rows, width = scaled_rows(inputs, input, len(clean))
-    legacy = np.random.RandomState(check_seed(seed))
+    legacy = np.random.RandomState(count("seed", seed, most=2**32 - 1))  # it takes no larger ones
     chance = truncated_normal(lambda: legacy.normal(rate, std, 1_000_000), len(clean))
     projection = legacy.normal(0.0, 1.0, (width, size))
     uniforms = legacy.random_sample(len(clean))
@@ -129,6 +128,7 @@ def beta_instance(
     the rows of `transition` if that is; else all other classes alike.
     """
     clean, size = check_labels(labels, num_classes)
+    known_name("input scale", input, get_args(Scale))
     theta1, theta2, rate = _thetas(rate, theta1, theta2, concentration)
     if inputs is not None and transition is not None:
         raise bad_value("transition", "a matrix", "give either inputs or transition, not both")
@@ -152,6 +152,11 @@ def beta_instance(
         noisy = replaced(clean, flipped, other_class(clean[flipped], size, rng))
         recipe |= {"mechanism": "uniform"}
     return NoisyLabels(clean, noisy, size, recipe, seed, chance)
+
+
+def _check_std(std: float) -> float:
+    """A wider normal is as good as uniform, and hardly any of its draws fall into [0, 1]."""
+    return number("std", std, "a number above 0, at most 100", lambda width: 0 < width <= 100)
 
 
 def truncated_normal(draw: Callable[[], Floats], size: int) -> Floats:
@@ -179,9 +184,8 @@ def project(rows: Callable[[Rows], Floats], width: int, clean: Labels, flipped: 
 
 def scaled_rows(inputs: npt.ArrayLike, scale: Scale, count: int) -> tuple[Callable[[Rows], Floats], int]:
     """A function from positions to float64 rows at the scale wanted, channels first and flat; and a row's length."""
-    if scale not in get_args(Scale):
-        raise unknown_name("input scale", scale, get_args(Scale))
-    array = as_array(inputs)
+    known_name("input scale", scale, get_args(Scale))
+    array = as_array(inputs, "inputs")
     if array.ndim < 2 or len(array) != count or array.dtype.kind not in "iuf":
         found = f"{array.dtype} {array.shape}"
         raise bad_value("inputs", found, f"numbers of shape ({count}, ...), one input per label")
@@ -248,10 +252,9 @@ def _thetas(
     if theta1 is not None and theta2 is not None:
         if rate is not None:
             raise bad_value("rate", rate, "give either rate or theta1 and theta2; they state the same thing")
-        theta1, theta2 = check_positive("theta1", theta1), check_positive("theta2", theta2)
+        theta1, theta2 = above_zero("theta1", theta1), above_zero("theta2", theta2)
         return theta1, theta2, theta1 / (theta1 + theta2)
     if rate is None or theta1 is not None or theta2 is not None:
         raise bad_value("rate", rate, "give a rate, or both theta1 and theta2")
-    check_rate(rate)
-    check_positive("concentration", concentration)
-    return rate * concentration, (1 - rate) * concentration, float(rate)
+    rate, concentration = check_rate(rate), above_zero("concentration", concentration)
+    return rate * concentration, (1 - rate) * concentration, rate

@@ -57,7 +57,7 @@ class BSAM(SharpnessAware):
             if rho_min != "follow_lr":
                 raise bad_value("rho_min", rho_min, "a number, 0 or larger, or 'follow_lr'")
         else:
-            non_negative("rho_min", rho_min)
+            rho_min = non_negative("rho_min", rho_min)
         self.rho_min = rho_min
         super().__init__(base_optimizer, rho, **options)
         self._first_lr = self._lr()

@@ -111,4 +111,6 @@ class Memory:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.forget()
-        vars(self).update({name: value for name, value in state.items() if name in vars(self)})
+        for name, value in state.items():
+            if value is not None and name in vars(self):
+                setattr(self, name, float(value) if name in ("norm", "noise_norm") else int(value))

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from ncsam._checks import positive, ratio
-from ncsam._errors import bad_value
+from ncsam._errors import bad_value, did_you_mean
 from ncsam.optim.radius import BOUND, START, AutoRadius, Radius, RadiusLike
 
 BEGIN = 1 / 3  # of training: sooner, the held-out loss falls whatever the radius, and memorising sets in unopposed
@@ -80,7 +80,8 @@ class HeldOutRadius(AutoRadius):
     def load_state_dict(self, state: dict[str, Any], device: torch.device) -> None:
         super().load_state_dict(state, device)
         self.target = float(state["target"])
-        self._noted, self._before = list(state["noted"]), state["before"]
+        self._noted = [float(loss) for loss in state["noted"]]
+        self._before = None if state["before"] is None else float(state["before"])
         self._looked_at = float(state["looked_at"])
 
     def __repr__(self) -> str:
@@ -91,9 +92,10 @@ def make_radius(rho: RadiusLike, target: float, guess_loss: float | None) -> Rad
     """The radius that `rho=` names; `target` and `guess_loss` are those of "auto" and "heldout"."""
     if isinstance(rho, Radius):
         return rho
+    kinds = {"auto": AutoRadius, "heldout": HeldOutRadius}
     if not isinstance(rho, str):
         return Radius(rho)
-    kinds = {"auto": AutoRadius, "heldout": HeldOutRadius}
     if rho not in kinds:
-        raise bad_value("rho", rho, "a finite number, 0 or larger, 'auto', 'heldout', or an AutoRadius")
+        allowed = "a finite number, 0 or larger, 'auto', 'heldout', or an AutoRadius"
+        raise bad_value("rho", rho, allowed + did_you_mean(rho, kinds, ". "))
     return kinds[rho](target, guess_loss=guess_loss)

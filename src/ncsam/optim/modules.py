@@ -14,6 +14,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from ncsam._errors import bad_value
+
 _DEPTH = 4  # closure -> helper function -> object -> attribute: enough for loops people write
 
 
@@ -37,6 +39,17 @@ def modules_behind(forward: Callable[..., Any]) -> tuple[nn.Module, ...]:
 
     visit(forward, _DEPTH)
     return tuple(found.values())
+
+
+def modules_of(model: Any) -> tuple[nn.Module, ...] | None:
+    """The network or the networks that `model=` names."""
+    if model is None or isinstance(model, nn.Module):
+        return None if model is None else (model,)
+    walked = isinstance(model, Iterable) and not isinstance(model, str) and not hasattr(model, "ndim")
+    several = tuple(model) if walked else (None,)
+    if not all(isinstance(each, nn.Module) for each in several):
+        raise bad_value("model", model, "a torch.nn.Module, or several")
+    return several
 
 
 def _parts(value: object) -> Iterable[object]:

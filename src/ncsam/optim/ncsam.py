@@ -10,7 +10,7 @@ import torch
 import torch._functorch.config as compiled_graphs
 from torch.optim import Optimizer
 
-from ncsam._checks import choice, flag, non_negative, ratio
+from ncsam._checks import choice, flag, instance, non_negative, number, positive, ratio
 from ncsam._errors import bad_value
 from ncsam.optim.estimators import Compensation, Estimator, FlippedLoss
 from ncsam.optim.flipping import Flips, Selection, Target, criterion_by_name, flipped_loss
@@ -114,9 +114,8 @@ class NCSAM(SharpnessAware):
         self.kappa = non_negative("kappa", kappa)
         self.flip_ratio = ratio("flip_ratio", flip_ratio)
         self.ramp_from = choice("ramp_from", ramp_from, ("start", "warmup"))
-        if isinstance(sign, bool) or sign not in (1, -1):
-            raise bad_value("sign", sign, "1 or -1")
-        self.sign = sign
+        number("sign", sign, "1 or -1", lambda v: v in (1, -1))
+        self.sign = int(sign)
         self.projection = flag("projection", projection)
         self.compensation = choice("compensation", compensation, ("absolute", "relative"))
         self.noise_mean = choice("noise_mean", noise_mean, ("flipped", "batch"))
@@ -127,7 +126,9 @@ class NCSAM(SharpnessAware):
         self.warmup = choice("warmup", warmup, ("base", "sam"))
         self.adaptive = flag("adaptive", adaptive)
         self.eta = non_negative("eta", eta)
-        if generator is None:  # seeding from the global seed draws no number from the global generator
+        if generator is not None:
+            instance("generator", generator, torch.Generator, "a torch.Generator, or None")
+        else:  # seeding from the global seed draws no number from the global generator
             generator = torch.Generator().manual_seed(torch.initial_seed())
         self.generator = generator
         #: The flips of the last step: positions in the batch (micro-batches joined) and temporary labels.
@@ -139,8 +140,7 @@ class NCSAM(SharpnessAware):
 
     def _make_estimator(self, name: str, every: int | None) -> Estimator:
         choice("estimator", name, ("exact", "fused", "look"))
-        if every is not None and (not isinstance(every, int) or isinstance(every, bool) or every < 1):
-            raise bad_value("refresh_every", every, "a whole number from 1")
+        every = None if every is None else positive("refresh_every", every)
         exact = Exact()
         if name == "exact":
             return exact

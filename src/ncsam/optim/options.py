@@ -11,8 +11,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from typing_extensions import Unpack  # comes with torch
 
-from ncsam._checks import choice, count, flag
+from ncsam._checks import choice, count, flag, function, instance, non_negative
 from ncsam._errors import unknown_name
+from ncsam.optim.radius import check_target
 
 __all__ = ["Criterion", "Options", "Unpack", "completed", "renamed"]
 
@@ -78,9 +79,15 @@ def completed(name: str, options: Any) -> Options:
             raise TypeError(str(unknown_name(f"option of {name}", option, _DEFAULTS)))
     complete = cast("Options", {**_DEFAULTS, **options})
     if complete["total_steps"] is not None:
-        count("total_steps", complete["total_steps"])
-    count("warmup_steps", complete["warmup_steps"])
-    count("telemetry_every", complete["telemetry_every"])
+        complete["total_steps"] = count("total_steps", complete["total_steps"])
+    complete["warmup_steps"] = count("warmup_steps", complete["warmup_steps"])
+    complete["telemetry_every"] = count("telemetry_every", complete["telemetry_every"])
+    check_target(complete["rho_target"])
+    if complete["guess_loss"] is not None:
+        non_negative("guess_loss", complete["guess_loss"])
+    function("criterion", complete["criterion"])
+    if complete["process_group"] is not None:
+        instance("process_group", complete["process_group"], dist.ProcessGroup, "a torch.distributed.ProcessGroup")
     choice("effect", complete["effect"], ("loss", "criterion"))
     choice("perturbation", complete["perturbation"], ("synced", "local"))
     flag("same_dropout", complete["same_dropout"])

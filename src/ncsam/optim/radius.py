@@ -11,8 +11,7 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor
 
-from ncsam._checks import non_negative
-from ncsam._errors import bad_value
+from ncsam._checks import non_negative, number
 from ncsam.vectors.arithmetic import global_norm
 
 START = 0.05
@@ -110,10 +109,8 @@ class AutoRadius(Radius):
         start: float = START,
         guess_loss: float | None = None,
     ) -> None:
-        if not isinstance(target, int | float) or isinstance(target, bool) or not 0 < target < _LARGEST_SHARE:
-            raise bad_value("rho_target", target, f"a share above 0 and below {_LARGEST_SHARE:g}")
-        super().__init__(start)
-        self.target = float(target)
+        super().__init__(non_negative("start", start))
+        self.target = check_target(target)
         self.bound = None if bound is None else non_negative("bound", bound)
         self.guess_loss = None if guess_loss is None else non_negative("guess_loss", guess_loss)
         self._share: float | None = None
@@ -248,13 +245,23 @@ class AutoRadius(Radius):
     def load_state_dict(self, state: dict[str, Any], device: torch.device) -> None:
         self.begin()
         self._waiting = None
-        self._rho, self._share = float(state["rho"]), state["share"]
+        self._rho, self._share = float(state["rho"]), _optional(state["share"])
         self._labels = None if state["labels"] is None else state["labels"].to(device)
-        self._firsts = list(state.get("firsts", []))
-        self._weight_norm, self._age = state.get("weight_norm"), state.get("age", 0)
+        self._firsts = [float(loss) for loss in state.get("firsts", [])]
+        self._weight_norm, self._age = _optional(state.get("weight_norm")), int(state.get("age", 0))
 
     def __repr__(self) -> str:
         return f"'auto', now {self.rho:.3g}"
+
+
+def _optional(value: float | None) -> float | None:
+    return None if value is None else float(value)
+
+
+def check_target(target: float) -> float:
+    """A share that a perturbation can take away."""
+    allowed = f"a share above 0 and below {_LARGEST_SHARE:g}"
+    return number("rho_target", target, allowed, lambda share: 0 < share < _LARGEST_SHARE)
 
 
 def label_counts(logits: Tensor, targets: Tensor, *, first: bool) -> Tensor | None:

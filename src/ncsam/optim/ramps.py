@@ -37,6 +37,6 @@ def ramp_by_name(ramp: str | Ramp) -> Ramp:
     """A ramp by name, or the caller's own function of t."""
     if callable(ramp):
         return ramp
-    if ramp not in RAMPS:
+    if not isinstance(ramp, str) or ramp not in RAMPS:
         raise unknown_name("ramp", ramp, RAMPS)
     return RAMPS[ramp]

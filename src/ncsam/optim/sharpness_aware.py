@@ -18,7 +18,7 @@ from ncsam._loops import right_lines
 from ncsam.optim import validate
 from ncsam.optim.flipping import joined_sizes, observed_labels
 from ncsam.optim.heldout import make_radius
-from ncsam.optim.modules import modules_behind
+from ncsam.optim.modules import modules_behind, modules_of
 from ncsam.optim.options import Options, Unpack, completed
 from ncsam.optim.radius import AutoRadius, Radius, RadiusLike
 from ncsam.optim.step import MicroBatch, Move, Step, gradients_aside
@@ -58,8 +58,7 @@ class SharpnessAware(OptimizerWrapper):
         self.unperturbed_steps = 0
         #: The last step in numbers.
         self.last_step: StepReport | None = None
-        model = given["model"]
-        self._model = (model,) if isinstance(model, nn.Module) else None if model is None else tuple(model)
+        self._model = modules_of(given["model"])
         self._modules: tuple[nn.Module, ...] | None = self._model
         self._steps = 0
         self._progress: float | None = None
@@ -108,7 +107,7 @@ class SharpnessAware(OptimizerWrapper):
 
         Call it at even distances, say after every epoch, on every rank with the same value.
         """
-        self.radius.note_held_out(float(loss), self.progress)
+        self.radius.note_held_out(validate.held_out_loss(loss), self.progress)
 
     # --- what a variant writes
 
@@ -374,7 +373,9 @@ class SharpnessAware(OptimizerWrapper):
         logits, targets = batch.logits, batch.targets
         if batch.clean_targets is None or logits is None or targets is None:
             return None
-        right = observed_labels(targets) == batch.clean_targets
+        self._check_batch(logits, targets)
+        observed = observed_labels(targets)
+        right = observed == validate.clean_targets(batch.clean_targets, observed)
         samples = int(right.sum())
         loss = self._loss(logits[right], targets[right]) * samples if samples else logits.sum() * 0.0
         group = step.synced_group
@@ -432,7 +433,7 @@ class SharpnessAware(OptimizerWrapper):
     def _load_own_state(self, own: dict[str, Any]) -> None:
         super()._load_own_state(own)
         self._steps = int(own["steps"])
-        self._progress = own["progress"]
+        self.progress = own["progress"]
         self.unperturbed_steps = int(own["unperturbed_steps"])
         if "radius" in own:
             self.radius.load_state_dict(own["radius"], self._params()[0].device)

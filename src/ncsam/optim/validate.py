@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 from torch import Tensor
+
+from ncsam._errors import bad_value
 
 
 def full_precision(params: Iterable[Tensor]) -> None:
@@ -40,6 +43,8 @@ def dense_logits(logits: object) -> Tensor:
     """Logits of shape (batch, classes, ...) with two classes or more, as cross-entropy takes them."""
     if not isinstance(logits, Tensor):
         raise TypeError(f"forward() returned {type(logits).__name__}: it must return logits, a tensor (batch, classes)")
+    if not logits.is_floating_point():
+        raise TypeError(f"forward() returned logits of dtype {logits.dtype}: allowed are real numbers")
     if logits.ndim < 2:
         raise ValueError(f"forward() returned logits of shape {tuple(logits.shape)}: allowed is (batch, classes)")
     if logits.shape[1] < 2:
@@ -66,6 +71,8 @@ def dense_targets(targets: object, logits: Tensor, *, first: bool, ignored: bool
     classes = logits.shape[1]
     if not isinstance(targets, Tensor):
         raise TypeError(f"targets is {type(targets).__name__}: allowed is a tensor of class indices or probabilities")
+    if targets.device != logits.device:
+        raise ValueError(f"targets are on {targets.device}: the logits are on {logits.device}, and both must be on one")
     if targets.is_floating_point():
         if targets.shape != logits.shape:
             raise ValueError(
@@ -88,6 +95,19 @@ def dense_targets(targets: object, logits: Tensor, *, first: bool, ignored: bool
     return targets
 
 
+def clean_targets(known: object, observed: Tensor) -> Tensor:
+    """True class indices beside the observed ones. No value is read."""
+    if not isinstance(known, Tensor) or known.is_floating_point() or known.is_complex() or known.dtype == torch.bool:
+        found = known.dtype if isinstance(known, Tensor) else type(known).__name__
+        raise TypeError(f"clean_targets is {found}: allowed is a tensor of class indices")
+    if known.shape != observed.shape or known.device != observed.device:
+        raise ValueError(
+            f"clean_targets of shape {tuple(known.shape)} on {known.device}: the observed ones have the shape "
+            f"{tuple(observed.shape)} and are on {observed.device}"
+        )
+    return known
+
+
 def scalar_loss(loss: object) -> Tensor:
     """A loss of one number."""
     if not isinstance(loss, Tensor):
@@ -97,6 +117,16 @@ def scalar_loss(loss: object) -> Tensor:
     if loss.numel() != 1:
         raise ValueError(f"criterion returned shape {tuple(loss.shape)}: it must return one number (reduction='mean')")
     return loss.reshape(())
+
+
+def held_out_loss(loss: Any) -> float:
+    """A number, or a tensor of one; it need not be finite."""
+    try:
+        if not isinstance(loss, (str, bytes, bool)):
+            return float(loss)
+    except (TypeError, ValueError, RuntimeError, OverflowError):  # which of them depends on whose object it is
+        pass
+    raise bad_value("loss", loss, "a number, the mean loss of the samples held out")
 
 
 def no_outer_autocast(params: Iterable[Tensor], where: str) -> None:

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch._compile import _disable_dynamo
 from torch.optim import Optimizer
 
+from ncsam._errors import bad_value
 from ncsam.optim import validate
 from ncsam.vectors.ranks import placed_like
 
@@ -101,6 +102,8 @@ class OptimizerWrapper(Optimizer):
         params = [p for group in self.param_groups for p in group["params"]]
         self.vectors.clear()  # in place: an estimator may hold this dictionary
         for name, vector in own.get("vectors", {}).items():
+            if any(v.shape != params[i].shape for i, v in vector.items()):
+                raise bad_value("state_dict", f"vectors {name!r}", "each of the shape of its parameter")
             self.vectors[name] = {params[i]: placed_like(params[i], v) for i, v in vector.items()}
 
     def _params(self) -> list[Tensor]:

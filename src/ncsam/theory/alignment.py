@@ -16,7 +16,7 @@ from ncsam import _checks
 from ncsam._errors import bad_value
 from ncsam.optim.flipping import Flips, Selection, Target, flip_count, flipped_labels, select
 from ncsam.theory.batches import Data, with_clean
-from ncsam.theory.surface import Criterion, Vector, trainable
+from ncsam.theory.surface import Criterion, Vector, checked, trainable
 from ncsam.vectors.arithmetic import cosine, global_norm
 from ncsam.vectors.saved import SavedBuffers
 
@@ -107,9 +107,9 @@ def alignments(
     same batch and draws. All gradients come from one graph, in the mode the network is in: with `model.train()`
     BatchNorm sees the batch, as in training. Weights, buffers and `.grad` are left as they were.
     """
-    if not (math.isfinite(rho) and rho > 0):
-        raise bad_value("rho", rho, "a finite number above 0")
+    _checks.above_zero("rho", rho)
     _checks.non_negative("strength", strength)
+    _checks.number("sign", sign, "1 or -1", lambda v: v in (1, -1))
     _checks.ratio("flip_ratio", flip_ratio)
     for name, value, allowed in (
         ("compensation", compensation, ("absolute", "relative")),
@@ -118,7 +118,10 @@ def alignments(
         ("flip_target", flip_target, ("not_observed", "second")),
     ):
         _checks.choice(name, value, allowed)
-    generator = generator or torch.Generator().manual_seed(0)
+    if generator is None:
+        generator = torch.Generator().manual_seed(0)
+    _checks.instance("generator", generator, torch.Generator, "a torch.Generator, or None")
+    criterion = checked(criterion)
     found = []
     for inputs, observed, clean in with_clean(data, trainable(model)[0].device):
         buffers = SavedBuffers([model])
@@ -179,6 +182,8 @@ def _measured(
 
 def mean_alignment(alignments: Sequence[Alignment]) -> Alignment:
     """Field by field the mean over the batches where it is a number."""
+    if not isinstance(alignments, (list, tuple)) or not all(isinstance(each, Alignment) for each in alignments):
+        raise bad_value("alignments", alignments, "what `alignments` returned")
     rows = [asdict(each) for each in alignments]
     means = {}
     for field in fields(Alignment):

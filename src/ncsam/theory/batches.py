@@ -21,25 +21,49 @@ class WithClean:
     """The batches of a loader of `ncsam.data`, with the clean labels of their samples beside the observed ones."""
 
     def __init__(self, loader: Iterable[Any], clean: npt.ArrayLike) -> None:
+        try:
+            found = np.asarray(clean)
+        except ValueError:  # of lists of different lengths
+            found = np.empty(0)
+        if found.dtype.kind not in "iu" or found.ndim != 1:
+            raise bad_value("clean", f"{found.dtype} {found.shape}", "a class number for each sample of the loader")
         self.loader = loader
-        self.clean = torch.from_numpy(np.array(clean, dtype=np.int64))
+        self.clean = torch.from_numpy(found.astype(np.int64))
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        for batch in self.loader:
+        for batch in walked("loader", self.loader):
+            if not hasattr(batch, "views") or not bool((batch.index < len(self.clean)).all()):
+                allowed = f"a loader of ncsam.data over {len(self.clean)} samples, as many as there are clean labels"
+                raise bad_value("loader", type(self.loader).__name__, allowed)
             yield batch.views[0], batch.labels, self.clean[batch.index.cpu()].to(batch.labels.device)
 
 
 def batches(data: Data, device: torch.device) -> Iterator[tuple[Tensor, ...]]:
     """Batch after batch, on the network's device."""
-    if iter(data) is data:
-        raise bad_value("data", type(data).__name__, "a batch, a list of batches or a loader: it is walked repeatedly")
     whole = isinstance(data, (tuple, list)) and len(data) > 0 and isinstance(data[0], Tensor)
-    walked: Iterable[Any] = [data] if whole else data
-    for batch in walked:
-        parts = (batch.views[0], batch.labels) if hasattr(batch, "views") else tuple(batch)
-        if len(parts) not in (2, 3) or not all(isinstance(part, Tensor) for part in parts):
+    for batch in [data] if whole else walked("data", data):
+        parts = _parts(batch)
+        if len(parts) not in (2, 3) or not all(isinstance(part, Tensor) and part.ndim for part in parts):
             raise bad_value("data", type(batch).__name__, "batches (inputs, labels) or (inputs, labels, clean labels)")
+        if len({len(part) for part in parts}) > 1:
+            raise bad_value("data", [tuple(part.shape) for part in parts], "as many labels in a batch as inputs")
         yield tuple(part.to(device) for part in parts)
+
+
+def _parts(batch: Any) -> tuple[Any, ...]:
+    """Inputs and labels of a batch, ours or anyone's; nothing if it is none."""
+    if hasattr(batch, "views"):
+        return batch.views[0], batch.labels
+    return tuple(batch) if isinstance(batch, (tuple, list)) else ()
+
+
+def walked(name: str, data: Any) -> Iterable[Any]:
+    """Something that can be walked again and again."""
+    again = isinstance(data, Iterable) and not isinstance(data, (str, bytes, Tensor, np.ndarray, dict))
+    if not again or iter(data) is data:
+        raise bad_value(name, type(data).__name__, "a batch, a list of batches or a loader: it is walked repeatedly")
+    found: Iterable[Any] = data
+    return found
 
 
 def with_clean(data: Data, device: torch.device) -> Iterator[tuple[Tensor, Tensor, Tensor]]:

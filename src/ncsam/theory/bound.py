@@ -8,9 +8,11 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from ncsam._checks import above_zero, number
 from ncsam._errors import bad_value
 
 Number: TypeAlias = "float | npt.NDArray[np.float64]"
+_MOST_SAMPLES = 1e100
 _ROUNDING = 1e-9  # n (1 - alpha) of 100 and .99 is 1 but for rounding
 
 
@@ -77,7 +79,12 @@ def noisy_label_bound(
     All arguments may be arrays, which are broadcast.
     """
     given = locals()
-    loss, n_, alpha_, K, w, rho_, delta_ = np.broadcast_arrays(*(_real(name, value) for name, value in given.items()))
+    numbers = {name: _real(name, value) for name, value in given.items()}
+    try:
+        loss, n_, alpha_, K, w, rho_, delta_ = np.broadcast_arrays(*numbers.values())
+    except ValueError:
+        shapes = ", ".join(f"{name} {values.shape}" for name, values in numbers.items() if values.ndim)
+        raise ValueError(f"these shapes do not go together: {shapes}; give numbers, or arrays of one shape") from None
     _check("neighbourhood_loss", loss, (loss >= 0) & (loss <= 1), "in [0, 1], as the theorem needs of its loss")
     _check("alpha", alpha_, (alpha_ >= 0) & (alpha_ < 1), "a share of wrong labels in [0, 1)")
     _check("num_parameters", K, (K >= 1) & np.isfinite(K), "finite and at least 1")
@@ -123,14 +130,18 @@ def clean_samples_needed(
     num_parameters: float, weight_norm: float, rho: float, delta: float = 0.05, complexity: float = 1.0
 ) -> float:
     """How many right labels bring the complexity term down to `complexity`; it falls steadily as they grow."""
-    if not complexity > 0:
-        raise bad_value("complexity", complexity, "above 0")
+    above_zero("complexity", complexity)
+    given = {"num_parameters": num_parameters, "weight_norm": weight_norm, "rho": rho, "delta": delta}
+    for name, value in given.items():
+        number(name, value)  # here, an array of them is none
 
     def term(n: float) -> float:
         return float(sam_bound(0.0, n, num_parameters, weight_norm, rho, delta).complexity)
 
     high = 2.0
     while term(high) > complexity:
+        if high > _MOST_SAMPLES:
+            raise bad_value("complexity", complexity, f"large enough to need no more than {_MOST_SAMPLES:g} samples")
         high *= 2.0
     low = high / 2.0
     for _ in range(60):  # halves the bracket to the last bits of a double
@@ -150,7 +161,7 @@ def _complexity(clean: Any, K: Any, w: Any, rho: Any, delta: Any) -> Any:
 def _real(name: str, value: npt.ArrayLike) -> npt.NDArray[np.float64]:
     try:
         return np.asarray(value, dtype=np.float64)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise bad_value(name, value, "a number, or an array of numbers") from None
 
 

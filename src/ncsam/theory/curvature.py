@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,9 +10,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ncsam import _checks
 from ncsam._errors import bad_value
 from ncsam.theory.batches import Data
-from ncsam.theory.estimate import Estimate
+from ncsam.theory.estimate import Estimate, check_draws, seeded
 from ncsam.theory.surface import Criterion, LossSurface, Vector
 
 
@@ -45,16 +47,19 @@ def hessian_eigenvalues(
     """
     surface = LossSurface(model, data, criterion)
     size = surface.num_parameters
-    if not 1 <= count <= size:
+    if _checks.positive("count", count) > size:
         raise bad_value("count", count, f"a whole number from 1 to the {size:,} weights")
-    if max_steps < count:
+    if _checks.positive("max_steps", max_steps) < count:
         raise bad_value("max_steps", max_steps, f"at least count={count}")
-    basis = [_flat(surface.random_direction(torch.Generator().manual_seed(seed)))]
+    _checks.non_negative("tolerance", tolerance)
+    basis = [_flat(surface.random_direction(seeded(seed)))]
     diagonal: list[float] = []
     below: list[float] = []
     while True:
         product = _flat(surface.hessian_times(_shaped(basis[-1], surface)))
         diagonal.append(float(product @ basis[-1]))
+        if not math.isfinite(diagonal[-1]):
+            raise bad_value("data", "a loss that is not finite", "samples on which the network's loss is finite")
         known = torch.stack(basis)
         for _ in range(2):  # once leaves rounding errors that bring back copies of eigenvalues already found
             product = product - known.T @ (known @ product)
@@ -81,9 +86,9 @@ def hessian_trace(
 ) -> Estimate:
     """tr(H) = E v.Hv, v of random signs (Hutchinson)."""
     surface = LossSurface(model, data, criterion)
-    generator = torch.Generator().manual_seed(seed)
+    generator = seeded(seed)
     products = []
-    for _ in range(draws):
+    for _ in range(check_draws(draws)):
         signs = torch.randint(0, 2, (surface.num_parameters,), generator=generator) * 2 - 1
         vector = signs.to(surface.params[0])
         products.append(float(vector @ _flat(surface.hessian_times(_shaped(vector, surface)))))

@@ -6,8 +6,23 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import torch
+
+from ncsam._checks import count, positive
 from ncsam._errors import bad_value
 from ncsam._statistics import Spread
+
+_MOST_DRAWS = 1_000_000
+
+
+def check_draws(draws: int) -> int:
+    """How many draws to take the mean of, if there are any and not too many to wait for."""
+    return positive("draws", draws, _MOST_DRAWS)
+
+
+def seeded(seed: int) -> torch.Generator:
+    """Random numbers on the CPU, from a seed."""
+    return torch.Generator().manual_seed(count("seed", seed))
 
 
 class Estimate(NamedTuple):

@@ -14,9 +14,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ncsam._checks import LARGEST, count
 from ncsam._errors import bad_value, need
 from ncsam._files import atomic_path
 from ncsam.theory.batches import Data
+from ncsam.theory.estimate import seeded
 from ncsam.theory.surface import Criterion, LossSurface, Vector, trainable
 from ncsam.vectors.arithmetic import add_scaled_
 
@@ -64,7 +66,7 @@ def filter_normalised(model: nn.Module, seed: int = 0) -> Vector:
     A filter is a row along the first axis of a weight with two axes or more. Biases and the weights of normalisation
     layers (one axis or none) do not move.
     """
-    generator = torch.Generator().manual_seed(seed)
+    generator = seeded(seed)
     return [_filters(p.detach(), generator) for p in trainable(model)]
 
 
@@ -98,14 +100,20 @@ def loss_plane(
     """L(w + a d + b e) on the grid `at` x `at` (21 from -1 to 1), d and e filter-normalised if not given."""
     surface = LossSurface(model, data, criterion)
     if directions is None:
+        count("seed", seed, most=2**62 - 1)  # two directions are drawn, from twice the seed and the next
         directions = (filter_normalised(model, 2 * seed), filter_normalised(model, 2 * seed + 1))
-    return _measured(surface, tuple(_checked(direction, surface) for direction in directions), at)
+    if not isinstance(directions, (tuple, list)) or len(directions) != 2:
+        raise bad_value("directions", directions, "two directions")
+    return _measured(surface, tuple(_checked(each, surface, "directions") for each in directions), at)
 
 
 def _measured(surface: LossSurface, directions: tuple[Vector, ...], at: npt.ArrayLike | None) -> Landscape:
-    steps = np.linspace(-1.0, 1.0, 21) if at is None else np.asarray(at, dtype=np.float64)
-    if steps.ndim != 1 or len(steps) == 0:
-        raise bad_value("at", at, "a list of at least one step")
+    try:
+        steps = np.linspace(-1.0, 1.0, 21) if at is None else np.asarray(at, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError):
+        steps = np.empty(0)
+    if steps.ndim != 1 or len(steps) == 0 or not np.abs(steps).max() <= LARGEST:
+        raise bad_value("at", at, "a list of at least one step, all finite")
     shape = (len(steps),) * len(directions)
     losses: dict[str, Floats] = {}
     for place in np.ndindex(*shape):
@@ -127,8 +135,10 @@ def _filters(weight: Tensor, generator: torch.Generator) -> Tensor:
     return normalised.view_as(weight)
 
 
-def _checked(direction: Sequence[Tensor], surface: LossSurface) -> Vector:
+def _checked(direction: Sequence[Tensor], surface: LossSurface, name: str = "direction") -> Vector:
+    if not isinstance(direction, (tuple, list)) or not all(isinstance(part, Tensor) for part in direction):
+        raise bad_value(name, direction, "one tensor for each trainable parameter, of its shape")
     shapes = [tuple(part.shape) for part in direction]
     if shapes != [tuple(p.shape) for p in surface.params]:
-        raise bad_value("direction", shapes, "one tensor for each trainable parameter, of its shape")
+        raise bad_value(name, shapes, "one tensor for each trainable parameter, of its shape")
     return list(direction)

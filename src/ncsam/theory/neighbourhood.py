@@ -5,18 +5,23 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ncsam._checks import above_zero, function, non_negative, positive
 from ncsam._errors import bad_value, unknown_name
+from ncsam.optim import validate
 from ncsam.theory.batches import Data
+from ncsam.theory.estimate import seeded
 from ncsam.theory.surface import Criterion, LossSurface, Vector
 from ncsam.vectors.arithmetic import add_scaled_, global_norm, scale_
+
+_MOST_POINTS = 1_000_000
 
 
 def zero_one(logits: Tensor, labels: Tensor) -> Tensor:
     """The share of samples whose largest logit is not their label's."""
+    labels = _class_numbers(labels, logits)
     return (logits.argmax(dim=1) != labels).to(logits.dtype).mean()
 
 
@@ -25,11 +30,12 @@ def clipped(cap: float | None = None) -> Criterion:
 
     By default the cap is log C, the loss of a uniform guess among C classes: being no better than guessing costs 1.
     """
-    if cap is not None and not (math.isfinite(cap) and cap > 0):
-        raise bad_value("cap", cap, "a finite number above 0")
+    if cap is not None:
+        above_zero("cap", cap)
 
     def loss(logits: Tensor, labels: Tensor) -> Tensor:
-        limit = math.log(logits.shape[1]) if cap is None else cap
+        labels = _class_numbers(labels, logits)
+        limit = math.log(logits.shape[1]) if cap is None else float(cap)
         return (F.cross_entropy(logits, labels, reduction="none") / limit).clamp(max=1.0).mean()
 
     return loss
@@ -37,7 +43,16 @@ def clipped(cap: float | None = None) -> Criterion:
 
 def improbability(logits: Tensor, labels: Tensor) -> Tensor:
     """1 - p_y, averaged: the smooth loss in [0, 1] that stands in for `zero_one`, which has no gradient."""
+    labels = _class_numbers(labels, logits)
     return 1.0 - logits.softmax(dim=1).gather(1, labels.unsqueeze(1)).mean()
+
+
+def _class_numbers(labels: Tensor, logits: Tensor) -> Tensor:
+    """Labels that are class numbers within range, as 64-bit numbers."""
+    found = validate.class_targets(labels, validate.class_logits(logits), first=True)
+    if found.is_floating_point():
+        raise bad_value("labels.dtype", str(found.dtype), "class numbers")
+    return found.long()
 
 
 #: The losses in [0, 1] that the theorem allows, by name, each with the smooth one that its ascent follows.
@@ -89,23 +104,21 @@ def neighbourhood_maximum(
     Each point costs one forward and one backward over the data: (steps + 1) * restarts of them. `step_size` eta is
     2.5 rho / steps by default, enough to cross the ball. Draws are made on the CPU from `seed`.
     """
-    if not (math.isfinite(rho) and rho >= 0):
-        raise bad_value("rho", rho, "a finite number, 0 or larger")
+    rho = non_negative("rho", rho)
     for name, count in (("steps", steps), ("restarts", restarts)):
-        if count < 1:
-            raise bad_value(name, count, "a whole number from 1")
+        positive(name, count, _MOST_POINTS)
     if isinstance(loss, str) and loss not in BOUNDED:
         raise unknown_name("loss", loss, BOUNDED)
     if isinstance(loss, str):
         bounded, smooth = BOUNDED[loss]
         followed: tuple[Criterion, ...] = (smooth, F.cross_entropy)
     else:
-        bounded, followed = loss, (loss,)
+        bounded, followed = function("loss", loss, "'zero_one', 'clipped', or a function of (logits, labels)"), (loss,)
     if ascent is not None:
-        followed = (ascent,)
-    eta = 2.5 * rho / steps if step_size is None else step_size
+        followed = (function("ascent", ascent),)
+    eta = 2.5 * rho / steps if step_size is None else non_negative("step_size", step_size)
     surfaces = [LossSurface(model, data, criterion) for criterion in followed]
-    generator = torch.Generator().manual_seed(seed)
+    generator = seeded(seed)
     centre = surfaces[0].value(bounded)[0]
     best, best_at, found, evaluations = centre, surfaces[0].zeros(), [], 1
     for restart in range(restarts if rho > 0 else 0):

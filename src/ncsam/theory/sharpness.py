@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any, NamedTuple
 
-import torch
 import torch.nn.functional as F
 from torch import nn
 
+from ncsam._checks import function, non_negative, positive
 from ncsam._errors import bad_value
 from ncsam.theory.batches import Data, batches, label_sets
 from ncsam.theory.curvature import hessian_eigenvalues, hessian_trace
-from ncsam.theory.estimate import Estimate
+from ncsam.theory.estimate import Estimate, check_draws, seeded
 from ncsam.theory.neighbourhood import neighbourhood_maximum
 from ncsam.theory.surface import Criterion, LossSurface, trainable
 
@@ -33,8 +32,10 @@ def m_sharpness(
     The maximum is SAM's own one step, or projected ascent of several `steps`: a lower estimate, never below 0. Groups
     are taken in the order of the data; the last of a batch may be smaller. Without `m` each batch is a group.
     """
-    if m is not None and m < 1:
-        raise bad_value("m", m, "a whole number from 1, or None")
+    m = None if m is None else positive("m", m)
+    non_negative("rho", rho)
+    function("criterion", criterion)
+    steps = positive("steps", steps)
     total, samples = 0.0, 0
     for x, y, *_ in batches(data, trainable(model)[0].device):
         for start in range(0, len(x), m or len(x)):
@@ -66,13 +67,12 @@ def average_sharpness(
     seed: int = 0,
 ) -> Estimate:
     """E L(w + rho u) - L(w), u uniform on the unit sphere; about rho^2 tr(H) / (2 K) where the loss is smooth."""
-    if not (math.isfinite(rho) and rho >= 0):
-        raise bad_value("rho", rho, "a finite number, 0 or larger")
+    rho = non_negative("rho", rho)
     surface = LossSurface(model, data, criterion)
-    generator = torch.Generator().manual_seed(seed)
+    generator = seeded(seed)
     centre = surface.value()[0]
     rises = []
-    for _ in range(draws):
+    for _ in range(check_draws(draws)):
         with surface.moved(surface.random_direction(generator), rho):
             rises.append(surface.value()[0] - centre)
     return Estimate.of(rises)
@@ -113,4 +113,6 @@ def sharpness_by_labels(
             hessian_eigenvalues(model, part, **shared).values[0],
             hessian_trace(model, part, draws=draws, **shared),
         )
+    if not found:
+        raise bad_value("data", "0 samples", "at least one")
     return found

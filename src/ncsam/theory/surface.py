@@ -10,7 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ncsam._checks import function, instance
 from ncsam._errors import bad_value
+from ncsam.optim import validate
 from ncsam.theory.batches import Data, batches
 from ncsam.vectors.arithmetic import global_norm
 from ncsam.vectors.saved import SavedWeights
@@ -29,10 +31,10 @@ class LossSurface:
     """
 
     def __init__(self, model: nn.Module, data: Data, criterion: Criterion = F.cross_entropy) -> None:
+        self.params = trainable(model)
         self.model = model
         self.data = data
-        self.criterion = criterion
-        self.params = trainable(model)
+        self.criterion = checked(criterion)
         self._weights = SavedWeights()
 
     @property
@@ -117,8 +119,20 @@ class LossSurface:
         return [s / self.samples for s in sums]
 
 
+def checked(criterion: Criterion) -> Criterion:
+    """The criterion, if it is one; cross-entropy says clearly what it cannot take."""
+    return class_loss if criterion is F.cross_entropy else function("criterion", criterion)
+
+
+def class_loss(logits: Tensor, targets: Tensor) -> Tensor:
+    """Cross-entropy of logits and targets that were looked at before."""
+    targets = validate.dense_targets(targets, validate.dense_logits(logits), first=True)
+    return F.cross_entropy(logits, targets if targets.is_floating_point() else targets.long())
+
+
 def trainable(model: nn.Module) -> list[Tensor]:
     """The parameters that require a gradient; at least one."""
+    instance("model", model, nn.Module, "a torch.nn.Module")
     params: list[Tensor] = [p for p in model.parameters() if p.requires_grad]
     if not params:
         raise bad_value("model", type(model).__name__, "a network with parameters that require a gradient")

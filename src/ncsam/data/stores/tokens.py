@@ -14,6 +14,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from ncsam._checks import instance, positive
 from ncsam._errors import bad_value, need
 from ncsam.data.columns import TABLE_SUFFIXES, complete, found_name, read_columns
 from ncsam.data.sampling import Work
@@ -92,8 +93,8 @@ class Pretrained:
 
 def tokenizer_for(name: str, texts: Iterable[str], max_words: int = MAX_WORDS) -> Tokenizer:
     """By its name: "words" makes a vocabulary of the texts, anything else is one of `transformers`."""
-    if max_words < 1:
-        raise bad_value("max_words", max_words, "at least 1")
+    positive("max_words", max_words)
+    instance("tokenizer", name, str, "'words', or the name of a tokenizer of transformers")
     return Words.of(texts, max_words) if name == "words" else Pretrained(name)
 
 
@@ -106,11 +107,9 @@ class Texts(Sequence[str]):
     """Texts with the tokenizer that is to read them; `length` is the most tokens of each."""
 
     def __init__(self, texts: Sequence[str], tokenizer: Tokenizer, length: int = MAX_LENGTH, column: str = "") -> None:
-        if length < 1:
-            raise bad_value("max_length", length, "at least 1")
         self.texts = list(texts)
         self.tokenizer = tokenizer
-        self.length = length
+        self.length = positive("max_length", length)
         self.column = column
 
     def __len__(self) -> int:
