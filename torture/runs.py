@@ -60,8 +60,11 @@ def checkpoint(chance: random.Random, top: Path) -> tuple[list[Any], str]:
     path = run / "checkpoints/last.ckpt"
     state: dict[str, Any] = copy.deepcopy(torch.load(path, weights_only=True))
     (run / "checkpoints/previous.ckpt").unlink(missing_ok=True)
-    for name in ("summary.json", "config.yaml"):
-        if chance.random() < 0.3:
+    stopped = chance.random() < 0.5
+    if stopped:  # a run that can go on
+        state |= {"epoch": 1, "history": state["history"][:1]}
+    for name, gone in (("summary.json", 1.0 if stopped else 0.3), ("config.yaml", 0.3)):
+        if chance.random() < gone:
             (run / name).unlink(missing_ok=True)
     what = chance.choice(["bytes", "part", "part", "deep", "deep", "model", "attack"])
     if what == "bytes":
@@ -69,11 +72,11 @@ def checkpoint(chance: random.Random, top: Path) -> tuple[list[Any], str]:
         return command(chance, run, top), what
     if what == "part":
         part = chance.choice(sorted(state))
-        state[part] = nested(chance)
+        state[part] = _tensor_or_value(chance)
         what += f" {part} = {state[part]!r:.80}"
     elif what == "deep":
         place, key = _somewhere(chance, state)
-        place[key] = nested(chance)
+        place[key] = _tensor_or_value(chance)
         what += f" {key} = {place[key]!r:.80}"
     elif what == "model":
         state["config"]["model"] = chance.choice(
@@ -85,6 +88,14 @@ def checkpoint(chance: random.Random, top: Path) -> tuple[list[Any], str]:
         state[chance.choice(["method", "config", "extra"])] = Attack()
     sealed(state, path)
     return command(chance, run, top), what
+
+
+def _tensor_or_value(chance: random.Random) -> Any:
+    """What a checkpoint may hold."""
+    if chance.random() < 0.7:
+        return nested(chance)
+    shape = chance.choice([(), (0,), (3,), (24,), (2, 2), (24, 3)])
+    return torch.full(shape, chance.choice([0, 1, -5, 0.5, float("nan"), 1j]))
 
 
 def sealed(state: Any, path: Path) -> None:

@@ -148,6 +148,18 @@ def test_a_summary_of_other_types_is_named(tmp_path, changes, said):
         Run.read(folder)
 
 
+def test_names_of_classes_are_a_list(tmp_path):
+    folder = make_run(tmp_path / "a")
+    (folder / "checkpoints").mkdir(exist_ok=True)
+    for data, said in (
+        (3, "data=3 is not allowed: a mapping"),
+        ({"classes": "ab"}, "classes='ab' is not allowed: a list"),
+    ):
+        (folder / "checkpoints/last.json").write_text(json.dumps({"data": data}))
+        with pytest.raises(ValueError, match=rf"last\.json: {said}"):
+            Run.read(folder).classes  # noqa: B018
+
+
 def test_what_is_no_run_folder_is_said(tmp_path):
     with pytest.raises(ValueError, match=r"this one holds no config\.yaml"):
         Run.read(tmp_path)

@@ -21,6 +21,7 @@ import torch
 from ncsam._files import atomic_path
 from ncsam._text import printable_lines
 from ncsam.engine.errors import RunError
+from ncsam.engine.saved_forms import is_plain
 
 FORMAT = "ncsam checkpoint 2"
 NAME, BEFORE = "last.ckpt", "previous.ckpt"
@@ -110,6 +111,8 @@ def _read(path: Path) -> dict[str, Any]:
     for part, kind in _PARTS.items():
         if not isinstance(state.get(part), kind):
             raise RunError(f"{path} is not a checkpoint of a run: its part {part!r} is missing or of a wrong type")
+    if not all(map(is_plain, (state["config"], state["data"], state["history"]))):
+        raise RunError(f"{path} is not a checkpoint of a run: its options and records hold tensors")
     _note_sound(path)
     return state
 

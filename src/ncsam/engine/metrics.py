@@ -152,8 +152,9 @@ class EpochSums:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.loss.copy_(state["loss"])
-        self.samples, self.seconds = state["samples"], state["seconds"]
-        self._totals, self._counts = dict(state["totals"]), dict(state["counts"])
+        self.samples, self.seconds = float(state["samples"]), float(state["seconds"])
+        self._totals = {name: float(value) for name, value in state["totals"].items()}
+        self._counts = {name: int(value) for name, value in state["counts"].items()}
 
 
 def summarise(history: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -118,7 +118,12 @@ class Run:
     @property
     def classes(self) -> list[str] | None:
         """The class names, as the checkpoint's notes hold them."""
-        return (_read_json(self.folder / "checkpoints" / "last.json").get("data") or {}).get("classes")
+        file = self.folder / "checkpoints" / "last.json"
+        try:
+            data = fitted("data", _read_json(file).get("data"), dict[str, Any] | None) or {}
+            return fitted("classes", data.get("classes"), list[str] | None)  # type: ignore[no-any-return]
+        except ValueError as error:
+            raise ValueError(f"{file}: {error}") from error
 
     @property
     def trust(self) -> dict[str, Any]:
@@ -265,13 +270,13 @@ def _read_lines(file: Path) -> list[dict[str, Any]]:
             if number < len(lines):
                 raise ValueError(f"{file}, line {number}, is not readable JSON: {error}") from error
             continue
-        if not _is_record(row):
+        if not is_record(row):
             raise ValueError(f"{file}, line {number}, is not the record of an epoch")
         rows.append(row)
     return rows
 
 
-def _is_record(row: Any) -> bool:
+def is_record(row: Any) -> bool:
     """Numbers by name, among them the epoch, and `telemetry` as a mapping of them."""
     if not isinstance(row, dict) or not isinstance(row.get("epoch"), int):
         return False

@@ -14,6 +14,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from ncsam._errors import bad_value, unknown_name
+from ncsam.engine.saved_forms import same_form
 
 
 class SampleTable:
@@ -41,7 +42,7 @@ class SampleTable:
             self._columns[name] = torch.full((self.samples, *shape), fill, dtype=dtype, device=self.device)
         here = self._columns[name]
         if here.shape[1:] != torch.Size(shape) or here.dtype != dtype:
-            raise bad_value("column", name, f"it is there already, as {here.dtype} of shape {tuple(here.shape)}")
+            raise bad_value("column", name, f"it is there already, as {_form(here)}")
         return here
 
     def __getitem__(self, name: str) -> Tensor:
@@ -98,9 +99,15 @@ class SampleTable:
         for name, values in state.items():
             if len(values) != self.samples:
                 raise bad_value("samples", self.samples, f"the saved table is of {len(values)}")
+            if name in self._columns and not same_form(values, self._columns[name]):
+                raise bad_value("column", name, f"it is there already, as {_form(self._columns[name])}")
             self._columns[name] = values.to(self.device)
         self._written.clear()
         self._added.clear()
+
+
+def _form(column: Tensor) -> str:
+    return f"{column.dtype} of shape {tuple(column.shape)}"
 
 
 def _distributed() -> bool:

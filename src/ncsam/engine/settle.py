@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import nn
 
+from ncsam._checks import count, ratio
 from ncsam.engine.config import RunConfig
 from ncsam.engine.evaluate import Evaluator
 from ncsam.engine.optimizers import LARGEST_FLIP_RATIO
@@ -18,7 +19,7 @@ from ncsam.optim.sharpness_aware import SharpnessAware
 
 _SMOOTHED = 3  # epochs
 _LEAST_GAP = 0.02  # however many samples are held out
-_ANSWERS = ("warmup_epochs", "flip_ratio", "noise_estimate")
+_ANSWERS: dict[str, Any] = {"warmup_epochs": count, "flip_ratio": ratio, "noise_estimate": ratio}
 
 
 def memorising(trained: Sequence[float], held_out: Sequence[float], samples: int) -> bool:
@@ -112,5 +113,6 @@ class Settling:
         return {name: getattr(self, name) for name in _ANSWERS}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        for name in _ANSWERS:
-            setattr(self, name, state.get(name, getattr(self, name)))
+        for name, checked in _ANSWERS.items():
+            answer = state.get(name, getattr(self, name))
+            setattr(self, name, None if answer is None else checked(name, answer))

@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from ncsam.engine.saved_forms import refuse_other_optimizer
 from ncsam.vectors.arithmetic import is_dtensor
 from ncsam.vectors.ranks import placed_like
 
@@ -59,6 +60,7 @@ def load_network(network: nn.Module, state: dict[str, Any]) -> None:
 
 def load_optimizer(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
     """Load whole tensors into an optimizer of sharded parameters or others."""
+    refuse_other_optimizer(optimizer, state)
     params = [p for group in optimizer.param_groups for p in group["params"]]
     cut = {
         number: {name: _placed(value, params[number]) for name, value in entry.items()}

@@ -1,0 +1,77 @@
+"""Whether what a checkpoint holds has the form of what a run writes.
+
+Much of a state is taken as it is: torch loads an optimizer's groups and momenta of any kind, and stumbles over them in
+the next step. Everything here is cheap beside reading the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ncsam._checks import LARGEST
+
+
+def same_form(saved: Any, own: Any) -> bool:
+    """Whether a saved value may stand in the place of our own: a tensor of that shape and type, a number for a number.
+
+    A mapping may hold more than ours. Where we have nothing, any single value may stand.
+    """
+    if isinstance(own, Tensor):
+        return isinstance(saved, Tensor) and saved.shape == own.shape and saved.dtype == own.dtype
+    if isinstance(own, Mapping):
+        return isinstance(saved, Mapping) and all(name in saved and same_form(saved[name], own[name]) for name in own)
+    if isinstance(own, (list, tuple)):
+        return isinstance(saved, (list, tuple)) and len(saved) == len(own) and all(map(same_form, saved, own))
+    if own is None:
+        return saved is None or isinstance(saved, (bool, str)) or _is_number(saved)
+    if isinstance(own, (int, float)) and not isinstance(own, bool):
+        return _is_number(saved)
+    return type(saved) is type(own)
+
+
+def _is_number(value: Any) -> bool:
+    """A number that torch can compute with."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return False
+    return abs(value) < (2**63 if isinstance(value, int) else LARGEST)
+
+
+def is_plain(value: Any) -> bool:
+    """Whether there is no tensor in a value: in options and records there is none."""
+    waiting = [value]
+    while waiting:
+        each = waiting.pop()
+        if isinstance(each, Tensor):
+            return False
+        if isinstance(each, Mapping):
+            waiting += each.values()
+        elif isinstance(each, (list, tuple)):
+            waiting += each
+    return True
+
+
+def refuse_other_optimizer(optimizer: torch.optim.Optimizer, state: Mapping[str, Any]) -> None:
+    """Raise `ValueError` for groups that are not the optimizer's, or, of SGD and AdamW, a state of another form."""
+    groups, own = state["param_groups"], optimizer.state_dict()["param_groups"]
+    if not same_form(groups, own) or any(a["params"] != b["params"] for a, b in zip(groups, own, strict=True)):
+        raise ValueError("the groups of parameters are others")
+    params = [p for group in optimizer.param_groups for p in group["params"]]
+    base = getattr(optimizer, "base_optimizer", optimizer)
+    for number, entry in state["state"].items():
+        if not _is_entry(base, params[number], entry):
+            raise ValueError(f"the optimizer's state of parameter {number} is of another form")
+
+
+def _is_entry(base: torch.optim.Optimizer, parameter: Tensor, entry: Any) -> bool:
+    if not isinstance(entry, Mapping):
+        return False
+    if isinstance(base, torch.optim.SGD):
+        return entry.get("momentum_buffer") is None or same_form(entry["momentum_buffer"], parameter)
+    if isinstance(base, torch.optim.AdamW):
+        known = same_form(entry, {"exp_avg": parameter, "exp_avg_sq": parameter})
+        return known and isinstance(step := entry.get("step"), Tensor) and step.ndim == 0 and step.is_floating_point()
+    return True  # one of the user's own: what it keeps is its affair

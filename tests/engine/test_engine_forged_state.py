@@ -1,0 +1,108 @@
+"""Checkpoints whose checksum fits and whose parts no run writes: one sentence, before anything is trained."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from test_engine_resume import small_config, small_data, stop_after_two_epochs
+
+from ncsam.engine import RunError, train
+from ncsam.engine.checkpoint import load_checkpoint, save_checkpoint
+from ncsam.engine.saved_forms import is_plain, same_form
+
+_GROUP = ("learners", 0, "optimizer", "param_groups", 0)
+_STATE = ("learners", 0, "optimizer", "state", 0)
+_OWN = ("learners", 0, "optimizer", "sharpness_aware")
+_FITS = "does not fit this network, method or optimizer"
+
+
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, dict[str, Any]]]:
+    """Runs of three epochs that stand after two, by their base."""
+    found = {}
+    for base in ("sgd", "adamw"):
+        with pytest.MonkeyPatch.context() as patch:
+            top = tmp_path_factory.mktemp(base)
+            stop_after_two_epochs(top, patch, config(base))
+        state = load_checkpoint(top / "run/checkpoints")
+        assert state is not None
+        found[base] = (top / "run", state)
+    return found
+
+
+def config(base: str) -> Any:
+    return small_config(epochs=3, base=base, lr=0.01, optimizer="sam", rho="heldout")
+
+
+@pytest.mark.parametrize(
+    ("base", "path", "value", "said"),
+    [
+        ("sgd", (*_STATE, "momentum_buffer"), 3, _FITS),
+        ("sgd", (*_STATE, "momentum_buffer"), torch.zeros(2), _FITS),
+        ("sgd", _STATE, [], _FITS),
+        ("adamw", (*_STATE, "exp_avg"), None, _FITS),
+        ("adamw", (*_STATE, "step"), torch.zeros(3), _FITS),
+        ("sgd", (*_GROUP, "momentum"), "much", _FITS),
+        ("sgd", (*_GROUP, "dampening"), 10**30, _FITS),
+        ("sgd", (*_GROUP, "params", 0), 1, _FITS),
+        ("sgd", (*_GROUP, "nesterov"), torch.zeros(2), _FITS),
+        ("sgd", (*_OWN, "progress"), 7.0, _FITS),
+        ("sgd", (*_OWN, "radius", "share"), "all", _FITS),
+        ("sgd", (*_OWN, "radius", "noted"), [[]], _FITS),
+        ("sgd", ("samples", "lead_sum"), torch.zeros(3, 2), _FITS),
+        ("sgd", ("samples", "times_flipped"), None, _FITS),
+        ("sgd", ("ranks", 0, "sums", "samples"), None, _FITS),
+        ("sgd", ("ranks", 0, "sums", "totals"), {"rho": []}, _FITS),
+        ("sgd", ("warmup_epochs",), [], _FITS),
+        ("sgd", ("noise_estimate",), torch.zeros(2), _FITS),
+        ("sgd", ("flip_ratio",), float("inf"), _FITS),
+        ("sgd", ("history", 0, "val_accuracy"), {}, "has records of epochs that no run writes"),
+        ("sgd", ("history", 0), {"epoch": 1}, "has records of epochs that no run writes"),
+        ("sgd", ("history", 0, "lr"), torch.zeros(2), "its options and records hold tensors"),
+        ("sgd", ("config", "freeze"), torch.zeros(2), "its options and records hold tensors"),
+    ],
+)
+def test_a_part_that_no_run_writes_is_refused(stopped: Any, base: str, path: Any, value: Any, said: str) -> None:
+    run, state = stopped[base]
+    state = copy.deepcopy(state)
+    place: Any = state
+    for key in path[:-1]:
+        place = place[key]
+    assert path[-1] in place or isinstance(place, list)
+    place[path[-1]] = value
+    save_checkpoint(run / "checkpoints", state, {})
+    (run / "checkpoints/previous.ckpt").unlink()
+    with pytest.raises(RunError, match=said):
+        train(config(base), run, dataset=small_data(), console=False)
+
+
+def test_what_a_run_wrote_has_the_form(stopped: Any) -> None:
+    for base, (run, state) in stopped.items():
+        save_checkpoint(run / "checkpoints", state, {})
+        assert train(config(base), run, dataset=small_data(), console=False)["epochs"] == 3
+
+
+def test_one_form() -> None:
+    assert same_form({"a": 1, "more": 2}, {"a": 0.5})
+    assert same_form([0.9, (0.9, 0.999)], [0.8, [0.9, 0.99]])
+    assert same_form(torch.zeros(2), torch.ones(2))
+    assert same_form(0.5, None)
+    assert same_form(False, True)
+    for saved, own in [
+        ({}, {"a": 1}),
+        ([1], [1, 2]),
+        (torch.zeros(2, 1), torch.zeros(2)),
+        (torch.zeros(2).double(), torch.zeros(2)),
+        (1, True),
+        (True, 1),
+        (float("nan"), 0.5),
+        ([], None),
+        ("a", 1),
+    ]:
+        assert not same_form(saved, own)
+    assert is_plain({"a": [1, (None, "b")]})
+    assert not is_plain({"a": [1, (torch.zeros(()),)]})
