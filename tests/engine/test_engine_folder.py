@@ -222,3 +222,18 @@ def test_a_short_write_is_said_with_the_file(tmp_path):
         raise OSError("8 requested and 3 written")
     assert found.value.errno == errno.ENOSPC
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("mark", "held"),
+    [
+        ("auto.json", "a race of `ncsam auto`"),
+        ("comparison.json", "a comparison of `ncsam compare`"),
+        ("reproduce.json", "tables of `ncsam reproduce`"),
+    ],
+)
+def test_a_folder_of_another_command_is_not_trained_in(tmp_path: Path, mark: str, held: str) -> None:
+    (tmp_path / mark).write_text("{}")
+    with pytest.raises(RunError, match=f"holds {held}: choose another folder"):
+        go(tmp_path, epochs=1)
+    assert [path.name for path in tmp_path.iterdir()] == [mark]

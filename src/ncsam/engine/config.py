@@ -27,6 +27,12 @@ BASES = {"sgd": 0.05, "adamw": 0.001}
 AUGMENTATIONS = ("auto", "none", "standard", "paper")
 SCHEDULES = ("cosine", "linear", "constant", "steps")
 LOGGERS = ("tensorboard", "wandb", "mlflow")
+#: As Fabric calls them.
+ACCELERATORS = ("auto", "cpu", "cuda", "gpu", "mps", "tpu")
+PRECISIONS = (
+    *("32-true", "bf16-mixed", "16-mixed", "64-true", "bf16-true", "16-true", "32", "64", "16", "bf16"),
+    *("transformer-engine", "transformer-engine-float16"),
+)
 
 #: What may differ when a run is continued: it changes where and how fast a run is computed, never its result.
 NEUTRAL = frozenset({"data_root", "download", "workers", "loggers", "checkpoint_every"})
@@ -38,6 +44,12 @@ _WITH_COLUMNS = (".npz", ".csv", ".tsv", ".parquet")
 #: Methods that need a network which knows something, to let go of samples or to teach another one, or that learn
 #: nothing for a while. Perturbed from the start it knows less, or stays where it was: an automatic radius waits.
 _SLOW, _WAIT = ("gce_truncated", "limit", "nct", "nested_coteaching"), 0.25
+#: What the readers, networks and methods are given by the run itself.
+_ALREADY_GIVEN = {
+    "data_options": ("source", "root", "download"),
+    "model_options": ("name", "num_classes", "in_channels", "pretrained"),
+    "method_options": ("name",),
+}
 _ABOUT_THE_FILE = ("version", "command")  # written beside the options for the reader's sake, and ignored when read
 
 
@@ -163,6 +175,12 @@ class RunConfig:
             if name == "augment" or not is_reference(getattr(self, name)):  # one of the user's own
                 _one_of(name, getattr(self, name), known)
         _one_of("schedule", self.schedule, SCHEDULES)
+        _one_of("accelerator", self.accelerator, ACCELERATORS)
+        _one_of("precision", self.precision, PRECISIONS)
+        for name, already in _ALREADY_GIVEN.items():
+            given = getattr(self, name)
+            for option in already:
+                _require(name, given, option not in given, f"without {option}, which the run itself gives")
         for logger in self.loggers:
             _one_of("logger", logger, LOGGERS)
         for name in ("epochs", "num_nodes", "evaluate_train_every"):

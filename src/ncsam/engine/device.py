@@ -8,10 +8,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import torch
 from torch import Tensor, nn
+
+from ncsam._errors import bad_value
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -89,8 +92,18 @@ def is_one_cpu(config: RunConfig) -> bool:
     return config.accelerator == "cpu" or (config.accelerator == "auto" and not other)
 
 
+def check_accelerator(name: str) -> None:
+    """Refuse an accelerator that this machine does not have."""
+    cuda, mps, tpu = torch.cuda.is_available(), torch.backends.mps.is_available(), find_spec("torch_xla") is not None
+    found = {"auto": True, "cpu": True, "cuda": cuda, "mps": mps, "gpu": cuda or mps, "tpu": tpu}
+    if not found[name]:
+        here = ", ".join(each for each, there in found.items() if there)
+        raise bad_value("accelerator", name, f"one that this machine has: {here}")
+
+
 def choose_device(config: RunConfig) -> Device:
     """`OneCpu` where it will do, else Fabric as the configuration says."""
+    check_accelerator(config.accelerator)
     if is_one_cpu(config):
         return OneCpu()
     from ncsam.engine.fabric import build_fabric

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -84,7 +84,16 @@ def _values(logits: Tensor, labels: Tensor) -> list[Tensor]:
 class Evaluator:
     """The measurements after an epoch: on the test split, the noisy validation samples and the training split."""
 
-    def __init__(self, fabric: Device, method: Method, task: Task, config: RunConfig, train: Loader) -> None:
+    def __init__(
+        self,
+        fabric: Device,
+        method: Method,
+        task: Task,
+        config: RunConfig,
+        train: Loader,
+        diverged: Callable[[], Exception],
+    ) -> None:
+        self.diverged = diverged
         self.fabric = fabric
         self.method = method
         self.task = task
@@ -113,7 +122,11 @@ class Evaluator:
         return self.held_out_labels, rows if self.task.val is None else rows[self.task.val]
 
     def predict(self, networks: Sequence[nn.Module], loader: Loader, keep_probabilities: bool = False) -> Predictions:
-        return predict(self.fabric, self.method, networks, loader, keep_probabilities=keep_probabilities)
+        """What the networks say of a split; they have diverged where that is not finite, though their weights are."""
+        found = predict(self.fabric, self.method, networks, loader, keep_probabilities=keep_probabilities)
+        if not np.isfinite(found.confidence).all():
+            raise self.diverged()
+        return found
 
     def measure(
         self, networks: Sequence[nn.Module], epoch: int, keep_probabilities: bool, watched: bool = False

@@ -25,6 +25,25 @@ _WRITTEN = (
 )
 
 
+#: The file by which each kind of folder is known. A race leaves a configuration, too, so it comes first.
+_MARKS = {
+    "auto.json": "a race of `ncsam auto`",
+    "config.yaml": "a run of `ncsam train`",
+    "comparison.json": "a comparison of `ncsam compare`",
+    "reproduce.json": "tables of `ncsam reproduce`",
+}
+
+
+def refuse_other_work(folder: Path, own: str) -> None:
+    """Raise `RunError` if a folder holds what another command wrote: each would replace files of the other.
+
+    `own` is the file by which the caller's kind of folder is known.
+    """
+    there = next((mark for mark in _MARKS if (folder / mark).is_file()), own)
+    if there != own:
+        raise RunError(f"{folder} holds {_MARKS[there]}: choose another folder")
+
+
 def read_summary(folder: str | os.PathLike[str], config: RunConfig) -> dict[str, Any] | None:
     """The summary of a finished run; `None` if it is not finished. `RunError` if it was of another configuration.
 

@@ -99,7 +99,7 @@ class Trainer:
         found, self.verified = verdicts(self.method, task, config.seed)
         self.state.verified = None if found is None else torch.from_numpy(found).to(fabric.device)
         self.method.start(self.state)
-        self.evaluator = Evaluator(fabric, self.method, task, config, self.loader)
+        self.evaluator = Evaluator(fabric, self.method, task, config, self.loader, self._no_predictions)
         shown = console and fabric.is_global_zero
         self.console = Console(shown, config.epochs, self.steps_per_epoch, str(fabric.device), task.kind.name)
         self.epoch = 0  # epochs that are finished
@@ -256,17 +256,19 @@ class Trainer:
     def _check_loss(self, epoch: int, number: int) -> None:
         loss = float(self.sums.loss)
         if not math.isfinite(loss):
-            raise RunError(
-                f"the loss is not finite ({loss}) at epoch {epoch}, batch {number + 1}: training "
-                f"diverged. Try a smaller lr (now {self.config.lr}). {what_is_left(self.folder)}"
-            )
+            raise self._diverged(f"the loss is not finite ({loss}) at epoch {epoch}, batch {number + 1}")
 
     def _check_weights(self) -> None:
         if not all(learner.is_finite() for learner in self.learners):
-            raise RunError(
-                f"the weights are not finite after {self.batch} batches of epoch {self.epoch + 1}: training diverged. "
-                f"Try a smaller lr (now {self.config.lr}). {what_is_left(self.folder)}"
-            )
+            raise self._diverged(f"the weights are not finite after {self.batch} batches of epoch {self.epoch + 1}")
+
+    def _no_predictions(self) -> RunError:
+        epoch = min(self.epoch + 1, self.config.epochs)
+        return self._diverged(f"the predictions of the network are not finite in epoch {epoch}")
+
+    def _diverged(self, what: str) -> RunError:
+        left = what_is_left(self.folder / "checkpoints")  # the run's own, and not those of a folder around it
+        return RunError(f"{what}: training diverged. Try a smaller lr (now {self.config.lr}). {left}")
 
     # --- the place in training
 

@@ -25,7 +25,7 @@ from ncsam.engine.checkpoint import writing
 from ncsam.engine.config import RunConfig
 from ncsam.engine.device import choose_device
 from ncsam.engine.errors import RunError
-from ncsam.engine.folder import clear_leftovers, read_summary
+from ncsam.engine.folder import clear_leftovers, read_summary, refuse_other_work
 from ncsam.engine.lock import Held, locked
 from ncsam.engine.loop import Trainer
 from ncsam.engine.metrics import summarise
@@ -74,6 +74,7 @@ def _train(
         atexit.register(_leave_group)
     with contextlib.ExitStack() as stack:
         held: list[Held] = []  # by the first rank alone
+        _first_rank_first(fabric, lambda: refuse_other_work(folder, "config.yaml"))
         _first_rank_first(fabric, lambda: held.append(stack.enter_context(locked(folder))))
         summary = read_summary(folder, config)
         if summary is not None:
