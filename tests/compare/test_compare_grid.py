@@ -116,8 +116,6 @@ def test_a_comparison(tmp_path: Path, config: RunConfig) -> None:
     again = compare(config, tmp_path / "out", optimizers=["sgd", "ncsam:rho=0.2"], seeds=[4, 9], say=lines.append)
     assert lines == ["4 runs, 4 of them finished; 1 at a time"]
     assert again == [row for row in rows if row["optimizer"] != bad]
-    other = compare(config.replace(epochs=4), tmp_path / "out", optimizers=["sgd"], seeds=[4], say=lines.append)
-    assert "epochs was 3, now 4" in other[0]["failed"][0]["error"]
 
 
 @pytest.mark.slow

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import http.server
 import shutil
+import threading
 import time
 import uuid
 from pathlib import Path
@@ -10,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from ncsam.compare import batch, compare, mirror
+from ncsam.compare.batch import Where
 from ncsam.compare.mirror import Mirror, mirrored
 from ncsam.compare.worker import answer
 from ncsam.compare.workers import Job, Result
@@ -117,3 +121,49 @@ def test_mistakes_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr("fsspec.core.url_to_fs", missing)
     with pytest.raises(ImportError, match=r'pip install "ncsam\[s3\]"'):
         Mirror("s3://bucket/runs")
+
+
+class ReadOnly(http.server.SimpleHTTPRequestHandler):
+    """A server of files that says nothing."""
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+class Forgetful(ReadOnly):
+    """Takes everything, and keeps nothing."""
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        self.send_response(200)
+        self.end_headers()
+
+    do_PUT = do_POST  # noqa: N815 - http.server's name
+
+
+@pytest.mark.parametrize("handler", [ReadOnly, Forgetful])
+def test_a_url_that_keeps_no_file_is_refused(tmp_path: Path, handler: type[ReadOnly]) -> None:
+    pytest.importorskip("aiohttp")
+    serve = functools.partial(handler, directory=str(tmp_path))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), serve) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}/runs"
+        with pytest.raises(ValueError, match=rf"^mirror='{url}' is not allowed: a place where files can be written, "):
+            Where(mirror=url).check()
+        server.shutdown()
+
+
+def test_a_mirror_takes_a_file_and_is_left_as_it_was(tmp_path: Path, url: str) -> None:
+    for each in (url, str(tmp_path / "store" / "runs")):
+        Where(mirror=each).check()
+        there = Mirror(each)
+        assert there.files.find(str(there.root)) == []
+    (tmp_path / "file").touch()
+    with pytest.raises(ValueError, match=r"mirror='.*/file' is not allowed: a place where .* removed \(File exists\)"):
+        Where(mirror=str(tmp_path / "file")).check()
+
+
+@pytest.mark.parametrize("wrong", ["ftp://127.0.0.1:1/x", "zip://nowhere.zip"])
+def test_a_place_that_cannot_be_opened_is_named(wrong: str) -> None:
+    with pytest.raises(ValueError, match=rf"^mirror='{wrong}' is not allowed: a URL that fsspec knows"):
+        Where(mirror=wrong)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import signal
+import socket
+import time
 from pathlib import Path
 
 import pytest
 import torch
 
 from ncsam.compare import compare, on_ray
-from ncsam.compare.on_ray import cluster, parse_resources, remote
+from ncsam.compare.on_ray import check_cluster, cluster, parse_resources, remote
 from ncsam.engine import RunConfig
 from ray_workers import needs_proc, one_killed
 
@@ -93,6 +96,43 @@ def test_an_address_that_nobody_answers_is_named(monkeypatch):
     with pytest.raises(ValueError, match=said), cluster(silent, 2, {}):
         pass
     assert silent.asked == []
+
+
+@pytest.fixture
+def ray_module(monkeypatch):
+    monkeypatch.setattr(on_ray, "need", lambda *_: Ray())
+
+
+@pytest.fixture
+def free_port():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return taken.getsockname()[1]
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:{}", "ray://127.0.0.1:{}", "ray://localhost:{}", "[::1]:{}"])
+@pytest.mark.usefixtures("ray_module")
+def test_an_address_where_nobody_listens_is_said_at_once(monkeypatch, tmp_path, free_port, address):
+    there = address.format(free_port)
+    monkeypatch.setenv("RAY_ADDRESS", there)
+    began = time.monotonic()
+    said = rf"^RAY_ADDRESS='{re.escape(there)}' is not allowed: the address of a Ray cluster, and nobody answers there"
+    with pytest.raises(ValueError, match=said):
+        compare(RunConfig(), tmp_path / "out", on="ray", seeds=1, say=lambda line: None)
+    assert time.monotonic() - began < 10
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.usefixtures("ray_module")
+def test_an_address_that_answers_or_is_rays_own_word_is_left_to_ray(monkeypatch, free_port):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        for there in ("", "auto", "local", "other://127.0.0.1:1", f"127.0.0.1:{port}", f"ray://127.0.0.1:{port}"):
+            monkeypatch.setenv("RAY_ADDRESS", there)
+            check_cluster()
+    monkeypatch.setattr(on_ray, "need", lambda *_: Ray(initialized=True))
+    monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{free_port}")  # which a cluster that is joined does not need
+    check_cluster()
 
 
 def test_a_task_declares_what_it_needs_and_is_given_again():

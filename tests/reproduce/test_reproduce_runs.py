@@ -115,6 +115,7 @@ def test_runs_go_to_ray_with_what_they_need(tmp_path: Path, monkeypatch: pytest.
             ended(Result(job.name, None, "its worker was lost 4 times"))
 
     monkeypatch.setattr(batch, "run_on_ray", run_on_ray)
+    monkeypatch.setattr(batch, "check_cluster", lambda: None)
     made = plan(tmp_path, "curves", ["sgd"])
     (found,), done = reproduce(made, Where(3, "ray", "gpu=1,cpu=4"), say=QUIET)
     assert asked == [(["cifar10-symmetric-40/ce-sgd-s1"], 3, {"gpu": 1.0, "cpu": 4.0})]

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from lightning_fabric import Fabric
 from torch import Tensor, nn
 
 from ncsam import models
@@ -18,6 +17,7 @@ from ncsam._errors import bad_value
 from ncsam.data.loader import Loader
 from ncsam.data.types import Labels, Split
 from ncsam.engine.config import RunConfig
+from ncsam.engine.fabric import build_fabric
 from ncsam.engine.folds import stratified_folds
 from ncsam.engine.task import Task
 
@@ -54,8 +54,7 @@ class Problem:
         self.labels: Labels = task.dataset.train.labels
         self.positions: Indices = task.train
         self.num_folds = folds
-        precision: Any = config.precision
-        self.fabric = Fabric(accelerator=config.accelerator, devices=1, precision=precision)
+        self.fabric = build_fabric(config.replace(devices=1, num_nodes=1, strategy="auto"))
         assigned = stratified_folds(self.labels[self.positions], folds, config.seed)
         self.held_out = [self.positions[assigned == fold] for fold in range(folds)]
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 import os
 import shlex
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
+from ncsam._checks import number
 from ncsam._errors import bad_value
 from ncsam._files import atomic_path, read_json
 from ncsam._version import __version__
@@ -29,8 +30,10 @@ from ncsam.data.stores import saved_kind
 from ncsam.data.types import DataSet
 from ncsam.engine.checkpoint import fitting, save_checkpoint, writing
 from ncsam.engine.config import NEUTRAL, RunConfig
+from ncsam.engine.device import check_accelerator
 from ncsam.engine.errors import RunError
 from ncsam.engine.evaluate import Predictions
+from ncsam.engine.folder import refuse_other_work
 from ncsam.engine.folds import load_oof, save_oof
 from ncsam.engine.lock import locked
 from ncsam.engine.loggers import FIELDS, MetricsFiles
@@ -63,11 +66,15 @@ def auto(
     `where` may name a Ray cluster, on which the folds are then trained; the race itself stays here. Its `mirror` is a
     URL for a copy of the folder, from which another machine goes on.
     """
-    if budget is not None and not budget > 0:
-        raise bad_value("budget", budget, "a positive time, such as 30m")
+    if budget is not None:
+        number("budget", budget, "a number of seconds above 0, or None", lambda seconds: seconds > 0)
     if dataset is not None and where is not None and where.on == "ray":
         raise bad_value("dataset", dataset.name, "data that every node can read by its name or path; only without ray")
+    check_accelerator(config.accelerator)
     folder = Path(out)
+    refuse_other_work(folder, ABOUT)
+    if where is not None:
+        where.check()
     copies = Copies(where.mirror, folder) if where is not None and where.mirror else None
     if copies is not None:
         copies.fetch()
@@ -93,7 +100,7 @@ def auto(
         if (folder / "summary.json").is_file():
             say(f"{folder} is finished; its leaderboard is returned")
             return leaderboard.read(folder)
-        with _trained_where(where, candidates, budget) as train:
+        with _free_after_a_mistake(folder), _trained_where(where, candidates, budget) as train:
             kept = train if copies is None else copies.keeping(train)
             outcomes = Race(problem, folder / CANDIDATES, budget, say, held.check, kept).run(candidates)
         chosen = choose(problem, outcomes, _MOST if problem.is_vectors else 1)
@@ -104,6 +111,17 @@ def auto(
         if copies is not None:
             copies.keep_all()
     return board
+
+
+@contextmanager
+def _free_after_a_mistake(folder: Path) -> Iterator[None]:
+    """Claim the folder no longer if an option is found wrong before anything was trained there."""
+    try:
+        yield
+    except (ValueError, ImportError):
+        if not (folder / CANDIDATES).exists():
+            (folder / ABOUT).unlink()
+        raise
 
 
 def _trained_where(
@@ -139,8 +157,6 @@ def _claim(folder: Path, problem: Problem, candidates: dict[str, Any]) -> None:
                 "choose another folder"
             )
         return
-    if (folder / "config.yaml").is_file():
-        raise RunError(f"{folder} holds a run of `ncsam train`: choose another folder")
     with writing(path), atomic_path(path) as temporary:
         temporary.write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
 

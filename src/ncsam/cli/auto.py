@@ -13,6 +13,7 @@ import click
 from ncsam.auto import auto as run_auto
 from ncsam.cli.options import ConfigCommand, config_options, default_out, resolve
 from ncsam.cli.output import say, show_table
+from ncsam.cli.paths import Written
 from ncsam.cli.where import on_options
 from ncsam.compare.batch import Where
 from ncsam.engine.config import RunConfig
@@ -47,7 +48,7 @@ def seconds_of(ctx: click.Context, param: click.Parameter, text: str | None) -> 
 
 @click.command(cls=ConfigCommand, epilog=EPILOG)
 @config_options(leave_out=_THEIRS)
-@click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="run folder [runs/auto-DATA]")
+@click.option("--out", type=Written(folder=True), help="run folder [runs/auto-DATA]")
 @click.option("--folds", type=click.IntRange(min=2), default=5, show_default=True, help="parts, each held out once")
 @click.option("--budget", callback=seconds_of, metavar="TIME", help="time for training: 90s, 30m, 2h [no limit]")
 @on_options

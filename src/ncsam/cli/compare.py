@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-import itertools
 import shlex
 from pathlib import Path
 from typing import Any
 
 import click
 
-from ncsam._files import atomic_path
 from ncsam.cli.complete import known
 from ncsam.cli.failures import FAILED, Failure
 from ncsam.cli.kinds import Listed, Seeds
-from ncsam.cli.options import ConfigCommand, config_options, default_out, echo_config, resolve
+from ncsam.cli.options import ConfigCommand, config_options, default_out, echo_config, resolve, settled_by_data
 from ncsam.cli.output import say
+from ncsam.cli.paths import Written
 from ncsam.cli.results import show_comparison
 from ncsam.cli.train import what_would_be_done
 from ncsam.cli.where import where_options
 from ncsam.compare import compare as run_comparison
 from ncsam.compare.batch import Where
-from ncsam.compare.specs import folder_name, names_code, with_spec
-from ncsam.engine.runs import COMMAND_FILE, find_runs
+from ncsam.compare.grid import planned
+from ncsam.compare.specs import names_code
+from ncsam.engine.runs import find_runs
 from ncsam.report.content import noise_text, write_report
 from ncsam.report.figures import curves_png
 from ncsam.report.groups import group_runs
@@ -51,7 +51,7 @@ Combinations that are finished are not run again; those that were stopped go on.
 )
 @click.option("--seeds", type=Seeds(), default=3, help="how many, or which with commas [3]")
 @where_options
-@click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="folder of the runs [runs/compare-...]")
+@click.option("--out", type=Written(folder=True), help="folder of the runs [runs/compare-...]")
 @click.option("--dry-run", is_flag=True, help="print the resolved configuration and what would be done")
 @click.pass_context
 def compare(
@@ -74,16 +74,15 @@ def compare(
     """
     config = resolve(ctx, names_code=any(map(names_code, [*methods, *optimizers])))
     folder = out or default_out(config, comparison=True)
-    for method, optimizer in itertools.product(methods, optimizers):
-        with_spec(with_spec(config, "method", method), "optimizer", optimizer)  # a mistake in it is said now
+    wanted = planned(config, methods, optimizers, seeds)  # a mistake in one is said now
+    one_seed = list({(run.method, run.optimizer): run.config for run in wanted}.values())
     if dry_run:
-        echo_config(config)
-        listed = range(config.seed, config.seed + seeds) if isinstance(seeds, int) else seeds
-        for method, optimizer, seed in itertools.product(methods, optimizers, listed):
-            say(f"# {what_would_be_done(folder / folder_name(method, optimizer, seed))}")
+        echo_config(config, one_seed)
+        for run in wanted:
+            say(f"# {what_would_be_done(folder / run.name)}")
         return
-    with atomic_path(folder / COMMAND_FILE) as temporary:
-        temporary.write_text(shlex.join(ctx.meta["ncsam.command"]) + "\n", encoding="utf-8", errors="backslashreplace")
+    if where.on == "local":  # the nodes of a cluster may have what this machine has not
+        settled_by_data(config, one_seed)
     rows = run_comparison(
         config,
         folder,
@@ -95,8 +94,10 @@ def compare(
         resources=where.resources,
         mirror=where.mirror,
         say=say,
+        command=shlex.join(ctx.meta["ncsam.command"]),
     )
-    runs = [run for run in find_runs(folder / name for row in rows for name in row["runs"]) if run.metrics]
+    begun = [path for row in rows for name in row["runs"] if ((path := folder / name) / "config.yaml").is_file()]
+    runs = [run for run in find_runs(begun) if run.metrics]
     if runs:
         show_comparison(rows, {name: text for run in runs for name, text in run.metric_names.items()})
         title = ", ".join(filter(None, [config.data, noise_text(config.to_dict())]))

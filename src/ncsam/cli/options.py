@@ -6,7 +6,7 @@ import dataclasses
 import os
 import sys
 import types
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -16,6 +16,7 @@ from ncsam._errors import need
 from ncsam._named import is_reference
 from ncsam.cli.complete import known
 from ncsam.cli.kinds import Listed, Scalar, settings_option
+from ncsam.cli.paths import Readable
 from ncsam.engine.config import RENAMED, RunConfig, read_preset, read_yaml
 from ncsam.engine.trust import refuse_unnamed
 
@@ -69,7 +70,7 @@ def config_options(*, leave_out: Collection[str] = ()) -> Callable[[_Command], _
         )(command)
         command = click.option(
             "--config",
-            type=click.Path(dir_okay=False, path_type=Path),
+            type=Readable(exists=False),  # its absence is said where it is read
             help="start from a YAML file, such as the config.yaml of a run",
         )(command)
         return click.argument("data", required=False, shell_complete=_data_or_path)(command)
@@ -186,15 +187,33 @@ def default_out(config: RunConfig, *, comparison: bool = False) -> Path:
     return Path("runs") / "-".join(["compare"] * comparison + [part for part in parts if part])
 
 
-def echo_config(config: RunConfig) -> None:
-    """The configuration as YAML, "auto" settled by the data where that is at hand."""
+def settled_by_data(config: RunConfig, runs: Sequence[RunConfig]) -> RunConfig | None:
+    """With "auto" settled by the data; `None` where that is still to be downloaded.
+
+    A mistake in it is said now, and so is one in the options of the runs that are to be done with it.
+    """
+    from ncsam.engine.network import check_network
+    from ncsam.engine.optimizers import check_options
     from ncsam.engine.task import load_task, settled
 
     try:
-        config = settled(config, load_task(config.replace(download=False))).replace(download=config.download)
+        task = load_task(config.replace(download=False))
     except FileNotFoundError:
         if not config.download:
             raise
+        return None
+    for run in runs:
+        whole = settled(run, task)
+        check_options(whole)
+        check_network(whole, task.dataset.num_classes, task.kind.in_channels)
+    return settled(config, task).replace(download=config.download)
+
+
+def echo_config(config: RunConfig, runs: Sequence[RunConfig]) -> None:
+    """The configuration as YAML, "auto" settled by the data where that is at hand."""
+    found = settled_by_data(config, runs)
+    if found is None:
         click.echo(f"# {config.data} is not here yet and would be downloaded")
+    config = found or config
     yaml = need("yaml", "train", "printing a configuration")
     click.echo(yaml.safe_dump(config.to_dict(), sort_keys=False, allow_unicode=True), nl=False)

@@ -11,8 +11,9 @@ import click
 from ncsam.cli.failures import FAILED, Failure
 from ncsam.cli.kinds import Listed, Seeds, settings_option
 from ncsam.cli.output import say, show_table
+from ncsam.cli.paths import Written
 from ncsam.cli.where import where_options
-from ncsam.compare.batch import Where, look
+from ncsam.compare.batch import Where, check_size, look
 from ncsam.reproduce.cost import cost as measure_cost
 from ncsam.reproduce.merge import merge as merge_cells
 from ncsam.reproduce.results import METRICS, Filled
@@ -40,9 +41,7 @@ The tables of one scale share a folder and their runs. Cells that are finished a
 _scale = click.option(
     "--scale", type=click.Choice(SCALES), default="small", help="the paper's setting, or less [small]"
 )
-_out = click.option(
-    "--out", type=click.Path(file_okay=False, path_type=Path), help="folder of runs and tables [runs/reproduce-SCALE]"
-)
+_out = click.option("--out", type=Written(folder=True), help="folder of runs and tables [runs/reproduce-SCALE]")
 _metric = click.option("--metric", type=click.Choice(METRICS), help="the one that is compared [last5]")
 
 
@@ -81,6 +80,7 @@ def _tables(name: str) -> Callable[..., None]:
     ) -> None:
         tables = choose(name, rows, columns)
         setting = Setting(scale, {key: str(value) for key, value in data.items()}, stand_in, data_root)
+        check_size(seeds, sum(len(table.cells) for table in tables))
         listed = list(range(1, seeds + 1)) if isinstance(seeds, int) else seeds
         plan = Plan(tables, setting, listed, out or Path("runs") / f"reproduce-{scale}")
         done, waiting = look(plan.jobs)
@@ -88,6 +88,8 @@ def _tables(name: str) -> Callable[..., None]:
         for dataset in dict.fromkeys(column.dataset for table in tables for column in table.columns):
             source = setting.source(dataset)
             say(f"{dataset}: {source.label}{' (stands in for it)' if source.stand_in else ''}")
+        if not dry_run:
+            plan.check(where)
         say(str(plan.estimate(where)))
         if dry_run:
             for job in waiting:

@@ -8,14 +8,25 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from ncsam._checks import choice
+from ncsam._checks import choice, positive
 from ncsam._errors import bad_value
 from ncsam.compare.mirror import Mirror
-from ncsam.compare.on_ray import parse_resources
+from ncsam.compare.on_ray import check_cluster, parse_resources
 from ncsam.compare.on_ray import run_all as run_on_ray
 from ncsam.compare.workers import Job, Result, available_cores, run_all, threads_each
 from ncsam.engine import RunError
 from ncsam.engine.folder import read_summary
+
+#: Runs of one command. More would be years of training, and are a mistyped number of seeds.
+MOST_RUNS = 10_000
+
+
+def check_size(seeds: int | Sequence[int], combinations: int) -> None:
+    """Refuse more runs than can be meant, before they are counted one by one."""
+    runs = combinations * (seeds if isinstance(seeds, int) else len(seeds))
+    if runs > MOST_RUNS:
+        allowed = f"at most {MOST_RUNS:,} runs, and with {combinations:,} combinations these would be {runs:,}"
+        raise bad_value("seeds", seeds, allowed)
 
 
 @dataclass(frozen=True)
@@ -36,14 +47,21 @@ class Where:
     mirror: str = ""
 
     def __post_init__(self) -> None:
-        if self.workers is not None and self.workers < 1:
-            raise bad_value("workers", self.workers, "a number of runs at a time from 1")
+        if self.workers is not None:
+            positive("workers", self.workers)
         choice("on", self.on, ("local", "ray"))
         if self.resources and self.on != "ray":
             raise bad_value("resources", self.resources, "only on ray")
         parse_resources(self.resources)
         if self.mirror:
             Mirror(self.mirror)
+
+    def check(self) -> None:
+        """Refuse a cluster that does not answer and a mirror that takes no file, before anything is trained."""
+        if self.on == "ray":
+            check_cluster()
+        if self.mirror:
+            Mirror(self.mirror).check()
 
     @property
     def at_a_time(self) -> int:

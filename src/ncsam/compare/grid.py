@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -12,11 +13,18 @@ from typing import Any, Literal
 from ncsam._errors import bad_value
 from ncsam._files import atomic_path
 from ncsam._statistics import Spread
-from ncsam.compare.batch import Where, do_all
-from ncsam.compare.specs import folder_name, with_spec
+from ncsam.compare.batch import Done, Where, check_size, do_all, look
+from ncsam.compare.specs import check_combination, folder_name, with_spec
 from ncsam.compare.workers import Job
-from ncsam.engine import RunConfig
+from ncsam.engine import RunConfig, RunError
+from ncsam.engine.device import check_accelerator
+from ncsam.engine.folder import refuse_other_work
+from ncsam.engine.lock import locked
 from ncsam.engine.metrics import SUMMARY
+from ncsam.engine.runs import COMMAND_FILE
+
+_FILE = "comparison.json"
+_LIST = "a list of at least one, none of them twice"
 
 
 def compare(
@@ -31,63 +39,96 @@ def compare(
     resources: str = "",
     mirror: str = "",
     say: Callable[[str], None] = print,
+    command: str | None = None,
 ) -> list[dict[str, Any]]:
     """Run what is not finished yet, write `comparison.json`, and return its rows.
+
+    What is wrong with a combination by itself is refused before anything is trained or written; a run that fails
+    stops no other.
 
     Args:
         config: what all runs share; each spec changes its copy.
         methods, optimizers: specs, as above.
-        seeds: how many, counted from `config.seed`, or which.
+        seeds: how many, counted from `config.seed`, or which; at most 10,000 runs in all.
         workers, on, resources, mirror: see `ncsam.compare.batch.Where`.
         say: takes a line for each run that ends.
+        command: noted in the folder, for its report.
 
     A row holds `method`, `optimizer`, `seeds` (those that finished), for each metric of `engine.metrics.SUMMARY` the
     `mean` and the sample standard deviation `std` over them, `runs` (their folders) and `failed` (seed and error of the
     others).
     """
     folder = Path(out)
-    runs = list(_combinations(config, methods, optimizers, seeds))
-    jobs = [Job(run.name, run.config, folder / run.name) for run in runs]
     where = Where(workers, on, resources, mirror)
-    done = do_all(jobs, where, say, lambda done: _write(folder, _rows(runs, done.summaries, done.errors)))
-    rows = _rows(runs, done.summaries, done.errors)
-    _write(folder, rows)
-    return rows
+    runs = planned(config, methods, optimizers, seeds)
+    jobs = [Job(run.name, run.config, folder / run.name) for run in runs]
+    if where.on == "local":  # the nodes of a cluster may have what this machine has not
+        for accelerator in {run.config.accelerator for run in runs}:
+            check_accelerator(accelerator)
+    refuse_other_work(folder, _FILE)
+    problems = look(jobs)[0].errors
+    if problems:
+        raise RunError(next(iter(problems.values())))
+    with locked(folder) as held:
+        where.check()
+        if command is not None:
+            with atomic_path(folder / COMMAND_FILE) as temporary:
+                temporary.write_text(command + "\n", encoding="utf-8", errors="backslashreplace")
+
+        def write(done: Done) -> list[dict[str, Any]]:
+            rows = _rows(runs, done.summaries, done.errors)
+            held.check()
+            with atomic_path(folder / _FILE) as temporary:
+                temporary.write_text(json.dumps(rows, indent=2) + "\n", encoding="utf-8")
+            return rows
+
+        return write(do_all(jobs, where, say, write))
 
 
 @dataclass(frozen=True)
-class _Run:
+class Planned:
+    """A run of a comparison: the name of its folder, the specs it comes from, and all its options."""
+
     name: str
     method: str
     optimizer: str
     config: RunConfig
 
 
-def _combinations(
+def planned(
     config: RunConfig, methods: Sequence[str], optimizers: Sequence[str], seeds: int | Sequence[int]
-) -> Iterator[_Run]:
-    if isinstance(seeds, int):
-        if seeds < 1:
-            raise bad_value("seeds", seeds, "how many, from 1, or a list of seeds")
-        seeds = range(config.seed, config.seed + seeds)
-    for argument, specs in (("methods", methods), ("optimizers", optimizers), ("seeds", seeds)):
-        if isinstance(specs, str) or not len(specs) or len(set(specs)) != len(specs):
-            raise bad_value(argument, specs, "a list of at least one, none of them twice")
-    for method in methods:
-        for optimizer in optimizers:
-            changed = with_spec(with_spec(config, "method", method), "optimizer", optimizer)
-            for seed in seeds:
-                yield _Run(folder_name(method, optimizer, seed), method, optimizer, changed.replace(seed=seed))
+) -> list[Planned]:
+    """The runs of a comparison; a spec, a seed or a number of them that cannot be meant is refused."""
+    lists: dict[str, Any] = {"methods": methods, "optimizers": optimizers}
+    if not isinstance(seeds, int):
+        lists["seeds"] = seeds
+    elif seeds < 1:
+        raise bad_value("seeds", seeds, "how many, from 1, or a list of seeds")
+    for argument, specs in lists.items():
+        if not isinstance(specs, Sequence) or isinstance(specs, str) or not specs:
+            raise bad_value(argument, specs, _LIST)
+    check_size(seeds, len(methods) * len(optimizers))
+    for argument, specs in lists.items():
+        if len(set(specs)) != len(specs):
+            raise bad_value(argument, specs, _LIST)
+    listed = range(config.seed, config.seed + seeds) if isinstance(seeds, int) else seeds
+    runs = []
+    for method, optimizer in itertools.product(methods, optimizers):
+        changed = with_spec(with_spec(config, "method", method), "optimizer", optimizer)
+        check_combination(changed)
+        for seed in listed:
+            runs.append(Planned(folder_name(method, optimizer, seed), method, optimizer, changed.replace(seed=seed)))
+    return runs
 
 
-def _rows(runs: list[_Run], summaries: dict[str, dict[str, Any]], errors: dict[str, str]) -> list[dict[str, Any]]:
-    groups: dict[tuple[str, str], list[_Run]] = {}
+def _rows(runs: list[Planned], summaries: dict[str, dict[str, Any]], errors: dict[str, str]) -> list[dict[str, Any]]:
+    groups: dict[tuple[str, str], list[Planned]] = {}
     for run in runs:
         groups.setdefault((run.method, run.optimizer), []).append(run)
     return [_row(group, summaries, errors) for group in groups.values()]
 
 
-def _row(group: list[_Run], summaries: dict[str, dict[str, Any]], errors: dict[str, str]) -> dict[str, Any]:
+def _row(group: list[Planned], summaries: dict[str, dict[str, Any]], errors: dict[str, str]) -> dict[str, Any]:
     finished = [run for run in group if run.name in summaries]
     first = group[0]
     row: dict[str, Any] = {
@@ -111,8 +152,3 @@ def _mean_and_deviation(values: list[float | None]) -> dict[str, float | None]:
     """Not known unless every seed knows it: rows would not be comparable."""
     spread = None if None in values else Spread.of(values)
     return {"mean": None, "std": None} if spread is None else {"mean": spread.mean, "std": spread.std}
-
-
-def _write(folder: Path, rows: list[dict[str, Any]]) -> None:
-    with atomic_path(folder / "comparison.json") as temporary:
-        temporary.write_text(json.dumps(rows, indent=2) + "\n", encoding="utf-8")

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import tempfile
 import threading
+import uuid
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -46,8 +47,23 @@ class Mirror:
             raise ImportError(
                 f"mirror={url!r} needs a package that could not be imported ({error}).{advice}"
             ) from error
-        except ValueError as error:
-            raise bad_value("mirror", url, f"a URL that fsspec knows, such as s3://bucket/runs ({error})") from error
+        except Exception as error:  # of many kinds: of an unknown protocol, of a machine that does not answer
+            allowed = f"a URL that fsspec knows, such as s3://bucket/runs ({_said(error)})"
+            raise bad_value("mirror", url, allowed) from error
+        self.url = url
+
+    def check(self) -> None:
+        """Write a small file there, read it and remove it, or refuse a place where that cannot be done."""
+        there, content = self._at("", f".ncsam-{uuid.uuid4().hex}"), b"ncsam"
+        try:
+            self.files.makedirs(there.rpartition("/")[0], exist_ok=True)
+            self.files.pipe_file(there, content)
+            if self.files.cat_file(there) != content:
+                raise OSError("what is written there is not kept")
+            self.files.rm_file(there)
+        except Exception as error:  # whatever a network or a store raises
+            allowed = f"a place where files can be written, read and removed ({_said(error)})"
+            raise bad_value("mirror", self.url, allowed) from error
 
     def _at(self, name: str, file: str = "") -> str:
         return "/".join(part for part in (str(self.root).rstrip("/"), name, file) if part)
@@ -108,6 +124,12 @@ class Mirror:
             there = self._at(name, file)
             self.files.makedirs(there.rpartition("/")[0], exist_ok=True)
             self.files.put_file(str(folder / file), there)
+
+
+def _said(error: Exception) -> str:
+    """Another library's words in one line."""
+    words = str(getattr(error, "strerror", None) or error)
+    return " ".join(words.split())[:200] or "it is not made for that"
 
 
 @contextlib.contextmanager

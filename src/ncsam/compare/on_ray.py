@@ -10,6 +10,7 @@ import contextlib
 import os
 import shutil
 import signal
+import socket
 import tempfile
 import threading
 import time
@@ -21,6 +22,7 @@ from ncsam.compare.workers import Job, Result, available_cores
 from ncsam.engine import Interrupted
 
 _RETRIES = 3  # of a run whose worker was lost
+_ANSWER = 5.0  # seconds in which a cluster must take a connection
 _LEAVE = 5.0  # seconds that a cluster may take to leave its folder
 
 
@@ -59,6 +61,21 @@ def run_all(jobs: Sequence[Job], workers: int, resources: Mapping[str, float], e
             for reference in waiting:
                 ray.cancel(reference)  # a KeyboardInterrupt in the task, which then writes its checkpoint
             raise Interrupted("interrupted; the same command goes on with the runs that are not finished") from None
+
+
+def check_cluster() -> None:
+    """Refuse an address at which nobody listens: Ray itself would wait for minutes."""
+    ray: Any = need("ray", "ray", "running on a Ray cluster")
+    address = os.environ.get("RAY_ADDRESS", "")
+    host, colon, port = address.removeprefix("ray://").rpartition(":")
+    if ray.is_initialized() or not colon or "://" in host or not port.isdecimal():
+        return  # joined already; or auto, local and other schemes, which are Ray's to judge
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_ANSWER).close()
+    except (OSError, OverflowError, UnicodeError) as error:
+        why = getattr(error, "strerror", None) or error
+        allowed = f"the address of a Ray cluster, and nobody answers there ({why})"
+        raise bad_value("RAY_ADDRESS", address, allowed) from error
 
 
 def remote(ray: Any, function: Callable[..., Any], resources: Mapping[str, float]) -> Any:

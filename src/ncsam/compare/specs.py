@@ -18,11 +18,12 @@ from ncsam._errors import bad_value, need
 from ncsam._named import is_reference
 from ncsam.engine import RunConfig
 from ncsam.engine.config import optimizer_names
-from ncsam.engine.optimizers import own_options
+from ncsam.engine.optimizers import check_options, own_options
 from ncsam.methods import create as create_method
 from ncsam.methods import names as method_names
 
 Kind = Literal["method", "optimizer"]
+_LONGEST_NAME = 255  # bytes of a file's name, on most file systems
 
 
 def with_spec(config: RunConfig, kind: Kind, spec: str) -> RunConfig:
@@ -52,6 +53,21 @@ def with_spec(config: RunConfig, kind: Kind, spec: str) -> RunConfig:
     elif is_reference(name):
         optim.get(name)
     return changed
+
+
+def check_combination(config: RunConfig) -> None:
+    """Refuse options of method, optimizer and schedule that are wrong with any data: what that decides is made up.
+
+    An optimizer of the user's own is left to its run.
+    """
+    if is_reference(config.optimizer):
+        return
+    made_up = {"epochs": 1, "lr": None, "weight_decay": 0.0, "rho_target": 0.5}
+    made_up = {name: value for name, value in made_up.items() if getattr(config, name) == "auto"}
+    base = {"base": "sgd"} if is_reference(config.base) else {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a former name is warned of when it is used
+        check_options(config.replace(**made_up, **base))
 
 
 def names_code(spec: str) -> bool:
@@ -108,4 +124,7 @@ def _makes(kind: Kind, name: str, options: dict[str, Any]) -> bool:
 
 def folder_name(method: str, optimizer: str, seed: int) -> str:
     """`METHOD-OPTIMIZER-sSEED`, with what a file system may not like replaced."""
-    return re.sub(r"[^\w.=+-]", "_", f"{method}-{optimizer}-s{seed}")
+    name = re.sub(r"[^\w.=+-]", "_", f"{method}-{optimizer}-s{seed}")
+    if len(name.encode()) > _LONGEST_NAME:
+        raise bad_value("optimizer", optimizer, f"with {method}, for a folder's name of {_LONGEST_NAME} bytes at most")
+    return name

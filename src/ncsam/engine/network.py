@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import torch
 from torch import nn
 
 from ncsam import models
 from ncsam.engine.config import RunConfig
 from ncsam.models.freeze import freeze
 from ncsam.models.tapped import as_backbone
+
+
+def check_network(config: RunConfig, num_classes: int, channels: int) -> None:
+    """Raise for a mistake in the network's name or options; none from elsewhere is built for that."""
+    if ":" not in config.model:
+        with torch.device("meta"):  # without memory
+            create_network(config, num_classes, channels, pretrained=False)
 
 
 def create_network(config: RunConfig, num_classes: int, channels: int, *, pretrained: bool) -> nn.Module:

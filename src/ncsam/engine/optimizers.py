@@ -18,6 +18,7 @@ from ncsam._named import find_named, is_reference
 from ncsam._options import fitted
 from ncsam.engine.config import BASES, RunConfig
 from ncsam.methods import Method
+from ncsam.methods import create as create_method
 from ncsam.models.backbone import Backbone
 from ncsam.optim.radius import RadiusLike
 
@@ -64,6 +65,17 @@ def build_optimizer(
         "model": network,
     }
     return kind(base, **{name: value for name, value in options.items() if name in names}, **given)
+
+
+def check_options(config: RunConfig) -> None:
+    """Raise for a mistake in the options of method, optimizer or schedule; a stand-in is the network.
+
+    An optimizer of the user's own may need the true one, and is left alone.
+    """
+    method = create_method(config.method, **config.method_options)
+    if not (is_reference(config.optimizer) or is_reference(config.base)):
+        build_optimizer(config.replace(head_lr=None), nn.Linear(1, 1), method, steps_per_epoch=1)
+    learning_rate(config)
 
 
 def _radius(config: RunConfig) -> RadiusLike:

@@ -11,12 +11,13 @@ from pathlib import Path
 from ncsam._errors import bad_value
 from ncsam.compare.batch import Done, Where, do_all, look
 from ncsam.compare.workers import Job
+from ncsam.engine.folder import refuse_other_work
 from ncsam.engine.runs import find_runs
 from ncsam.report.figures import curves_png
 from ncsam.report.groups import Group
 from ncsam.reproduce import words
 from ncsam.reproduce.estimate import Estimate, estimate
-from ncsam.reproduce.record import Record
+from ncsam.reproduce.record import FILE, Record
 from ncsam.reproduce.results import METRICS, Filled, fill, jobs, run_name
 from ncsam.reproduce.scales import Setting
 from ncsam.reproduce.tables import TABLES, Table, find
@@ -44,6 +45,17 @@ class Plan:
         found = {job.name: job for table in self.tables for job in jobs(table, self.setting, self.seeds, self.out)}
         return list(found.values())
 
+    @property
+    def datasets(self) -> set[str]:
+        return {column.dataset for table in self.tables for column in table.columns}
+
+    def check(self, where: Where) -> None:
+        """Raise for what stands in the way of running it, before anything is."""
+        refuse_other_work(self.out, FILE)
+        if where.on == "local":  # the nodes of a cluster may have what this machine has not
+            self.setting.check(self.datasets)
+        where.check()
+
     def estimate(self, where: Where) -> Estimate:
         """How long what is left will take here, and what it will take on the disk."""
         done, waiting = look(self.jobs)
@@ -60,10 +72,8 @@ def reproduce(
     """
     _check_metric(metric)
     where = where or Where()
-    datasets = {column.dataset for table in plan.tables for column in table.columns}
-    if where.on == "local":  # the nodes of a cluster may have what this machine has not
-        plan.setting.check(datasets)
-    record = Record.claim(plan.out, plan.setting, datasets)
+    plan.check(where)
+    record = Record.claim(plan.out, plan.setting, plan.datasets)
     done = do_all(plan.jobs, where, say, lambda done: _write(plan, done, metric, record))
     return _finish(plan, done, metric, record), done
 

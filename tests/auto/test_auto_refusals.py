@@ -1,0 +1,51 @@
+"""Races: what can be known to be wrong is one sentence, before anything is written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from auto_cases import clouds, config
+
+from ncsam.auto import auto
+from ncsam.compare.batch import Where
+from ncsam.engine.errors import RunError
+
+
+def refused(out: Path, changes: dict[str, Any], options: dict[str, Any]) -> None:
+    auto(config(**changes), out, dataset=clouds(), say=lambda text: None, **options)
+
+
+@pytest.mark.parametrize(
+    ("changes", "options", "said"),
+    [
+        ({"accelerator": "cuda"}, {}, "accelerator='cuda' is not allowed: one that this machine has: auto, cpu"),
+        ({"accelerator": "nonsense"}, {}, "unknown accelerator 'nonsense'"),
+        ({"precision": "nonsense"}, {}, "unknown precision 'nonsense'"),
+        ({}, {"where": Where(mirror="data:,x")}, "mirror='data:,x' is not allowed: a place where files can be written"),
+        ({}, {"budget": 0}, "budget=0 is not allowed: a number of seconds above 0"),
+        ({}, {"budget": -1.0}, "budget=-1.0 is not allowed"),
+        ({}, {"budget": float("nan")}, "budget=nan is not allowed"),
+        ({}, {"budget": float("inf")}, "budget=inf is not allowed"),
+        ({}, {"budget": "30m"}, "budget='30m' is not allowed"),
+    ],
+    ids=str,
+)
+def test_what_is_wrong_is_said_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], options: dict[str, Any], said: str
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(ValueError, match=said):
+        refused(tmp_path / "out", changes, options)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_of_another_command_is_left_alone(tmp_path: Path) -> None:
+    for mark, held in (("config.yaml", "a run of `ncsam train`"), ("comparison.json", "a comparison of `ncsam comp")):
+        (tmp_path / mark).write_text("{}")
+        with pytest.raises(RunError, match=f"holds {held}"):
+            refused(tmp_path, {}, {})
+        (tmp_path / mark).unlink()
+    assert list(tmp_path.iterdir()) == []
