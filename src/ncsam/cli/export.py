@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
+import logging
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,11 +15,12 @@ import click
 import torch
 from torch import Tensor, nn
 
-from ncsam._errors import need
+from ncsam._errors import bad_value, need
 from ncsam._files import atomic_path
 from ncsam._trees import Tree, leaves, named_leaves, tree_map
 from ncsam._version import __version__
 from ncsam.cli.options import method_option, model_option
+from ncsam.cli.paths import Written, files_of, keep
 from ncsam.engine.trained import Trained, load_trained
 
 EPILOG = """\b
@@ -69,18 +73,33 @@ def to_onnx(trained: Trained, path: Path) -> None:
         need(module, "onnx", "exporting to ONNX")
     example = trained.example()
     axes = {axis: torch.export.Dim(name) for axis, name in trained.kind.axes.items()}
-    torch.onnx.export(
-        trained.network,
-        (),  # not here: a dict at the end would be taken for keyword arguments
-        str(path),
-        kwargs={"inputs": example},
-        dynamo=True,
-        external_data=False,
-        input_names=input_names(trained),
-        output_names=["logits"],
-        dynamic_shapes={"inputs": tree_map(lambda leaf: axes, example)},
-        verbose=False,
-    )
+    with _silence():
+        torch.onnx.export(
+            trained.network,
+            (),  # not here: a dict at the end would be taken for keyword arguments
+            str(path),
+            kwargs={"inputs": example},
+            dynamo=True,
+            external_data=False,
+            input_names=input_names(trained),
+            output_names=["logits"],
+            dynamic_shapes={"inputs": tree_map(lambda leaf: axes, example)},
+            verbose=False,
+        )
+
+
+@contextlib.contextmanager
+def _silence() -> Iterator[None]:
+    """Keep what libraries tell their developers (packages they could use, names that will change) from the terminal."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    unread = io.StringIO()
+    try:
+        with warnings.catch_warnings(), contextlib.redirect_stdout(unread), contextlib.redirect_stderr(unread):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)
 
 
 def to_safetensors(trained: Trained, path: Path) -> None:
@@ -106,7 +125,7 @@ FORMATS = {
 @click.command(epilog=EPILOG)
 @click.argument("run", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.option("--format", "kind", type=click.Choice(list(FORMATS)), default="torchscript", show_default=True)
-@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="file to write [RUN/model with a suffix]")
+@click.option("--out", type=Written(), help="file to write [RUN/model with a suffix]")
 @model_option
 @method_option
 def export(run: Path, kind: str, out: Path | None, model: str | None, method: str | None) -> None:
@@ -116,8 +135,11 @@ def export(run: Path, kind: str, out: Path | None, model: str | None, method: st
     (x - mean) / std for each channel, shape (batch, channels, height, width); of texts: the vocabulary).
     """
     path = out or run / f"model{FORMATS[kind].suffix}"
-    trained = load_trained(run, model=model, method=method)
     words = path.with_suffix(".json")
+    if path.suffix == words.suffix:
+        raise bad_value("out", str(path), f"a file that does not end in {words.suffix}, where the class names go")
+    keep(files_of(run), path, words)
+    trained = load_trained(run, model=model, method=method)
     with atomic_path(path) as new, atomic_path(words) as new_words:
         FORMATS[kind].write(trained, new)
         new_words.write_text(json.dumps(described(trained), indent=2) + "\n", encoding="utf-8")
