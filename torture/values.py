@@ -98,7 +98,7 @@ def features(top: Path) -> Path:
 def options(chance: random.Random, top: Path) -> tuple[list[Any], str]:
     """`ncsam train` with a wrong value or two."""
     fields = [f for f in dataclasses.fields(RunConfig) if f.name not in _LEFT_OUT]
-    arguments: list[Any] = ["train", features(top), "--epochs", 1, "--quiet", "--out", top / "run"]
+    arguments: list[Any] = ["train", features(top), "--epochs", 1, "--quiet", "--out", top / "runs" / "run"]
     given = []
     if chance.random() < 0.5:  # an option of a part that has options of its own
         kind, names = chance.choice(

@@ -12,6 +12,7 @@ import numpy as np
 
 from ncsam.cli.options import data_option, model_option
 from ncsam.cli.output import show_table
+from ncsam.cli.paths import Written, files_of, keep
 from ncsam.engine.analysis import alignments_at_end, training_data
 from ncsam.engine.runs import Run
 from ncsam.engine.trained import Trained, load_trained
@@ -43,7 +44,7 @@ _SHOWN = {
 @click.option("--rho", type=float, help="radius of the perturbation [the run's]")
 @click.option("--kappa", type=float, help="largest strength of the compensation [the run's]")
 @click.option("--batches", type=click.IntRange(min=1), default=20, show_default=True, help="batches to measure")
-@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="the picture [RUN/alignment.png]")
+@click.option("--out", type=Written(), help="the picture [RUN/alignment.png]")
 @click.option("--json", "as_json", is_flag=True, help="as JSON, and no picture unless --out names it")
 @model_option
 @data_option
@@ -63,6 +64,7 @@ def align(
     that a run keeps), on batches of the training split as the run draws and augments them. Any run whose clean labels
     are known will do, whatever its optimizer.
     """
+    keep(files_of(run), out)
     read, trained = Run.read(run), load_trained(run, model=model)
     task = training_data(run, trained, data)
     _note_what_is_left_out(trained)

@@ -10,6 +10,7 @@ import click
 from ncsam._files import atomic_path
 from ncsam._text import path_cell
 from ncsam.cli.output import show_table
+from ncsam.cli.paths import Readable, Written, keep
 
 EPILOG = """\b
 Examples:
@@ -25,7 +26,7 @@ Or at once, with the annotators in the report:
 
 
 @click.command(epilog=EPILOG)
-@click.argument("answers", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("answers", type=Readable())
 @click.option(
     "--method",
     type=click.Choice(["majority", "dawid_skene"]),
@@ -34,7 +35,7 @@ Or at once, with the annotators in the report:
     help="how answers are joined; dawid_skene weighs annotators by their estimated errors",
 )
 @click.option("--soft", is_flag=True, help="also write the probability of every class")
-@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="table to write (.csv)")
+@click.option("--out", type=Written(), help="table to write (.csv)")
 def annotators(answers: Path, method: str, soft: bool, out: Path | None) -> None:
     """Join the ANSWERS of several annotators: one column per annotator, or one row per answer.
 
@@ -43,6 +44,7 @@ def annotators(answers: Path, method: str, soft: bool, out: Path | None) -> None
     from ncsam.data.annotators import ABSENT, join, read_annotations
     from ncsam.data.columns import COLUMN_NAMES
 
+    keep([answers], out)
     given = read_annotations(answers)
     found = join(given.answers, len(given.classes), method)
     counts = (given.answers != ABSENT).sum(axis=0)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ncsam.cli.output import say, show_table
+from ncsam.cli.paths import Written, files_of, keep
 from ncsam.engine.runs import Run
 
 if TYPE_CHECKING:
@@ -32,8 +33,8 @@ Then train again, on the table or on the folder:
 
 @click.command(epilog=EPILOG)
 @click.argument("run", type=click.Path(exists=True, file_okay=False, path_type=Path))
-@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="table to write (.csv; .npz for arrays)")
-@click.option("--folder", type=click.Path(path_type=Path), help="new folder of links to the files, by class")
+@click.option("--out", type=Written(), help="table to write (.csv; .npz for arrays)")
+@click.option("--folder", type=Written(folder=True), help="new folder of links to the files, by class")
 @click.option("--copy", is_flag=True, help="copies instead of links, with --folder")
 @click.option(
     "--apply",
@@ -67,6 +68,7 @@ def clean(
         raise click.UsageError("--copy goes with --folder.")
     if out is not None and out.suffix.lower() not in (".csv", ".npz"):
         raise click.UsageError(f"--out {out}: the file must end in .csv or .npz.")
+    keep(files_of(run), out)
     found = cleaned(run, apply, threshold)
     written = [] if dry_run else _write(found, run, out, folder, copy)
     pairs = found.changes()

@@ -17,6 +17,7 @@ from ncsam.cli.kinds import settings_option
 from ncsam.cli.output import say, show_table
 from ncsam.data.check import first_few
 from ncsam.data.files import other_files
+from ncsam.engine.config import RunConfig
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -29,14 +30,10 @@ def source_options(command: _Command) -> _Command:
     return click.argument("data", metavar="DATA", shell_complete=known("data"))(command)
 
 
-def as_fields(source: dict[str, Any]) -> dict[str, Any]:
-    """The values of `source_options` as fields of `RunConfig`."""
-    return {**source, "data_options": source["data_options"]}
-
-
 def load(source: dict[str, Any]) -> datasets.DataSet:
-    """The dataset that the values of `source_options` name."""
-    return datasets.load(source["data"], source["data_root"], download=source["download"], **source["data_options"])
+    """The dataset that the values of `source_options` name, which are fields of `RunConfig`."""
+    config = RunConfig(**source)
+    return datasets.load(config.data, config.data_root, download=config.download, **config.data_options)
 
 
 @click.group(
@@ -60,7 +57,7 @@ def list_command(as_json: bool) -> None:
 
 @data.command(epilog="\b\nExamples:\n  ncsam data describe digits\n  ncsam data describe photos/ --classes 30")
 @source_options
-@click.option("--classes", default=10, show_default=True, help="how many classes to count")
+@click.option("--classes", type=click.IntRange(min=0), default=10, show_default=True, help="how many classes to count")
 def describe(classes: int, **source: Any) -> None:
     """Describe DATA: its splits, classes and counts, and the noise in its labels where the clean ones are known."""
     dataset = load(source)
@@ -72,7 +69,9 @@ def describe(classes: int, **source: Any) -> None:
 
 @data.command(epilog="\b\nExamples:\n  ncsam data check photos/\n  ncsam data check table.csv --workers 4")
 @source_options
-@click.option("--workers", default=2, show_default=True, help="threads that decode pictures")
+@click.option(
+    "--workers", type=click.IntRange(1, 1024), default=2, show_default=True, help="threads that decode pictures"
+)
 def check(workers: int, **source: Any) -> None:
     """Check DATA before training: labels in range, no empty class, and every picture file decodes.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import shlex
 from pathlib import Path
 from typing import Any
@@ -9,10 +10,12 @@ from typing import Any
 import click
 import torch
 
-from ncsam import data as readers
+from ncsam._errors import bad_value
 from ncsam.cli.complete import known
+from ncsam.cli.data import load
 from ncsam.cli.kinds import settings_option
 from ncsam.cli.output import say
+from ncsam.cli.paths import Written, keep
 from ncsam.embed import Transformer, embed_texts, picture_encoder, read_texts
 from ncsam.embed import embed as run_embed
 from ncsam.embed.encoder import PRECISIONS
@@ -31,7 +34,7 @@ What was stopped goes on where it stopped: give the same command again.
 @click.command(epilog=EPILOG)
 @click.argument("data")
 @click.option("--model", required=True, shell_complete=known("model"), help="network whose features to take")
-@click.option("--out", required=True, type=click.Path(dir_okay=False, path_type=Path), help="the .npz to write")
+@click.option("--out", required=True, type=Written(), help="the .npz to write")
 @click.option("--pretrained", help="name or file of weights [the model's usual ones]")
 @settings_option("--model-options", help="options of the network")
 @click.option("--data-root", help="where a named dataset lies")
@@ -52,6 +55,7 @@ def embed(data: str, model: str, out: Path, **options: Any) -> None:
     Labels, class names and the names of the files are kept: `ncsam train`, `auto` and `compare` take the file, and
     `suspects` names the pictures.
     """
+    keep([data], out)
     device = options["device"] or ("cuda" if torch.cuda.is_available() else "cpu")
     shown = (lambda text: None) if options["quiet"] else say
     shared = {"batch_size": options["batch_size"], "say": shown}
@@ -63,7 +67,9 @@ def embed(data: str, model: str, out: Path, **options: Any) -> None:
         encoder = Transformer(name, device=device, precision=options["precision"])
         embed_texts(texts, table, encoder, out, **shared)
     else:
-        dataset = readers.load(data, options["data_root"], download=options["download"], **options["data_options"])
+        dataset = load({"data": data, **{name: options[name] for name in ("data_root", "download", "data_options")}})
+        for option in inspect.signature(picture_encoder).parameters.keys() & options["model_options"].keys():
+            raise bad_value("model_options", options["model_options"], f"without {option}, which is given besides")
         pictures = picture_encoder(
             model,
             channels=len(dataset.mean) if dataset.size is not None else 3,

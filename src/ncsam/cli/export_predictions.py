@@ -12,6 +12,7 @@ from ncsam._files import atomic_path, read_array
 from ncsam._text import table_cell
 from ncsam.cli.options import method_option, model_option
 from ncsam.cli.output import say
+from ncsam.cli.paths import Readable, Written, files_of, keep
 
 EPILOG = """\b
 Examples:
@@ -28,15 +29,15 @@ cleanlab takes the file as it is, with the labels of the table:
 
 @click.command("export-predictions", epilog=EPILOG)
 @click.argument("run", type=click.Path(exists=True, file_okay=False, path_type=Path))
-@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="file to write (.npy)")
+@click.option("--out", type=Written(), help="file to write (.npy)")
 @click.option(
     "--table",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=Written(),
     help="labels and suspects, in the same order (.csv, .parquet)",
 )
 @click.option(
     "--take",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=Readable(),
     help="the way back: judge RUN's labels by the probabilities of this file, which some other model predicted",
 )
 @model_option
@@ -57,6 +58,7 @@ def export_predictions(
         raise bad_value("out", str(out), "a file that ends in .npy")
     if table is not None and table.suffix.lower() not in (".csv", ".parquet"):
         raise bad_value("table", str(table), "a file that ends in .csv or .parquet")
+    keep([*files_of(run), *([take] if take else [])], out, table)
     if take is not None:
         take_predictions(run, read_array(take))
         say(f"{run}: suspects.csv now rests on {take}")

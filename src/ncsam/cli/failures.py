@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import traceback
 from collections.abc import Iterator
@@ -14,6 +15,9 @@ from ncsam._errors import DamagedFileError, unforeseen
 from ncsam._text import printable_lines
 
 FAILED, MISTAKE, INTERRUPTED = 1, 2, 130
+#: A path that is not there, that is of another kind, or that one may not use; and those that cannot be.
+_NO_SUCH_PLACE = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError)
+_NO_PATH = (errno.ENAMETOOLONG, errno.ELOOP)
 
 
 class Failure(click.ClickException):
@@ -42,7 +46,7 @@ def as_failure(error: BaseException) -> Failure:
         return Failure(text, FAILED)
     if isinstance(error, (ValueError, ImportError, FileNotFoundError)) and _is_ours(error):
         return Failure(text, MISTAKE)
-    if isinstance(error, (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError)):
+    if isinstance(error, OSError) and (isinstance(error, _NO_SUCH_PLACE) or error.errno in _NO_PATH):
         return Failure(f"{error.filename}: {error.strerror}" if error.filename else text, MISTAKE)
     if isinstance(error, OSError):
         return Failure(text, FAILED)

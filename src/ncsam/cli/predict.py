@@ -15,6 +15,7 @@ from ncsam._files import atomic_path
 from ncsam.cli.failures import can_skip_damaged
 from ncsam.cli.options import method_option, model_option
 from ncsam.cli.output import as_csv, say
+from ncsam.cli.paths import Readable, Written, files_of, keep
 from ncsam.data import Inputs, Split, check_images
 from ncsam.engine.trained import load_trained
 
@@ -29,8 +30,8 @@ Examples:
 
 @click.command(epilog=EPILOG)
 @click.argument("run", type=click.Path(exists=True, file_okay=False, path_type=Path))
-@click.argument("inputs", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
-@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="file to write (.csv or .json) [screen]")
+@click.argument("inputs", nargs=-1, required=True, type=Readable(folders=True))
+@click.option("--out", type=Written(), help="file to write (.csv or .json) [screen]")
 @click.option("--json", "as_json", is_flag=True, help="JSON instead of CSV")
 @click.option("--top", type=click.IntRange(min=1), default=1, show_default=True, help="how many classes of each")
 @click.option("--batch-size", type=click.IntRange(min=1), default=256, show_default=True, help="samples at a time")
@@ -58,6 +59,7 @@ def predict(
 
     Gives a line per sample: where it is from, its label, and the probability of that label.
     """
+    keep([*inputs, *files_of(run)], out)
     trained = load_trained(run, model=model, method=method)
     names, found = trained.kind.read(inputs)
     if top > len(trained.classes):

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from ncsam.cli.paths import Written
 from ncsam.report.content import write_report
 
 EPILOG = """\b
@@ -19,9 +20,7 @@ Examples:
 
 @click.command(epilog=EPILOG)
 @click.argument("runs", nargs=-1, required=True, type=click.Path(exists=True, file_okay=False, path_type=Path))
-@click.option(
-    "--out", type=click.Path(dir_okay=False, path_type=Path), help="the page [report.html in the first folder]"
-)
+@click.option("--out", type=Written(), help="the page [report.html in the first folder]")
 @click.option("--markdown", is_flag=True, help="also write Markdown and a PNG beside the page")
 @click.option("--latex", is_flag=True, help="also write the table as LaTeX beside the page")
 @click.option("--title", help="heading [data and noise]")

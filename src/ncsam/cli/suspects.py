@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ Examples:
 
 @click.command(epilog=EPILOG)
 @click.argument("run", type=click.Path(exists=True, file_okay=False, path_type=Path))
-@click.option("--top", type=click.IntRange(min=0), default=20, show_default=True, help="how many; 0 for all")
+@click.option("--top", type=click.IntRange(0, sys.maxsize), default=20, show_default=True, help="how many; 0 for all")
 @click.option(
     "--folds",
     type=click.IntRange(min=2),

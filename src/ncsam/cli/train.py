@@ -12,10 +12,11 @@ import click
 from ncsam.cli.failures import can_skip_damaged
 from ncsam.cli.options import ConfigCommand, config_options, default_out, echo_config, resolve
 from ncsam.cli.output import say
+from ncsam.cli.paths import Written
 from ncsam.cli.results import show_summary
 from ncsam.engine import train as run_training
+from ncsam.engine.out_of_fold import check_folds, judge_by_folds
 from ncsam.engine.runs import Run
-from ncsam.methods import create as create_method
 
 EPILOG = """\b
 Examples:
@@ -33,7 +34,7 @@ A run that was stopped goes on where it stopped: give the same command again.
 
 @click.command(cls=ConfigCommand, epilog=EPILOG)
 @config_options()
-@click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="run folder [runs/DATA-...-sSEED]")
+@click.option("--out", type=Written(folder=True), help="run folder [runs/DATA-...-sSEED]")
 @click.option(
     "--folds",
     type=click.IntRange(min=2),
@@ -55,17 +56,16 @@ def train(ctx: click.Context, /, out: Path | None, folds: int | None, dry_run: b
         raise click.UsageError(f"--folds {folds} wants a run on all samples, and --fold {config.fold} holds some out.")
     folder = out or default_out(config)
     if dry_run:
-        create_method(config.method, **config.method_options)  # a mistake in its options is said now
-        echo_config(config)
+        echo_config(config, [config])
         say(f"# {what_would_be_done(folder)}")
         if folds is not None:
             say(f"# then {folds} runs in {folder / 'folds'}, each with a part held out; finished ones stay")
         return
     with can_skip_damaged():
+        if folds is not None:
+            check_folds(config, folds)
         run_training(config, folder, console=not quiet, command=shlex.join(ctx.meta["ncsam.command"]))
         if folds is not None:
-            from ncsam.engine.out_of_fold import judge_by_folds
-
             judge_by_folds(folder, folds, console=not quiet, named=config.to_dict())
     fabric = sys.modules.get("lightning_fabric.utilities")  # imported where there may be several processes
     if fabric is not None and getattr(fabric.rank_zero_only, "rank", None):  # of which one speaks

@@ -56,6 +56,16 @@ class Encoder:
         return digest.hexdigest()
 
 
+def usable_device(name: str | torch.device) -> torch.device:
+    """The device of this name, if numbers can be computed there and brought back."""
+    try:
+        device = torch.device(name)
+        torch.zeros(1, device=device).cpu()
+    except (RuntimeError, AssertionError) as error:  # torch's words for a word that is none, and for what is not here
+        raise bad_value("device", str(name), "cpu, or an accelerator of this machine such as cuda") from error
+    return device
+
+
 def picture_encoder(
     name: str,
     *,
@@ -73,6 +83,7 @@ def picture_encoder(
     """
     if precision not in PRECISIONS:
         raise bad_value("precision", precision, ", ".join(PRECISIONS))
+    device = usable_device(device)
     if pretrained is None:
         pretrained = takes_pretrained(name)
     network = as_backbone(models.create(name, 2, channels, pretrained=pretrained, **options)).to(device).eval()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +59,16 @@ class Parts:
             found.append(kept)
             done(stop)
         return np.concatenate(found)
+
+    @contextmanager
+    def begun(self) -> Iterator[None]:
+        """Remove the folder again if the block fails before a part of it is there."""
+        try:
+            yield
+        except BaseException:
+            if not any(self.folder.glob("*.npy")):
+                self.remove()
+            raise
 
     def remove(self) -> None:
         """Remove the folder, if nothing is in it but parts."""

@@ -90,7 +90,8 @@ def write_features(
         if name in dataset.extra:
             continue
         suffix = "" if name == "train" else f"_{name}"
-        arrays[f"x{suffix}"] = rows(name, parts, _Progress(name, len(split), say))
+        with parts.begun():
+            arrays[f"x{suffix}"] = rows(name, parts, _Progress(name, len(split), say))
         arrays[f"y{suffix}"] = split.labels
         if split.clean is not None and name != "val":
             arrays[f"y{suffix}_clean"] = split.clean

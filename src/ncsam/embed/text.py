@@ -15,6 +15,7 @@ from ncsam._errors import bad_value, unknown_name
 from ncsam.data.columns import COLUMN_NAMES, read_columns
 from ncsam.data.labels import encode_labels
 from ncsam.data.types import DataSet, Split
+from ncsam.embed.encoder import usable_device
 from ncsam.embed.parts import Floats, Parts
 from ncsam.embed.run import write_features
 from ncsam.models.external import import_library
@@ -36,8 +37,9 @@ class Transformer:
     """A model of `transformers`: the mean of the last layer's vectors over the tokens of a text."""
 
     def __init__(self, name: str, *, device: str | torch.device = "cpu", precision: str = "32-true") -> None:
+        self.device = usable_device(device)
         library = import_library("transformers", f"model 'transformers:{name}'")
-        self.name, self.precision, self.device = name, precision, torch.device(device)
+        self.name, self.precision = name, precision
         self.tokenizer: Any = library.AutoTokenizer.from_pretrained(name)
         self.model: Any = library.AutoModel.from_pretrained(name).to(self.device).eval()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import islice
 from pathlib import Path
 
+from ncsam._checks import positive
 from ncsam._errors import bad_value
 from ncsam.engine.optimizers import LARGEST_FLIP_RATIO
 from ncsam.engine.runs import Run
@@ -53,6 +54,7 @@ def alignments_at_end(
 
     `rho` and `kappa` are the run's where they are `None`. Clean labels must be known.
     """
+    positive("batches", batches)
     config, split = trained.config.replace(precision="32-true"), task.dataset.train
     if split.clean is None or task.noise_rate is None:
         raise bad_value("run", str(run.folder), "its clean labels are not known, so there is no clean gradient")

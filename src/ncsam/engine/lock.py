@@ -47,9 +47,10 @@ def locked(folder: Path) -> Iterator[Held]:
     """Hold the folder's lock, or raise `RunError` if another process does.
 
     The system drops the lock when its holder ends, however it ends: a lock file left behind is no lock. A folder that
-    was made for the run is removed again if the run ends in an error before it wrote anything else there.
+    was made for the run is removed again, with those above it, if the run ends in an error before it wrote anything
+    else there.
     """
-    made = not folder.exists()
+    made = [path for path in (folder, *folder.parents) if not path.exists()]
     try:
         folder.mkdir(parents=True, exist_ok=True)
         file = open(folder / _NAME, "r+", encoding="utf-8", opener=_open)  # noqa: SIM115 - closed below
@@ -68,7 +69,7 @@ def locked(folder: Path) -> Iterator[Held]:
             yield held
         except BaseException:
             if made and held.is_there():
-                _remove_if_empty(folder)
+                _remove_if_empty(made)
             raise
 
 
@@ -105,8 +106,10 @@ def _is_alive(holder: str) -> bool:
     return True
 
 
-def _remove_if_empty(folder: Path) -> None:
+def _remove_if_empty(folders: list[Path]) -> None:
+    """Remove a folder that holds its lock alone, and those above it that were made for it."""
     with suppress(OSError):
-        if os.listdir(folder) == [_NAME]:
-            (folder / _NAME).unlink()
-            folder.rmdir()
+        if os.listdir(folders[0]) == [_NAME]:
+            (folders[0] / _NAME).unlink()
+            for folder in folders:
+                folder.rmdir()

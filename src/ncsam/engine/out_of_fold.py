@@ -37,6 +37,11 @@ def judge_by_folds(
     rewrite_suspects(folder)
 
 
+def check_folds(config: RunConfig, folds: int) -> None:
+    """Raise for a number of parts that the samples of a run do not make, before it is trained."""
+    stratified_folds(load_task(config).dataset.train.labels, folds)
+
+
 def out_of_fold(
     folder: str | os.PathLike[str],
     folds: int,

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from ncsam._errors import bad_value, need
 from ncsam.engine.folds import load_oof, save_oof
 from ncsam.engine.runs import Run, class_name
-from ncsam.engine.suspect_table import rewrite_suspects
+from ncsam.engine.suspect_table import remembered, rewrite_suspects
 from ncsam.engine.task import task_of
 from ncsam.engine.trained import load_trained
 
@@ -47,13 +47,15 @@ def training_predictions(
 def take_predictions(folder: str | os.PathLike[str], probabilities: npt.ArrayLike) -> None:
     """Judge a run's labels by the out-of-sample predictions of some other model: `suspects.csv` is written anew."""
     folder = Path(folder)
-    split = task_of(folder).dataset
+    task = task_of(folder)
+    split = task.dataset
     rows = np.asarray(probabilities)
     shape = (len(split.train), split.num_classes)
     if rows.shape != shape or rows.dtype.kind != "f":
         raise bad_value("probabilities", f"{rows.dtype} {rows.shape}", f"floats {shape}: samples, classes")
     if not np.isfinite(rows).all() or (rows < 0).any() or np.abs(rows.sum(axis=1) - 1).max() > _SUM_ERROR:
         raise bad_value("probabilities", "rows", "finite numbers from 0 that sum to 1 in every row")
+    remembered(folder, task)  # a run that cannot be judged is said before anything is written
     save_oof(folder, rows, split.train.labels, {"folds": None, "source": "taken from a file"})
     rewrite_suspects(folder)
 

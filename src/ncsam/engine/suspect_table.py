@@ -24,7 +24,7 @@ from ncsam.engine.label_trust import Trust, assess
 from ncsam.engine.samples import SampleTable
 from ncsam.engine.scores import suspicion
 from ncsam.engine.suspects import Dynamics, auroc
-from ncsam.engine.task import task_of
+from ncsam.engine.task import Task, task_of
 
 Floats = npt.NDArray[np.float64]
 
@@ -115,18 +115,25 @@ def rewrite_suspects(folder: str | os.PathLike[str], *, dataset: DataSet | None 
     """
     folder = Path(folder)
     task = task_of(folder, dataset)
-    state = load_checkpoint(folder / "checkpoints")
+    table = remembered(folder, task)
     oof = load_oof(folder)
-    if state is None or state["labels_sha256"] != task.labels_sha256:
-        raise bad_value("run", str(folder), "a finished run whose data has the labels that it was trained on")
     if oof is not None and not oof.belong_to(task.dataset.train.labels):
         oof = None
-    table = SampleTable(len(task.dataset.train))
-    table.load_state_dict(state["samples"])
     found = write_suspects(folder, Dynamics(table, task.dataset.num_classes), task.dataset.train, task.val, oof=oof)
     summary = json.loads((folder / SUMMARY_FILE).read_text(encoding="utf-8"))
     with writing(folder / SUMMARY_FILE), atomic_path(folder / SUMMARY_FILE) as temporary:
         temporary.write_text(json.dumps({**summary, "suspects_auroc": found}, indent=2) + "\n", encoding="utf-8")
+
+
+def remembered(folder: Path, task: Task) -> SampleTable:
+    """What a finished run knows of each of its samples."""
+    state = load_checkpoint(folder / "checkpoints")
+    finished = state is not None and (folder / SUMMARY_FILE).is_file()
+    if state is None or not finished or state["labels_sha256"] != task.labels_sha256:
+        raise bad_value("run", str(folder), "a finished run whose data has the labels that it was trained on")
+    table = SampleTable(len(task.dataset.train))
+    table.load_state_dict(state["samples"])
+    return table
 
 
 def trust_sentence(rows: Sequence[Mapping[str, Any]], trust: Mapping[str, Any], which: str = "these") -> str:

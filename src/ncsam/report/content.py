@@ -10,6 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from ncsam._checks import count
 from ncsam._errors import bad_value
 from ncsam._files import atomic_path
 from ncsam._statistics import Spread, difference
@@ -76,8 +77,7 @@ class Report:
 
 def gather(paths: Iterable[str | os.PathLike[str]], *, title: str | None = None, images: int = 24) -> Report:
     """Read run folders (or folders of them), and the pictures of the `images` most suspicious samples of each group."""
-    if images < 0:
-        raise bad_value("images", images, "a number of pictures from 0")
+    count("images", images)
     runs = [run for run in find_runs(paths) if run.metrics]
     if not runs:
         raise bad_value("runs", [str(path) for path in paths], "none of them has finished an epoch yet")

@@ -42,6 +42,8 @@ class Review:
     """One review of one run: its queue, its samples, its decisions, and the view that the page reopens with."""
 
     def __init__(self, folder: Path, *, reviewer: str | None = None) -> None:
+        if reviewer is not None:
+            check_reviewer(reviewer)
         run = Run.read(folder)
         task = task_of(folder)
         split = task.dataset.train
