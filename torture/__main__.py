@@ -8,15 +8,16 @@ import time
 
 import torch
 
-from torture import faults, inputs, interrupts, kills, ranks, soak
+from torture import calls, faults, inputs, interrupts, kills, ranks, soak
 from torture.tally import Tally
 
 #: Each part with its share of the time.
 PARTS = {
     "interrupts": (interrupts.run, 0.2),
     "inputs": (inputs.run, 0.25),
+    "calls": (calls.run, 0.05),
     "faults": (faults.run, 0.1),
-    "kills": (kills.run, 0.25),
+    "kills": (kills.run, 0.2),
     "ranks": (ranks.run, 0.1),
     "soak": (soak.run, 0.1),
 }

@@ -9,13 +9,20 @@ from pathlib import Path
 import pytest
 
 sys.path.append(str(Path(__file__).parents[2]))  # where the campaign lies
-from torture import faults, inputs, interrupts, kills, soak
+from torture import calls, faults, inputs, interrupts, kills, soak
 from torture.tally import Tally
 
 pytestmark = pytest.mark.slow
 
 
-SLICE = [(interrupts, 400), (faults, 8), (inputs, 2 * len(inputs.KINDS)), (kills, 3), (soak, 1)]
+SLICE = [
+    (interrupts, 1500),
+    (faults, 16),
+    (inputs, 6 * len(inputs.KINDS)),
+    (calls, 5000),
+    (kills, 6),
+    (soak, 1),
+]
 
 
 @pytest.mark.parametrize(("part", "trials"), SLICE, ids=lambda part: getattr(part, "__name__", ""))
