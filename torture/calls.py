@@ -114,9 +114,7 @@ def _of_network(error: Exception) -> bool:
     """Whether a network of the user's could not take its inputs, which is for it to say."""
     files = [Path(frame.filename) for frame in traceback.extract_tb(error.__traceback__)]
     called = [place for place, file in enumerate(files) if file.match("torch/nn/modules/module.py")]
-    return bool(called) and not any(
-        "ncsam" in file.parts for file in files[called[-1] :]
-    )  # our losses are modules, too
+    return bool(called) and not any(file.match("ncsam/*/*.py") for file in files[called[-1] :])
 
 
 def _raised_by_us(error: Exception) -> bool:
