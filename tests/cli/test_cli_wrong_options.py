@@ -146,6 +146,13 @@ def test_a_refused_race_leaves_no_folder(options, tmp_path, features):
     refused(*given, tmp_path / "mine")
 
 
+def test_files_are_written_under_names_that_are_not_utf8(tmp_path, run):
+    folder = tmp_path / os.fsdecode(b"\xff")
+    call("export", run, "--out", folder / "model.pt")
+    call("export-predictions", run, "--table", folder / "t.parquet")
+    assert {path.name for path in folder.iterdir()} == {"model.pt", "model.json", "t.parquet"}
+
+
 # --- options that are found wrong before anything is done
 
 

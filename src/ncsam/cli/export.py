@@ -61,7 +61,9 @@ def to_torchscript(trained: Trained, path: Path) -> None:
             "ignore", torch.jit._trace.TracerWarning
         )  # shapes that are checked while tracing stay fixed
         example = trained.example()
-        torch.jit.save(torch.jit.trace(Flat(trained.network, example), tuple(leaves(example))), str(path))  # type: ignore[no-untyped-call]
+        traced = torch.jit.trace(Flat(trained.network, example), tuple(leaves(example)))  # type: ignore[no-untyped-call]
+        with path.open("wb") as file:  # torch opens no name that is not UTF-8
+            torch.jit.save(traced, file)
 
 
 def to_onnx(trained: Trained, path: Path) -> None:

@@ -78,7 +78,8 @@ def export_predictions(
         with atomic_path(table) as temporary:
             if table.suffix.lower() == ".parquet":
                 need("pyarrow", "parquet", "writing Parquet files")
-                frame.to_parquet(temporary, index=False)
+                with temporary.open("wb") as file:  # Arrow opens no name that is not UTF-8
+                    frame.to_parquet(file, index=False)
             else:
                 harmless = frame.rename(columns=table_cell).apply(lambda column: column.map(table_cell))
                 harmless.to_csv(temporary, index=False)
