@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
@@ -51,3 +52,14 @@ def test_folds_of_a_run_from_another_machine(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="accelerator='cuda' is not allowed"):
         out_of_fold(tmp_path, 2, dataset=small_data(), console=False)
     assert [path.name for path in tmp_path.iterdir()] == ["config.yaml"]
+
+
+def test_a_limit_of_the_system_is_blamed_on_no_option(monkeypatch: pytest.MonkeyPatch) -> None:
+    from ncsam.engine import fabric
+
+    def no_more_files(**_: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(fabric, "Fabric", no_more_files)
+    with pytest.raises(OSError, match="Too many open files"):
+        fabric.build_fabric(small_config())

@@ -38,6 +38,8 @@ def build_fabric(config: RunConfig) -> Fabric:
         fabric = Fabric(
             accelerator=config.accelerator, strategy=strategy, devices=devices, num_nodes=nodes, precision=precision
         )
+    except OSError:  # too many open files, a broken disk: no option is to blame
+        raise
     except Exception as error:  # of many kinds: Fabric's own words on what does not go together
         raise ValueError(f"{chosen} is not allowed: {error}") from error
     if not isinstance(fabric.strategy, (SingleDeviceStrategy, DDPStrategy, ModelParallelStrategy)):
