@@ -15,12 +15,13 @@ from torture.tally import Tally
 pytestmark = pytest.mark.slow
 
 
+#: By itself, on one core, about two minutes.
 SLICE = [
-    (interrupts, 1500),
-    (faults, 16),
-    (inputs, 6 * len(inputs.KINDS)),
-    (calls, 5000),
-    (kills, 6),
+    (interrupts, 3000),
+    (faults, 40),
+    (inputs, 20 * len(inputs.KINDS)),
+    (calls, 10_000),
+    (kills, 14),
     (soak, 1),
 ]
 
