@@ -12,7 +12,7 @@ from test_engine_resume import small_config, small_data, stop_after_two_epochs
 
 from ncsam.engine import RunError, train
 from ncsam.engine.checkpoint import load_checkpoint, save_checkpoint
-from ncsam.engine.saved_forms import is_plain, same_form
+from ncsam.engine.saved_forms import is_plain, refuse_other_optimizer, same_form
 
 _GROUP = ("learners", 0, "optimizer", "param_groups", 0)
 _STATE = ("learners", 0, "optimizer", "state", 0)
@@ -84,6 +84,20 @@ def test_what_a_run_wrote_has_the_form(stopped: Any) -> None:
     for base, (run, state) in stopped.items():
         save_checkpoint(run / "checkpoints", state, {})
         assert train(config(base), run, dataset=small_data(), console=False)["epochs"] == 3
+
+
+def test_what_an_optimizer_of_ones_own_keeps_is_its_affair() -> None:
+    network = torch.nn.Linear(2, 2)
+    own = torch.optim.Adadelta(network.parameters())
+    network(torch.zeros(1, 2)).sum().backward()
+    own.step()
+    state = own.state_dict()
+    state["param_groups"][0]["lr"] = torch.tensor(0.5)  # a number became a tensor on the way
+    state["state"][0]["more"] = [1, 2]
+    refuse_other_optimizer(own, state)
+    state["param_groups"][0]["params"] = [1, 0]
+    with pytest.raises(ValueError, match="the groups are of other parameters"):
+        refuse_other_optimizer(own, state)
 
 
 def test_one_form() -> None:

@@ -55,23 +55,26 @@ def is_plain(value: Any) -> bool:
 
 
 def refuse_other_optimizer(optimizer: torch.optim.Optimizer, state: Mapping[str, Any]) -> None:
-    """Raise `ValueError` for groups that are not the optimizer's, or, of SGD and AdamW, a state of another form."""
+    """Raise `ValueError` for groups of other parameters; with SGD and AdamW also for options and states of other forms.
+
+    What an optimizer of the user's own keeps is its affair.
+    """
     groups, own = state["param_groups"], optimizer.state_dict()["param_groups"]
-    if not same_form(groups, own) or any(a["params"] != b["params"] for a, b in zip(groups, own, strict=True)):
-        raise ValueError("the groups of parameters are others")
-    params = [p for group in optimizer.param_groups for p in group["params"]]
+    if any(a["params"] != b["params"] for a, b in zip(groups, own, strict=True)):
+        raise ValueError("the groups are of other parameters")
     base = getattr(optimizer, "base_optimizer", optimizer)
+    if not isinstance(base, (torch.optim.SGD, torch.optim.AdamW)):
+        return
+    if not same_form(groups, own):
+        raise ValueError("the groups have other options")
+    params = [p for group in optimizer.param_groups for p in group["params"]]
     for number, entry in state["state"].items():
-        if not _is_entry(base, params[number], entry):
-            raise ValueError(f"the optimizer's state of parameter {number} is of another form")
+        if not isinstance(entry, Mapping) or not _is_entry(base, params[number], entry):
+            raise ValueError(f"the state of parameter {number} is of another form")
 
 
-def _is_entry(base: torch.optim.Optimizer, parameter: Tensor, entry: Any) -> bool:
-    if not isinstance(entry, Mapping):
-        return False
+def _is_entry(base: torch.optim.Optimizer, parameter: Tensor, entry: Mapping[str, Any]) -> bool:
     if isinstance(base, torch.optim.SGD):
         return entry.get("momentum_buffer") is None or same_form(entry["momentum_buffer"], parameter)
-    if isinstance(base, torch.optim.AdamW):
-        known = same_form(entry, {"exp_avg": parameter, "exp_avg_sq": parameter})
-        return known and isinstance(step := entry.get("step"), Tensor) and step.ndim == 0 and step.is_floating_point()
-    return True  # one of the user's own: what it keeps is its affair
+    known = same_form(entry, {"exp_avg": parameter, "exp_avg_sq": parameter})
+    return known and isinstance(step := entry.get("step"), Tensor) and step.ndim == 0 and step.is_floating_point()
