@@ -21,7 +21,7 @@ SLICE = [
     (faults, 40),
     (inputs, 20 * len(inputs.KINDS)),
     (calls, 10_000),
-    (kills, 14),
+    (kills, 6),
     (soak, 1),
 ]
 
