@@ -111,6 +111,24 @@ def test_finished_runs_are_taken_from_the_mirror(tmp_path: Path, monkeypatch: py
     assert (tmp_path / "two" / "ce-sgd-s2" / "metrics.jsonl").is_file()
 
 
+def test_a_copy_that_failed_is_made_by_the_next_command(
+    tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Mirror.store
+
+    def full(*_: object) -> None:
+        raise OSError("the store is full")
+
+    monkeypatch.setattr(Mirror, "store", full)
+    job = {"name": "run", "config": CONFIG.to_dict(), "out": str(tmp_path / "run"), "mirror": url}
+    assert answer(job, 1) == {"summary": None, "error": "the store is full"}
+    monkeypatch.setattr(Mirror, "store", store)
+    assert not Mirror(url).is_finished("run")
+    done = batch.do_all([Job("run", CONFIG, tmp_path / "run")], Where(mirror=url), say=lambda line: None)
+    assert done.summaries.keys() == {"run"}
+    assert Mirror(url).read("run", "summary.json") == (tmp_path / "run/summary.json").read_bytes()
+
+
 def test_mistakes_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ValueError, match=r"mirror='nowhere://x' is not allowed: a URL that fsspec knows"):
         Mirror("nowhere://x")

@@ -106,6 +106,10 @@ def do_all(
             if not job.out.exists() and mirror.is_finished(job.name):
                 mirror.fetch(job.name, job.out)
     done, waiting = look(jobs)
+    if mirror is not None:
+        for job in jobs:  # a copy that failed, or a mirror that was named later
+            if job.name in done.summaries and not mirror.is_finished(job.name):
+                mirror.store(job.name, job.out)
     places = {job.name: job.out for job in waiting}
     workers = where.at_a_time
     say(f"{len(jobs)} runs, {len(done.summaries)} of them finished; {min(workers, max(1, len(waiting)))} at a time")
