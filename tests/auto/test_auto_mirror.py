@@ -69,6 +69,17 @@ def test_another_machine_goes_on_with_the_folds_that_are_there(
         race(tmp_path / "own", url, seed=2)
 
 
+def test_a_finished_race_that_the_mirror_lacks_is_copied(
+    tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(auto_run, "portfolio", lambda problem: [Linear("discriminant", "discriminant", 0.5)])
+    found = race(tmp_path / "here", "")
+    assert race(tmp_path / "here", url) == found
+    assert race(tmp_path / "elsewhere", url) == found
+    names = ("summary.json", "leaderboard.json")
+    assert all((tmp_path / "elsewhere" / n).read_bytes() == (tmp_path / "here" / n).read_bytes() for n in names)
+
+
 def test_a_node_without_our_disk_leaves_its_fold_at_the_url(tmp_path: Path, url: str) -> None:
     settings = config(data=str(saved_clouds(tmp_path / "clouds.npz")))
     problem = Problem(settings, load_task(settings), 2)

@@ -60,5 +60,10 @@ class Copies:
 
         return trained
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether the finished race is there."""
+        return self.mirror.is_finished("")
+
     def keep_all(self) -> None:
         self.mirror.store("", self.folder)

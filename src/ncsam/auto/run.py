@@ -98,6 +98,8 @@ def auto(
         if copies is not None:
             copies.claim()
         if (folder / "summary.json").is_file():
+            if copies is not None and not copies.is_whole:  # the last copy failed, or the mirror was named later
+                copies.keep_all()
             say(f"{folder} is finished; its leaderboard is returned")
             return leaderboard.read(folder)
         with _free_after_a_mistake(folder), _trained_where(where, candidates, budget) as train:
