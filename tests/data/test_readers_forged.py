@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import tarfile
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -255,12 +256,14 @@ def test_a_damaged_archive_of_arrays_is_named_and_no_advice_is_passed_on(tmp_pat
 
     path = tmp_path / "a.npz"
     np.savez(path, x=np.zeros(3), y=np.arange(3))
-    whole = path.read_bytes()
-    header = whole.index(b"{'descr'")
+    whole, header = path.read_bytes(), io.BytesIO()
+    np.save(header, np.zeros(3))
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("x.npy", header.getvalue().replace(b"}", b" ", 1))
     spoiled = {
         "its beginning": b"XX" + whole[2:],  # to numpy that is a pickle, though the archive's end is sound
-        "a header that never closes": whole[:header] + b"(" + whole[header + 1 :],
-        "an offset before the beginning": whole[1:],
+        "a header that never closes": path.read_bytes(),
+        "an offset before the beginning": whole[:60] + whole[61:],
     }
     for what, content in spoiled.items():
         path.write_bytes(content)

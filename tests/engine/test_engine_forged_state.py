@@ -12,6 +12,7 @@ from test_engine_resume import small_config, small_data, stop_after_two_epochs
 
 from ncsam.engine import RunError, train
 from ncsam.engine.checkpoint import load_checkpoint, save_checkpoint
+from ncsam.engine.samples import SampleTable
 from ncsam.engine.saved_forms import is_plain, refuse_other_optimizer, same_form
 
 _GROUP = ("learners", 0, "optimizer", "param_groups", 0)
@@ -98,6 +99,15 @@ def test_what_an_optimizer_of_ones_own_keeps_is_its_affair() -> None:
     state["param_groups"][0]["params"] = [1, 0]
     with pytest.raises(ValueError, match="the groups are of other parameters"):
         refuse_other_optimizer(own, state)
+
+
+def test_a_column_keeps_its_form() -> None:
+    table = SampleTable(3)
+    table.column("a")
+    with pytest.raises(ValueError, match=r"it is there already, as torch\.float32 of shape \(3,\)"):
+        table.load_state_dict({"a": torch.zeros(3, 2)})
+    table.load_state_dict({"a": torch.ones(3)})
+    assert table["a"].tolist() == [1.0, 1.0, 1.0]
 
 
 def test_one_form() -> None:

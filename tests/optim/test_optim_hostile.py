@@ -107,3 +107,19 @@ def test_held_out_losses():
     for wrong in (None, "1.0", True, torch.zeros(2), object()):
         with pytest.raises(ValueError, match=r"loss=.* is not allowed: a number, the mean loss"):
             optimizer.note_held_out(wrong)
+
+
+@pytest.mark.parametrize("name", ["friendlysam", "ncsam"])
+def test_vectors_of_other_shapes_are_not_loaded(name):
+    model = nn.Linear(4, 3)
+    options = {"estimator": "look"} if name == "ncsam" else {}
+    optimizer = optim.get(name)(torch.optim.SGD(model.parameters(), lr=0.1), model=model, total_steps=9, **options)
+    for _ in range(2):
+        optimizer.step(lambda: model(torch.ones(6, 4)), torch.arange(6) % 3)
+    state = optimizer.state_dict()
+    vectors = state["sharpness_aware"]["vectors"]
+    assert vectors
+    optimizer.load_state_dict(state)
+    next(iter(vectors.values()))[0] = torch.zeros(2)
+    with pytest.raises(ValueError, match="each of the shape of its parameter"):
+        optimizer.load_state_dict(state)
