@@ -4,14 +4,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help demo test fast lint types torture bench docs package clean
+.PHONY: help demo test fast lint types stress bench docs package clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo   train on scikit-learn's digits with 40 % wrong labels: SGD, SAM, NCSAM, and what we recommend"
 	@echo "make test   lint, types and all tests"
 	@echo "make fast   the quick tests alone"
-	@echo "make torture  the campaign of kills, faults, interrupts and hostile inputs; about 20 minutes"
+	@echo "make stress  the campaign of kills, faults, interrupts and hostile inputs; about 20 minutes"
 	@echo "make docs   the site, with the notebooks run, in site/; opens without a network"
 	@echo "make package  the wheel, installed and used in a fresh environment; PYTHONS=\"python3.10 python3.13\" tries those"
 	@echo "make bench  the benchmarks, quickly; each prints ratios measured in one run"
@@ -24,7 +24,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@touch $@
 
 demo: $(STAMP)
-	$(BIN)/ncsam compare digits --noise symmetric --rate 0.4 --optimizers sgd,sam,ncsam,sam:rho=heldout --seeds 3 --epochs 40 --out runs/demo
+	$(BIN)/ncsam compare digits --noise symmetric --rate 0.4 --optimizers sgd,sam,ncsam,sam:rho=validation --seeds 3 --epochs 40 --out runs/demo
 
 test: lint types
 	$(BIN)/python -m pytest -n 2 --dist worksteal
@@ -39,8 +39,8 @@ lint: $(STAMP)
 types: $(STAMP)
 	$(BIN)/mypy
 
-torture: $(STAMP)
-	$(BIN)/python -m torture
+stress: $(STAMP)
+	$(BIN)/python -m stress
 
 bench: $(STAMP)
 	@for script in $(filter-out benchmarks/timing.py,$(wildcard benchmarks/*.py)); do echo "== $$script"; $(BIN)/python $$script --quick || exit 1; done

@@ -1,6 +1,6 @@
 """The engine's own cost: time per epoch against a bare PyTorch loop that does the same work.
 
-Both train the same network on the same batches of the same loader (crop and mirror, 32 x 32 pictures), with the same
+Both train the same network on the same batches of the same loader (crop and mirror, 32 x 32 images), with the same
 optimizer and learning rates, and evaluate the test and the training split after each epoch. The engine also keeps its
 statistics per sample, writes metrics and a checkpoint. Epochs of the two take turns in one process; `engine_vs_bare` is
 the median of the ratios within a turn. On a busy machine the ratio of processor times is the steadier one.
@@ -34,7 +34,7 @@ from timing import Candidate, arguments, ratio, table, take_turns, write_json
 WARMUP = 2  # epochs of each that are not counted
 
 
-def pictures(samples: int) -> DataSet:
+def images(samples: int) -> DataSet:
     rng = np.random.default_rng(0)
     y = np.arange(samples + 500) % 10
     x = rng.integers(0, 256, size=(samples + 500, 32, 32, 3), dtype=np.uint8)
@@ -92,7 +92,7 @@ def measure(optimizer: str, samples: int, rounds: int, folder: Path) -> dict[str
         telemetry_every=0,
         accelerator="cpu",
     )
-    task = load_task(config, pictures(samples))
+    task = load_task(config, images(samples))
     config = settled(config, task)
     trainer = Trainer(Fabric(accelerator="cpu", devices=1), config, task, folder, console=False)
     bare = bare_epochs(config, trainer)
@@ -131,7 +131,7 @@ def main() -> None:
     for optimizer in ("sgd", "ncsam"):
         with tempfile.TemporaryDirectory() as folder:
             found[optimizer] = measure(optimizer, samples, rounds, Path(folder))
-    table(f"seconds per epoch of {samples:,} pictures, cnn_small of width 8", found)
+    table(f"seconds per epoch of {samples:,} images, cnn_small of width 8", found)
     worst = max(row["ratio"] for row in found.values())
     print(f"\nengine_vs_bare {worst:.3f} (the larger of the two ratios; goal: at most 1.05)")
     write_json(options.json, {"engine_vs_bare": worst, **found})

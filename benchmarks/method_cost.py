@@ -59,7 +59,7 @@ def epochs_in_turn(names: Sequence[str], optimizer: str, epochs: int, folder: Pa
 def main() -> None:
     options = parser(__doc__.splitlines()[0])
     options.add_argument("--methods", nargs="+", metavar="SPEC", default=methods.names())
-    options.add_argument("--optimizers", nargs="+", metavar="SPEC", default=["sgd", "sam:rho=heldout"])
+    options.add_argument("--optimizers", nargs="+", metavar="SPEC", default=["sgd", "sam:rho=validation"])
     options.add_argument("--epochs", type=int, default=20)
     chosen = options.parse_args()
     torch.set_num_threads(1)

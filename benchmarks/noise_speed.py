@@ -3,9 +3,9 @@
     python benchmarks/noise_speed.py [--quick] [--json FILE]
 
 Symmetric noise, 10 million labels, against
-  vectorised   one uniform per sample against the cumulated row of the transition matrix, a million samples at a time;
+  vectorized   one uniform per sample against the cumulated row of the transition matrix, a million samples at a time;
   multinomial  a Python loop with one numpy multinomial per sample, the habit of the field, timed on 50,000 labels.
-Instance noise, 50,000 pictures of 3,072 pixels, against
+Instance noise, 50,000 images of 3,072 pixels, against
   per sample   a Python loop with one projection, one softmax and one categorical draw per sample, all projections made
                first; timed on 1,000 samples.
 What is timed on fewer samples is scaled up in proportion and marked so.
@@ -29,7 +29,7 @@ from ncsam import noise
 RATE, CLASSES = 0.4, 10
 
 
-def vectorised(labels, rng):
+def vectorized(labels, rng):
     matrix = np.full((CLASSES, CLASSES), RATE / (CLASSES - 1))
     np.fill_diagonal(matrix, 1 - RATE)
     cumulated = matrix.cumsum(axis=1)
@@ -47,13 +47,13 @@ def projections(width, rng):
     return rng.standard_normal((CLASSES, width, CLASSES))
 
 
-def per_sample(labels, pictures, projection, rng):
+def per_sample(labels, images, projection, rng):
     noisy = []
-    for picture, label in zip(pictures, labels, strict=True):
+    for image, label in zip(images, labels, strict=True):
         q = -1.0
         while not 0 <= q <= 1:
             q = rng.normal(RATE, 0.1)
-        scores = picture.reshape(-1).astype(np.float64) @ projection[label]
+        scores = image.reshape(-1).astype(np.float64) @ projection[label]
         scores[label] = -np.inf
         weights = np.exp(scores - scores.max())
         chances = q * weights / weights.sum()
@@ -87,24 +87,24 @@ def main():
     seconds, results = medians(
         repeats,
         ours=lambda: noise.symmetric(labels, RATE, num_classes=CLASSES, seed=0),
-        vectorised=lambda: vectorised(labels, rng),
+        vectorized=lambda: vectorized(labels, rng),
         multinomial=lambda: multinomial(labels[:few], rng),
     )
     assert abs(results["ours"].rate - RATE) < 1e-3
-    assert abs((results["vectorised"] != labels).mean() - RATE) < 1e-3
+    assert abs((results["vectorized"] != labels).mean() - RATE) < 1e-3
     assert abs((results["multinomial"] != labels[:few]).mean() - RATE) < 1e-2
     seconds["multinomial"] *= many / few
     figures = {"symmetric": report(f"symmetric, {many:,} labels", seconds, scaled={"multinomial": few})}
 
     count, width, subset = 50_000, 3072, 1000
-    pictures = rng.integers(0, 256, (count, width), dtype=np.uint8)
+    images = rng.integers(0, 256, (count, width), dtype=np.uint8)
     labels = np.arange(count) % CLASSES
     projection = projections(width, rng)
     seconds, results = medians(
         repeats,
-        ours=lambda: noise.instance(labels, RATE, inputs=pictures, seed=0),
+        ours=lambda: noise.instance(labels, RATE, inputs=images, seed=0),
         making=lambda: projections(width, rng),
-        per_sample=lambda: per_sample(labels[:subset], pictures[:subset], projection, rng),
+        per_sample=lambda: per_sample(labels[:subset], images[:subset], projection, rng),
     )
     assert abs(results["ours"].rate - RATE) < 1e-2
     assert abs((results["per_sample"] != labels[:subset]).mean() - RATE) < 7e-2
@@ -112,11 +112,11 @@ def main():
     figures["instance"] = report(f"instance, {count:,} x {width:,}", seconds, scaled={"per_sample": subset})
 
     tracemalloc.start()
-    noise.instance(labels, RATE, inputs=pictures, seed=0)
+    noise.instance(labels, RATE, inputs=images, seed=0)
     peak = tracemalloc.get_traced_memory()[1] / 1e6
     tracemalloc.stop()
     whole = 8 * count * width * CLASSES / 1e6
-    print(f"  peak memory beyond the pictures {peak:.0f} MB; an N x C x S array of float64 would be {whole:,.0f} MB")
+    print(f"  peak memory beyond the images {peak:.0f} MB; an N x C x S array of float64 would be {whole:,.0f} MB")
     figures["instance"] |= {"peak_mb": peak, "n_c_s_array_mb": whole}
     if options.json:
         options.json.write_text(json.dumps(figures, indent=2) + "\n")

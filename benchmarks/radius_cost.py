@@ -1,6 +1,6 @@
 """What a radius that sets itself costs: an epoch of SAM with it against one with a fixed radius.
 
-Networks train in a plain loop on 20 batches of 128 an epoch, and the candidates take turns in one process. `heldout`
+Networks train in a plain loop on 20 batches of 128 an epoch, and the candidates take turns in one process. `validation`
 also passes 256 held-out samples forward after each epoch, a tenth of what it trains on, as a loop does that validates.
 The goal is at most 1.1 times SAM's price.
 
@@ -23,7 +23,7 @@ NETWORKS = {
     "mlp 512-256-256": lambda: models.create("mlp", 10, 1, in_features=512, hidden=[256, 256]),
     "cnn_small, width 16": lambda: models.create("cnn_small", 10, 3, width=16),
 }
-RADII: dict[str, float | str] = {"fixed": 0.05, "auto": "auto", "heldout": "heldout"}
+RADII: dict[str, float | str] = {"fixed": 0.05, "auto": "auto", "validation": "validation"}
 
 
 def epoch(network: nn.Module, rho: float | str, x: Tensor, y: Tensor, epochs: int) -> Candidate:
@@ -35,10 +35,10 @@ def epoch(network: nn.Module, rho: float | str, x: Tensor, y: Tensor, epochs: in
         for number in range(BATCHES):
             rows = slice(number * BATCH, (number + 1) * BATCH)
             optimizer.step(lambda rows=rows: network(x[rows]), y[rows])
-        if rho == "heldout":
+        if rho == "validation":
             network.eval()
             with torch.no_grad():
-                optimizer.note_held_out(F.cross_entropy(network(x[:HELD_OUT]), y[:HELD_OUT]).item())
+                optimizer.report_val_loss(F.cross_entropy(network(x[:HELD_OUT]), y[:HELD_OUT]).item())
 
     return Candidate(run)
 
@@ -54,10 +54,10 @@ def main() -> None:
         x, y = torch.randn(BATCHES * BATCH, *shape), torch.randint(0, 10, (BATCHES * BATCH,))
         candidates = {radius: epoch(create(), rho, x, y, rounds + 2) for radius, rho in RADII.items()}
         seconds = take_turns(candidates, rounds)
-        own = {f"{radius} / fixed": ratio(seconds[radius], seconds["fixed"]) for radius in ("auto", "heldout")}
+        own = {f"{radius} / fixed": ratio(seconds[radius], seconds["fixed"]) for radius in ("auto", "validation")}
         found[name] = {"fixed s": statistics.median(seconds["fixed"]), **own}
     table(f"seconds per epoch of {BATCHES} batches, and ratios", found)
-    worst = max(row["heldout / fixed"] for row in found.values())
+    worst = max(row["validation / fixed"] for row in found.values())
     print(f"\nheldout_vs_fixed {worst:.3f} (goal: at most 1.1)")
     write_json(options.json, {"heldout_vs_fixed": worst, **found})
 

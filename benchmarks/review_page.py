@@ -2,7 +2,7 @@
 
     python benchmarks/review_page.py [--samples 1000 100000] [--decisions 200]
 
-Vectors of eight numbers in ten classes, suspects made at random; every request goes through the routes of the page and,
+Features of eight numbers in ten classes, random label issues; every request goes through the routes of the page and,
 for decisions, to the disk. The review has half of `--decisions` behind it when the measuring begins. Times are medians,
 measured in turns in one run.
 """
@@ -27,7 +27,7 @@ TURNS = 15
 
 
 def made_run(folder: Path, samples: int) -> Path:
-    """A run folder whose suspects nobody trained for."""
+    """A run folder whose label issues nobody trained for."""
     generator = np.random.default_rng(0)
     labels = generator.integers(0, 10, samples)
     x = generator.normal(size=(samples, 8)).astype(np.float32)
@@ -37,7 +37,7 @@ def made_run(folder: Path, samples: int) -> Path:
     (folder / "summary.json").write_text(json.dumps({"epochs": 1}))
     (folder / "trust.json").write_text(json.dumps({"known": True, "reason": ""}))
     chances = np.sort(generator.random(samples))[::-1]
-    with (folder / "suspects.csv").open("w", newline="") as file:
+    with (folder / "label_issues.csv").open("w", newline="") as file:
         table = csv.writer(file)
         table.writerow(["index", "observed", "suggested", "suspicion", "p_wrong", "p_suggested"])
         for i, p in zip(generator.permutation(samples), chances, strict=True):
@@ -56,7 +56,7 @@ def actions(review: Review, decided: int) -> dict[str, Callable[[int], object]]:
         "a page of 24": lambda turn: review.items({**view, "place": 24 * turn}, 24, False),
         "a page by class pair": lambda turn: review.items({**view, "order": "pair", "place": 24 * turn}, 24, False),
         "a filtered page": lambda turn: review.items({**view, "observed": turn % 10, "search": "7"}, 24, False),
-        "neighbours": lambda turn: review.neighbours(order[turn]),
+        "neighbors": lambda turn: review.neighbors(order[turn]),
         "an undo": lambda turn: review.undo({"reviewer": "Ada"}),
     }
 

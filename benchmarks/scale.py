@@ -22,8 +22,8 @@ from ncsam import methods
 from ncsam.data import from_arrays
 from ncsam.data.loader import Loader
 from ncsam.engine import RunConfig
+from ncsam.engine.label_issues import Dynamics
 from ncsam.engine.samples import SampleTable
-from ncsam.engine.suspects import Dynamics
 from ncsam.engine.task import load_task, view_names
 from ncsam.methods import Method, State
 from timing import Candidate, arguments, ratio, table, take_turns, write_json
@@ -69,7 +69,7 @@ def writes(samples: int) -> Candidate:
 
 
 def kept(classes: int) -> dict[str, int]:
-    """Bytes that a run keeps of every sample: those of all runs, by which suspects are found, and each method's own."""
+    """Bytes that a run keeps per sample: those of all runs, which label issues need, and each method's own."""
     found = {"every run": _bytes(lambda samples: Dynamics(samples, classes))}
     for name in methods.names():
         method = methods.create(name)
@@ -90,11 +90,11 @@ def _bytes(fill: Callable[[SampleTable], object]) -> int:
     return sum(column.element_size() * column[0].numel() for column in samples.state_dict().values())
 
 
-def decoded(pictures: int) -> float:
+def decoded(images: int) -> float:
     """Photographs of 340 x 256 that a core decodes, crops to 224 and mirrors in a second of its own time."""
     with tempfile.TemporaryDirectory() as folder:
         random = np.random.default_rng(0)
-        for number in range(pictures):
+        for number in range(images):
             place = Path(folder) / str(number % 2)
             place.mkdir(exist_ok=True)
             coarse = random.integers(256, size=(16, 22, 3), dtype=np.uint8)

@@ -127,8 +127,8 @@ CANDIDATES: dict[str, tuple[Callable[[Training], Callable[[], object]], int]] = 
     "peer_looksam": (lambda t: t.peer(pytorch_optimizer.LookSAM, rho=0.05, k=LOOK_K), 2),
     "ncsam_exact": (ncsam, 1),
     "ncsam_fused": (lambda t: ncsam(t, estimator="fused"), FUSED_K),
-    f"ncsam_look{LOOK_K}": (lambda t: ncsam(t, estimator="look"), LOOK_K),
-    f"sam_look{LOOK_K}": (lambda t: ncsam(t, estimator="look", kappa=0.0), LOOK_K),
+    f"ncsam_look{LOOK_K}": (lambda t: ncsam(t, estimator="looksam"), LOOK_K),
+    f"sam_look{LOOK_K}": (lambda t: ncsam(t, estimator="looksam", kappa=0.0), LOOK_K),
 }
 
 

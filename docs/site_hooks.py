@@ -1,4 +1,4 @@
-"""For mkdocs: links of our pages that leave `docs/` (sources, the licence) become plain text on the site, and so do
+"""For mkdocs: links of our pages that leave `docs/` (sources, the license) become plain text on the site, and so do
 the marks of formulas in docstrings, which are LaTeX as it is written."""
 
 from __future__ import annotations

@@ -26,8 +26,8 @@ class Detector(nn.Module):
         )  # fmt: skip
         self.classes, self.box = nn.Linear(64, 10), nn.Linear(64, 2)
 
-    def forward(self, pictures: Tensor) -> dict[str, Tensor]:
-        seen = self.body(pictures)
+    def forward(self, images: Tensor) -> dict[str, Tensor]:
+        seen = self.body(images)
         return {"logits": self.classes(seen), "boxes": self.box(seen).sigmoid()}
 
 
@@ -46,8 +46,8 @@ def main(epochs: int = 6) -> tuple[float, float]:
     digits, labels = torch.tensor(data.images, dtype=torch.float32) / 16, torch.tensor(data.target)
     corners = torch.randint(SIDE - 8 + 1, (len(digits), 2))
     canvas = torch.zeros(len(digits), 1, SIDE, SIDE)
-    for picture, digit, (x, y) in zip(canvas, digits, corners.tolist(), strict=True):
-        picture[0, y : y + 8, x : x + 8] = digit
+    for image, digit, (x, y) in zip(canvas, digits, corners.tolist(), strict=True):
+        image[0, y : y + 8, x : x + 8] = digit
     boxes = corners / (SIDE - 8)
     noisy = torch.where(torch.rand(len(labels)) < 0.2, torch.randint(10, labels.shape), labels)
 

@@ -20,7 +20,7 @@ def main(epochs: int = 4) -> tuple[float, float]:
     torch.manual_seed(0)
     clean = torch.tensor(load_digits().images, dtype=torch.float32).unsqueeze(1) / 16
     ink = (clean > 0.4).long().squeeze(1)
-    pictures = clean + 0.3 * torch.randn_like(clean)
+    images = clean + 0.3 * torch.randn_like(clean)
     noisy = torch.where(torch.rand(ink.shape) < 0.2, 1 - ink, ink)
     noisy[torch.rand(ink.shape) < 0.2] = UNKNOWN
 
@@ -34,14 +34,14 @@ def main(epochs: int = 4) -> tuple[float, float]:
     def accuracy() -> float:
         model.eval()
         with torch.no_grad():
-            found = model(pictures[1500:]).argmax(dim=1)
+            found = model(images[1500:]).argmax(dim=1)
         model.train()
         return float((found == ink[1500:]).float().mean())
 
     before = accuracy()
     for _ in range(epochs):
         for index in torch.randperm(1500).split(64):
-            optimizer.step(lambda index=index: model(pictures[index]), noisy[index])
+            optimizer.step(lambda index=index: model(images[index]), noisy[index])
     return before, accuracy()
 
 

@@ -1,12 +1,12 @@
 """Does NCSAM's perturbation point more along the clean gradient than SAM's, and when?
 
 Networks are trained with the paper's literal settings (and by SGD alone, for comparison). After every epoch the
-gradients of some training batches are measured: of the whole batch, of its rightly and wrongly labelled samples, and
+gradients of some training batches are measured: of the whole batch, of its rightly and wrongly labeled samples, and
 NCSAM's estimate g* of the latter. All strengths and radii follow from these in closed form.
 
     python experiments/alignment.py runs/alignment.json --cifar FILE.npz --figure docs/experiments/alignment.png
 
-The `.npz` file holds CIFAR-10 pictures (`x_train`, `y_train`) and further label arrays named by `--labels`.
+The `.npz` file holds CIFAR-10 images (`x_train`, `y_train`) and further label arrays named by `--labels`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from ncsam.data.loader import Loader
 from ncsam.data.types import DataSet
 from ncsam.optim import NCSAM
 from ncsam.optim.ramps import smooth
-from ncsam.report.figures import COLOURS
+from ncsam.report.figures import COLORS
 from ncsam.theory import WithClean, alignments, mean_alignment
 
 RHO, KAPPA, WARMUP, LARGEST_FLIP = 0.05, 0.1, 0.25, 0.4  # the paper's, with the rho of its first author's code
@@ -60,13 +60,13 @@ def trained(
 ) -> list[dict[str, Any]]:
     """Train, and after every few epochs measure `batches` of the next one."""
     train = dataset.train
-    picture = dataset.size is not None and max(dataset.size) > 16
+    image = dataset.size is not None and max(dataset.size) > 16
     torch.manual_seed(seed)
     network = models.create(model, dataset.num_classes, len(dataset.mean), **options)
     loader = Loader(
         train,
-        128 if picture else 32,
-        views="weak" if picture else "plain",
+        128 if image else 32,
+        views="weak" if image else "plain",
         mean=dataset.mean,
         std=dataset.std,
         seed=seed,
@@ -108,7 +108,7 @@ def trained(
         history.append(
             {
                 "epoch": epoch,
-                "memorised": 100 * float(right[wrong].mean()),
+                "memorized": 100 * float(right[wrong].mean()),
                 **asdict(mean),
                 "slope": float(np.mean([each.slope for each in found])),
                 "against_sam": 100 * float(np.mean([each.cos_sam < 0 for each in found])),
@@ -133,7 +133,7 @@ def report(runs: list[dict[str, Any]], figure: Path | None) -> None:
     for run in runs:
         groups.setdefault((run["data"], run["noise"], run["optimizer"]), []).append(run)
     literal = {key: group for key, group in groups.items() if key[2] == "ncsam"}
-    names = {"memorised": "memorised, %", "compensation_ratio": "q", "cos_grad_estimate": "cos(g_B, g*)"}
+    names = {"memorized": "memorized, %", "compensation_ratio": "q", "cos_grad_estimate": "cos(g_B, g*)"}
     names |= {"cos_clean_noise": "cos(g_clean, g_noise)", "cos_estimate_noise": "cos(g*, g_noise)"}
     names |= {"cos_sam": "cos(eps, eps_SAM)", "against_sam": "against SAM, %"}
     names |= {
@@ -166,24 +166,24 @@ def report(runs: list[dict[str, Any]], figure: Path | None) -> None:
 def draw(groups: dict[tuple[str, str, str], list[dict[str, Any]]], path: Path) -> None:
     """A row per dataset: cosines along training, and the gain over SAM at every ratio q, late in training."""
     names = list(dict.fromkeys(key[0] for key in groups))
-    picture = need("matplotlib.figure", "plot", "drawing").Figure((13, 3.5 * len(names)), layout="constrained")
-    rows = picture.subplots(len(names), 3, squeeze=False)
+    image = need("matplotlib.figure", "plot", "drawing").Figure((13, 3.5 * len(names)), layout="constrained")
+    rows = image.subplots(len(names), 3, squeeze=False)
     for name, (clean, sam, ratio) in zip(names, rows, strict=True):
         for number, (key, group) in enumerate(item for item in groups.items() if item[0][0] == name):
-            colour = COLOURS[number]
+            color = COLORS[number]
             epochs = [row["epoch"] for row in group[0]["history"]]
             places = range(len(epochs))
-            clean.plot(epochs, [mean(group, "cos_clean", i) for i in places], color=colour)
-            clean.plot(epochs, [mean(group, "cos_clean_sam", i) for i in places], "--", color=colour)
-            sam.plot(epochs, [mean(group, "cos_sam", i) for i in places], color=colour, label=key[1])
+            clean.plot(epochs, [mean(group, "cos_clean", i) for i in places], color=color)
+            clean.plot(epochs, [mean(group, "cos_clean_sam", i) for i in places], "--", color=color)
+            sam.plot(epochs, [mean(group, "cos_sam", i) for i in places], color=color, label=key[1])
             for style, sign in (("-", "gain_plus"), (":", "gain_minus")):
                 curve = np.mean([run["history"][-1][sign] for run in group], axis=0)
-                ratio.plot(RATIOS, curve, style, color=colour)
+                ratio.plot(RATIOS, curve, style, color=color)
             ratio.plot(
                 mean(group, "compensation_ratio", -1),
                 mean(group, "cos_clean", -1) - mean(group, "cos_clean_sam", -1),
                 "o",
-                color=colour,
+                color=color,
             )
         clean.set(title=f"{name}: cos with the clean gradient\n(solid eps_NCSAM, dashed eps_SAM)", xlabel="epoch")
         sam.set(title="cos(eps_NCSAM, eps_SAM)", xlabel="epoch")
@@ -195,15 +195,15 @@ def draw(groups: dict[tuple[str, str, str], list[dict[str, Any]]], path: Path) -
         for axis in (clean, sam, ratio):
             axis.axhline(0, color="#c0c4cc", zorder=0, linewidth=0.8)
     with atomic_path(path) as temporary:
-        picture.savefig(temporary, format="png", dpi=72)
+        image.savefig(temporary, format="png", dpi=72)
 
 
 def main() -> None:
     options = parser(__doc__)
     options.add_argument("json", type=Path, help="file of the numbers; what it holds already is not trained again")
-    options.add_argument("--cifar", type=Path, help=".npz of CIFAR-10 pictures and labels")
+    options.add_argument("--cifar", type=Path, help=".npz of CIFAR-10 images and labels")
     options.add_argument("--labels", default="y_idn40,y_worst", help="label arrays of the file, beside our own recipes")
-    options.add_argument("--images", type=int, default=2000, help="pictures of the file to use")
+    options.add_argument("--images", type=int, default=2000, help="images of the file to use")
     options.add_argument("--figure", type=Path, help="write the figure")
     options.add_argument("--tables", action="store_true", help="train nothing: report on what is there")
     chosen = options.parse_args()
@@ -225,7 +225,7 @@ def train_all(runs: list[dict[str, Any]], file: Path, chosen: argparse.Namespace
         history = trained(dataset, optimizer=optimizer, seed=seed, **how)
         runs.append({**identity, "history": history})
         write(file, json.dumps({"runs": runs}))
-        print(f"# {name}, {label}, {optimizer}, seed {seed}: memorised {history[-1]['memorised']:.0f} %", flush=True)
+        print(f"# {name}, {label}, {optimizer}, seed {seed}: memorized {history[-1]['memorized']:.0f} %", flush=True)
 
     digits = data.load("digits")
     small = {"model": "mlp", "options": {"in_features": 64, "hidden": [256, 256]}, "batches": 20, "every": 2}

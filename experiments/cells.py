@@ -62,7 +62,7 @@ class Table:
     seeds: int = 3
     shared: Options = field(default_factory=dict)
     controls: Mapping[str, str] = field(default_factory=dict)
-    metrics: Sequence[str] = ("last5", "memorised")
+    metrics: Sequence[str] = ("last5", "memorized")
     digits: int = 1
     measure: Callable[[Options, Any, int], float | None] | None = None
     quick: Options = field(default_factory=lambda: {"epochs": 5})

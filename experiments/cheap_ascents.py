@@ -4,7 +4,7 @@
 
 MLP with two layers of 256, batch 128, 60 epochs, 15 of them SGD; lr .05 with cosine, momentum .9, weight decay 1e-3;
 40 % wrong labels; mean accuracy of the last five epochs over three seeds. Choices are made here, on data that
-`estimator_quality.py` does not report on: other splits and wrong labels of digits, and other pictures of CIFAR-10
+`estimator_quality.py` does not report on: other splits and wrong labels of digits, and other images of CIFAR-10
 (3,000 to 5,699 to learn from, the rest of the archive to test, averaged to 16 x 16; `y_worst` for human labels).
 Measurements are fused (one backward of L_B + beta L*), but for every `anew`-th.
 """
@@ -181,16 +181,16 @@ class Step:
 
 
 def load(data: str, seed: int, cifar: Path | None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Pictures and observed labels to learn from; pictures and true labels to test on."""
+    """Images and observed labels to learn from; images and true labels to test on."""
     random = np.random.default_rng(5000 + seed)
     if data.startswith("digits"):
-        pictures, labels = load_digits(return_X_y=True)
-        order = random.permutation(len(pictures))
-        x, y, human, size = torch.tensor(pictures[order], dtype=torch.float32), torch.tensor(labels[order]), None, 1300
+        images, labels = load_digits(return_X_y=True)
+        order = random.permutation(len(images))
+        x, y, human, size = torch.tensor(images[order], dtype=torch.float32), torch.tensor(labels[order]), None, 1300
     else:
         with np.load(cifar) as archive:
-            pictures, labels, worst = (archive[name][3000:] for name in ("x_train", "y_train", "y_worst"))
-        x = F.avg_pool2d(torch.from_numpy(pictures).permute(0, 3, 1, 2).float(), 2).flatten(1)
+            images, labels, worst = (archive[name][3000:] for name in ("x_train", "y_train", "y_worst"))
+        x = F.avg_pool2d(torch.from_numpy(images).permute(0, 3, 1, 2).float(), 2).flatten(1)
         y, human, size = torch.from_numpy(labels), torch.from_numpy(worst), 2700
     x = (x - x[:size].mean()) / x[:size].std()
     if data.endswith("human") and human is not None:

@@ -9,7 +9,7 @@ rival, pi = sigmoid(z_r - z_y), the share of r among the two. At w + eps the los
     relabel   (1 - s pi) loss(y) + s pi loss(r)
     soften    (1 - s / 2) loss(y) + (s / 2) loss(p), p the probabilities at w
 
-with s = min(1, 2 (3 - 2t) t^2), the paper's ramp. A network that has memorised a label doubts it no more; what it said
+with s = min(1, 2 (3 - 2t) t^2), the paper's ramp. A network that has memorized a label doubts it no more; what it said
 before may. So with q the average of a sample's probabilities at w over the epochs, q <- .7 q + .3 p, and the doubt
 d = s (1 - q_y / max q):
 

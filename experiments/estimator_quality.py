@@ -3,7 +3,7 @@
     python experiments/estimator_quality.py runs/estimators --cifar cifar10_subset.npz
 
 Cosines: one exact run on digits; at each of its steps every estimator answers for the same weights, batch and draw.
-Accuracy: whole runs of the engine. `--cifar` names an archive of which the first 3,000 pictures are averaged to
+Accuracy: whole runs of the engine. `--cifar` names an archive of which the first 3,000 images are averaged to
 16 x 16; `cifar-resnet8` is a network with BatchNorm, for 20 epochs.
 """
 
@@ -34,7 +34,7 @@ ESTIMATORS = ("exact", "fused", "look")
 NAMES = {
     "SGD": "sgd",
     "SAM (kappa = 0)": "ncsam:kappa=0",
-    "SAM, look": "ncsam:kappa=0:estimator=look",
+    "SAM, look": "ncsam:kappa=0:estimator=looksam",
     **{f"NCSAM, {name}": f"ncsam:estimator={name}" for name in ESTIMATORS},
     "NCSAM, fused, fewer epochs": f"ncsam:estimator=fused:epochs={FEWER}:evaluate_train_every={FEWER}",
 }

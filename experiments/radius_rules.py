@@ -4,17 +4,17 @@
 
 An MLP 256-256 by SGD with momentum .9, cosine to 0, in equal batches of 128; a tenth is held out with its noisy labels.
 Test accuracy, mean of the last three epochs. One seed a cell: it changes the split, the generated noise, the
-initialisation and the order, and is the same in a column. Rows:
+initialization and the order, and is the same in a column. Rows:
 
 - `sgd`, `auto T B`: the automatic radius with target T, never longer than B ||w|| (`-`: at most 5).
 - `layers T B`: the same, but no layer's part of the perturbation is longer than B times the norm of that layer.
 - `cosine`: rho grows while g_v points along g(w + eps) - g(w), g_v the gradient of held-out samples, every fifth step.
-- `heldout`: as `ncsam.HeldOutRadius`, full target .4. `.5`: full target; `.65`: falls to that; `soon`, `half`:
+- `validation`: as `ncsam.ValidationRadius`, full target .4. `.5`: full target; `.65`: falls to that; `soon`, `half`:
   begins there.
 - `gap C`: the target is .5 min(1, max(.1, q / C)), q = (L_v - L) / (L_0 - L), L_v the loss of held-out samples at every
   tenth step. `gap C from .5` starts at the full target and follows in 100 steps.
 
-Columns `700 x 60` and `2,500 x 256` are standardised principal components of the first CIFAR-10 features.
+Columns `700 x 60` and `2,500 x 256` are standardized principal components of the first CIFAR-10 features.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class Gap(Auto):
         super().update(here, there, guess, norm, None)
 
 
-class HeldOut(Auto):
+class Validation(Auto):
     """A target that falls to `fall` of itself where the held-out loss fell since the last look, else doubles."""
 
     every = -1  # at the end of every epoch, on all held-out samples
@@ -149,11 +149,11 @@ RULES: dict[str, Callable[[], Fixed]] = {
     "auto 0.4 0.1": lambda: Auto(0.4, 0.1),
     **{f"auto 0.4 {b or '-'}": lambda b=b: Auto(0.4, b) for b in (0.05, 0.2, 0)},
     **{f"layers 0.4 {b}": lambda b=b: Layered(0.4, b) for b in (0.1, 0.2)},
-    "heldout": HeldOut,
-    "heldout .5": lambda: HeldOut(full=0.5),
-    "heldout .65": lambda: HeldOut(fall=0.65),
-    "heldout soon": lambda: HeldOut(begin=0.1),
-    "heldout half": lambda: HeldOut(begin=0.5),
+    "validation": Validation,
+    "validation .5": lambda: Validation(full=0.5),
+    "validation .65": lambda: Validation(fall=0.65),
+    "validation soon": lambda: Validation(begin=0.1),
+    "validation half": lambda: Validation(begin=0.5),
     "cosine": Cosine,
     "gap 0.15": lambda: Gap(0.15, 0.05, 1, (0.05, 0.3)),
     "gap 0.3": lambda: Gap(0.3, 0.05, 1, (0.05, 0.3)),
@@ -170,7 +170,7 @@ def labelme(file: Path, labels: str) -> Arrays:
 
 
 def features(file: Path, labels: str, samples: int, components: int = 0) -> Arrays:
-    """The first samples of an archive, or their standardised principal components."""
+    """The first samples of an archive, or their standardized principal components."""
     with np.load(file) as whole:
         x, x_test = (whole[n][:count].astype(np.float32) for n, count in (("x_train", samples), ("x_test", 2500)))
         y, y_test = whole[f"y_{labels}"][:samples], whole["y_test"][:2500]
@@ -279,7 +279,7 @@ def measure(options: Mapping[str, Any], row: str, seed: int) -> float:
             rule.update(here, there, guess, norm, held_loss)
         momentum.mul_(0.9).add_(grads).add_(weights, alpha=options["weight_decay"])
         weights.add_(momentum, alpha=-rate)
-        if isinstance(rule, HeldOut) and (step + 1) % batches == 0:
+        if isinstance(rule, Validation) and (step + 1) % batches == 0:
             with torch.no_grad():
                 rule.note(F.cross_entropy(model(x_held), y_held).item(), (step + 1) / (epochs * batches))
         if (step + 1) % batches == 0 and (step + 1) // batches > epochs - 3:

@@ -8,9 +8,9 @@ and `y_majority` of LabelMe; `y_worst`, `y_random1` and `y_aggregate` of CIFAR-1
 the options of the preset `recommended`, but for the optimizer; a tenth is held out with its noisy labels. Tables:
 
 - trial: optimizers on every problem; `val_chosen` is the epoch with the best noisy validation.
-- auto: `ncsam auto`, and how well it finds the wrong labels: the area under the ROC curve of its suspects and of
-  cleanlab's self-confidence, both from its out-of-fold predictions. A single run's is `suspects_auroc` of the trial.
-- pixels: CIFAR-10 pictures at 16 pixels, `y_worst`, crops and mirroring, a ResNet-8.
+- auto: `ncsam auto`, and how well it finds the wrong labels: the area under the ROC curve of its label issues and of
+  cleanlab's self-confidence, both from its out-of-fold predictions. A single run has `label_issues_auroc`.
+- pixels: CIFAR-10 images at 16 pixels, `y_worst`, crops and mirroring, a ResNet-8.
 - classic: logistic regression, C chosen on the same tenth; cleanlab's `CleanLearning` around it and around our network.
 - steps: SGD and SAM at other learning rates, weight decays and lengths than the preset's.
 - bound: the automatic radius with and without a bound, on LabelMe in 1,000 steps at a weight decay of .001.
@@ -38,16 +38,16 @@ from ncsam.data.labels import stratified
 from ncsam.engine import RunConfig
 from ncsam.engine.config import read_preset
 from ncsam.engine.folds import load_oof
-from ncsam.engine.suspects import auroc
+from ncsam.engine.label_issues import auroc
 from ncsam.engine.task import load_task
 from ncsam.optim import AutoRadius
 from problems import CIFAR, FASHION, NOISES, first, small_cifar, small_fashion
 
 RECOMMENDED = {**read_preset("recommended"), "evaluate_train_every": 1000}
-RELATIVE = "ncsam:rho=heldout:warmup=0.0:compensation=relative:sign=1"
+RELATIVE = "ncsam:rho=validation:warmup=0.0:compensation=relative:sign=1"
 OPTIMIZERS: dict[str, Any] = {
     "SGD": "sgd",
-    "recommended": "sam:rho=heldout",
+    "recommended": "sam:rho=validation",
     "SAM 0.05": "sam:rho=0.05",
     "SAM 0.2": "sam:rho=0.2",
     "SAM 0.5": "sam:rho=0.5",
@@ -96,12 +96,12 @@ def tables(files: argparse.Namespace) -> Sequence[Table]:
             "NCSAM, the paper's": "NCSAM, kappa 0",
             "NCSAM relative, kappa .5": "NCSAM relative, kappa 0",
         },
-        metrics=("last5", "val_chosen", "val_accuracy", "suspects_auroc"),
+        metrics=("last5", "val_chosen", "val_accuracy", "label_issues_auroc"),
         quick={"epochs": 5},
     )
     rows = {row: row for row in ("logistic regression", "CleanLearning around it", "CleanLearning around our network")}
     classic = Table("classic", every, rows, shared=RECOMMENDED, metrics=("accuracy",), measure=classical)
-    found = {row: row for row in ("auto", "suspects of auto", "suspects by cleanlab, same predictions")}
+    found = {row: row for row in ("auto", "label issues of auto", "label issues by cleanlab, same predictions")}
     measure = partial(automatic, files.out / "auto")
     by_itself = Table("auto", every, found, seeds=1, shared={"val_share": 0.0}, metrics=("accuracy",), measure=measure)
     declared = [trial, classic, by_itself]
@@ -170,7 +170,7 @@ def automatic(folder: Path, options: Mapping[str, Any], row: str, seed: int) -> 
     about = "-".join(str(options.get(name, "")) for name in ("label_column", "noise"))
     here = folder / f"{Path(config.data).stem}-{about}-s{seed}"
     auto(config, here, say=lambda text: print(f"#   {text}", flush=True))
-    if row == "suspects by cleanlab, same predictions":
+    if row == "label issues by cleanlab, same predictions":
         split = load_task(config).dataset.train
         oof = load_oof(here)
         assert oof is not None
@@ -178,11 +178,11 @@ def automatic(folder: Path, options: Mapping[str, Any], row: str, seed: int) -> 
         quality = get_label_quality_scores(split.labels, oof.probabilities, method="self_confidence")
         return 100.0 * (auroc(-quality, split.labels != split.clean) or 0.0)
     summary = json.loads((here / "summary.json").read_text(encoding="utf-8"))
-    return float(summary["last"]) if row == "auto" else 100.0 * float(summary["suspects_auroc"])
+    return float(summary["last"]) if row == "auto" else 100.0 * float(summary["label_issues_auroc"])
 
 
 def arrays(options: Mapping[str, Any], seed: int) -> tuple[np.ndarray, ...]:
-    """Samples standardised by column, observed labels, those held out, and the test samples with their true labels."""
+    """Samples standardized by column, observed labels, those held out, and the test samples with their true labels."""
     config = RunConfig.from_dict({**options, "seed": seed})
     task = load_task(config)
     assert task.dataset.test is not None

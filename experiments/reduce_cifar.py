@@ -1,8 +1,8 @@
-"""A CIFAR-10 archive small enough for two cores: some of its pictures, averaged to 16x16, with all their labels.
+"""A CIFAR-10 archive small enough for two cores: some of its images, averaged to 16x16, with all their labels.
 
     python experiments/reduce_cifar.py cifar10_subset.npz small.npz --train 5000 --test 2500
 
-Without `--part` these are the first of the archive; part 1 begins where those end, and shares no picture with them.
+Without `--part` these are the first of the archive; part 1 begins where those end, and shares no image with them.
 The input holds `x_train`, `y_train`, `x_test`, `y_test` and any further training labels as `y_NAME`.
 """
 
@@ -16,10 +16,10 @@ import numpy.typing as npt
 from ncsam._files import atomic_path
 
 
-def halved(pictures: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+def halved(images: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
     """Means of 2x2 pixels, rounded."""
-    n, height, width, channels = pictures.shape
-    blocks = pictures.reshape(n, height // 2, 2, width // 2, 2, channels).astype(np.float32)
+    n, height, width, channels = images.shape
+    blocks = images.reshape(n, height // 2, 2, width // 2, 2, channels).astype(np.float32)
     return np.rint(blocks.mean(axis=(2, 4))).astype(np.uint8)
 
 

@@ -57,7 +57,7 @@ CORE = (
     *("SAM auto", "SAM auto, target .25", "warm-up, SAM auto", "warm-up, ASAM auto", "NCSAM, the paper's"),
     *("NCSAM relative +, auto", "NCSAM relative -, auto", "NCSAM, not projected"),
 )
-#: Where augmentation leaves little memorised, the question is what a radius costs.
+#: Where augmentation leaves little memorized, the question is what a radius costs.
 AUGMENTED = ("SGD", "SAM auto", "SAM auto, target .25", "SAM auto, target .1")
 
 
@@ -72,11 +72,11 @@ def tables(given: argparse.Namespace) -> list[Table]:
     def table(name: str, problems: dict[str, Any], settings: Any, seeds: int, epochs: int, **options: Any) -> Table:
         options = {**shared, "epochs": epochs, "evaluate_train_every": epochs, **options}
         controls = {name: control for name, control in CONTROLS.items() if name in settings and control in settings}
-        return Table(name, problems, settings, seeds, options, controls, ("last5", "memorised", "val_accuracy"))
+        return Table(name, problems, settings, seeds, options, controls, ("last5", "memorized", "val_accuracy"))
 
     some = {name: NOISES[name] for name in ("symmetric 40", "instance 40")}
     found = [table("digits", NOISES, SETTINGS, 5, 60)]
-    # crops and mirroring, and so many epochs that labels are memorised all the same
+    # crops and mirroring, and so many epochs that labels are memorized all the same
     found.append(table("digits-longer", some, rows(*AUGMENTED), 3, 300, augment="standard"))
     if given.fashion is not None:
         mlp = {"data": small_fashion(given.fashion, given.out), "model": "mlp"}

@@ -53,9 +53,9 @@ class Problem:
         return 100 * float((model(self.x_test).argmax(1) == self.y_test).float().mean())
 
 
-def normalised(pictures: np.ndarray, like: np.ndarray) -> Tensor:
-    """Pictures (N, H, W, C) as floats (N, C, H, W), by the mean and deviation of `like`."""
-    return torch.from_numpy((pictures - like.mean()) / like.std()).float().permute(0, 3, 1, 2).contiguous()
+def normalized(images: np.ndarray, like: np.ndarray) -> Tensor:
+    """Images (N, H, W, C) as floats (N, C, H, W), by the mean and deviation of `like`."""
+    return torch.from_numpy((images - like.mean()) / like.std()).float().permute(0, 3, 1, 2).contiguous()
 
 
 @lru_cache(maxsize=1)
@@ -66,12 +66,12 @@ def problem(name: str, cifar: Path | None, seed: int) -> Problem:
         with np.load(cifar) as whole:
             train, test = (halved(whole[name][:2500]) for name in ("x_train", "x_test"))
             human, truth = (torch.from_numpy(whole[name][:2500].astype(np.int64)) for name in ("y_worst", "y_test"))
-        x, x_test = (normalised(part, train) for part in (train, test))
+        x, x_test = (normalized(part, train) for part in (train, test))
         return Problem(x, human, x_test, truth, "resnet8", 0.1, 30, 4)
     digits = load("digits")
     assert digits.test is not None
     images = [np.asarray(split.inputs).reshape(-1, 8, 8, 1) for split in (digits.train, digits.test)]
-    x, x_test = (normalised(part, images[0]) for part in images)
+    x, x_test = (normalized(part, images[0]) for part in images)
     labels = torch.tensor(DIGITS[name](digits.train.labels, 0.4, num_classes=10, seed=seed).noisy)
     return Problem(x, labels, x_test, torch.from_numpy(digits.test.labels), "mlp", 0.05, 60, 15)
 

@@ -4,7 +4,7 @@
 
 FOLDER is `data` of R's package mlbench (Debian: r-cran-mlbench), whose files the package pyreadr reads; breast cancer
 comes with scikit-learn. A third of each table is for testing. Five annotators learn from twelve samples a class and
-half of the columns, three by decision trees and two by their three nearest neighbours; each label is the answer of one
+half of the columns, three by decision trees and two by their three nearest neighbors; each label is the answer of one
 of them, drawn at random, or the right one where more than 35 % would be wrong. So errors follow the samples, as those
 of people do.
 """
@@ -28,9 +28,9 @@ from real_noise import RECOMMENDED, automatic, classical
 
 OPTIMIZERS = {
     "SGD": "sgd",
-    "recommended": "sam:rho=heldout",
-    "target .4": "sam:rho=heldout:rho_target=0.4",
-    "target .1": "sam:rho=heldout:rho_target=0.1",
+    "recommended": "sam:rho=validation",
+    "target .4": "sam:rho=validation:rho_target=0.4",
+    "target .1": "sam:rho=validation:rho_target=0.1",
 }
 #: Files of mlbench with the column that holds the classes.
 FILES = {
@@ -61,7 +61,7 @@ def read(folder: Path) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
 
 
 def annotated(x: np.ndarray, y: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """What annotators who have seen little say of standardised samples."""
+    """What annotators who have seen little say of standardized samples."""
     answers = []
     for number in range(5):
         columns = rng.permutation(x.shape[1])[: max(2, x.shape[1] // 2)]
@@ -101,7 +101,7 @@ def tables(files: argparse.Namespace) -> Sequence[Table]:
     trial = Table("trial", problems, OPTIMIZERS, shared=RECOMMENDED, controls=against, metrics=("last5",))
     rows = {row: row for row in ("logistic regression", "CleanLearning around it")}
     classic = Table("classic", problems, rows, seeds=1, shared=RECOMMENDED, metrics=("accuracy",), measure=classical)
-    found = {row: row for row in ("auto", "suspects of auto", "suspects by cleanlab, same predictions")}
+    found = {row: row for row in ("auto", "label issues of auto", "label issues by cleanlab, same predictions")}
     measure = partial(automatic, files.out / "auto")
     raced = Table("auto", problems, found, seeds=1, shared={"val_share": 0.0}, metrics=("accuracy",), measure=measure)
     return [trial, classic, raced]

@@ -3,7 +3,7 @@
     python experiments/where.py runs/where --cifar cifar10_subset.npz
 
     all       eps = rho g / |g|, SAM, the control
-    norm      the same in the parameters of normalisation layers alone (a network without them is left out)
+    norm      the same in the parameters of normalization layers alone (a network without them is left out)
     not-norm  the same in all other parameters
     layers    every tensor moves in proportion to its own size: eps_l = rho (|w_l| / |w|) g_l / |g_l|
     parts     each quarter of the batch has its own eps, from its own gradient
@@ -116,7 +116,7 @@ def accuracy(problem: Problem, form: str, seed: int) -> float | None:
             scheduler.step()
         if epoch > problem.epochs - 5:
             found.append(problem.accuracy(model))
-            features.clear()  # of the test pictures
+            features.clear()  # of the test images
     return statistics.mean(found)
 
 

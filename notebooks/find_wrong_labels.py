@@ -7,10 +7,10 @@
 # ---
 
 # %% [markdown]
-# # Find the wrong labels in my pictures
+# # Find the wrong labels in my images
 #
-# Scikit-learn's digits are real pictures of 8 x 8 pixels. We make one label in five wrong, forget which, and look for
-# them: a network is trained on all pictures with the labels as they are, and labels that it contradicts are suspects.
+# Scikit-learn's digits are real images of 8 x 8 pixels. We make one label in five wrong, forget which, and look for
+# them: a network is trained on all images with the labels as they are, and labels that it contradicts are label issues.
 
 # %%
 import matplotlib.pyplot as plt
@@ -26,7 +26,7 @@ record = symmetric(digits.target, 0.2, num_classes=10, seed=0)
 labels = record.noisy
 
 # %% [markdown]
-# Each picture is judged by a network that never saw its label: three folds, and SAM with a radius that sets itself.
+# Each image is judged by a network that never saw its label: three folds, and SAM with a radius that sets itself.
 
 # %%
 model = NoisyLabelClassifier(hidden=(64,), epochs=12, random_state=0)

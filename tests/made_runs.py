@@ -12,11 +12,11 @@ import yaml
 from ncsam import data, noise
 
 EPOCHS = 4
-NAMES = {"last": "test accuracy after the last epoch, percent", "memorised": "mislabelled samples, percent"}
+NAMES = {"last": "test accuracy after the last epoch, percent", "memorized": "mislabeled samples, percent"}
 
 
 def make_run(folder: Path, *, finished: bool = True, known: bool = True, **config: Any) -> Path:
-    """A run of four epochs: test accuracy 10 e + seed, memorised 5 e + seed, telemetry grad_norm 1 / e."""
+    """A run of four epochs: test accuracy 10 e + seed, memorized 5 e + seed, telemetry grad_norm 1 / e."""
     settings = {"data": "digits", "noise": "symmetric", "rate": 0.4, "method": "ce", "optimizer": "sgd"}
     settings |= {"model": "mlp", "epochs": EPOCHS, "seed": 1, **config}
     folder.mkdir(parents=True)
@@ -27,7 +27,7 @@ def make_run(folder: Path, *, finished: bool = True, known: bool = True, **confi
             "epoch": e,
             "train_loss": 2.0 / e,
             "test_accuracy": 10.0 * e + settings["seed"],
-            "memorised": 5.0 * e + settings["seed"] if known else None,
+            "memorized": 5.0 * e + settings["seed"] if known else None,
             "val_accuracy": None,
             "telemetry": {} if settings["optimizer"] == "sgd" else {"grad_norm": 1.0 / e},
         }
@@ -39,18 +39,18 @@ def make_run(folder: Path, *, finished: bool = True, known: bool = True, **confi
         summary = {
             "best": last["test_accuracy"],
             "last": last["test_accuracy"],
-            "memorised": last["memorised"],
+            "memorized": last["memorized"],
             "noise_rate": 0.4 if known else None,
-            "suspects_auroc": 0.875 if known else None,
+            "label_issues_auroc": 0.875 if known else None,
             "seconds": 1.5,
             "metric_names": NAMES,
         }
         (folder / "summary.json").write_text(json.dumps(summary))
-        write_suspects(folder, known)
+        write_label_issues(folder, known)
     return folder
 
 
-def write_suspects(folder: Path, known: bool) -> None:
+def write_label_issues(folder: Path, known: bool) -> None:
     """Three digits; the labels of the first two are wrong, and the third is right."""
     labels = data.load("digits").train.labels
     rows = []
@@ -59,7 +59,7 @@ def write_suspects(folder: Path, known: bool) -> None:
         row = {"index": index, "observed": (clean + 1) % 10 if wrong else clean, "suggested": clean}
         row |= {"suspicion": 0.9 - 0.1 * place, "loss": 2.5, "margin": -0.5, "times_flipped": 3, "first_learned": ""}
         rows.append({**row, "clean": clean} if known else row)
-    with (folder / "suspects.csv").open("w", newline="") as file:
+    with (folder / "label_issues.csv").open("w", newline="") as file:
         writer = csv.DictWriter(file, list(rows[0]))
         writer.writeheader()
         writer.writerows(rows)

@@ -1,4 +1,4 @@
-"""Check a built site: every link and picture inside it leads somewhere, and nothing is fetched from elsewhere.
+"""Check a built site: every link and image inside it leads somewhere, and nothing is fetched from elsewhere.
 
 `python tools/check_site.py site` prints what is wrong and exits with 1.
 """

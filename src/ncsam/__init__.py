@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from ncsam._version import __version__
 
 if TYPE_CHECKING:
-    from ncsam.optim import ASAM, BSAM, NCSAM, SAM, SANER, AutoRadius, FriendlySAM, HeldOutRadius
+    from ncsam.optim import ASAM, BSAM, NCSAM, SAM, SANER, AutoRadius, FriendlySAM, ValidationRadius
 
-__all__ = ["ASAM", "BSAM", "NCSAM", "SAM", "SANER", "AutoRadius", "FriendlySAM", "HeldOutRadius", "__version__"]
+__all__ = ["ASAM", "BSAM", "NCSAM", "SAM", "SANER", "AutoRadius", "FriendlySAM", "ValidationRadius", "__version__"]
 
 
 def __getattr__(name: str) -> Any:

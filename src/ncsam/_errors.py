@@ -11,7 +11,7 @@ _SHOWN = 400  # characters of a value
 
 def bad_value(name: str, value: object, allowed: str) -> ValueError:
     """A `ValueError` that names the argument, shows its value and states what is allowed."""
-    return ValueError(f"{name}={shown(value)} is not allowed: {allowed}")
+    return ValueError(f"invalid {name}={shown(value)}: expected {allowed}")
 
 
 def shown(value: object) -> str:
@@ -43,13 +43,13 @@ def did_you_mean(name: object, known: Iterable[str], before: str) -> str:
     return f"{before}Did you mean {' or '.join(map(repr, close))}?" if close else ""
 
 
-def unforeseen(error: BaseException) -> str:
+def unexpected(error: BaseException) -> str:
     """A sentence for what nothing here expects: enough to search for, without another library's advice."""
     text = str(error)
     if isinstance(error, MemoryError) or "allocate memory" in text or "out of memory" in text:
-        return "there is not enough memory: try a smaller batch_size, network or dataset"
-    line = next((line.strip() for line in text.splitlines() if line.strip()), "nothing is known of it")
-    return f"this was not foreseen: {line.rstrip('.:')}. NCSAM_DEBUG=1 shows where it happened"
+        return "there is not enough memory: try a smaller batch_size, model or dataset"
+    line = next((line.strip() for line in text.splitlines() if line.strip()), "no message")
+    return f"unexpected error: {line.rstrip('.:')}. Set NCSAM_DEBUG=1 to see the traceback"
 
 
 def refuse_unknown(owner: str, given: Iterable[str], known: Iterable[str]) -> None:

@@ -9,11 +9,11 @@ from ncsam.engine.task import load_task
 
 
 def clouds(samples=240, features=6, classes=3, wrong=0.3, seed=0):
-    """Gaussian clouds with centres two apart, `wrong` of the labels drawn anew; a clean test split."""
+    """Gaussian clouds with centers two apart, `wrong` of the labels drawn anew; a clean test split."""
     generator = np.random.default_rng(seed)
-    centres = 2.0 * np.eye(classes, features)
+    centers = 2.0 * np.eye(classes, features)
     truth = generator.integers(0, classes, 2 * samples)
-    x = (centres[truth] + 0.7 * generator.standard_normal((2 * samples, features))).astype(np.float32)
+    x = (centers[truth] + 0.7 * generator.standard_normal((2 * samples, features))).astype(np.float32)
     noisy = truth[:samples].copy()
     flipped = generator.random(samples) < wrong
     noisy[flipped] = generator.integers(0, classes, int(flipped.sum()))

@@ -7,7 +7,7 @@ import pytest
 import torch
 from auto_cases import clouds
 
-from ncsam.auto.linear import RandomFeatures, discriminant, logistic, without_suspects
+from ncsam.auto.linear import RandomFeatures, discriminant, logistic, prune_label_issues
 
 
 def data(features=6, samples=240):
@@ -70,7 +70,7 @@ def test_pruning_takes_out_wrong_labels_and_brings_the_means_home():
         given.append((x, y))
         return discriminant(x, y, classes, shrinkage=0.5)
 
-    without_suspects(fit, 1, seed=0)(x, y, 3)
+    prune_label_issues(fit, 1, seed=0)(x, y, 3)
     assert len(given) == 6  # five inner folds and the last
     kept_x, kept_y = given[-1]
     rows = {tuple(row): number for number, row in enumerate(x.tolist())}
@@ -79,14 +79,14 @@ def test_pruning_takes_out_wrong_labels_and_brings_the_means_home():
     assert 0.15 < wrong.float().mean() < 0.25
     assert wrong[kept].float().mean() < 0.05
     assert torch.equal(y[kept], kept_y)
-    right = without_suspects(partial(discriminant, shrinkage=0.5), 1, 0)(x, y, 3).log_probabilities(x).argmax(dim=1)
+    right = prune_label_issues(partial(discriminant, shrinkage=0.5), 1, 0)(x, y, 3).log_probabilities(x).argmax(dim=1)
     assert (right == clean).float().mean() > 0.93
 
 
 def test_pruning_never_empties_a_class():
     x = torch.tensor([[0.0], [0.1], [0.2], [0.1], [0.0], [0.1], [5.0], [5.1], [5.2], [5.0], [5.1], [0.1]])
     y = torch.tensor([0] * 6 + [1] * 5 + [2])  # the only sample of class 2 looks like class 0
-    layer = without_suspects(partial(discriminant, shrinkage=0.5), 1, 0)(x, y, 3)
+    layer = prune_label_issues(partial(discriminant, shrinkage=0.5), 1, 0)(x, y, 3)
     assert layer.weight.isfinite().all()
 
 
@@ -99,6 +99,6 @@ def test_fewer_samples_than_inner_folds(count, fits):
         return discriminant(x, y, classes, shrinkage=0.5)
 
     x, y = torch.tensor([[0.0], [5.0], [0.1], [5.1]])[:count], torch.tensor([0, 1, 0, 1])[:count]
-    layer = without_suspects(fit, 1, seed=0)(x, y, 2)
+    layer = prune_label_issues(fit, 1, seed=0)(x, y, 2)
     assert layer.weight.isfinite().all()
     assert given == [count - 1] * (fits - 1) + [count]

@@ -240,13 +240,13 @@ def test_auto_writes_a_run_that_answers_as_the_mean_of_its_networks(tmp_path, qu
                 by_hand += options["weights"][number] * answer
                 number += 1
     torch.testing.assert_close(p, by_hand, atol=1e-5, rtol=1e-4)
-    assert run.summary["suspects_auroc"] > 0.9
-    assert {row["held_out"] for row in run.suspect_rows()} == {1}
+    assert run.summary["label_issues_auroc"] > 0.9
+    assert {row["held_out"] for row in run.issue_rows()} == {1}
 
 
-def test_suspects_come_from_predictions_out_of_fold(tmp_path, quick):
+def test_label_issues_come_from_predictions_out_of_fold(tmp_path, quick):
     board = auto(config(), tmp_path / "run", folds=4, dataset=clouds(), say=str)
-    rows = sorted(Run.read(tmp_path / "run").suspect_rows(), key=lambda row: row["index"])
+    rows = sorted(Run.read(tmp_path / "run").issue_rows(), key=lambda row: row["index"])
     oof = load_oof(tmp_path / "run")
     assert oof.belong_to(clouds().train.labels)
     predicted = oof.probabilities.argmax(axis=1)
@@ -270,7 +270,7 @@ def test_a_finished_folder_is_returned_and_another_race_refused(tmp_path, quick)
 
 def test_samples_held_out_for_good_are_in_no_fold(tmp_path, quick):
     auto(config(val_share=0.2), tmp_path / "run", folds=4, dataset=clouds(), say=str)
-    rows = Run.read(tmp_path / "run").suspect_rows()
+    rows = Run.read(tmp_path / "run").issue_rows()
     assert len(rows) == 240
     assert sum(row["held_out"] for row in rows) == 240  # every prediction was made without the sample
 
@@ -355,7 +355,7 @@ def test_the_networks_of_a_fold_are_of_ours_alone(tmp_path, quick):
     assert not (tmp_path / "trap").exists()
 
 
-def test_pictures_are_whole_networks_work_and_for_an_mlp_vectors():
+def test_images_are_whole_networks_work_and_for_an_mlp_vectors():
     pixels = np.random.default_rng(0).integers(0, 255, (40, 20, 20, 1), dtype=np.uint8)
     dataset = from_arrays(pixels, np.arange(40) % 2)
     found = {}
@@ -367,7 +367,7 @@ def test_pictures_are_whole_networks_work_and_for_an_mlp_vectors():
     assert "discriminant-0.6" in found["mlp"]
 
 
-def test_on_a_cpu_pictures_are_told_the_way_through_features(tmp_path, monkeypatch):
+def test_on_a_cpu_images_are_told_the_way_through_features(tmp_path, monkeypatch):
     pixels = np.random.default_rng(0).integers(0, 255, (24, 20, 20, 1), dtype=np.uint8)
     dataset = from_arrays(pixels, np.arange(24) % 2)
     quick = [Network("quick", {"optimizer": "sgd", "epochs": 1, "lr": 0.05, "batch_size": 12, "warmup": 0.0})]

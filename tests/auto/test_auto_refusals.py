@@ -21,15 +21,15 @@ def refused(out: Path, changes: dict[str, Any], options: dict[str, Any]) -> None
 @pytest.mark.parametrize(
     ("changes", "options", "said"),
     [
-        ({"accelerator": "cuda"}, {}, "accelerator='cuda' is not allowed: one that this machine has: auto, cpu"),
+        ({"accelerator": "cuda"}, {}, "accelerator='cuda'"),
         ({"accelerator": "nonsense"}, {}, "unknown accelerator 'nonsense'"),
         ({"precision": "nonsense"}, {}, "unknown precision 'nonsense'"),
-        ({}, {"where": Where(mirror="data:,x")}, "mirror='data:,x' is not allowed: a place where files can be written"),
-        ({}, {"budget": 0}, "budget=0 is not allowed: a number of seconds above 0"),
-        ({}, {"budget": -1.0}, "budget=-1.0 is not allowed"),
-        ({}, {"budget": float("nan")}, "budget=nan is not allowed"),
-        ({}, {"budget": float("inf")}, "budget=inf is not allowed"),
-        ({}, {"budget": "30m"}, "budget='30m' is not allowed"),
+        ({}, {"where": Where(mirror="data:,x")}, "mirror='data:,x'"),
+        ({}, {"budget": 0}, "budget=0"),
+        ({}, {"budget": -1.0}, "budget=-1.0"),
+        ({}, {"budget": float("nan")}, "budget=nan"),
+        ({}, {"budget": float("inf")}, "budget=inf"),
+        ({}, {"budget": "30m"}, "budget='30m'"),
     ],
     ids=str,
 )

@@ -1,4 +1,4 @@
-"""`ncsam train --folds`: suspects from networks that never saw the label, of any run, also after a kill."""
+"""`ncsam train --folds`: label issues from networks that never saw the label, of any run, also after a kill."""
 
 import csv
 import json
@@ -58,12 +58,12 @@ def test_a_run_with_folds_is_a_run_and_then_its_folds(clouds, tmp_path):
     call("train", clouds, *OPTIONS, "--folds", "4", "--out", tmp_path / "one")
     call("train", clouds, *OPTIONS, "--out", tmp_path / "two")
     before = json.loads((tmp_path / "two" / "summary.json").read_text())
-    call("suspects", tmp_path / "two", "--folds", "4")
+    call("issues", tmp_path / "two", "--folds", "4")
     assert np.array_equal(load_oof(tmp_path / "one").probabilities, load_oof(tmp_path / "two").probabilities)
-    assert (tmp_path / "one" / "suspects.csv").read_text() == (tmp_path / "two" / "suspects.csv").read_text()
+    assert (tmp_path / "one" / "label_issues.csv").read_text() == (tmp_path / "two" / "label_issues.csv").read_text()
     after = json.loads((tmp_path / "two" / "summary.json").read_text())
-    assert after["suspects_auroc"] == 1.0
-    assert {**before, "suspects_auroc": 1.0} == after
+    assert after["label_issues_auroc"] == 1.0
+    assert {**before, "label_issues_auroc": 1.0} == after
     call("train", clouds, *OPTIONS, "--folds", "4", "--out", tmp_path / "one")  # nothing is left to do
     refused = call("train", clouds, *OPTIONS, "--folds", "4", "--fold", "1/4", "--out", tmp_path / "three", code=2)
     assert "--folds 4 wants a run on all samples, and --fold 1/4 holds some out" in refused.output
@@ -76,8 +76,8 @@ def test_a_network_of_one_s_own_is_named_again_where_it_is_built(clouds, tmp_pat
     monkeypatch.setenv("PYTHONPATH", os.environ.get("PYTHONPATH", ""))
     options = ["--optimizer", "sgd", "--epochs", "4", "--lr", "0.1", "--quiet", "--model", "fold_networks:build"]
     call("train", clouds, *options, "--folds", "2", "--out", "run")
-    assert "is not one of ours" in call("suspects", "run", "--folds", "3", code=2).output
-    call("suspects", "run", "--folds", "3", "--model", "fold_networks:build")
+    assert "is not one of ours" in call("issues", "run", "--folds", "3", code=2).output
+    call("issues", "run", "--folds", "3", "--model", "fold_networks:build")
     assert load_oof(tmp_path / "run").about["folds"] == 3
     assert "of 80 labels would change" in call("clean", "run", "--dry-run").output  # which builds no network
     (tmp_path / "run" / "oof_probs.json").unlink()
@@ -99,12 +99,12 @@ def test_folds_that_were_killed_go_on_and_end_with_the_same_bits(clouds, tmp_pat
     assert not (tmp_path / "killed" / "oof_probs.json").exists()
     call(*command)
     call("train", clouds, *options, "--out", tmp_path / "whole")
-    for name in ("oof_probs.npy", "suspects.csv", "trust.json"):
+    for name in ("oof_probs.npy", "label_issues.csv", "trust.json"):
         assert (tmp_path / "killed" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name
 
 
 def test_texts_stand_in_the_list_and_in_the_cleaned_table(tmp_path):
-    words = {"good": "lovely warm bright", "bad": "=dull awful grey"}
+    words = {"good": "lovely warm bright", "bad": "=dull awful gray"}
     with (tmp_path / "texts.csv").open("w", newline="") as file:
         table = csv.writer(file)
         table.writerow(["review", "label"])
@@ -114,15 +114,15 @@ def test_texts_stand_in_the_list_and_in_the_cleaned_table(tmp_path):
             table.writerow([f"{words[true]} {i}", said])
     options = ["--optimizer", "sgd", "--epochs", "8", "--lr", "0.5", "--quiet"]
     call("train", tmp_path / "texts.csv", *options, "--folds", "3", "--out", tmp_path / "run")
-    with (tmp_path / "run" / "suspects.csv").open(newline="") as file:
+    with (tmp_path / "run" / "label_issues.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert sorted(int(row["index"]) for row in rows[:4]) == [0, 1, 2, 3]
-    assert next(row["text"] for row in rows if row["index"] == "1") == "'=dull awful grey 1"  # no formula
-    assert "lovely warm bright 0" in call("suspects", tmp_path / "run", "--top", "4").output
+    assert next(row["text"] for row in rows if row["index"] == "1") == "'=dull awful gray 1"  # no formula
+    assert "lovely warm bright 0" in call("issues", tmp_path / "run", "--top", "4").output
     call("clean", tmp_path / "run", "--apply", "all", "--out", tmp_path / "cleaned.csv")
     with (tmp_path / "cleaned.csv").open(newline="") as file:
         cleaned = list(csv.DictReader(file))
-    assert cleaned[1]["review"] == "=dull awful grey 1"  # as it was
+    assert cleaned[1]["review"] == "=dull awful gray 1"  # as it was
     assert [row["label"] for row in cleaned] == ["good", "bad"] * 30
     call("train", tmp_path / "cleaned.csv", *options, "--epochs", "1", "--out", tmp_path / "again")
 

@@ -82,7 +82,7 @@ def test_the_shell_completes_names(words, cursor, found):
         (["trian"], "No such command 'trian'. Did you mean 'train'?"),
         (["xyzzy"], "No such command 'xyzzy'."),
         (["noise", "inspct"], "No such command 'inspct'. Did you mean 'inspect'?"),
-        (["train", "digits", "--optimiser", "sam"], "'--optimizer'"),
+        (["train", "digits", "--optimizer", "sam"], "'--optimizer'"),
         (["train", "digits", "--optimizer", "scam"], "Did you mean 'sam'"),
         (["train", "digist"], "Did you mean 'digits'?"),
         (["train", "digits", "--noise", "symetric", "--rate", "0.4"], "Did you mean 'symmetric'"),
@@ -91,15 +91,15 @@ def test_the_shell_completes_names(words, cursor, found):
         (["train", "digits", "--model-options", "hiden=[3]", "--model", "mlp"], "Did you mean 'hidden'?"),
         (["train", "--preset", "nothing"], "unknown preset 'nothing'"),
         (["train"], "Missing argument 'DATA'"),
-        (["train", "digits", "--rate", "1.5"], "rate=1.5 is not allowed: a share in [0, 1], or null"),
+        (["train", "digits", "--rate", "1.5"], "rate=1.5"),
         (["train", "digits", "--epochs", "ten"], "'ten' is not a whole number"),
         (["train", "digits", "--rate", "much"], "'much' is not a number or null"),
         (["train", "digits", "--model-options", "hidden"], "'hidden' is not KEY=VALUE"),
         (["train", "--config", "nowhere.yaml"], "config='nowhere.yaml': there is no such file"),
         (["train", "no/such/folder"], "source='no/such/folder': there is no such folder or file"),
         (["compare", "digits", "--seeds", "a,b"], "'a,b' is not a count, nor seeds such as 1,2,3"),
-        (["compare", "digits", "--optimizers", "sgd,sgd"], "optimizers=['sgd', 'sgd'] is not allowed"),
-        (["compare", "digits", "--optimizers", "sam:rho"], "optimizer='sam:rho' is not allowed"),
+        (["compare", "digits", "--optimizers", "sgd,sgd"], "optimizers=['sgd', 'sgd']"),
+        (["compare", "digits", "--optimizers", "sam:rho"], "optimizer='sam:rho'"),
         (["report", "."], "holds no config.yaml"),
         (["presets", "cifar"], "unknown preset 'cifar'"),
         (["data", "describe", "digits", "--data-options", "test_fracton=0.5"], "Did you mean 'test_fraction'?"),
@@ -145,12 +145,12 @@ def test_exit_codes_tell_who_is_at_fault():
     stopped = as_failure(Interrupted("stopped in epoch 3"))
     assert (stopped.exit_code, stopped.message) == (130, "stopped in epoch 3")
     assert as_failure(KeyboardInterrupt()).exit_code == 130
-    unforeseen = as_failure(raised(KeyError("x")))
-    assert (unforeseen.exit_code, unforeseen.message) == (
+    unexpected = as_failure(raised(KeyError("x")))
+    assert (unexpected.exit_code, unexpected.message) == (
         1,
-        "this was not foreseen: 'x'. NCSAM_DEBUG=1 shows where it happened",
+        "unexpected error: 'x'. Set NCSAM_DEBUG=1 to see the traceback",
     )
-    assert str(bad_value("a", 1, "b")) == "a=1 is not allowed: b"
+    assert str(bad_value("a", 1, "b")) == "a=1"
 
 
 def test_a_run_that_diverges_fails_with_1(tmp_path):
@@ -160,7 +160,7 @@ def test_a_run_that_diverges_fails_with_1(tmp_path):
 
 
 def test_a_pipe_gets_plain_text(trained):
-    table = call("suspects", trained, "--top", "2").output
+    table = call("issues", trained, "--top", "2").output
     columns = table.splitlines()[0].split()
     assert columns[:3] == ["observed", "suggested", "clean"]
     assert {"index", "suspicion", "p_wrong", "p_suggested"} <= set(columns)
@@ -171,7 +171,7 @@ def test_a_pipe_gets_plain_text(trained):
 @pytest.mark.slow
 def test_a_reader_that_stops_early_is_no_error(trained):
     run = subprocess.run(
-        f"{sys.executable} -m ncsam suspects {trained} --top 0 --csv | head -n 1",
+        f"{sys.executable} -m ncsam issues {trained} --top 0 --csv | head -n 1",
         shell=True,
         capture_output=True,
         text=True,
@@ -181,14 +181,14 @@ def test_a_reader_that_stops_early_is_no_error(trained):
 
 
 @pytest.mark.slow
-def test_no_color_is_honoured_on_a_terminal(trained):
+def test_no_color_is_honored_on_a_terminal(trained):
     pty = pytest.importorskip("pty")
 
     def on_terminal(**environment):
         parent, child = pty.openpty()
         settings = {**os.environ, "COLUMNS": "100", "TERM": "xterm", **environment}
         settings.pop("PYTEST_CURRENT_TEST", None)
-        process = subprocess.Popen([*COMMAND, "suspects", str(trained), "--top", "1"], stdout=child, env=settings)
+        process = subprocess.Popen([*COMMAND, "issues", str(trained), "--top", "1"], stdout=child, env=settings)
         os.close(child)
         text = b""
         try:

@@ -1,4 +1,4 @@
-"""A method, optimizers, a network and data of the user's own, from files in the current folder; damaged pictures."""
+"""A method, optimizers, a network and data of the user's own, from files in the current folder; damaged images."""
 
 import csv
 import io
@@ -35,9 +35,9 @@ class HalfLoss(CE):
 
 class CountingSAM(SAM):
     made = 0
-    def __init__(self, *args, flavour="plain", **options):
+    def __init__(self, *args, flavor="plain", **options):
         CountingSAM.made += 1
-        assert flavour in ("plain", "odd")
+        assert flavor in ("plain", "odd")
         super().__init__(*args, **options)
 
 def rmsprop(params, lr, weight_decay):
@@ -165,7 +165,7 @@ def test_data_of_ones_own_is_named_to_be_read_again(folder):
 def test_everything_of_ones_own_in_a_comparison(folder):
     """In worker processes, which import it as well; beside what is ours."""
     words = ["--methods", f"ce,{folder}:HalfLoss", "--model", f"{folder}:network", "--epochs", 2, "--seeds", 1]
-    optimizers = ["sgd", f"{folder}:CountingSAM:flavour=odd:rho=0.1", f"sam:base={folder}:rmsprop:lr=0.01"]
+    optimizers = ["sgd", f"{folder}:CountingSAM:flavor=odd:rho=0.1", f"sam:base={folder}:rmsprop:lr=0.01"]
     done = ncsam("compare", f"{folder}:rows", *words, "--optimizers", ",".join(optimizers), "--out", "out", "--jobs", 1)
     assert done.exit_code == 0, done.output
     with open("out/comparison.json", encoding="utf-8") as file:

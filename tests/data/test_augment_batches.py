@@ -1,4 +1,4 @@
-"""Batched crop, mirroring, Cutout and normalising against a slow reference that treats one picture at a time."""
+"""Batched crop, mirroring, Cutout and normalizing against a slow reference that treats one image at a time."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ncsam.data.augment import centre_crop, crop_windows, cutout, normalise, resize_boxes
+from ncsam.data.augment import center_crop, crop_windows, cutout, normalize, resize_boxes
 
 
-def pictures(count: int, channels: int, height: int, width: int, seed: int = 0) -> np.ndarray[Any, Any]:
+def images(count: int, channels: int, height: int, width: int, seed: int = 0) -> np.ndarray[Any, Any]:
     return np.random.default_rng(seed).integers(0, 256, (count, channels, height, width), dtype=np.uint8)
 
 
 def reference_crop(
-    picture: np.ndarray[Any, Any],
+    image: np.ndarray[Any, Any],
     top: int,
     left: int,
     flip: bool,
@@ -27,7 +27,7 @@ def reference_crop(
     mode: str,
 ) -> np.ndarray[Any, Any]:
     edges = ((0, 0), (padding[0], padding[0]), (padding[1], padding[1]))
-    padded = np.pad(picture, edges, mode="reflect" if mode == "reflect" else "constant")
+    padded = np.pad(image, edges, mode="reflect" if mode == "reflect" else "constant")
     window = padded[:, top : top + size[0], left : left + size[1]]
     return window[:, :, ::-1] if flip else window
 
@@ -53,7 +53,7 @@ def test_windows_equal_the_reference(
     mode: Any,
     seed: int,
 ) -> None:
-    source = pictures(count, channels, height, width, seed)
+    source = images(count, channels, height, width, seed)
     size = (height - cut[0], width - cut[1])
     rng = np.random.default_rng(seed)
     top = rng.integers(0, cut[0] + 2 * padding[0] + 1, count)
@@ -66,8 +66,8 @@ def test_windows_equal_the_reference(
     np.testing.assert_array_equal(result.numpy(), expected)
 
 
-def test_windows_of_pictures_that_are_not_contiguous() -> None:
-    source = pictures(4, 3, 6, 6)
+def test_windows_of_images_that_are_not_contiguous() -> None:
+    source = images(4, 3, 6, 6)
     turned = torch.from_numpy(source.transpose(0, 2, 3, 1).copy()).permute(0, 3, 1, 2)
     top = left = np.array([0, 1, 2, 0])
     flip = np.array([True, False, True, False])
@@ -99,35 +99,35 @@ def test_cutout_of_side_16_at_a_corner_leaves_an_eight_by_eight_hole() -> None:
     assert not result[0, :, :8, :8].any()
 
 
-def test_normalise_gives_the_exact_numbers() -> None:
+def test_normalize_gives_the_exact_numbers() -> None:
     mean, std = np.array([0.5, 0.25]), np.array([0.5, 0.125])
     scale = torch.tensor(1 / (255 * std), dtype=torch.float32).view(-1, 1, 1)
     shift = torch.tensor(-mean / std, dtype=torch.float32).view(-1, 1, 1)
     source = torch.tensor([0, 51, 255], dtype=torch.uint8).view(1, 1, 1, 3).expand(1, 2, 1, 3)
     # (0 - .5)/.5 = -1, (.2 - .5)/.5 = -.6, (1 - .5)/.5 = 1; (0 - .25)/.125 = -2, -.4, 6
     expected = torch.tensor([[-1.0, -0.6, 1.0], [-2.0, -0.4, 6.0]]).view(1, 2, 1, 3)
-    torch.testing.assert_close(normalise(source, scale, shift), expected, rtol=0, atol=1e-6)
+    torch.testing.assert_close(normalize(source, scale, shift), expected, rtol=0, atol=1e-6)
 
 
-def test_centre_crop_takes_the_middle() -> None:
+def test_center_crop_takes_the_middle() -> None:
     source = torch.arange(36).view(1, 1, 6, 6)
-    assert centre_crop(source, (2, 2)).flatten().tolist() == [14, 15, 20, 21]
-    assert torch.equal(centre_crop(source, (6, 6)), source)
+    assert center_crop(source, (2, 2)).flatten().tolist() == [14, 15, 20, 21]
+    assert torch.equal(center_crop(source, (6, 6)), source)
 
 
-def bilinear(picture: np.ndarray[Any, Any], y: float, x: float) -> float:
-    y, x = min(max(y, 0), picture.shape[0] - 1), min(max(x, 0), picture.shape[1] - 1)
+def bilinear(image: np.ndarray[Any, Any], y: float, x: float) -> float:
+    y, x = min(max(y, 0), image.shape[0] - 1), min(max(x, 0), image.shape[1] - 1)
     y0, x0 = int(np.floor(y)), int(np.floor(x))
-    y1, x1 = min(y0 + 1, picture.shape[0] - 1), min(x0 + 1, picture.shape[1] - 1)
+    y1, x1 = min(y0 + 1, image.shape[0] - 1), min(x0 + 1, image.shape[1] - 1)
     fy, fx = y - y0, x - x0
-    upper = picture[y0, x0] * (1 - fx) + picture[y0, x1] * fx
-    lower = picture[y1, x0] * (1 - fx) + picture[y1, x1] * fx
+    upper = image[y0, x0] * (1 - fx) + image[y0, x1] * fx
+    lower = image[y1, x0] * (1 - fx) + image[y1, x1] * fx
     return float(upper * (1 - fy) + lower * fy)
 
 
 @pytest.mark.parametrize("flip", [False, True])
 def test_resized_boxes_are_sampled_bilinearly(flip: bool) -> None:
-    source = pictures(2, 1, 7, 9).astype(np.uint8)
+    source = images(2, 1, 7, 9).astype(np.uint8)
     boxes = np.array([[0.5, 1.25, 5.0, 6.0], [0.0, 0.0, 7.0, 9.0]])
     result = resize_boxes(torch.from_numpy(source), boxes, np.array([flip, flip]), (4, 5))
     for i, (top, left, height, width) in enumerate(boxes):
@@ -142,7 +142,7 @@ def test_resized_boxes_are_sampled_bilinearly(flip: bool) -> None:
                 assert abs(int(result[i, 0, r, c]) - exact) <= 0.51
 
 
-def test_a_box_that_is_the_picture_gives_the_picture() -> None:
-    source = torch.from_numpy(pictures(3, 3, 8, 8))
+def test_a_box_that_is_the_image_gives_the_image() -> None:
+    source = torch.from_numpy(images(3, 3, 8, 8))
     boxes = np.tile([0.0, 0.0, 8.0, 8.0], (3, 1))
     assert torch.equal(resize_boxes(source, boxes, np.zeros(3, dtype=bool), (8, 8)), source)

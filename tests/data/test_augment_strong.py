@@ -1,4 +1,4 @@
-"""The operations of strong views against Pillow's, picture by picture."""
+"""The operations of strong views against Pillow's, image by image."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import torch
 from PIL import Image, ImageEnhance, ImageOps
 
 from ncsam.data import strong
-from ncsam.data.strong import COLOUR_OPERATIONS, OPERATIONS, randaugment
+from ncsam.data.strong import COLOR_OPERATIONS, OPERATIONS, randaugment
 
 SIGNED = np.array([-1.0, -0.4, 0.0, 0.3, 0.7, 1.0])
 
 
-def soft_pictures() -> np.ndarray[Any, Any]:
-    """Six pictures with smooth parts, a narrow range, few values, one value, noise: (6, 3, 32, 40)."""
+def soft_images() -> np.ndarray[Any, Any]:
+    """Six images with smooth parts, a narrow range, few values, one value, noise: (6, 3, 32, 40)."""
     rng = np.random.default_rng(0)
     y, x = np.mgrid[0:32, 0:40]
     planes = [
@@ -30,7 +30,7 @@ def soft_pictures() -> np.ndarray[Any, Any]:
     return np.stack(planes).astype(np.uint8)
 
 
-def as_picture(planes: np.ndarray[Any, Any]) -> Image.Image:
+def as_image(planes: np.ndarray[Any, Any]) -> Image.Image:
     return Image.fromarray(np.ascontiguousarray(planes.transpose(1, 2, 0)))
 
 
@@ -39,7 +39,7 @@ PILLOW = {
     "equalize": lambda p, s: ImageOps.equalize(p),
     "solarize": lambda p, s: ImageOps.solarize(p, int(np.ceil(256 * (1 - abs(s))))),
     "posterize": lambda p, s: ImageOps.posterize(p, 8 - int(np.round(4 * abs(s)))),
-    "colour": lambda p, s: ImageEnhance.Color(p).enhance(1 + 0.9 * s),
+    "color": lambda p, s: ImageEnhance.Color(p).enhance(1 + 0.9 * s),
     "contrast": lambda p, s: ImageEnhance.Contrast(p).enhance(1 + 0.9 * s),
     "brightness": lambda p, s: ImageEnhance.Brightness(p).enhance(1 + 0.9 * s),
     "sharpness": lambda p, s: ImageEnhance.Sharpness(p).enhance(1 + 0.9 * s),
@@ -47,22 +47,22 @@ PILLOW = {
 }
 
 
-@pytest.mark.parametrize("name", COLOUR_OPERATIONS)
-def test_colour_operations_agree_with_pillow(name: str) -> None:
-    source = soft_pictures()
+@pytest.mark.parametrize("name", COLOR_OPERATIONS)
+def test_color_operations_agree_with_pillow(name: str) -> None:
+    source = soft_images()
     result = getattr(strong, name)(torch.from_numpy(source), SIGNED).numpy()
     expected = np.stack(
-        [np.asarray(PILLOW[name](as_picture(p), s)).transpose(2, 0, 1) for p, s in zip(source, SIGNED, strict=True)]
+        [np.asarray(PILLOW[name](as_image(p), s)).transpose(2, 0, 1) for p, s in zip(source, SIGNED, strict=True)]
     )
-    # Pillow rounds blends and stretches in single precision of its own order: one grey level at most.
+    # Pillow rounds blends and stretches in single precision of its own order: one gray level at most.
     allowed = 0 if name in ("equalize", "solarize", "posterize", "identity") else 1
     assert int(np.abs(result.astype(int) - expected.astype(int)).max()) <= allowed
     assert result.dtype == np.uint8
 
 
-def test_every_colour_operation_changes_a_picture_at_full_strength() -> None:
-    source = torch.from_numpy(soft_pictures()[1:2])
-    for name in COLOUR_OPERATIONS[1:]:
+def test_every_color_operation_changes_a_image_at_full_strength() -> None:
+    source = torch.from_numpy(soft_images()[1:2])
+    for name in COLOR_OPERATIONS[1:]:
         assert not torch.equal(getattr(strong, name)(source, np.array([1.0])), source), name
 
 
@@ -76,12 +76,12 @@ def test_translation_moves_whole_pixels_and_fills_with_black() -> None:
 
 
 def test_a_quarter_turn_is_exact() -> None:
-    source = torch.from_numpy(soft_pictures()[4:5, :, :16, :16].copy())
+    source = torch.from_numpy(soft_images()[4:5, :, :16, :16].copy())
     maps = np.array([[[0.0, 1.0, 0.0], [-1.0, 0.0, 0.0]]])  # result (x, y) fetches (y, -x)
     assert torch.equal(strong.affine(source, maps), torch.rot90(source, -1, (2, 3)))
 
 
-def test_shear_slides_rows_by_their_distance_from_the_centre() -> None:
+def test_shear_slides_rows_by_their_distance_from_the_center() -> None:
     source = torch.zeros(1, 1, 5, 9, dtype=torch.uint8)
     source[..., 4] = 200
     result = strong.affine(source, np.array([[[1.0, 1.0, 0.0], [0.0, 1.0, 0.0]]]))
@@ -104,7 +104,7 @@ def test_geometry_at_its_magnitudes(name: str, level: float, entry: tuple[int, .
     assert maps[entry] == pytest.approx(value)
 
 
-def test_a_batch_equals_its_pictures_one_by_one() -> None:
+def test_a_batch_equals_its_images_one_by_one() -> None:
     rng = np.random.default_rng(1)
     source = torch.from_numpy(rng.integers(0, 256, (60, 3, 12, 12), dtype=np.uint8))
     draws = rng.random((60, 3, 2), dtype=np.float32)
@@ -123,9 +123,9 @@ def test_the_first_number_chooses_and_the_second_gives_the_sign() -> None:
     assert result[:, 0, 0, 0].tolist() == [10, 190, 155, 155]
 
 
-def test_grey_pictures_pass_through_every_operation() -> None:
+def test_gray_images_pass_through_every_operation() -> None:
     rng = np.random.default_rng(2)
     source = torch.from_numpy(rng.integers(0, 256, (80, 1, 9, 9), dtype=np.uint8))
     draws = rng.random((80, 2, 2), dtype=np.float32)
     assert randaugment(source, draws, 30.0, OPERATIONS).shape == source.shape
-    assert torch.equal(strong.colour(source, np.ones(80)), source)
+    assert torch.equal(strong.color(source, np.ones(80)), source)

@@ -26,24 +26,24 @@ def test_windows_are_uniform_over_all_places() -> None:
     assert stats.chisquare(counts).pvalue > 1e-3
 
 
-def test_half_of_the_pictures_are_mirrored() -> None:
+def test_half_of_the_images_are_mirrored() -> None:
     view = VIEWS["weak"]
     flips = view._flips(draws(view, 40_000))
     assert abs(flips.mean() - 0.5) < 4 * 0.5 / 200
 
 
-def test_shifted_pictures_are_moved_by_an_eighth_at_most_and_never_mirrored() -> None:
+def test_shifted_images_are_moved_by_an_eighth_at_most_and_never_mirrored() -> None:
     view = VIEWS["shifted"]
-    picture = torch.arange(1, 65, dtype=torch.uint8).reshape(1, 1, 8, 8)
+    image = torch.arange(1, 65, dtype=torch.uint8).reshape(1, 1, 8, 8)
     padded = torch.zeros(10, 10, dtype=torch.uint8)
-    padded[1:9, 1:9] = picture
+    padded[1:9, 1:9] = image
     windows = [padded[top : top + 8, left : left + 8] for top in range(3) for left in range(3)]
-    result = view.cropped(picture.expand(200, -1, -1, -1), draws(view, 200), (8, 8))[:, 0]
+    result = view.cropped(image.expand(200, -1, -1, -1), draws(view, 200), (8, 8))[:, 0]
     found = {next(n for n, window in enumerate(windows) if torch.equal(row, window)) for row in result}
     assert found == set(range(9))
 
 
-def test_cutout_hits_its_share_with_uniform_centres() -> None:
+def test_cutout_hits_its_share_with_uniform_centers() -> None:
     view = View(cutout=3, cutout_probability=0.25)
     rows = 20_000
     ones = torch.ones(1), torch.zeros(1)
@@ -51,7 +51,7 @@ def test_cutout_hits_its_share_with_uniform_centres() -> None:
     result = view.finished(blank, draws(view, rows), *ones)[:, 0]
     hit = (result == 0).flatten(1).any(1)
     assert abs(float(hit.float().mean()) - 0.25) < 4 * np.sqrt(0.25 * 0.75 / rows)
-    # A pixel in the middle is covered by 9 of 64 centres, one in the corner by 4.
+    # A pixel in the middle is covered by 9 of 64 centers, one in the corner by 4.
     covered = (result[hit] == 0).float().mean(0)
     assert float(covered[4, 4]) == pytest.approx(9 / 64, abs=0.02)
     assert float(covered[0, 0]) == pytest.approx(4 / 64, abs=0.015)
@@ -69,7 +69,7 @@ def test_resized_boxes_have_the_area_and_ratio_asked_for() -> None:
     assert (boxes[:, :2] + boxes[:, 2:] <= 100 + 1e-9).all()
 
 
-def test_a_box_is_never_larger_than_the_picture() -> None:
+def test_a_box_is_never_larger_than_the_image() -> None:
     view = View(crop="resized", scale=(0.9, 1.0))
     boxes = view.boxes(draws(view, 1_000)[:, :4], (20, 80))
     assert boxes[:, 2].max() <= 20
@@ -82,7 +82,7 @@ def test_lengths_are_pixels_or_shares() -> None:
     assert lengths(0, (32, 64)) == (0, 0)
 
 
-def test_default_padding_only_where_the_picture_has_no_margin() -> None:
+def test_default_padding_only_where_the_image_has_no_margin() -> None:
     weak = VIEWS["weak"]
     assert weak.pad_by((32, 32), (32, 32)) == (4, 4)
     assert weak.pad_by((64, 64), (56, 56)) == (0, 0)
@@ -115,7 +115,7 @@ def test_whole_numbers_stay_below_their_count() -> None:
         ({"operations": -1}, "operations=-1"),
         ({"magnitude": 31}, "magnitude=31"),
         ({"choices": ()}, "choices="),
-        ({"choices": ("equalise",)}, "unknown operation 'equalise'. Did you mean 'equalize'"),
+        ({"choices": ("equalize",)}, "unknown operation 'equalize'. Did you mean 'equalize'"),
     ],
 )
 def test_bad_recipes_are_refused(options: dict[str, Any], message: str) -> None:
@@ -133,6 +133,6 @@ def test_views_by_name() -> None:
         resolve_views([])
 
 
-def test_a_reflection_longer_than_the_picture_is_refused() -> None:
-    with pytest.raises(ValueError, match="a reflection is shorter than the picture"):
+def test_a_reflection_longer_than_the_image_is_refused() -> None:
+    with pytest.raises(ValueError, match="a reflection is shorter than the image"):
         View(crop="window", padding=8, padding_mode="reflect").pad_by((8, 8), (8, 8))

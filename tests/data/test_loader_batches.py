@@ -43,7 +43,7 @@ def joined(batches: Iterable[Batch]) -> Batch:
 # --- what a batch holds
 
 
-def test_plain_batches_hold_the_normalised_pictures_and_observed_labels() -> None:
+def test_plain_batches_hold_the_normalized_images_and_observed_labels() -> None:
     data = split()
     for batch in Loader(data, 16, views="plain", mean=MEAN, std=STD).iterate(0):
         index = batch.index.numpy()
@@ -96,7 +96,7 @@ def test_a_view_does_not_depend_on_the_views_beside_it() -> None:
     assert torch.equal(alone.views[0], beside.views[0])
 
 
-def test_larger_pictures_are_cropped_to_size() -> None:
+def test_larger_images_are_cropped_to_size() -> None:
     data = split(side=8)
     (plain,) = Loader(data, 53, views="plain", size=(4, 6), shuffle=False).iterate(0)
     np.testing.assert_allclose(plain.views[0].permute(0, 2, 3, 1).numpy(), data.inputs[:, 2:6, 1:7] / 255, atol=1e-6)
@@ -124,7 +124,7 @@ def test_types_and_memory_order(name: str, dtype: torch.dtype) -> None:
         assert torch.equal(batch.views[0], expected.views[0].to(dtype))
 
 
-def test_grey_pictures_with_and_without_a_channel_axis() -> None:
+def test_gray_images_with_and_without_a_channel_axis() -> None:
     images = np.random.default_rng(0).integers(0, 256, (20, 6, 6), dtype=np.uint8)
     labels = np.zeros(20, dtype=np.int64)
     two = [
@@ -135,7 +135,7 @@ def test_grey_pictures_with_and_without_a_channel_axis() -> None:
     assert next(two[0].iterate(0)).views[0].shape == (20, 1, 6, 6)
 
 
-def test_features_are_normalised_and_otherwise_untouched() -> None:
+def test_features_are_normalized_and_otherwise_untouched() -> None:
     values = np.random.default_rng(0).normal(3, 2, (10, 4)).astype(np.float32)
     mean, std = values.mean(0), values.std(0)
     loader = Loader(Split(values, np.arange(10)), 5, views=("plain", "plain"), mean=mean.tolist(), std=std.tolist())
@@ -322,7 +322,7 @@ def test_a_subset_keeps_the_index_in_the_whole_split() -> None:
     assert joined(loader.evaluation().iterate(0)).index.tolist() == chosen.tolist()
 
 
-def test_other_options_share_the_stored_pictures() -> None:
+def test_other_options_share_the_stored_images() -> None:
     loader = Loader(split(), 4)
     assert loader.with_options(views="strong").store is loader.store
     assert loader.evaluation().store is loader.store
@@ -356,7 +356,7 @@ def test_orders_are_permutations_that_look_random() -> None:
         ({"rank": 2, "world_size": 2}, "rank=2"),
         ({"world_size": 54}, "world_size=54"),
         ({"batch_size": 54, "batches": "full", "drop_last": True}, "do not fill one global batch"),
-        ({"drop_last": True}, "drop_last=True is not allowed: only with batches='full'"),
+        ({"drop_last": True}, "drop_last=True"),
         ({"batches": "ful"}, "unknown batches 'ful'. Did you mean 'full'"),
         ({"seed": -1}, "seed=-1"),
         ({"workers": -1}, "workers=-1"),

@@ -26,13 +26,13 @@ COARSE_NAMES = [f"super_{i:02d}" for i in range(20)]
 FINE, COARSE = RNG.permutation(100)[: len(TRAIN)], RNG.integers(0, 20, len(TRAIN))
 
 
-def row(picture: np.ndarray) -> bytes:
-    """A picture as CIFAR writes it: all of red row by row, then green, then blue."""
-    return bytes(int(picture[y, x, c]) for c in range(3) for y in range(32) for x in range(32))
+def row(image: np.ndarray) -> bytes:
+    """A image as CIFAR writes it: all of red row by row, then green, then blue."""
+    return bytes(int(image[y, x, c]) for c in range(3) for y in range(32) for x in range(32))
 
 
-def rows(pictures: np.ndarray) -> np.ndarray:
-    return np.frombuffer(b"".join(map(row, pictures)), dtype=np.uint8).reshape(len(pictures), 3072)
+def rows(images: np.ndarray) -> np.ndarray:
+    return np.frombuffer(b"".join(map(row, images)), dtype=np.uint8).reshape(len(images), 3072)
 
 
 def cifar10_python() -> dict[str, bytes]:
@@ -47,10 +47,10 @@ def cifar10_python() -> dict[str, bytes]:
 
 def cifar10_binary() -> dict[str, bytes]:
     files = {"batches.meta.txt": "\n".join(CIFAR10_CLASSES).encode()}
-    records = [bytes([label]) + row(picture) for label, picture in zip(TRAIN_LABELS, TRAIN, strict=True)]
+    records = [bytes([label]) + row(image) for label, image in zip(TRAIN_LABELS, TRAIN, strict=True)]
     for i in range(5):
         files[f"data_batch_{i + 1}.bin"] = b"".join(records[i * PER_BATCH : (i + 1) * PER_BATCH])
-    tests = [bytes([label]) + row(picture) for label, picture in zip(TEST_LABELS, TEST, strict=True)]
+    tests = [bytes([label]) + row(image) for label, image in zip(TEST_LABELS, TEST, strict=True)]
     return files | {"test_batch.bin": b"".join(tests)}
 
 
@@ -62,8 +62,8 @@ def cifar100_python() -> dict[str, bytes]:
 
 
 def cifar100_binary() -> dict[str, bytes]:
-    def records(coarse: np.ndarray, fine: np.ndarray, pictures: np.ndarray) -> bytes:
-        return b"".join(bytes([c, f]) + row(p) for c, f, p in zip(coarse, fine, pictures, strict=True))
+    def records(coarse: np.ndarray, fine: np.ndarray, images: np.ndarray) -> bytes:
+        return b"".join(bytes([c, f]) + row(p) for c, f, p in zip(coarse, fine, images, strict=True))
 
     return {
         "fine_label_names.txt": "\n".join(FINE_NAMES).encode() + b"\n\n",
@@ -209,7 +209,7 @@ def test_hostile_pickle_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         ([1, 2], "must hold 'data' and 'labels'"),
         ({"data": np.zeros((2, 3072), np.float32), "labels": [0, 1]}, "'data' is float32 of shape"),
         ({"data": np.zeros((2, 3071), np.uint8), "labels": [0, 1]}, r"expected uint8 \(N, 3072\)"),
-        ({"data": np.zeros((2, 3072), np.uint8), "labels": [0]}, "2 pictures but 1 labels"),
+        ({"data": np.zeros((2, 3072), np.uint8), "labels": [0]}, "2 images but 1 labels"),
     ],
 )
 def test_batch_of_another_form(tmp_path: Path, batch: object, message: str) -> None:
@@ -266,7 +266,7 @@ def test_human_labels_of_another_order_or_file(tmp_path: Path) -> None:
     write(cifar10_python(), tmp_path / "cifar-10-batches-py")
     with pytest.raises(FileNotFoundError, match=r"cifar10n was not found: no CIFAR-10_human.pt.*CC BY-NC"):
         data.load("cifar10n", tmp_path, partial=True)
-    with pytest.raises(ValueError, match="accept_licence=False is not allowed"):
+    with pytest.raises(ValueError, match="accept_license=False"):
         data.load("cifar10n", tmp_path, partial=True, download=True)
     path = tmp_path / "CIFAR-10_human.pt"
     clean = TRAIN_LABELS.astype(np.int64)

@@ -156,7 +156,7 @@ def forge_index(folder: Path, names: list[bytes], labels: list[int]) -> None:
     np.savez(folder / folder_index.INDEX, folders=folders, classes=classes, **arrays)
 
 
-def test_a_pipe_that_an_index_calls_a_picture_is_not_waited_for(tmp_path: Path, soon: None) -> None:
+def test_a_pipe_that_an_index_calls_a_image_is_not_waited_for(tmp_path: Path, soon: None) -> None:
     folder = tmp_path / "photos"
     for name in ("cat", "dog"):
         (folder / name).mkdir(parents=True)
@@ -190,9 +190,7 @@ def test_times_beyond_the_calendar_are_one_sentence(tmp_path: Path) -> None:
 def test_classes_of_an_archive_are_a_row_of_names(tmp_path: Path) -> None:
     for classes in (np.array(3), np.array([["a", "b"]])):
         np.savez(tmp_path / "a.npz", x=np.zeros((4, 2)), y=np.arange(4) % 2, classes=classes)
-        with pytest.raises(
-            ValueError, match=r"a\.npz, classes\.shape=.* is not allowed: \(C,\), a name for each class"
-        ):
+        with pytest.raises(ValueError, match=r"a\.npz, classes\.shape=.*"):
             data.load(tmp_path / "a.npz")
 
 

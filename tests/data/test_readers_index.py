@@ -51,10 +51,10 @@ def test_the_list_is_read_from_the_index(photos: Path, monkeypatch: pytest.Monke
 @pytest.mark.parametrize("change", ["add", "remove", "rename", "fill", "class", "break"])
 def test_a_changed_folder_is_listed_again(photos: Path, change: str) -> None:
     names(photos)
-    picture = (photos / "cat/a.png").read_bytes()
+    image = (photos / "cat/a.png").read_bytes()
     expected = {"cat/a.png", "cat/deep/b.png", "dog/c é.png"}
     if change == "add":
-        (photos / "cat/deep/new.png").write_bytes(picture)
+        (photos / "cat/deep/new.png").write_bytes(image)
         expected.add("cat/deep/new.png")
     elif change == "remove":
         (photos / "cat/a.png").unlink()
@@ -63,11 +63,11 @@ def test_a_changed_folder_is_listed_again(photos: Path, change: str) -> None:
         (photos / "cat/a.png").rename(photos / "cat/z.png")
         expected = expected - {"cat/a.png"} | {"cat/z.png"}
     elif change == "fill":
-        (photos / "dog/empty/d.png").write_bytes(picture)
+        (photos / "dog/empty/d.png").write_bytes(image)
         expected.add("dog/empty/d.png")
     elif change == "class":
         (photos / "ant").mkdir()
-        (photos / "ant/e.png").write_bytes(picture)
+        (photos / "ant/e.png").write_bytes(image)
         expected.add("ant/e.png")
     else:
         (photos / folder_index.INDEX).write_bytes(b"no index")

@@ -17,9 +17,9 @@ from ncsam.data import idx
 RNG = np.random.default_rng(11)
 
 
-def picture(path: Path, colour: tuple[int, int, int] = (9, 99, 199), size: tuple[int, int] = (64, 64)) -> None:
+def image(path: Path, color: tuple[int, int, int] = (9, 99, 199), size: tuple[int, int] = (64, 64)) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    Image.new("RGB", size, colour).save(path)
+    Image.new("RGB", size, color).save(path)
 
 
 def text(path: Path, *lines: str) -> None:
@@ -38,7 +38,7 @@ def test_digits_pixels_and_split() -> None:
     assert (len(read.train), len(read.test)) == (1438, 359)
     assert read.train.inputs.shape == (1438, 8, 8, 1)
     assert read.train.inputs.dtype == np.uint8
-    # Every picture is in exactly one split, under its own label, and round(255 v / 16) can be undone.
+    # Every image is in exactly one split, under its own label, and round(255 v / 16) can be undone.
     levels = np.rint(np.concatenate([read.train.inputs, read.test.inputs])[..., 0] * (16 / 255)).astype(int)
     labels = np.concatenate([read.train.labels, read.test.labels])
     ours = sorted((row.tobytes(), label) for row, label in zip(levels, labels, strict=True))
@@ -55,33 +55,33 @@ def test_digits_pixels_and_split() -> None:
 
 
 def test_digits_as_features() -> None:
-    read, pictures = data.load("digits", as_features=True), data.load("digits")
+    read, images = data.load("digits", as_features=True), data.load("digits")
     assert read.train.inputs.shape == (1438, 64)
     assert read.train.inputs.dtype == np.float32
     assert read.size is None
-    assert np.array_equal(np.rint(read.train.inputs * 255).reshape(-1, 8, 8, 1), pictures.train.inputs)
+    assert np.array_equal(np.rint(read.train.inputs * 255).reshape(-1, 8, 8, 1), images.train.inputs)
     assert len(read.mean) == len(read.std) == 64
     assert min(read.std) > 0
 
 
 # --- MNIST, Fashion-MNIST -------------------------------------------------------------------------------------------
 
-GREY = RNG.integers(0, 256, (12, 28, 28), dtype=np.uint8)
-GREY_LABELS = np.arange(12) % 10
+GRAY = RNG.integers(0, 256, (12, 28, 28), dtype=np.uint8)
+GRAY_LABELS = np.arange(12) % 10
 
 
 def idx_files() -> dict[str, bytes]:
-    def pictures(part: np.ndarray) -> bytes:
+    def images(part: np.ndarray) -> bytes:
         return struct.pack(">IIII", 0x803, len(part), 28, 28) + part.tobytes()
 
     def labels(part: np.ndarray) -> bytes:
         return struct.pack(">II", 0x801, len(part)) + bytes(part.tolist())
 
     return {
-        "train-images-idx3-ubyte": pictures(GREY[:10]),
-        "train-labels-idx1-ubyte": labels(GREY_LABELS[:10]),
-        "t10k-images-idx3-ubyte": pictures(GREY[10:]),
-        "t10k-labels-idx1-ubyte": labels(GREY_LABELS[10:]),
+        "train-images-idx3-ubyte": images(GRAY[:10]),
+        "train-labels-idx1-ubyte": labels(GRAY_LABELS[:10]),
+        "t10k-images-idx3-ubyte": images(GRAY[10:]),
+        "t10k-labels-idx1-ubyte": labels(GRAY_LABELS[10:]),
     }
 
 
@@ -95,10 +95,10 @@ def test_idx(tmp_path: Path, name: str, compressed: bool, dots: bool) -> None:
         spelled = file.replace("-idx", ".idx") if dots else file
         (folder / (spelled + ".gz" * compressed)).write_bytes(gzip.compress(content) if compressed else content)
     read = data.load(name, tmp_path, partial=True)
-    assert np.array_equal(read.train.inputs, GREY[:10, :, :, None])
-    assert np.array_equal(read.test.inputs, GREY[10:, :, :, None])
-    assert np.array_equal(read.train.labels, GREY_LABELS[:10])
-    assert np.array_equal(read.test.labels, GREY_LABELS[10:])
+    assert np.array_equal(read.train.inputs, GRAY[:10, :, :, None])
+    assert np.array_equal(read.test.inputs, GRAY[10:, :, :, None])
+    assert np.array_equal(read.train.labels, GRAY_LABELS[:10])
+    assert np.array_equal(read.test.labels, GRAY_LABELS[10:])
     assert read.train.inputs.flags.writeable
     assert read.size == (28, 28)
     with pytest.raises(ValueError, match=f"{name}, split 'train': 10 samples found, 60,000 expected"):
@@ -148,15 +148,15 @@ def tiny(tmp_path: Path) -> Path:
     folder = tmp_path / "tiny-imagenet-200"
     for wnid, level in (("n02", 20), ("n01", 10)):
         for i in (10, 2):
-            picture(folder / "train" / wnid / "images" / f"{wnid}_{i}.JPEG", (level, level, level))
+            image(folder / "train" / wnid / "images" / f"{wnid}_{i}.JPEG", (level, level, level))
         text(folder / "train" / wnid / f"{wnid}_boxes.txt", f"{wnid}_2.JPEG\t0\t0\t63\t63")
     for i, level in enumerate((200, 100, 150)):
-        picture(folder / "val" / "images" / f"val_{i}.JPEG", (level, level, level))
+        image(folder / "val" / "images" / f"val_{i}.JPEG", (level, level, level))
     annotations = ("val_2.JPEG\tn02\t0\t0\t63\t63", "val_0.JPEG\tn01\t0\t0\t63\t63", "val_1.JPEG\tn02\t1\t1\t2\t2")
     text(folder / "val" / "val_annotations.txt", *annotations)
     text(folder / "words.txt", "n01\tgoldfish, Carassius auratus", "n02\ttench", "n03\tother")
     text(folder / "wnids.txt", "n02", "n01")
-    picture(folder / "test" / "images" / "test_0.JPEG")
+    image(folder / "test" / "images" / "test_0.JPEG")
     return tmp_path
 
 
@@ -210,14 +210,14 @@ def test_tiny_imagenet_errors(tiny: Path) -> None:
 
 def test_animal10n_raw(tmp_path: Path) -> None:
     for name in ("training/9_2.jpg", "training/0_17.jpg", "training/3_1.jpg", "testing/5_4.jpg"):
-        picture(tmp_path / "animal10n" / name)
+        image(tmp_path / "animal10n" / name)
     read = data.load("animal10n", tmp_path, partial=True)
     assert [path.name for path in read.train.inputs] == ["0_17.jpg", "3_1.jpg", "9_2.jpg"]
     assert read.train.labels.tolist() == [0, 3, 9]
     assert read.test.labels.tolist() == [5]
     assert read.classes[9] == "Guinea pig"
     assert data.load("animal10n", tmp_path, partial=True, in_memory=True).train.inputs.shape == (3, 64, 64, 3)
-    picture(tmp_path / "animal10n" / "training" / "cat.jpg")
+    image(tmp_path / "animal10n" / "training" / "cat.jpg")
     with pytest.raises(ValueError, match=r"cat.jpg: a file must be named <label>_<id>.jpg"):
         data.load("animal10n", tmp_path, partial=True)
     (tmp_path / "animal10n" / "training" / "cat.jpg").rename(tmp_path / "animal10n" / "training" / "12_3.jpg")
@@ -227,13 +227,13 @@ def test_animal10n_raw(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("order", "said"), [(">", "big-endian"), ("<", "little-endian")])
 def test_animal10n_binary(tmp_path: Path, order: str, said: str) -> None:
-    pictures = RNG.integers(0, 256, (12, 64, 64, 3), dtype=np.uint8)
+    images = RNG.integers(0, 256, (12, 64, 64, 3), dtype=np.uint8)
     labels = [4, 0, 9, 1, 2, 3, 5, 6, 7, 8, 0, 1]
 
     def records(part: slice) -> bytes:
         whole = b""
         for i in range(12)[part]:
-            planes = b"".join(pictures[i, :, :, c].tobytes() for c in range(3))
+            planes = b"".join(images[i, :, :, c].tobytes() for c in range(3))
             whole += struct.pack(f"{order}II", 40_000 + i, labels[i]) + planes
         return whole
 
@@ -242,9 +242,9 @@ def test_animal10n_binary(tmp_path: Path, order: str, said: str) -> None:
         (tmp_path / f"data_batch_{i + 1}.bin").write_bytes(records(slice(i, i + 1)))
     (tmp_path / "test_batch.bin").write_bytes(records(slice(11, 12)))
     read = data.load("animal10n", tmp_path, partial=True)
-    assert np.array_equal(read.train.inputs, pictures[:11])
+    assert np.array_equal(read.train.inputs, images[:11])
     assert read.train.labels.tolist() == labels[:11]
-    assert np.array_equal(read.test.inputs, pictures[11:])
+    assert np.array_equal(read.test.inputs, images[11:])
     assert read.notes == (f"binary version, {said}",)
 
 
@@ -270,12 +270,12 @@ def test_animal10n_binary_errors(tmp_path: Path) -> None:
 def food(tmp_path: Path) -> Path:
     base, noisy = tmp_path / "food-101", tmp_path / "Food-101N_release"
     for name in ("apple_pie/1", "apple_pie/2", "waffles/7", "waffles/9"):
-        picture(base / "images" / f"{name}.jpg", size=(8, 6))
+        image(base / "images" / f"{name}.jpg", size=(8, 6))
     text(base / "meta" / "classes.txt", "apple_pie", "waffles")
     text(base / "meta" / "train.txt", "waffles/7", "apple_pie/1")
     text(base / "meta" / "test.txt", "waffles/9", "apple_pie/2")
     for name in ("apple_pie/aa.jpg", "apple_pie/bb.jpg", "waffles/cc.jpg"):
-        picture(noisy / "images" / name, size=(8, 6))
+        image(noisy / "images" / name, size=(8, 6))
     text(noisy / "meta" / "classes.txt", "class_name", "apple_pie", "waffles")
     text(noisy / "meta" / "imagelist.tsv", "class_name/key", "waffles/cc.jpg", "apple_pie/aa.jpg", "apple_pie/bb.jpg")
     header = "class_name/key\tverification_label"
@@ -341,7 +341,7 @@ def test_clothing1m(tmp_path: Path, annotations: str) -> None:
     lists = base / annotations
     keys = [f"images/{i}/0{i}/{i}.jpg" for i in range(8)]
     for key in keys:
-        picture(base / key, size=(8, 6))
+        image(base / key, size=(8, 6))
     text(lists / "noisy_train_key_list.txt", keys[3], keys[0], keys[1])
     text(lists / "clean_train_key_list.txt", keys[4])
     text(lists / "clean_val_key_list.txt", keys[5])

@@ -1,4 +1,4 @@
-"""Pictures inside tar archives and Parquet files: the same pixels, stable numbers, and an index that is kept."""
+"""Images inside tar archives and Parquet files: the same pixels, stable numbers, and an index that is kept."""
 
 from __future__ import annotations
 
@@ -102,14 +102,14 @@ def test_archives_that_cannot_be_used_say_why(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"b\.tar is not a readable tar file"):
         data.load(tmp_path / "b.tar")
     with tarfile.open(tmp_path / "c.tar", "w") as tar:
-        add(tar, "1.png", b"no picture")
+        add(tar, "1.png", b"no image")
         add(tar, "1.cls", b"0")
-    with pytest.raises(ValueError, match=r"c\.tar, sample 0 cannot be read as a picture"):
+    with pytest.raises(ValueError, match=r"c\.tar, sample 0 cannot be read as a image"):
         data.load(tmp_path / "c.tar")
 
 
 def of_three(arrow: Any, first: int, last: int) -> Any:
-    """Rows as `datasets` writes them: pictures as dicts, class numbers, and the names of the classes in a note."""
+    """Rows as `datasets` writes them: images as dicts, class numbers, and the names of the classes in a note."""
     contents = [{"bytes": png(p), "path": None} for p in PIXELS[first:last]]
     table = arrow.table({"image": contents, "label": [row % 2 for row in range(first, last)]})
     features = {"image": {"_type": "Image"}, "label": {"_type": "ClassLabel", "names": ["oak", "ash"]}}
@@ -197,7 +197,7 @@ def test_damaged_offsets_pipes_and_names_that_are_there_twice(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("as_dict", [True, False])
-def test_pictures_inside_parquet(tmp_path: Path, as_dict: bool) -> None:
+def test_images_inside_parquet(tmp_path: Path, as_dict: bool) -> None:
     arrow = pytest.importorskip("pyarrow")
     parquet = pytest.importorskip("pyarrow.parquet")
     contents = [{"bytes": png(p), "path": None} if as_dict else png(p) for p in PIXELS[:4]]
@@ -211,7 +211,7 @@ def test_pictures_inside_parquet(tmp_path: Path, as_dict: bool) -> None:
 
 
 def test_samples_keep_their_numbers_through_training(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """A method with memory per sample, and suspects, are the same from archives as from an array in their order."""
+    """A method with memory per sample, and label issues, are the same from archives as from an array in their order."""
     out = tmp_path_factory.mktemp("runs")
     np.savez(out / "same.npz", x=PIXELS[:7], y=np.arange(7) % 3, x_test=PIXELS[7:], y_test=np.arange(7, 9) % 3)
     config = RunConfig(method="elr", optimizer="sgd", model="mlp", epochs=3, val_share=0, augment="none")
@@ -219,6 +219,6 @@ def test_samples_keep_their_numbers_through_training(folder: Path, tmp_path_fact
     train(config.replace(data=str(folder)), out / "shards", console=False)
     alike = {"mean": list(read.mean), "std": list(read.std)}
     train(config.replace(data=str(out / "same.npz"), data_options=alike), out / "array", console=False)
-    one, other = ((out / name / "suspects.csv").read_text() for name in ("shards", "array"))
+    one, other = ((out / name / "label_issues.csv").read_text() for name in ("shards", "array"))
     assert one == other
     assert len(one.splitlines()) == 8

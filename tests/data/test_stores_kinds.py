@@ -298,11 +298,11 @@ def test_every_kind_survives_being_saved_and_has_an_example(tmp_path: Path) -> N
         assert shapes[0] == shapes[1]
 
 
-def test_views_of_pictures_are_refused_elsewhere(tmp_path: Path) -> None:
+def test_views_of_images_are_refused_elsewhere(tmp_path: Path) -> None:
     for dataset in one_of_each(tmp_path)[1:]:
         kind = kind_of(dataset).name
         for view in ("weak", "strong", data.View(flip=0.5)):
-            with pytest.raises(ValueError, match=f"it is made for pictures, and these are {kind}; only 'plain'"):
+            with pytest.raises(ValueError, match=f"it is made for images, and these are {kind}; only 'plain'"):
                 Loader(dataset.train, 2, views=view)
         (batch,) = Loader(dataset.train, 6, views=("plain", "plain")).iterate(0)
         assert len(batch.views) == 2

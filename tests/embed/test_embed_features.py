@@ -15,19 +15,19 @@ import tiny_networks
 
 from ncsam import data
 from ncsam.cli.main import main
-from ncsam.embed import embed, embed_texts, picture_encoder, read_texts
+from ncsam.embed import embed, embed_texts, image_encoder, read_texts
 from ncsam.embed.text import masked_mean
 
 
 @pytest.fixture
 def photos(tmp_path):
-    """Ten PNG pictures of 8 x 8 in two classes; the truth, in order."""
+    """Ten PNG images of 8 x 8 in two classes; the truth, in order."""
     generator = np.random.default_rng(0)
     pixels = generator.integers(0, 256, (10, 8, 8, 3), dtype=np.uint8)
-    for number, picture in enumerate(pixels):
+    for number, image in enumerate(pixels):
         folder = tmp_path / "photos" / ("cat" if number < 5 else "dog")
         folder.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(picture).save(folder / f"{number}.png")
+        Image.fromarray(image).save(folder / f"{number}.png")
     return tmp_path / "photos", pixels
 
 
@@ -57,7 +57,7 @@ def test_the_features_are_those_of_a_plain_forward_and_the_file_trains(photos, t
     torch.testing.assert_close(torch.from_numpy(found.train.inputs), plain_forward(pixels), rtol=1e-5, atol=1e-6)
     assert not out.with_name("features.npz.parts").exists()
     call("train", out, "--epochs", 1, "--val-share", 0.2, "--quiet", "--out", tmp_path / "run")
-    with (tmp_path / "run" / "suspects.csv").open() as file:
+    with (tmp_path / "run" / "label_issues.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert sorted(Path(row["path"]).name for row in rows) == sorted(f"{n}.png" for n in range(10))
 
@@ -65,12 +65,12 @@ def test_the_features_are_those_of_a_plain_forward_and_the_file_trains(photos, t
 def test_a_killed_run_goes_on_with_the_parts_it_has(photos, tmp_path):
     folder, _ = photos
     dataset, out = data.load(folder), tmp_path / "f.npz"
-    whole = embed(dataset, picture_encoder("tiny_networks:build"), tmp_path / "whole.npz", batch_size=1, say=str)
+    whole = embed(dataset, image_encoder("tiny_networks:build"), tmp_path / "whole.npz", batch_size=1, say=str)
 
     class DiesError(Exception):
         pass
 
-    encoder = picture_encoder("tiny_networks:build")
+    encoder = image_encoder("tiny_networks:build")
     asked = []
 
     def features(x, real=encoder.network.features, dies=True):
@@ -102,17 +102,17 @@ def test_parts_of_another_network_are_not_used(photos, tmp_path):
     dataset, out = data.load(folder), tmp_path / "f.npz"
     from ncsam.embed.parts import Parts
 
-    encoder = picture_encoder("tiny_networks:build")
+    encoder = image_encoder("tiny_networks:build")
     Parts(out.with_name("f.npz.parts"), {"encoder": "another"})
     np.save(out.with_name("f.npz.parts") / "train-00000000.npy", np.full((10, 6), 7.0, dtype=np.float32))
     embed(dataset, encoder, out, say=str)
     torch.testing.assert_close(torch.from_numpy(np.load(out)["x"]), plain_forward(pixels), rtol=1e-5, atol=1e-6)
 
 
-def test_pictures_of_another_size_are_scaled(tmp_path):
+def test_images_of_another_size_are_scaled(tmp_path):
     pixels = np.random.default_rng(1).integers(0, 256, (4, 4, 4, 3), dtype=np.uint8)
     dataset = data.from_arrays(pixels, [0, 1, 0, 1], y_clean=[0, 1, 1, 1])
-    out = embed(dataset, picture_encoder("tiny_networks:build", size=(8, 8)), tmp_path / "f.npz", say=str)
+    out = embed(dataset, image_encoder("tiny_networks:build", size=(8, 8)), tmp_path / "f.npz", say=str)
     network = tiny_networks.build(2).eval()
     mean, std = torch.tensor(network.mean), torch.tensor(network.std)
     x = ((torch.from_numpy(pixels) / 255 - mean) / std).permute(0, 3, 1, 2)
@@ -126,7 +126,7 @@ def test_pictures_of_another_size_are_scaled(tmp_path):
 
 def test_bf16_is_near_and_not_the_same(photos, tmp_path):
     folder, pixels = photos
-    encoder = picture_encoder("tiny_networks:build", precision="bf16-mixed")
+    encoder = image_encoder("tiny_networks:build", precision="bf16-mixed")
     found = np.load(embed(data.load(folder), encoder, tmp_path / "f.npz", say=str))["x"]
     wanted = plain_forward(pixels).numpy()
     np.testing.assert_allclose(found, wanted, atol=0.03)
@@ -161,12 +161,12 @@ def test_the_mean_over_tokens_leaves_padding_out():
 def test_features_cannot_be_embedded_again(tmp_path):
     dataset = data.from_arrays(np.zeros((4, 3), dtype=np.float32), [0, 1, 0, 1])
     with pytest.raises(ValueError, match="features already"):
-        embed(dataset, picture_encoder("tiny_networks:build"), tmp_path / "f.npz", say=str)
+        embed(dataset, image_encoder("tiny_networks:build"), tmp_path / "f.npz", say=str)
 
 
 def test_parts_that_are_spoiled_are_computed_again_and_nothing_else_is_removed(photos, tmp_path):
     folder, _ = photos
-    dataset, encoder = data.load(folder), picture_encoder("tiny_networks:build")
+    dataset, encoder = data.load(folder), image_encoder("tiny_networks:build")
     parts = tmp_path / "f.npz.parts"
     parts.mkdir()
     (parts / "precious.txt").write_text("mine")

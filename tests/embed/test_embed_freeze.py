@@ -29,7 +29,7 @@ def _cache(tmp_path, monkeypatch):
     monkeypatch.setenv("NCSAM_DATA", str(tmp_path / "cache"))
 
 
-def pictures(count=60):
+def images(count=60):
     generator = np.random.default_rng(0)
     labels = generator.integers(0, 2, count)
     x = generator.integers(0, 200, (count, 8, 8, 3), dtype=np.uint8)
@@ -49,7 +49,7 @@ def trained_state(folder):
 @pytest.mark.parametrize("augment", ["none", "standard"])
 @pytest.mark.parametrize("optimizer", ["sgd", "sam"])
 def test_no_frozen_bit_changes_and_the_head_learns(tmp_path, augment, optimizer):
-    train(config(augment=augment, optimizer=optimizer), tmp_path / "run", dataset=pictures(), console=False)
+    train(config(augment=augment, optimizer=optimizer), tmp_path / "run", dataset=images(), console=False)
     state, before = trained_state(tmp_path / "run"), tiny_networks.build(2).state_dict()
     for name, value in before.items():
         same = torch.equal(state[f"network.{name}"], value)
@@ -58,19 +58,19 @@ def test_no_frozen_bit_changes_and_the_head_learns(tmp_path, augment, optimizer)
 
 def test_cached_features_train_the_head_as_the_whole_network_would(tmp_path, monkeypatch):
     """The same run with and without the cache: the same head."""
-    train(config(), tmp_path / "cached", dataset=pictures(), console=False)
+    train(config(), tmp_path / "cached", dataset=images(), console=False)
     assert len(list((tmp_path / "cache" / "features").glob("*.npz"))) == 1
     from ncsam.engine import run
 
     monkeypatch.setattr(run, "_on_features", lambda fabric, config, task, console: task)
-    train(config(), tmp_path / "plain", dataset=pictures(), console=False)
+    train(config(), tmp_path / "plain", dataset=images(), console=False)
     one, two = trained_state(tmp_path / "cached"), trained_state(tmp_path / "plain")
     for name in one:
         torch.testing.assert_close(one[name], two[name], rtol=1e-4, atol=1e-5)
 
 
-def test_the_run_answers_pictures_and_the_cache_is_used_again(tmp_path, capsys):
-    dataset = pictures()
+def test_the_run_answers_images_and_the_cache_is_used_again(tmp_path, capsys):
+    dataset = images()
     summary = train(config(), tmp_path / "run", dataset=dataset, console=False)
     answer = load_trained(tmp_path / "run", model=MODEL)
     p = torch.cat(list(answer.probabilities(dataset.test.inputs)))
@@ -79,17 +79,17 @@ def test_the_run_answers_pictures_and_the_cache_is_used_again(tmp_path, capsys):
     assert "computed once" not in capsys.readouterr().out
 
 
-def test_suspects_of_a_folder_are_told_by_their_files(tmp_path):
-    """Though the head was trained on features of the pictures."""
+def test_label_issues_of_a_folder_are_told_by_their_files(tmp_path):
+    """Though the head was trained on features of the images."""
     from PIL import Image
 
-    made = pictures(24).train
+    made = images(24).train
     for i, (pixels, label) in enumerate(zip(made.inputs, made.labels, strict=True)):
         folder = tmp_path / "photos" / f"class {label}"
         folder.mkdir(parents=True, exist_ok=True)
         Image.fromarray(pixels).save(folder / f"{i:02d}.png")
     train(config(epochs=1).replace(data=str(tmp_path / "photos")), tmp_path / "run", console=False)
-    with (tmp_path / "run" / "suspects.csv").open() as file:
+    with (tmp_path / "run" / "label_issues.csv").open() as file:
         assert {Path(row["path"]).name for row in csv.DictReader(file)} == {f"{i:02d}.png" for i in range(24)}
 
 

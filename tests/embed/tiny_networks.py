@@ -5,7 +5,7 @@ from torch import nn
 
 
 class Tiny(nn.Module):
-    """A convolution with BatchNorm, a mean over the pixels, and a head; it says how it wants its pictures."""
+    """A convolution with BatchNorm, a mean over the pixels, and a head; it says how it wants its images."""
 
     mean, std, size = (0.4, 0.5, 0.6), (0.2, 0.25, 0.3), (8, 8)
 

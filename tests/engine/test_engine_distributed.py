@@ -76,7 +76,7 @@ def test_two_processes_equal_one_on_the_joined_batch(tmp_path: Path, folder: Pat
     for key, value in first["learners"][0]["network"].items():
         assert torch.allclose(value, second["learners"][0]["network"][key], rtol=0, atol=1e-7), key
     for here, there in zip(lines(tmp_path), lines(folder / name), strict=True):
-        for metric in ("test_accuracy", "val_accuracy", "train_accuracy_observed", "memorised", "lr"):
+        for metric in ("test_accuracy", "val_accuracy", "train_accuracy_observed", "memorized", "lr"):
             assert here[metric] == there[metric], metric
         assert there["train_loss"] == pytest.approx(here["train_loss"], rel=1e-6)
         for quantity in {"grad_norm", "noise_grad_norm", "flipped", "cos_sam"} & here["telemetry"].keys():
@@ -91,7 +91,7 @@ def test_two_processes_settle_warm_up_and_flip_ratio_as_one_does(tmp_path: Path,
     alone = train(RunConfig.from_dict(chosen), tmp_path, console=False)
     together = json.loads((folder / "settled" / "summary.json").read_text())
     assert 0 < alone["warmup_epochs"] < 14
-    for name in ("warmup_epochs", "flip_ratio", "noise_estimate", "last", "memorised"):
+    for name in ("warmup_epochs", "flip_ratio", "noise_estimate", "last", "memorized"):
         assert together[name] == alone[name], name
     first, second = checkpoint(tmp_path), checkpoint(folder / "settled")
     for key, value in first["learners"][0]["network"].items():
@@ -130,13 +130,13 @@ def share_a_table(rank: int, port: int) -> None:
     mine = torch.tensor([0, 1]) if rank == 0 else torch.tensor([1, 2, 5])
     table.write("votes", mine, torch.full((len(mine), 2), float(rank + 1)))
     table.add("count", mine, 1)
-    table.synchronise()
+    table.synchronize()
     assert table["votes"][:, 0].tolist() == [1, 2, 2, 0, 0, 2]  # of row 1, the higher rank's
     assert table["count"].tolist() == [1, 2, 1, 0, 0, 1]
     if rank == 1:
         table.add("count", torch.tensor([3]), 5)
-    table.synchronise()
-    table.synchronise()
+    table.synchronize()
+    table.synchronize()
     assert table["count"].tolist() == [1, 2, 1, 5, 0, 1]
     assert table["untouched"].tolist() == [0] * 6
     dist.destroy_process_group()

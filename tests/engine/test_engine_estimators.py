@@ -12,7 +12,7 @@ from ncsam.engine import RunConfig, train
 from ncsam.engine.learner import Learner
 from ncsam.engine.loop import Trainer
 
-from test_engine_run import config, pictures  # isort: skip
+from test_engine_run import config, images  # isort: skip
 
 ESTIMATORS = ("exact", "fused", "look")
 
@@ -56,7 +56,7 @@ def test_a_run_costs_what_its_estimator_promises(
         return loss
 
     monkeypatch.setattr(Learner, "step", counting)
-    train(chosen(estimator, telemetry_every=0), tmp_path / "run", dataset=pictures(), console=False)
+    train(chosen(estimator, telemetry_every=0), tmp_path / "run", dataset=images(), console=False)
     assert seen[:6] == [(1, 1)] * 6
     after = seen[6:]
     assert len(after) == 18
@@ -69,7 +69,7 @@ def test_a_run_stopped_within_a_cycle_ends_with_the_same_bits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, estimator: str
 ) -> None:
     configured = chosen(estimator, checkpoint_every=1)
-    train(configured, tmp_path / "whole", dataset=pictures(), console=False)
+    train(configured, tmp_path / "whole", dataset=images(), console=False)
     step, count = Trainer._step, [0]
 
     def failing(self: Trainer, *args: object) -> None:
@@ -80,9 +80,9 @@ def test_a_run_stopped_within_a_cycle_ends_with_the_same_bits(
 
     monkeypatch.setattr(Trainer, "_step", failing)
     with pytest.raises(ZeroDivisionError):
-        train(configured, tmp_path / "stopped", dataset=pictures(), console=False)
+        train(configured, tmp_path / "stopped", dataset=images(), console=False)
     monkeypatch.setattr(Trainer, "_step", step)
-    train(configured, tmp_path / "stopped", dataset=pictures(), console=False)
+    train(configured, tmp_path / "stopped", dataset=images(), console=False)
     one, other = (
         torch.load(tmp_path / name / "checkpoints/last.ckpt", weights_only=True) for name in ("whole", "stopped")
     )
@@ -92,10 +92,10 @@ def test_a_run_stopped_within_a_cycle_ends_with_the_same_bits(
 
 @pytest.mark.parametrize("estimator", ESTIMATORS)
 def test_estimators_go_with_methods_that_choose_rows(tmp_path: Path, estimator: str) -> None:
-    summary = train(chosen(estimator, method="coteaching"), tmp_path / "run", dataset=pictures(), console=False)
+    summary = train(chosen(estimator, method="coteaching"), tmp_path / "run", dataset=images(), console=False)
     assert summary["last"] is not None
 
 
 def test_unknown_estimators_are_named(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="estimator='cheap' is not allowed: one of 'exact', 'fused'"):
-        train(chosen("cheap"), tmp_path / "run", dataset=pictures(), console=False)
+    with pytest.raises(ValueError, match="estimator='cheap'"):
+        train(chosen("cheap"), tmp_path / "run", dataset=images(), console=False)

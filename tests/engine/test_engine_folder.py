@@ -56,7 +56,7 @@ def test_the_configuration_inside_the_checkpoint_counts(tmp_path: Path, monkeypa
         ({"history": []}, "has 0 epochs behind it, not 2"),
         ({"learners": []}, "does not fit this network, method or optimizer"),
         ({"ranks": [{"sums": {}}]}, "does not fit this network, method or optimizer"),
-        ({"config": {"lr": "x"}}, "lr='x' is not allowed: a number"),
+        ({"config": {"lr": "x"}}, "lr='x'"),
     ],
 )
 def test_a_forged_place_in_training_is_refused(
@@ -139,7 +139,7 @@ def test_temporary_files_of_killed_processes_are_removed_and_those_of_living_one
         subprocess.run([sys.executable, "-c", script, target], check=False)
         assert len(list(target.parent.glob(f".{target.name}.*"))) == 1
 
-    kill("suspects.csv")
+    kill("label_issues.csv")
     kill("checkpoints/last.ckpt")
     (tmp_path / ".config.yaml.20260101").write_text("somebody's own")
     with atomic_path(tmp_path / "summary.json") as living:

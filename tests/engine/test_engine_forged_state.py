@@ -36,7 +36,7 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, d
 
 
 def config(base: str) -> Any:
-    return small_config(epochs=3, base=base, lr=0.01, optimizer="sam", rho="heldout")
+    return small_config(epochs=3, base=base, lr=0.01, optimizer="sam", rho="validation")
 
 
 @pytest.mark.parametrize(

@@ -15,16 +15,16 @@ from ncsam.engine import RunConfig, train
 from ncsam.engine.loggers import COLUMNS, MetricsFiles, open_loggers
 from ncsam.engine.progress import Console
 
-from test_engine_run import config, pictures  # isort: skip
+from test_engine_run import config, images  # isort: skip
 
 
 def record(epoch: int, **changes: object) -> dict[str, object]:
     names = [name for name in COLUMNS if not name.startswith("telemetry")]
-    return {**dict.fromkeys(names, 1.5), "epoch": epoch, "memorised": None, "telemetry": {"rho": 0.1}, **changes}
+    return {**dict.fromkeys(names, 1.5), "epoch": epoch, "memorized": None, "telemetry": {"rho": 0.1}, **changes}
 
 
 def test_in_a_pipe_there_are_plain_lines_only(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    train(config(optimizer="sgd", epochs=2), tmp_path, dataset=pictures())
+    train(config(optimizer="sgd", epochs=2), tmp_path, dataset=images())
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 3
     assert lines[0].endswith("ce with sgd on cpu, from the beginning")
@@ -32,7 +32,7 @@ def test_in_a_pipe_there_are_plain_lines_only(tmp_path: Path, capsys: pytest.Cap
     assert all("\x1b" not in line and "\r" not in line for line in lines)
     for name in ("test", "val"):
         assert f"{name} " in lines[1]
-    assert "memorised" not in lines[1]  # after one epoch this network is at chance
+    assert "memorized" not in lines[1]  # after one epoch this network is at chance
 
 
 def test_a_terminal_gets_a_bar_and_the_same_lines(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,9 +70,9 @@ def test_without_rich_a_terminal_gets_lines(
 def test_metrics_files_begin_with_the_history(tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").write_text("of an earlier attempt\n")
     files = MetricsFiles(tmp_path, [record(1)])
-    files.log(record(2, memorised=12.5))
+    files.log(record(2, memorized=12.5))
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
-    assert lines == [record(1), record(2, memorised=12.5)]
+    assert lines == [record(1), record(2, memorized=12.5)]
     table = (tmp_path / "metrics.csv").read_text().splitlines()
     assert table[0] == ",".join(COLUMNS)
     assert [row.split(",")[5] for row in table[1:]] == ["", "12.5"]
@@ -117,12 +117,12 @@ def test_wandb_and_mlflow_get_the_flat_numbers(tmp_path: Path, monkeypatch: pyte
         assert name in ("wandb", "mlflow")
         assert step == 3
         assert values["telemetry.rho"] == 0.1
-        assert "memorised" not in values  # unknown
+        assert "memorized" not in values  # unknown
 
 
 @pytest.mark.parametrize("name", ["wandb", "mlflow"])
 def test_a_missing_logger_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(ImportError, match=rf"loggers: \[{name}\] needs '{name}'.*pip install \"ncsam\[{name}\]\""):
-        train(config(optimizer="sgd", loggers=[name]), tmp_path, dataset=pictures(), console=False)
+        train(config(optimizer="sgd", loggers=[name]), tmp_path, dataset=images(), console=False)
     assert isinstance(RunConfig(loggers=[name]).loggers, list)

@@ -44,8 +44,8 @@ def test_slow_steps_are_judged_by_the_second(clock, capsys):
     assert "9 s a batch on cpu" in capsys.readouterr().out
 
 
-def test_advice_on_pictures_begins_with_pretrained_features(clock, capsys):
-    for data, advised in (("pictures", True), ("vectors", False)):
+def test_advice_on_images_begins_with_pretrained_features(clock, capsys):
+    for data, advised in (("images", True), ("vectors", False)):
         run(Console(True, epochs=60, batches=300, device="cpu", data=data), clock, 4, 2.0)
         said = capsys.readouterr().out
         assert [words in said for words in ("ncsam embed", "--freeze backbone", "resnet8")] == [advised] * 3

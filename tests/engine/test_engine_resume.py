@@ -57,14 +57,14 @@ def run_in_process(config: RunConfig, out: str) -> None:
 
 
 def assert_same_run(one: Path, other: Path) -> None:
-    """Weights, optimizer state, per-sample memory, generators, metrics and suspects: equal bit for bit."""
+    """Weights, optimizer state, per-sample memory, generators, metrics and label issues: equal bit for bit."""
     first, second = (torch.load(f / "checkpoints/last.ckpt", weights_only=True) for f in (one, other))
     settled = ("flip_ratio", "warmup_epochs", "noise_estimate")
     for part in ("learners", "samples", "method", "epoch", "batch", *settled):
         assert_equal(first[part], second[part], part)
     assert_equal(first["ranks"][0]["random"], second["ranks"][0]["random"], "random")
     assert lines_without_time(one) == lines_without_time(other)
-    assert (one / "suspects.csv").read_text() == (other / "suspects.csv").read_text()
+    assert (one / "label_issues.csv").read_text() == (other / "label_issues.csv").read_text()
     summaries = [json.loads((f / "summary.json").read_text()) for f in (one, other)]
     assert {**summaries[0], "seconds": 0} == {**summaries[1], "seconds": 0}
 
@@ -147,7 +147,7 @@ SETTLED_ON_THE_WAY = {
     [
         *(({}, at) for at in (0, 1, 7, 13)),
         ({"batches": "full"}, 7),
-        *(({"rho": "heldout"}, at) for at in (17, 31)),
+        *(({"rho": "validation"}, at) for at in (17, 31)),
         *((SETTLED_ON_THE_WAY, at) for at in (5, 10, 11, 25)),  # two steps an epoch; warm-up ends after five
     ],
 )

@@ -27,8 +27,8 @@ from ncsam.methods import Plan, State, create
 CLASSES = 4
 
 
-def pictures(samples: int = 100, *, test: bool = True) -> DataSet:
-    """Grey 6 x 6 pictures whose bright corner tells the class."""
+def images(samples: int = 100, *, test: bool = True) -> DataSet:
+    """Gray 6 x 6 images whose bright corner tells the class."""
     rng = np.random.default_rng(3)
     count = samples + (40 if test else 0)
     y = np.arange(count) % CLASSES
@@ -108,8 +108,8 @@ def test_every_combination_equals_a_bare_loop_bit_for_bit(
     tmp_path: Path, optimizer: str, base: str, method: str
 ) -> None:
     chosen = config(optimizer=optimizer, base=base, method=method, lr=0.05 if base == "sgd" else 0.002)
-    train(chosen, tmp_path, dataset=pictures(), console=False)
-    network, losses = bare_loop(chosen, pictures())
+    train(chosen, tmp_path, dataset=images(), console=False)
+    network, losses = bare_loop(chosen, images())
     saved = torch.load(tmp_path / "checkpoints/last.ckpt", weights_only=True)["learners"][0]["network"]
     for name, value in network.state_dict().items():
         assert torch.equal(value, saved[name]), name
@@ -122,8 +122,8 @@ def records(folder: Path) -> list[dict[str, object]]:
 
 def test_metrics_are_those_of_the_saved_network(tmp_path: Path) -> None:
     chosen = config(optimizer="sgd", epochs=30)
-    summary = train(chosen, tmp_path, dataset=pictures(), console=False)
-    task = load_task(chosen, pictures())
+    summary = train(chosen, tmp_path, dataset=images(), console=False)
+    task = load_task(chosen, images())
     state = torch.load(tmp_path / "checkpoints/last.ckpt", weights_only=True)
     network = models.create("mlp", CLASSES, 1, in_features=36, hidden=[16])
     network.load_state_dict(state["learners"][0]["network"])
@@ -145,7 +145,7 @@ def test_metrics_are_those_of_the_saved_network(tmp_path: Path) -> None:
     assert last["val_accuracy"] == pytest.approx(100 * np.mean((predicted == split.labels)[~trained]))
     of_label = on_train[np.arange(len(split)), split.labels]
     assert last["val_loss"] == pytest.approx(-np.log(of_label[~trained]).mean(), rel=1e-5)
-    assert last["memorised"] == pytest.approx(100 * np.mean((predicted == split.labels)[trained & wrong]))
+    assert last["memorized"] == pytest.approx(100 * np.mean((predicted == split.labels)[trained & wrong]))
     assert summary["noise_rate"] == pytest.approx(np.mean(wrong[trained]))
     assert summary["last"] == last["test_accuracy"]
 
@@ -155,7 +155,7 @@ def test_dynamics_are_sums_over_the_epochs(tmp_path: Path) -> None:
     sums, right, flips = [], [], []
     for epochs in (1, 2, 3):
         chosen = config(optimizer="sgd", schedule="constant", epochs=epochs)
-        train(chosen, tmp_path / str(epochs), dataset=pictures(), console=False)
+        train(chosen, tmp_path / str(epochs), dataset=images(), console=False)
         samples = torch.load(tmp_path / f"{epochs}/checkpoints/last.ckpt", weights_only=True)["samples"]
         sums.append(samples["margin_sum"])
         right.append(samples["was_right"])
@@ -171,13 +171,13 @@ def test_dynamics_are_sums_over_the_epochs(tmp_path: Path) -> None:
 
 def test_what_a_run_folder_holds(tmp_path: Path) -> None:
     chosen = config(optimizer="ncsam", epochs=4)
-    summary = train(chosen, tmp_path, dataset=pictures(), console=False, command="ncsam train corners")
+    summary = train(chosen, tmp_path, dataset=images(), console=False, command="ncsam train corners")
     lines = records(tmp_path)
     assert [line["epoch"] for line in lines] == [1, 2, 3, 4]
     assert lines[0]["telemetry"].keys() == {"rho"}  # warm-up: a quarter of the epochs
     # measured at steps 1, 7, 13, 19, six an epoch; s = kappa min(1, 2 (3 - 2t) t^2) at t = e / T
     assert [line["telemetry"].get("strength") for line in lines] == [None, 0.1, 0.1, 0.1]
-    assert all(0 <= line["telemetry"]["flipped_mislabelled"] <= 100 for line in lines[1:])
+    assert all(0 <= line["telemetry"]["flipped_mislabeled"] <= 100 for line in lines[1:])
     assert lines[1]["telemetry"]["flipped"] == 6  # floor(.4 * 15)
     steps = 24
     assert lines[-1]["lr"] == pytest.approx(0.05 * 0.5 * (1 + math.cos(math.pi * (steps - 1) / steps)))
@@ -189,22 +189,22 @@ def test_what_a_run_folder_holds(tmp_path: Path) -> None:
     assert saved.flip_ratio == 0.4
     assert saved.model_options == {"hidden": [16], "in_features": 36}
     assert "command: ncsam train corners" in (tmp_path / "config.yaml").read_text()
-    again = train(saved, tmp_path / "again", dataset=pictures(), console=False)
+    again = train(saved, tmp_path / "again", dataset=images(), console=False)
     assert {**again, "seconds": 0} == {**summary, "seconds": 0}
     assert json.loads((tmp_path / "summary.json").read_text()) == summary
-    with (tmp_path / "suspects.csv").open() as file:
-        suspects = list(csv.DictReader(file))
-    assert sorted(int(row["index"]) for row in suspects) == list(range(100))
-    scores = [float(row["suspicion"]) for row in suspects]
+    with (tmp_path / "label_issues.csv").open() as file:
+        label_issues = list(csv.DictReader(file))
+    assert sorted(int(row["index"]) for row in label_issues) == list(range(100))
+    scores = [float(row["suspicion"]) for row in label_issues]
     assert scores == sorted(scores, reverse=True)
-    assert sum(int(row["held_out"]) for row in suspects) == 9  # a tenth of each observed class, rounded
+    assert sum(int(row["held_out"]) for row in label_issues) == 9  # a tenth of each observed class, rounded
     # warm-up ends after 6 of 24 steps; each later one flips floor(.4 |B|): five batches of 15 and one of 16
-    assert sum(int(row["times_flipped"]) for row in suspects) == 3 * (5 * 6 + 6)
-    assert all(row["times_flipped"] == "0" for row in suspects if row["held_out"] == "1")
+    assert sum(int(row["times_flipped"]) for row in label_issues) == 3 * (5 * 6 + 6)
+    assert all(row["times_flipped"] == "0" for row in label_issues if row["held_out"] == "1")
 
 
 def test_without_a_test_split_the_validation_samples_serve(tmp_path: Path) -> None:
-    summary = train(config(optimizer="sgd"), tmp_path, dataset=pictures(test=False), console=False)
+    summary = train(config(optimizer="sgd"), tmp_path, dataset=images(test=False), console=False)
     lines = records(tmp_path)
     assert all(line["test_accuracy"] is None and line["calibration_error"] is None for line in lines)
     assert summary["last"] == lines[-1]["val_accuracy"]
@@ -213,8 +213,8 @@ def test_without_a_test_split_the_validation_samples_serve(tmp_path: Path) -> No
 
 def test_the_training_split_may_be_evaluated_less_often(tmp_path: Path) -> None:
     chosen = config(optimizer="sgd", epochs=5, evaluate_train_every=2)
-    train(chosen, tmp_path / "seldom", dataset=pictures(), console=False)
-    train(chosen.replace(evaluate_train_every=1), tmp_path / "always", dataset=pictures(), console=False)
+    train(chosen, tmp_path / "seldom", dataset=images(), console=False)
+    train(chosen.replace(evaluate_train_every=1), tmp_path / "always", dataset=images(), console=False)
     seldom, always = records(tmp_path / "seldom"), records(tmp_path / "always")
     for name in ("train_accuracy_observed", "train_accuracy_clean"):
         assert [line[name] is not None for line in seldom] == [False, True, False, True, True]
@@ -225,8 +225,8 @@ def test_the_training_split_may_be_evaluated_less_often(tmp_path: Path) -> None:
 def test_clean_labels_change_nothing_but_metrics(tmp_path: Path) -> None:
     """Training on the noisy labels as they stand, with no clean ones to be seen, gives the same weights."""
     chosen = config(optimizer="ncsam", flip_ratio=0.3, telemetry_every=1)
-    task = load_task(chosen, pictures())
-    train(chosen, tmp_path / "known", dataset=pictures(), console=False)
+    task = load_task(chosen, images())
+    train(chosen, tmp_path / "known", dataset=images(), console=False)
     split = task.dataset.train
     blind = from_arrays(
         split.inputs, split.labels, x_test=task.dataset.test.inputs, y_test=task.dataset.test.labels, name="corners"
@@ -237,11 +237,11 @@ def test_clean_labels_change_nothing_but_metrics(tmp_path: Path) -> None:
         for name in ("known", "blind")
     )
     assert all(torch.equal(one[name], other[name]) for name in one)
-    assert summary["memorised"] is summary["noise_rate"] is summary["suspects_auroc"] is None
+    assert summary["memorized"] is summary["noise_rate"] is summary["label_issues_auroc"] is None
 
 
 def test_flip_ratio_is_estimated_where_no_rate_is_said(tmp_path: Path) -> None:
-    task = load_task(config(), pictures(400))
+    task = load_task(config(), images(400))
     noisy = from_arrays(task.dataset.train.inputs, task.dataset.train.labels, name="corners")
     chosen = config(noise=None, rate=None, epochs=12, optimizer="ncsam", val_share=0.3)
     summary = train(chosen, tmp_path, dataset=noisy, console=False)
@@ -252,11 +252,11 @@ def test_flip_ratio_is_estimated_where_no_rate_is_said(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_default_network_memorises_the_wrong_labels_of_digits_under_sgd(tmp_path: Path) -> None:
+def test_the_default_network_memorizes_the_wrong_labels_of_digits_under_sgd(tmp_path: Path) -> None:
     summary = train(RunConfig(noise="symmetric", rate=0.4, optimizer="sgd", epochs=60), tmp_path, console=False)
-    assert summary["memorised"] > 95
+    assert summary["memorized"] > 95
     assert summary["last5"] < summary["best"] - 15
-    assert summary["suspects_auroc"] > 0.95
+    assert summary["label_issues_auroc"] > 0.95
     saved = RunConfig.from_yaml(tmp_path / "config.yaml")
     assert (saved.model, saved.model_options) == ("mlp", {"hidden": [256, 256], "in_features": 64})
     assert (saved.augment, saved.batch_size) == ("none", 32)
@@ -267,8 +267,8 @@ def test_the_default_network_memorises_the_wrong_labels_of_digits_under_sgd(tmp_
 def test_precisions(tmp_path: Path, precision: str, optimizer: str) -> None:
     """Other precisions follow single precision within their own rounding."""
     chosen = config(optimizer=optimizer, epochs=2, warmup=0.0, telemetry_every=1, accelerator="cpu")
-    train(chosen, tmp_path / "single", dataset=pictures(), console=False)
-    train(chosen.replace(precision=precision), tmp_path / "other", dataset=pictures(), console=False)
+    train(chosen, tmp_path / "single", dataset=images(), console=False)
+    train(chosen.replace(precision=precision), tmp_path / "other", dataset=images(), console=False)
     one, other = records(tmp_path / "single"), records(tmp_path / "other")
     tolerance = 1e-4 if precision == "64-true" else 0.03
     assert other[-1]["train_loss"] == pytest.approx(one[-1]["train_loss"], rel=tolerance)
@@ -304,7 +304,7 @@ def test_the_loss_scale_of_fp16_cancels(optimizer: str) -> None:
 
 def test_sixteen_bit_weights_are_refused_under_a_perturbation(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="rounded away in 16-bit weights"):
-        train(config(optimizer="ncsam", precision="bf16-true"), tmp_path, dataset=pictures(), console=False)
+        train(config(optimizer="ncsam", precision="bf16-true"), tmp_path, dataset=images(), console=False)
 
 
 @pytest.mark.parametrize(
@@ -316,15 +316,15 @@ def test_sixteen_bit_weights_are_refused_under_a_perturbation(tmp_path: Path) ->
         ({"optimizer_options": {"rho": 1}}, "not rho, which is an option of the run"),
         ({"model": "resnet19"}, "unknown model 'resnet19'"),
         ({"noise": "symetric"}, "unknown noise 'symetric'. Did you mean 'symmetric'"),
-        ({"noise": "symmetric", "rate": None}, "rate=None is not allowed"),
+        ({"noise": "symmetric", "rate": None}, "rate=None"),
         ({"noise": "asymmetric"}, "needs class_map"),
         ({"noise_options": {"cuont": "exact"}}, "unknown option of symmetric 'cuont'"),
-        ({"schedule": "steps", "schedule_options": {"milestones": [30]}}, "milestones=.* is not allowed"),
-        ({"val_share": 0.001}, "val_share=0.001 is not allowed"),
-        ({"strategy": "fsdp", "devices": "auto"}, "devices='auto' is not allowed: a number"),
+        ({"schedule": "steps", "schedule_options": {"milestones": [30]}}, "milestones=.*"),
+        ({"val_share": 0.001}, "val_share=0.001"),
+        ({"strategy": "fsdp", "devices": "auto"}, "devices='auto'"),
         ({"precision": "8-true"}, "unknown precision '8-true'"),
     ],
 )
 def test_mistakes_are_named(tmp_path: Path, changes: dict[str, object], words: str) -> None:
     with pytest.raises(ValueError, match=words):
-        train(config(**changes), tmp_path, dataset=pictures(), console=False)
+        train(config(**changes), tmp_path, dataset=images(), console=False)

@@ -16,7 +16,7 @@ from ncsam.engine import RunConfig, train
 from ncsam.engine.loop import Trainer
 from ncsam.methods import Method, Plan, State, registry
 
-from test_engine_run import pictures  # isort: skip
+from test_engine_run import images  # isort: skip
 
 
 class Exchange(Method):
@@ -75,7 +75,7 @@ def test_two_networks_with_memory_survive_a_stop_in_the_middle_of_an_epoch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, optimizer: str
 ) -> None:
     chosen = config(optimizer=optimizer, rho=0.1, checkpoint_every=1)
-    train(chosen, tmp_path / "whole", dataset=pictures(), console=False)
+    train(chosen, tmp_path / "whole", dataset=images(), console=False)
     step, count = Trainer._step, [0]
 
     def failing(self: Trainer, *args: object) -> None:
@@ -86,9 +86,9 @@ def test_two_networks_with_memory_survive_a_stop_in_the_middle_of_an_epoch(
 
     monkeypatch.setattr(Trainer, "_step", failing)
     with pytest.raises(ZeroDivisionError):
-        train(chosen, tmp_path / "stopped", dataset=pictures(), console=False)
+        train(chosen, tmp_path / "stopped", dataset=images(), console=False)
     monkeypatch.setattr(Trainer, "_step", step)
-    train(chosen, tmp_path / "stopped", dataset=pictures(), console=False)
+    train(chosen, tmp_path / "stopped", dataset=images(), console=False)
     one, other = (
         torch.load(tmp_path / name / "checkpoints/last.ckpt", weights_only=True) for name in ("whole", "stopped")
     )

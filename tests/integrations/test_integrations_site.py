@@ -71,7 +71,7 @@ def test_a_notebook_runs_and_shows_what_it_says(name, tmp_path, monkeypatch):
     elif name == "compare_methods":
         assert len(found["results"]) == 6
         assert min(min(values) for values in found["results"].values()) > 75
-        assert min(found["difference"]) > 0  # SAM over SGD under cross-entropy, which memorises
+        assert min(found["difference"]) > 0  # SAM over SGD under cross-entropy, which memorizes
     else:
         lengths = [float(arrow.norm()) for arrow in found["arrows"].values()]
         assert lengths[:2] == pytest.approx([0.5, 0.5])  # SAM's are rho long

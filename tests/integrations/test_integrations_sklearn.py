@@ -76,7 +76,7 @@ ENGINES_OWN = ("cal", "cleannet", "colearning", "ctrr", "nested_coteaching", "un
 @pytest.mark.parametrize("method", ENGINES_OWN)
 def test_what_only_the_engine_can_do_is_refused(digits, method):
     X, y, *_ = digits
-    with pytest.raises(ValueError, match=f"method='{method}' is not allowed: only by `ncsam train`"):
+    with pytest.raises(ValueError, match=f"method='{method}'"):
         NoisyLabelClassifier(method, epochs=8).fit(X, y)
 
 
@@ -142,7 +142,7 @@ def test_cleanlab_finds_wrong_labels_with_it(digits):
     assert learner.fit(X, record.noisy, label_issues=found).predict(X).shape == y.shape
 
 
-def test_a_network_of_ones_own_on_pictures(digits):
+def test_a_network_of_ones_own_on_images(digits):
     X, y, X_test, y_test = digits
     seen = []
 
@@ -175,10 +175,10 @@ def test_ncsam_flips_the_noise_rate_at_most_four_tenths():
     [
         ({"method": "elrr"}, "unknown method 'elrr'. Did you mean 'elr'"),
         ({"optimizer": "smm"}, "sam"),
-        ({"epochs": 0}, "epochs=0 is not allowed"),
+        ({"epochs": 0}, "epochs=0"),
         ({"options": {"lr": 1}}, "not lr"),
         ({"options": {"kapa": 1}}, "kappa"),
-        ({"options": {"warmup": "auto"}}, "warmup='auto' is not allowed"),
+        ({"options": {"warmup": "auto"}}, "warmup='auto'"),
     ],
 )
 def test_a_wrong_parameter_is_named(digits, options, words):

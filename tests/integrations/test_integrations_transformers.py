@@ -25,7 +25,7 @@ def bert(seed=0, labels=4, vocabulary=32, width=16, **options):
 
 
 def rows(count, seed=0):
-    """Sentences whose first word tells the class, three in ten of them mislabelled."""
+    """Sentences whose first word tells the class, three in ten of them mislabeled."""
     generator = torch.Generator().manual_seed(seed)
     words = torch.randint(4, 32, (count, 6), generator=generator)
     labels = torch.randint(4, (count,), generator=generator)

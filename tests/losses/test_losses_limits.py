@@ -90,7 +90,7 @@ def test_sl_and_apl_contain_their_parts():
     torch.testing.assert_close(losses.apl(LOGITS, LABELS, alpha=0.0, passive="mae"), losses.mae(LOGITS, LABELS))
 
 
-def test_peer_in_expectation_is_the_confidence_regulariser():
+def test_peer_in_expectation_is_the_confidence_regularizer():
     """Over all draws (n1, n2), by enumeration."""
     size, alpha = 6, 0.7
     z, y = LOGITS[:size], LABELS[:size]
@@ -99,7 +99,7 @@ def test_peer_in_expectation_is_the_confidence_regulariser():
     for a, b in pairs:
         total += losses.peer(z, y, torch.full((size,), a), y[torch.full((size,), b)], alpha=alpha) / len(pairs)
     prior = torch.bincount(y, minlength=5).double() / size
-    torch.testing.assert_close(total, losses.confidence_regularised(z, y, prior, beta=alpha, floor=1e-5))
+    torch.testing.assert_close(total, losses.confidence_regularized(z, y, prior, beta=alpha, floor=1e-5))
 
 
 def test_peer_draws_follow_their_generator():
@@ -132,7 +132,7 @@ def test_backward_is_unbiased():
     torch.testing.assert_close(corrected @ transition.T, -LOGITS.log_softmax(1))
 
 
-def test_forward_is_minimised_by_the_clean_posterior():
+def test_forward_is_minimized_by_the_clean_posterior():
     """At p = P(true | x) the gradient of the expected forward loss vanishes, though labels are noisy."""
     transition = torch.softmax((2 * torch.eye(5) + torch.randn(5, 5)).double(), dim=1)
     z = LOGITS.clone().requires_grad_()

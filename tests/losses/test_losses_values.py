@@ -78,8 +78,8 @@ VALUES = {
         ),
         [-LOG(0.51) + 0.5 * LOG(0.11), -LOG(0.21) + 0.5 * LOG(0.71)],
     ),
-    "confidence regularised": (
-        lambda z, y, r: losses.confidence_regularised(z, y, PRIOR, beta=2.0, floor=0.0, reduction=r),
+    "confidence regularized": (
+        lambda z, y, r: losses.confidence_regularized(z, y, PRIOR, beta=2.0, floor=0.0, reduction=r),
         [
             -LOG(0.5) + 2 * (0.5 * LOG(0.5) + 0.25 * LOG(0.3) + 0.25 * LOG(0.2)),
             -LOG(0.2) + 2 * (0.5 * LOG(0.1) + 0.25 * LOG(0.2) + 0.25 * LOG(0.7)),
@@ -201,7 +201,7 @@ def test_sln_targets():
 
 def test_elr_stays_finite_where_prediction_and_memory_agree():
     logits = torch.tensor([[50.0, 0.0]], requires_grad=True)
-    loss = losses.elr_regulariser(logits, torch.tensor([[1.0, 0.0]]))
+    loss = losses.elr_regularizer(logits, torch.tensor([[1.0, 0.0]]))
     assert float(loss) == pytest.approx(math.log(1e-4), rel=1e-3)
     loss.backward()
     assert logits.grad.isfinite().all()
@@ -232,7 +232,7 @@ def test_far_logits_stay_finite():
         (lambda: losses.js(LOGITS, LABELS, pi=1.0), "pi=1.0"),
         (lambda: losses.gjs((), LABELS), "views"),
         (lambda: losses.forward_corrected(LOGITS, LABELS, torch.eye(4)), "transition.shape"),
-        (lambda: losses.confidence_regularised(LOGITS, LABELS, PRIOR[:2]), "prior.shape"),
+        (lambda: losses.confidence_regularized(LOGITS, LABELS, PRIOR[:2]), "prior.shape"),
         (lambda: losses.estimate_transition(torch.zeros(0, 3)), "probabilities.shape"),
         (lambda: losses.estimate_transition(P, quantile=0.0), "quantile=0.0"),
     ],

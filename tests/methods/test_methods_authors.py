@@ -47,7 +47,7 @@ def test_anchors_are_samples_trained_on():
     p = torch.tensor([[0.7, 0.3], [0.2, 0.8], [0.99, 0.01], [0.01, 0.99]])
     here = state([0, 1, 0, 1], 2, predict=lambda networks: p)
     here.held_out = torch.tensor([False, False, True, True])
-    method = create("forward", plain_epochs=1, quantile=None)
+    method = create("forward", warmup_epochs=1, quantile=None)
     here.epoch = 2
     method.begin_epoch([], here)
     torch.testing.assert_close(method.transition, p[:2])
@@ -57,7 +57,7 @@ def test_backward_survives_an_anchor_of_two_classes():
     """Two equal rows: T is singular, and its pseudo-inverse treats both classes alike."""
     p = torch.tensor([[0.5, 0.5, 0.0], [0.1, 0.1, 0.8], [0.2, 0.2, 0.6]])
     here = state([0, 1, 2], 3, predict=lambda networks: p)
-    method = create("backward", plain_epochs=1, quantile=None)
+    method = create("backward", warmup_epochs=1, quantile=None)
     here.epoch = 2
     method.begin_epoch([], here)
     assert method.transition[0].tolist() == method.transition[1].tolist() == [0.5, 0.5, 0.0]
@@ -79,7 +79,7 @@ def test_backward_survives_any_estimate(seed):
     random = torch.Generator().manual_seed(seed)
     p = (4 * torch.randn(12, 5, generator=random)).softmax(1)
     here = state([i % 5 for i in range(12)], 5, predict=lambda networks: p)
-    method = create("backward", plain_epochs=1, quantile=None)
+    method = create("backward", warmup_epochs=1, quantile=None)
     here.epoch = 2
     method.begin_epoch([], here)
     assert math.isfinite(float(method.criterion(torch.randn(6, 5, generator=random), torch.arange(6) % 5)))
@@ -88,7 +88,7 @@ def test_backward_survives_any_estimate(seed):
 def test_mcorrection_is_plain_mixup_at_first():
     p = torch.tensor([[0.9, 0.1], [0.8, 0.2]])
     here = state([0, 1], 2)
-    method = create("mcorrection", plain_epochs=1, balance=5.0)
+    method = create("mcorrection", warmup_epochs=1, balance=5.0)
     method.start(here)
     (plan,) = method.plan(batch(here), [Table(p.log())], here)
     plan = type(plan)(batch(here).views[0], F.one_hot(here.labels, 2).float())

@@ -29,9 +29,9 @@ def test_names() -> None:
     assert {"ce", "mixup"} <= set(names())
     with pytest.raises(ValueError, match="unknown method 'ec'"):
         create("ec")
-    with pytest.raises(ValueError, match=r"alpha=0\.0 is not allowed"):
+    with pytest.raises(ValueError, match=r"alpha=0\.0"):
         create("mixup", alpha=0)
-    with pytest.raises(ValueError, match=r"smoothing=1\.0 is not allowed"):
+    with pytest.raises(ValueError, match=r"smoothing=1\.0"):
         create("ce", smoothing=1)
 
 

@@ -141,5 +141,5 @@ def test_colearning_structure_steps_on_the_classifier_alone():
 
 
 @pytest.mark.parametrize("name", ["ctrr", "colearning", "unicon"])
-def test_they_need_pictures_and_say_so(name):
-    assert create(name).pictures_only
+def test_they_need_images_and_say_so(name):
+    assert create(name).images_only

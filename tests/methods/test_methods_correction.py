@@ -1,4 +1,4 @@
-"""Relabelling, reweighting and averaging, on samples whose answers are known."""
+"""Relabeling, reweighting and averaging, on samples whose answers are known."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_selfie_is_certain_of_what_it_always_said():
 
 
 def test_selfie_trains_on_small_losses_and_refurbished_labels():
-    method = create("selfie", noise_share=0.5, plain_epochs=2, history=5)
+    method = create("selfie", noise_share=0.5, warmup_epochs=2, history=5)
     here = state([0, 0, 1, 1], 2)
     method.start(here)
     networks = [Table(log([[0.9, 0.1], [0.2, 0.8], [0.3, 0.7], [0.45, 0.55]]))]
@@ -49,7 +49,7 @@ def test_selfie_trains_on_small_losses_and_refurbished_labels():
 
 
 def test_selfie_rounds_the_number_of_small_losses_up():
-    method = create("selfie", noise_share=0.4, plain_epochs=2)
+    method = create("selfie", noise_share=0.4, warmup_epochs=2)
     here = state([0, 0, 0, 0], 2)
     method.start(here)
     one, other = log([[0.9, 0.1]] * 4), log([[0.1, 0.9], [0.2, 0.8], [0.3, 0.7], [0.4, 0.6]])
@@ -67,7 +67,7 @@ def test_plc_relabels_by_the_likelihood_ratio_of_the_window():
         ]
     )
     here = state([0, 0, 0], 2, predict=lambda networks: next(answers))
-    method = create("plc", plain_epochs=2, window=2, threshold=0.3)
+    method = create("plc", warmup_epochs=2, window=2, threshold=0.3)
     method.start(here)
     method.begin_epoch([], here)
     labels = []
@@ -82,7 +82,7 @@ def test_plc_relabels_by_the_likelihood_ratio_of_the_window():
 
 def test_plc_raises_its_threshold_when_nothing_changes():
     here = state([0, 0], 2, predict=lambda networks: torch.tensor([[0.9, 0.1], [0.45, 0.55]]))
-    method = create("plc", plain_epochs=1, window=1, threshold=0.7)
+    method = create("plc", warmup_epochs=1, window=1, threshold=0.7)
     method.start(here)
     thresholds, labels = [], []
     for here.epoch in (2, 3, 4, 5):
@@ -96,7 +96,7 @@ def test_plc_raises_its_threshold_when_nothing_changes():
 def test_plc_leaves_samples_held_out_alone():
     here = state([0, 0], 2, predict=lambda networks: torch.tensor([[0.1, 0.9]] * 2))
     here.held_out = torch.tensor([True, False])
-    method = create("plc", plain_epochs=1, window=1)
+    method = create("plc", warmup_epochs=1, window=1)
     method.start(here)
     here.epoch = 2
     method.begin_epoch([], here)
@@ -107,7 +107,7 @@ def test_plc_leaves_samples_held_out_alone():
 def test_mcorrection_mixes_labels_with_predictions_as_far_as_they_look_noisy(soft):
     p = torch.tensor([[0.9, 0.1], [0.8, 0.2], [0.3, 0.7], [0.85, 0.15]])
     here = state([0, 0, 0, 0], 2, predict=lambda networks: p)
-    method = create("mcorrection", plain_epochs=1, soft=soft, alpha=1e9, balance=2.0)
+    method = create("mcorrection", warmup_epochs=1, soft=soft, alpha=1e9, balance=2.0)
     method.start(here)
     here.epoch = 2
     here.samples["mcorrection_noisy"].copy_(torch.tensor([0.0, 0.25, 1.0, 0.5]))
@@ -130,7 +130,7 @@ def test_mcorrection_mixes_labels_with_predictions_as_far_as_they_look_noisy(sof
 def test_mcorrection_finds_the_large_losses():
     own = torch.cat((torch.linspace(0.8, 0.95, 60), torch.linspace(0.02, 0.05, 40)))
     here = state([0] * 100, 2, predict=lambda networks: torch.stack((own, 1 - own), dim=1))
-    method = create("mcorrection", plain_epochs=1)
+    method = create("mcorrection", warmup_epochs=1)
     method.start(here)
     method.begin_epoch([], here)
     assert here.samples["mcorrection_noisy"].sum() == 0  # not before the plain epochs are over
@@ -146,7 +146,7 @@ def test_transition_is_estimated_after_the_plain_epochs(name):
     p = torch.tensor([[0.7, 0.2, 0.1], [0.1, 0.8, 0.1], [0.2, 0.2, 0.6], [0.4, 0.3, 0.3]])
     calls = []
     here = state([0, 1, 2, 0], 3, predict=lambda networks: calls.append(1) or p)
-    method = create(name, plain_epochs=2, quantile=None)
+    method = create(name, warmup_epochs=2, quantile=None)
     method.start(here)
     logits, labels = torch.randn(5, 3), torch.tensor([0, 1, 2, 1, 0])
     for here.epoch in range(1, 6):
@@ -182,7 +182,7 @@ def test_the_plain_epoch_that_fits_the_noisy_samples_held_out_best_gives_the_tra
         p[2:] = torch.tensor([[held_out, 1 - held_out], [1 - held_out, held_out]])
     here = state([0, 1, 0, 1], 2, predict=lambda networks: epochs[here.epoch - 2])
     here.held_out = torch.tensor([False, False, True, True])
-    method, restarted, blind = (create("forward", plain_epochs=3, quantile=None) for _ in range(3))
+    method, restarted, blind = (create("forward", warmup_epochs=3, quantile=None) for _ in range(3))
     for here.epoch in (1, 2, 3, 4):
         if here.epoch == 4:
             restarted.load_state_dict(method.state_dict())
@@ -288,7 +288,7 @@ def test_gce_truncated_lets_go_of_what_the_network_does_not_believe():
 
 def test_peer_draws_from_the_batch_and_grows():
     here = state([0, 1, 1, 0], 2)
-    method = create("peer", alpha=3.0, plain_epochs=1, ramp_epochs=3)
+    method = create("peer", alpha=3.0, warmup_epochs=1, ramp_epochs=3)
     network = Table(log([[0.9, 0.1], [0.2, 0.8], [0.3, 0.7], [0.5, 0.5]]))
     alphas = []
     for here.epoch in range(1, 6):
@@ -366,7 +366,7 @@ def test_averaged_weights():
 
 def test_dmi_follows_cross_entropy():
     here = state([0, 1, 0, 1], 2)
-    method = create("dmi", plain_epochs=1, weight=0.5, eps=0.0)
+    method = create("dmi", warmup_epochs=1, weight=0.5, eps=0.0)
     p = torch.tensor([[0.9, 0.1], [0.2, 0.8], [0.7, 0.3], [0.4, 0.6]])
     network = Table(p.log())
     (plan,) = method.plan(batch(here), [network], here)

@@ -33,7 +33,7 @@ def test_the_threshold_for_correction_ends_at_99_percent():
 def test_thresholds_follow_the_confidence_and_decide_before_they_move():
     logits = torch.tensor([[0.8, 0.2], [0.4, 0.6], [0.6, 0.4], [0.9, 0.1]]).log()  # rows 2 and 3 are strong views
     here = state([0, 0], 2, epochs=200)
-    method = create("disc", plain_epochs=2, keep=0.75)
+    method = create("disc", warmup_epochs=2, keep=0.75)
     method.start(here)
     x = torch.tensor([[0.0], [1.0]])
     seen = Batch((x, x + 2), here.labels, torch.arange(2))
@@ -90,7 +90,7 @@ def test_loss_by_hand():
 
 def test_selected_samples_are_mixed_in_each_view_apart():
     here = state([0, 1, 0, 1], 2)
-    method = create("disc", plain_epochs=1)
+    method = create("disc", warmup_epochs=1)
     method.start(here)
     here.epoch = 2
     here.samples["disc_set"].copy_(torch.tensor([CLEAN, NONE, PURIFIED, HARD]))

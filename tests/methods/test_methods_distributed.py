@@ -35,13 +35,13 @@ WITHIN_A_BATCH = (
     "selfie",
     "trevision",
 )
-#: These want pictures.
-OF_PICTURES = ("colearning", "ctrr", "unicon")
-METHODS = SAMPLE_BY_SAMPLE + WITHIN_A_BATCH + OF_PICTURES
+#: These want images.
+OF_IMAGES = ("colearning", "ctrr", "unicon")
+METHODS = SAMPLE_BY_SAMPLE + WITHIN_A_BATCH + OF_IMAGES
 
 
 def options(data: Path, method: str) -> dict[str, object]:
-    data = data.with_name("pictures.npz") if method in OF_PICTURES else data
+    data = data.with_name("images.npz") if method in OF_IMAGES else data
     return on_features(data, epochs=2, warmup=0.0, method=method, method_options=OPTIONS.get(method, {}))
 
 
@@ -51,7 +51,7 @@ def data_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rng = np.random.default_rng(0)
     x = rng.integers(0, 256, (140, 4, 4, 1)).astype(np.uint8)
     y = np.arange(140) % 4
-    np.savez(folder / "pictures.npz", x=x[:100], y=y[:100], x_test=x[100:], y_test=y[100:])
+    np.savez(folder / "images.npz", x=x[:100], y=y[:100], x_test=x[100:], y_test=y[100:])
     return write_features(folder / "small.npz")
 
 

@@ -26,7 +26,7 @@ def divided(average: int = 1, **options):
     networks = [Table(torch.zeros(100, 2)), Table(torch.zeros(100, 2))]
     for number, network in enumerate(networks):
         network.number = number
-    method = create("dividemix", plain_epochs=1, average=average)
+    method = create("dividemix", warmup_epochs=1, average=average)
     method.start(here)
     here.epoch = 2
     method.begin_epoch(networks, here)
@@ -46,8 +46,8 @@ def test_separable_losses_are_divided():
 def test_each_network_trains_on_the_others_division():
     method, here, networks = divided()
     for_first, for_second = method.plan(batch(here, views=2), networks, here)
-    assert for_first.labelled == 2 * 60  # two views of what the second network finds clean
-    assert for_second.labelled == 2 * 70
+    assert for_first.labeled == 2 * 60  # two views of what the second network finds clean
+    assert for_second.labeled == 2 * 70
     assert len(for_first.inputs) == len(for_second.inputs) == 200
 
 
@@ -80,25 +80,25 @@ def test_sharpening():
 
 
 def test_refined_and_guessed_targets(monkeypatch):
-    """Without mixing: w y + (1 - w) own for the labelled, the mean of both networks for the others, sharpened."""
+    """Without mixing: w y + (1 - w) own for the labeled, the mean of both networks for the others, sharpened."""
     from ncsam.methods import mixmatch
 
     monkeypatch.setattr(mixmatch, "mixed", lambda inputs, targets, *_, **__: (inputs, targets))
     own, other = torch.tensor([[0.6, 0.4], [0.3, 0.7]]), torch.tensor([[0.2, 0.8], [0.5, 0.5]])
     here = state([0, 0], 2)
-    method = create("dividemix", plain_epochs=1)
+    method = create("dividemix", warmup_epochs=1)
     method.start(here)
     here.epoch = 2
     here.samples["dividemix_clean"].copy_(torch.tensor([[0.9, 0.2], [0.1, 0.8]]))
     first, second = method.plan(batch(here, views=2), [Table(own.log()), Table(other.log())], here)
     guess = sharpened((own + other) / 2, 0.5)
-    # for the first network the second's division counts: sample 1 is labelled, with w = .8
+    # for the first network the second's division counts: sample 1 is labeled, with w = .8
     refined = sharpened(0.8 * torch.tensor([[1.0, 0.0]]) + 0.2 * own[1:], 0.5)
     torch.testing.assert_close(first.targets, torch.cat((refined, refined, guess[:1], guess[:1])))
     assert first.inputs.flatten().tolist() == [1, 1, 0, 0]
     refined = sharpened(0.9 * torch.tensor([[1.0, 0.0]]) + 0.1 * other[:1], 0.5)
     torch.testing.assert_close(second.targets, torch.cat((refined, refined, guess[1:], guess[1:])))
-    assert (first.labelled, second.labelled) == (2, 2)
+    assert (first.labeled, second.labeled) == (2, 2)
 
 
 def test_rows_stay_mostly_themselves_when_mixed():
@@ -139,7 +139,7 @@ def test_the_other_network_guesses_in_evaluation_mode(monkeypatch):
     monkeypatch.setattr(mixmatch, "mixed", lambda inputs, targets, *_, **__: (inputs, targets))
     own, other = torch.tensor([[0.6, 0.4]]), torch.tensor([[0.2, 0.8]])
     here = state([0], 2)
-    method = create("dividemix", plain_epochs=1)
+    method = create("dividemix", warmup_epochs=1)
     method.start(here)
     here.epoch = 2
     networks = [Moody(own.log()), Moody(other.log())]
@@ -151,7 +151,7 @@ def test_the_other_network_guesses_in_evaluation_mode(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("plain_epochs", "epochs", "steps_per_epoch", "expected"),
+    ("warmup_epochs", "epochs", "steps_per_epoch", "expected"),
     [
         (0.1, 300, 390, 30),  # the share itself
         (0.1, 36, 11, 10),  # 100 steps, in whole epochs
@@ -160,9 +160,9 @@ def test_the_other_network_guesses_in_evaluation_mode(monkeypatch):
         (2, 36, 11, 2),  # epochs that were named are those
     ],
 )
-def test_warm_up_is_long_enough_to_divide_by(plain_epochs, epochs, steps_per_epoch, expected):
+def test_warm_up_is_long_enough_to_divide_by(warmup_epochs, epochs, steps_per_epoch, expected):
     here = state([0, 1], 2, epochs=epochs, steps_per_epoch=steps_per_epoch)
-    method = create("dividemix", plain_epochs=plain_epochs)
+    method = create("dividemix", warmup_epochs=warmup_epochs)
     found = []
     for here.epoch in range(1, epochs + 1):
         found.append(method.warm(here))
@@ -178,28 +178,28 @@ def test_the_penalty_is_for_asymmetric_noise():
 @pytest.mark.parametrize(
     ("epoch", "number", "expected"), [(2, 0, 0.0), (2, 2, 25 * 0.5 / 4), (4, 0, 12.5), (9, 0, 25.0)]
 )
-def test_the_weight_of_the_unlabelled_rises(epoch, number, expected):
+def test_the_weight_of_the_unlabeled_rises(epoch, number, expected):
     method, here, networks = divided()
     method.ramp_epochs = 4
     here.epoch, here.batch = epoch, number
-    assert method.plan(batch(here, views=2), networks, here)[0].unlabelled_weight == pytest.approx(expected)
+    assert method.plan(batch(here, views=2), networks, here)[0].unlabeled_weight == pytest.approx(expected)
 
 
-@pytest.mark.parametrize("labelled", [0, 2, 3])
-def test_loss(labelled):
+@pytest.mark.parametrize("labeled", [0, 2, 3])
+def test_loss(labeled):
     p = torch.tensor([[0.7, 0.3], [0.4, 0.6], [0.5, 0.5]])
     targets = torch.tensor([[0.9, 0.1], [0.2, 0.8], [0.6, 0.4]])
     network = Table(p.log())
-    plan = MixMatch(torch.arange(3).float(), targets, labelled=labelled, unlabelled_weight=10.0)
+    plan = MixMatch(torch.arange(3).float(), targets, labeled=labeled, unlabeled_weight=10.0)
     outcome = create("dividemix").loss(network, plan)
     mean = p.mean(0)
     expected = (0.5 * (0.5 / mean).log()).sum()
-    if labelled:
-        expected = expected - (targets[:labelled] * p[:labelled].log()).sum(1).mean()
-    if labelled < 3:
-        expected = expected + 10 * (p[labelled:] - targets[labelled:]).square().mean()
+    if labeled:
+        expected = expected - (targets[:labeled] * p[:labeled].log()).sum(1).mean()
+    if labeled < 3:
+        expected = expected + 10 * (p[labeled:] - targets[labeled:]).square().mean()
     assert float(outcome.loss.detach()) == pytest.approx(float(expected), rel=1e-5)
-    assert len(outcome.logits) == len(outcome.targets) == (labelled or 3)
+    assert len(outcome.logits) == len(outcome.targets) == (labeled or 3)
 
 
 @pytest.mark.parametrize("penalty", [False, True])

@@ -61,10 +61,10 @@ def test_what_methods_need():
     assert describe.needs("dividemix") == [
         "2 networks, each with an optimizer of its own",
         "views: train, train",
-        "inputs that have an average: pictures or vectors, not words",
+        "inputs that have an average: images or vectors, not words",
     ]
     assert describe.needs("mentornet") == ["the noise rate: its own option, else --rate, else an estimate"]
-    assert "  uniform: alpha=5, plain_epochs=0.06667, ramp_epochs=0.9333" in describe.described("peer")
+    assert "  uniform: alpha=5, warmup_epochs=0.06667, ramp_epochs=0.9333" in describe.described("peer")
 
 
 def test_examples_run(tmp_path, monkeypatch):

@@ -1,4 +1,4 @@
-"""Every method through the engine: two epochs on 200 pictures, with SGD and NCSAM, stopped and continued."""
+"""Every method through the engine: two epochs on 200 images, with SGD and NCSAM, stopped and continued."""
 
 from __future__ import annotations
 
@@ -21,30 +21,30 @@ from ncsam.engine.trained import load_trained
 CLASSES = 4
 #: Options that let a method's own part begin with the second epoch; the others' does with the first.
 OPTIONS: dict[str, dict[str, Any]] = {
-    "backward": {"plain_epochs": 1},
-    "cal": {"first_epochs": 1, "plain_epochs": 0, "ramp_epochs": 1},
-    "cleannet": {"plain_epochs": 1, "inner_steps": 5, "references": 3},
-    "cc": {"plain_epochs": 1, "ramp_epochs": 1, "iterations": 12, "consistency": 0.2},
-    "cores2": {"plain_epochs": 0, "ramp_epochs": 2, "sieve_after": 0},
+    "backward": {"warmup_epochs": 1},
+    "cal": {"first_epochs": 1, "warmup_epochs": 0, "ramp_epochs": 1},
+    "cleannet": {"warmup_epochs": 1, "inner_steps": 5, "references": 3},
+    "cc": {"warmup_epochs": 1, "ramp_epochs": 1, "iterations": 12, "consistency": 0.2},
+    "cores2": {"warmup_epochs": 0, "ramp_epochs": 2, "sieve_after": 0},
     "coteaching": {"ramp_epochs": 2},
-    "coteaching_plus": {"ramp_epochs": 1, "plain_epochs": 1},
-    "decoupling": {"plain_epochs": 1},
-    "disc": {"plain_epochs": 1},
-    "dividemix": {"plain_epochs": 1, "ramp_epochs": 1, "average": 2},
-    "dmi": {"plain_epochs": 1},
-    "forward": {"plain_epochs": 1},
+    "coteaching_plus": {"ramp_epochs": 1, "warmup_epochs": 1},
+    "decoupling": {"warmup_epochs": 1},
+    "disc": {"warmup_epochs": 1},
+    "dividemix": {"warmup_epochs": 1, "ramp_epochs": 1, "average": 2},
+    "dmi": {"warmup_epochs": 1},
+    "forward": {"warmup_epochs": 1},
     "gce_truncated": {"prune_after": 1},
     "jocor": {"ramp_epochs": 2},
-    "mcorrection": {"plain_epochs": 1},
+    "mcorrection": {"warmup_epochs": 1},
     "mentornet": {"ramp_epochs": 2},
     "nct": {"ramp_epochs": 1},
     "nested_coteaching": {"sigma": 3.0, "tune_epochs": 1, "tune_lr": 1.0},
-    "peer": {"plain_epochs": 0, "ramp_epochs": 1},
-    "plc": {"plain_epochs": 1},
-    "selfie": {"plain_epochs": 1},
+    "peer": {"warmup_epochs": 0, "ramp_epochs": 1},
+    "plc": {"warmup_epochs": 1},
+    "selfie": {"warmup_epochs": 1},
     "sln": {"decay": 0.9, "correct_after": 1},
-    "unicon": {"plain_epochs": 1, "ramp_epochs": 1},
-    "trevision": {"plain_epochs": 1, "revise_after": 0, "slack_lr": 0.01},
+    "unicon": {"warmup_epochs": 1, "ramp_epochs": 1},
+    "trevision": {"warmup_epochs": 1, "revise_after": 0, "slack_lr": 0.01},
 }
 
 
@@ -52,8 +52,8 @@ class StoppedError(Exception):
     """The plug is pulled."""
 
 
-def pictures() -> DataSet:
-    """240 grey 6 x 6 pictures whose bright corner tells the class; 200 of them for training."""
+def images() -> DataSet:
+    """240 gray 6 x 6 images whose bright corner tells the class; 200 of them for training."""
     rng = np.random.default_rng(3)
     y = np.arange(240) % CLASSES
     x = rng.integers(0, 120, size=(240, 6, 6, 1))
@@ -83,7 +83,7 @@ def config(method: str, **changes: Any) -> RunConfig:
 
 
 def run(config: RunConfig, folder: Path) -> dict[str, Any]:
-    summary = train(config, folder, dataset=pictures(), console=False)
+    summary = train(config, folder, dataset=images(), console=False)
     checkpoint = torch.load(folder / "checkpoints/last.ckpt", weights_only=True)
     return {"summary": summary, **{part: checkpoint[part] for part in ("learners", "samples", "method", "history")}}
 
@@ -125,7 +125,7 @@ def test_two_epochs_and_the_same_bits_after_a_stop(
     assert 0 <= whole["summary"]["last"] <= 100
 
     if optimizer == "sgd":  # from the checkpoint alone, as `ncsam predict` does
-        test = pictures().test
+        test = images().test
         found = torch.cat(list(load_trained(tmp_path / "whole").probabilities(test.inputs))).argmax(dim=1)
         assert 100 * float((found.numpy() == test.labels).mean()) == pytest.approx(whole["summary"]["last"])
 
@@ -141,7 +141,7 @@ def test_two_epochs_and_the_same_bits_after_a_stop(
     monkeypatch.setattr(Trainer, "_step", failing)
     for _ in range(2):
         with pytest.raises(StoppedError):
-            train(config(method, optimizer=optimizer), tmp_path / "stopped", dataset=pictures(), console=False)
+            train(config(method, optimizer=optimizer), tmp_path / "stopped", dataset=images(), console=False)
     assert_equal(run(config(method, optimizer=optimizer), tmp_path / "stopped"), whole)
     kept = json.loads((tmp_path / "stopped/summary.json").read_text())
     assert kept["method"] == method

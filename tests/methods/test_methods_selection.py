@@ -84,7 +84,7 @@ def test_mentornet_keeps_its_own_small_losses():
 
 
 def test_decoupling_trains_where_predictions_differ():
-    method = create("decoupling", plain_epochs=1)
+    method = create("decoupling", warmup_epochs=1)
     other = SECOND.clone()
     other[1] = FIRST[1]
     networks, here = [Table(FIRST), Table(other)], state([0, 0, 0, 0], 2)
@@ -94,7 +94,7 @@ def test_decoupling_trains_where_predictions_differ():
     # the sum over the three that differ, by max(least * 4, 3)
     total = -float(FIRST[[0, 2, 3], 0].sum())
     for least, by in ((0.1, 3.0), (0.75, 3.0), (0.9, 3.6), (1.0, 4.0)):
-        picky = create("decoupling", plain_epochs=1, least=least)
+        picky = create("decoupling", warmup_epochs=1, least=least)
         outcome = picky.loss(networks[0], picky.plan(batch(here), networks, here)[0])
         assert float(outcome.loss.detach()) == pytest.approx(total / by)
     agreed = [networks[0], networks[0]]
@@ -106,7 +106,7 @@ def test_decoupling_trains_where_predictions_differ():
 
 
 def test_coteaching_plus_exchanges_within_the_disagreement():
-    method = create("coteaching_plus", forget_rate=0.5, ramp_epochs=0, plain_epochs=1)
+    method = create("coteaching_plus", forget_rate=0.5, ramp_epochs=0, warmup_epochs=1)
     first = log([[0.9, 0.1], [0.8, 0.2], [0.4, 0.6], [0.3, 0.7], [0.99, 0.01]])
     second = log([[0.2, 0.8], [0.1, 0.9], [0.7, 0.3], [0.6, 0.4], [0.98, 0.02]])
     networks, here = [Table(first), Table(second)], state([0] * 5, 2)
@@ -142,7 +142,7 @@ def test_jocor_loss_and_choice():
 
 
 def test_cores2_sieve_prior_and_loss():
-    method = create("cores2", beta=2.0, plain_epochs=1, ramp_epochs=2, sieve_after=1)
+    method = create("cores2", beta=2.0, warmup_epochs=1, ramp_epochs=2, sieve_after=1)
     logits = log([[0.7, 0.2, 0.1], [0.1, 0.1, 0.8], [0.2, 0.6, 0.2], [0.3, 0.4, 0.3]])
     here = state([0, 0, 1, 2], 3)
     network = Table(logits)

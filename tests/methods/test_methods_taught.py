@@ -223,7 +223,7 @@ def test_the_second_stage_takes_means_and_transitions_from_the_first():
 
 def test_the_first_stage_notes_labels_in_its_last_epoch():
     here = state([0, 1], 2, stage=0, stage_epoch=3, epoch=3)
-    method = methods.create("cal", first_epochs=4, plain_epochs=1, ramp_epochs=2)
+    method = methods.create("cal", first_epochs=4, warmup_epochs=1, ramp_epochs=2)
     assert [s.epochs for s in method.stages(10)] == [4, 6]
     method.start(here)
     method.begin_epoch([], here)
@@ -240,7 +240,7 @@ def test_the_first_stage_notes_labels_in_its_last_epoch():
     assert method.loss(table, plan).loss.item() == pytest.approx(expected.item(), rel=1e-4)
 
 
-def test_a_label_of_no_probability_costs_more_than_the_regulariser_gives():
+def test_a_label_of_no_probability_costs_more_than_the_regularizer_gives():
     """p = (0, 1), y = 0: -log 1e-8 for the label, -log(1e-5) / 2 for the mean over both, times alpha."""
     plan = cal.Covaried(torch.zeros(1), torch.tensor([0]), torch.tensor([0]), alpha=0.5, prior=torch.tensor([0.5, 0.5]))
     found = methods.create("cal").loss(Table(torch.tensor([[-200.0, 0.0]])), plan).loss
@@ -274,7 +274,7 @@ def test_what_the_encoders_learn_from():
     assert cleannet.encoder_loss(cos, verified, 0.2).item() == pytest.approx(expected)
 
 
-def test_references_are_the_centres_of_each_class():
+def test_references_are_the_centers_of_each_class():
     here = state([0] * 6 + [1] * 2, 3)
     spots = torch.tensor([[0.0, 0.0], [4.0, 0.0]])
     features = torch.cat([spots.repeat_interleave(3, 0), torch.tensor([[9.0, 9.0], [9.0, 9.0]])])
@@ -293,8 +293,8 @@ def test_it_weighs_wrong_labels_less():
     """Two clusters, a quarter of the labels wrong, half of them verified: right labels weigh more than wrong ones."""
     generator = torch.Generator().manual_seed(0)
     truth = torch.arange(80) % 2
-    centres = torch.tensor([[3.0, 0.0, 1.0, 0.0], [0.0, 3.0, 0.0, 1.0]])
-    features = centres[truth] + 0.3 * torch.randn(80, 4, generator=generator).abs()
+    centers = torch.tensor([[3.0, 0.0, 1.0, 0.0], [0.0, 3.0, 0.0, 1.0]])
+    features = centers[truth] + 0.3 * torch.randn(80, 4, generator=generator).abs()
     wrong = torch.arange(80) % 8 < 2
     labels = torch.where(wrong, 1 - truth, truth)
     verified = torch.where(torch.arange(80) < 40, (~wrong).long(), -1)

@@ -1,4 +1,4 @@
-"""UNICON and CC, DivideMix's successors: who is labelled, by hand; and the parts that they add to the loss."""
+"""UNICON and CC, DivideMix's successors: who is labeled, by hand; and the parts that they add to the loss."""
 
 from __future__ import annotations
 
@@ -54,25 +54,25 @@ def test_unicon_divides_by_the_mean_of_both_networks():
     answers = {0: torch.tensor([[0.9, 0.1], [0.2, 0.8], [0.6, 0.4], [0.1, 0.9]]), 1: torch.full((4, 2), 0.5)}
     networks = [torch.nn.Identity(), torch.nn.Identity()]
     here = state([0, 0, 1, 1], 2, predict=lambda some: answers[networks.index(some[0])])
-    method = create("unicon", plain_epochs=1)
+    method = create("unicon", warmup_epochs=1)
     method.start(here)
     here.epoch = 2
     method.begin_epoch(networks, here)
     mean = (answers[0] + 0.5) / 2
     torch.testing.assert_close(here.samples["unicon_divergence"], jensen_shannon(mean, here.labels))
-    assert here.samples["unicon_labelled"].tolist() == [True, False, False, True]
+    assert here.samples["unicon_labeled"].tolist() == [True, False, False, True]
 
 
 def test_unicon_trains_on_strong_views_with_targets_from_weak_ones(monkeypatch):
     from ncsam.methods import mixmatch
 
     monkeypatch.setattr(mixmatch, "mixed", lambda inputs, targets, *_, **__: (inputs, targets))
-    method = create("unicon", plain_epochs=1)
+    method = create("unicon", warmup_epochs=1)
     networks = method.build(network)
     here = state([0, 1, 2] * 2, 3)
     method.start(here)
     here.epoch = 2
-    here.samples["unicon_labelled"].copy_(torch.tensor([True, True, False, False, False, False]))
+    here.samples["unicon_labeled"].copy_(torch.tensor([True, True, False, False, False, False]))
     here.samples["unicon_divergence"].copy_(torch.tensor([0.3, 0.6, 0.0, 0.0, 0.0, 0.0]))
     seen = made(4)
     with torch.no_grad():
@@ -80,7 +80,7 @@ def test_unicon_trains_on_strong_views_with_targets_from_weak_ones(monkeypatch):
         own, other = ((n(seen.views[0]).softmax(1) + n(seen.views[1]).softmax(1)) / 2 for n in networks)
     strong = [*(view[:2] for view in seen.views[2:]), *(view[2:] for view in seen.views[2:])]
     torch.testing.assert_close(first.inputs, torch.cat((*strong, *(view[2:] for view in seen.views[2:]))))
-    assert (first.labelled, first.contrasted) == (4, 8)
+    assert (first.labeled, first.contrasted) == (4, 8)
     # the first sample keeps its label (d < .5), the second is .4 of its own and .6 of the network's
     onehot = F.one_hot(torch.tensor([0, 1]), 3).float()
     refined = torch.stack((onehot[0], 0.4 * onehot[1] + 0.6 * own[1])) ** 2
@@ -89,12 +89,12 @@ def test_unicon_trains_on_strong_views_with_targets_from_weak_ones(monkeypatch):
     torch.testing.assert_close(second.targets[4:8], guessed / guessed.sum(1, keepdim=True))
 
 
-def test_unicon_adds_contrast_of_the_unlabelled():
+def test_unicon_adds_contrast_of_the_unlabeled():
     method = create("unicon", contrast_weight=0.5, contrast_temperature=0.2)
     whole = method.build(network)[0]
     x = torch.randn(10, 5)
     targets = torch.randn(6, 3).softmax(1)
-    plan = Contrasted(x, targets, labelled=4, unlabelled_weight=2.0, contrasted=4)
+    plan = Contrasted(x, targets, labeled=4, unlabeled_weight=2.0, contrasted=4)
     answer = whole(x, "projector")
     p = answer["logits"][:6].softmax(1)
     expected = -(targets[:4] * p[:4].log()).sum(1).mean() + 2 * (p[4:] - targets[4:]).square().mean()
@@ -104,11 +104,11 @@ def test_unicon_adds_contrast_of_the_unlabelled():
 
 
 def test_unicon_contrasts_as_its_authors_do():
-    """-log of exp(<z, z'> / .05) among all others, z the normalised output of a linear layer and BatchNorm."""
+    """-log of exp(<z, z'> / .05) among all others, z the normalized output of a linear layer and BatchNorm."""
     method = create("unicon", contrast_weight=1.0)
     whole = method.build(network)[0]
     x, targets = torch.randn(10, 5), torch.randn(4, 3).softmax(1)
-    plan = Contrasted(x, targets, labelled=4, unlabelled_weight=0.0, contrasted=6)
+    plan = Contrasted(x, targets, labeled=4, unlabeled_weight=0.0, contrasted=6)
     found = method.loss(whole, plan).loss - mixmatch_loss(whole(x)[:4], plan).loss
     layer = whole.heads["projector"][0]
     with torch.no_grad():
@@ -136,7 +136,7 @@ def test_discrepancy_by_hand():
     assert discrepancy(answers(torch.zeros(1, WIDTH), first, second), 2).tolist() == pytest.approx([1.0])
 
 
-def test_central_samples_lie_near_the_centre_of_their_class():
+def test_central_samples_lie_near_the_center_of_their_class():
     """Thirty of each class around two axes, predicted right; ten of them bear the other label."""
     random = torch.Generator().manual_seed(0)
     classes = torch.arange(60) % 2
@@ -162,7 +162,7 @@ def test_critics_learn_from_constant_features():
     method = create("cc")
     whole = method.build(network)[0]
     x, targets = torch.randn(6, 5), torch.randn(6, 3).softmax(1)
-    plan = MixMatch(x, targets, labelled=4, unlabelled_weight=2.0)
+    plan = MixMatch(x, targets, labeled=4, unlabeled_weight=2.0)
     answer = whole(x, "critics")
     first, second = answer["critics"][:, WIDTH : WIDTH + 3], answer["critics"][:, WIDTH + 3 :]
     own = mixmatch_loss(answer["logits"], plan).loss
@@ -181,7 +181,7 @@ def test_the_backbone_steps_towards_agreement():
     networks = method.build(network)
     here = state([0, 1, 2] * 2, 3, lr=0.1)
     x, targets = torch.randn(6, 5), torch.randn(6, 3).softmax(1)
-    method.plans = (MixMatch(x, targets, labelled=4, unlabelled_weight=2.0),) * 2
+    method.plans = (MixMatch(x, targets, labeled=4, unlabeled_weight=2.0),) * 2
     weight = next(networks[0].backbone.parameters())
     before = weight.detach().clone()
     heads = [p.detach().clone() for p in networks[0].heads.parameters()]
@@ -193,7 +193,7 @@ def test_the_backbone_steps_towards_agreement():
 
 
 def test_critics_alone_are_driven_apart():
-    method = create("cc", plain_epochs=1, iterations=30, apart_weight=5.0)
+    method = create("cc", warmup_epochs=1, iterations=30, apart_weight=5.0)
     networks = method.build(network)
     here = state([0, 1, 2] * 4, 3, lr=0.05, steps_per_epoch=30)
     inputs = torch.randn(12, 5)

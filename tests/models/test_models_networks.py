@@ -1,4 +1,4 @@
-"""The networks themselves: parameters counted layer by layer, shapes through the stages, wiring, initialisation."""
+"""The networks themselves: parameters counted layer by layer, shapes through the stages, wiring, initialization."""
 
 import copy
 import math
@@ -159,7 +159,7 @@ def test_options_change_the_parameters_they_say():
         ("wrn_28_2", 32, {}, [(32, 32), (64, 16), (128, 8)]),
     ],
 )
-def test_stages_halve_the_picture(name, size, options, maps):
+def test_stages_halve_the_image(name, size, options, maps):
     seen = []
     with torch.device("meta"):
         network = models.create(name, 10, **options)
@@ -201,11 +201,11 @@ def test_digits_of_8x8_pass(name):
 @pytest.mark.parametrize(
     ("name", "minimum"), [("cnn9", 28), ("cnn7", 8), ("cnn_coteaching_plus", 16), ("cnn_small", 4), ("vgg19_bn", 32)]
 )
-def test_the_smallest_picture_passes_and_a_smaller_one_is_refused(name, minimum):
+def test_the_smallest_image_passes_and_a_smaller_one_is_refused(name, minimum):
     with torch.device("meta"):
         network = models.create(name, 10).eval()
         assert network(torch.empty(2, 3, minimum, minimum)).shape == (2, 10)
-        with pytest.raises(ValueError, match=rf"{name} needs pictures of at least {minimum}x{minimum} pixels, got 9x"):
+        with pytest.raises(ValueError, match=rf"{name} needs images of at least {minimum}x{minimum} pixels, got 9x"):
             network(torch.empty(2, 3, 9, minimum - 1))
 
 
@@ -280,8 +280,8 @@ def test_vgg_deepcopy_and_new_head_use_their_own_layers():
     assert len(list(network.parameters())) == 16 * 4 + 3 * 2  # each registered once
 
 
-def normalise(x: Tensor, layer: nn.BatchNorm2d) -> Tensor:
-    """Batch normalisation in evaluation, spelt out."""
+def normalize(x: Tensor, layer: nn.BatchNorm2d) -> Tensor:
+    """Batch normalization in evaluation, spelt out."""
     scale = layer.weight / (layer.running_var + layer.eps).sqrt()
     return (x - layer.running_mean[:, None, None]) * scale[:, None, None] + layer.bias[:, None, None]
 
@@ -298,9 +298,9 @@ def with_statistics(block: nn.Module) -> nn.Module:
 def test_preact_block_is_its_formula(inputs, stride):
     block = with_statistics(PreActBlock(inputs, 4, stride))
     x = torch.randn(2, inputs, 6, 6)
-    active = normalise(x, block.bn1).clamp(min=0)
+    active = normalize(x, block.bn1).clamp(min=0)
     branch = F.conv2d(active, block.conv1.weight, stride=stride, padding=1)
-    branch = F.conv2d(normalise(branch, block.bn2).clamp(min=0), block.conv2.weight, padding=1)
+    branch = F.conv2d(normalize(branch, block.bn2).clamp(min=0), block.conv2.weight, padding=1)
     changes = inputs != 4 or stride != 1
     assert (block.shortcut is not None) == changes
     shortcut = F.conv2d(active, block.shortcut.weight, stride=stride) if changes else x
@@ -311,11 +311,11 @@ def test_preact_block_is_its_formula(inputs, stride):
 def test_basic_block_is_its_formula(inputs, stride):
     block = with_statistics(BasicBlock(inputs, 4, stride))
     x = torch.randn(2, inputs, 6, 6)
-    branch = normalise(F.conv2d(x, block.conv1.weight, stride=stride, padding=1), block.bn1).clamp(min=0)
-    branch = normalise(F.conv2d(branch, block.conv2.weight, padding=1), block.bn2)
+    branch = normalize(F.conv2d(x, block.conv1.weight, stride=stride, padding=1), block.bn1).clamp(min=0)
+    branch = normalize(F.conv2d(branch, block.conv2.weight, padding=1), block.bn2)
     changes = inputs != 4 or stride != 1
     if changes:
-        shortcut = normalise(F.conv2d(x, block.downsample[0].weight, stride=stride), block.downsample[1])
+        shortcut = normalize(F.conv2d(x, block.downsample[0].weight, stride=stride), block.downsample[1])
     else:
         assert block.downsample is None
         shortcut = x

@@ -212,8 +212,8 @@ def test_a_stem_that_cannot_fit_is_said_before_the_download(hub):
         ValueError, match=r"conv1\.weight is \(64, 3, 7, 7\), the model's \(64, 3, 3, 3\); build it with"
     ):
         models.create("resnet18", 10, pretrained=True)
-    grey = r"features\.0\.weight is \(64, 3, 3, 3\), the model's \(64, 1, 3, 3\)"
-    with pytest.raises(ValueError, match=grey), torch.device("meta"):
+    gray = r"features\.0\.weight is \(64, 3, 3, 3\), the model's \(64, 1, 3, 3\)"
+    with pytest.raises(ValueError, match=gray), torch.device("meta"):
         models.create("vgg19_bn", 10, in_channels=1, pretrained=True)
     assert hub == []
 

@@ -32,7 +32,7 @@ def test_symmetric_has_the_nominal_rate_and_even_confusions(labels, rate):
 
 
 @pytest.mark.parametrize("rate", [0.2, 0.5, 0.9])
-def test_uniform_touches_exactly_and_realises_less(rate):
+def test_uniform_touches_exactly_and_realizes_less(rate):
     record = noise.uniform(CIFAR10, rate, seed=1)
     assert record.recipe["touched"] == round(rate * N)
     touched = round(rate * N)
@@ -240,7 +240,7 @@ def test_any_labels_give_valid_noise(labels, rate, seed, count):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"rate": 1.5}, r"rate=1\.5 is not allowed"),
+        ({"rate": 1.5}, r"rate=1\.5"),
         ({"rate": float("nan")}, "rate=nan"),
         ({"rate": "0.4"}, "rate='0.4'"),
         ({"rate": None}, "rate=None"),
@@ -248,7 +248,7 @@ def test_any_labels_give_valid_noise(labels, rate, seed, count):
         ({"seed": None}, "seed=None"),
         ({"count": "exactly"}, "unknown count 'exactly'.*Did you mean 'exact'"),
         ({"labels": [0, 1, 3]}, r"num_classes=None.*every class from 0 to 3"),
-        ({"labels": [0, 1, 3], "num_classes": 3}, r"labels\[2\]=3 is not allowed: labels lie in 0\.\.2"),
+        ({"labels": [0, 1, 3], "num_classes": 3}, r"labels\[2\]=3"),
         ({"labels": [0, -1, 1]}, r"labels\[1\]=-1"),
         ({"labels": [0.0, 1.0]}, r"labels\.dtype='float64'"),
         ({"labels": []}, r"labels\.shape"),

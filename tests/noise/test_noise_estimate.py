@@ -50,7 +50,7 @@ def test_a_case_by_hand():
     assert np.allclose(found.joint, [[0.4, 0.2], [0.0, 0.4]])
     assert found.rate == pytest.approx(0.2)
     assert np.allclose(found.transition, [[1.0, 0.0], [1 / 3, 2 / 3]])
-    assert found.suspects.tolist() == [False, False, True, False, False]
+    assert found.label_issues.tolist() == [False, False, True, False, False]
     assert str(found).splitlines()[1] == "wrong       about 20.0 %"
 
 
@@ -60,7 +60,7 @@ def test_perfect_predictions_give_the_exact_transition_matrix():
     found = noise.estimate_noise(made.noisy, np.eye(3)[clean])
     assert found.rate == pytest.approx(made.rate)
     assert np.allclose(found.transition, made.transition)
-    assert (found.suspects == made.mask).all()
+    assert (found.label_issues == made.mask).all()
 
 
 def test_identical_probabilities_count_everybody():
@@ -84,9 +84,9 @@ def test_error_on_digits_with_known_noise(name, rate, limit):
     found = noise.estimate_noise(made.noisy, predicted)
     assert abs(found.rate - made.rate) < limit
     assert np.abs(found.transition - made.transition).mean() < limit / 2
-    # The suspects are worth looking at: most are wrong, and most of the wrong are among them.
-    assert made.mask[found.suspects].mean() > 0.7
-    assert found.suspects[made.mask].mean() > 0.7
+    # The label issues are worth looking at: most are wrong, and most of the wrong are among them.
+    assert made.mask[found.label_issues].mean() > 0.7
+    assert found.label_issues[made.mask].mean() > 0.7
 
 
 def test_errors_name_the_argument():

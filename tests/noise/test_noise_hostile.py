@@ -16,36 +16,36 @@ RAGGED = [[1, 2], [3]]
         # nearly no draw of so wide a normal falls into [0, 1]: it was drawn from for ever
         (
             lambda: noise.instance(LABELS, 0.3, inputs=PIXELS, std=1e9),
-            "std=1000000000.0 is not allowed: a number above 0",
+            "std=1000000000.0",
         ),
-        (lambda: noise.instance_shared(LABELS, 0.3, inputs=PIXELS, seed=2**32), "seed=4294967296 is not allowed"),
+        (lambda: noise.instance_shared(LABELS, 0.3, inputs=PIXELS, seed=2**32), "seed=4294967296"),
         (
             lambda: noise.pairflip(LABELS, 0.3, num_classes=10**9),
-            "num_classes=1000000000 is not allowed: a whole number",
+            "num_classes=1000000000",
         ),
-        (lambda: noise.symmetric(LABELS, 0.3, num_classes=True), "num_classes=True is not allowed"),
+        (lambda: noise.symmetric(LABELS, 0.3, num_classes=True), "num_classes=True"),
         (lambda: noise.symmetric(LABELS, 0.3, count=[]), r"unknown count \[\]"),
-        (lambda: noise.symmetric(RAGGED, 0.3), "labels=.* is not allowed: an array, whose rows are of one length"),
-        (lambda: noise.asymmetric(LABELS, 0.3, class_map=0.5), "class_map=0.5 is not allowed: a name, the targets"),
-        (lambda: noise.asymmetric(LABELS, 0.3, class_map=np.array(0.5)), "class_map=.* is not allowed: a name"),
-        (lambda: noise.asymmetric(LABELS, 0.3, class_map=["a", 1, 2]), "class_map='0 to a' is not allowed"),
-        (lambda: noise.asymmetric(LABELS, 0.3, class_map={None: 1}), "class_map='None to 1' is not allowed"),
-        (lambda: noise.from_transition(LABELS, transition=RAGGED), "transition=.* is not allowed: an array"),
+        (lambda: noise.symmetric(RAGGED, 0.3), "labels=.*"),
+        (lambda: noise.asymmetric(LABELS, 0.3, class_map=0.5), "class_map=0.5"),
+        (lambda: noise.asymmetric(LABELS, 0.3, class_map=np.array(0.5)), "class_map=.*"),
+        (lambda: noise.asymmetric(LABELS, 0.3, class_map=["a", 1, 2]), "class_map='0 to a'"),
+        (lambda: noise.asymmetric(LABELS, 0.3, class_map={None: 1}), "class_map='None to 1'"),
+        (lambda: noise.from_transition(LABELS, transition=RAGGED), "transition=.*"),
         (lambda: noise.from_transition(LABELS, transition=np.eye(3) * 1j), "transition.dtype='complex128' is not"),
-        (lambda: noise.from_model(LABELS, 0.3, probabilities=RAGGED), "probabilities=.* is not allowed: an array"),
+        (lambda: noise.from_model(LABELS, 0.3, probabilities=RAGGED), "probabilities=.*"),
         (
             lambda: noise.from_model(LABELS, 0.3, probabilities=np.eye(3)[LABELS], seed=[0]),
-            r"seed=\[0\] is not allowed",
+            r"seed=\[0\]",
         ),
         (lambda: noise.from_model(LABELS, 0.3, probabilities=np.eye(3)[LABELS], pick=[]), r"unknown pick \[\]"),
-        (lambda: noise.estimate_noise(LABELS, RAGGED), "probabilities=.* is not allowed: an array"),
+        (lambda: noise.estimate_noise(LABELS, RAGGED), "probabilities=.*"),
         (lambda: noise.beta_instance(LABELS, 0.3, input=["raw255"]), r"unknown input scale \['raw255'\]"),
         (lambda: noise.make(["symmetric"], LABELS, 0.3), r"unknown noise \['symmetric'\]"),
-        (lambda: noise.NoisyLabels(LABELS, LABELS, 3, "by hand"), "recipe='by hand' is not allowed"),
-        (lambda: noise.NoisyLabels(LABELS, LABELS, 3, {}, seed="x"), "seed='x' is not allowed"),
+        (lambda: noise.NoisyLabels(LABELS, LABELS, 3, "by hand"), "recipe='by hand'"),
+        (lambda: noise.NoisyLabels(LABELS, LABELS, 3, {}, seed="x"), "seed='x'"),
         (
             lambda: noise.NoisyLabels(LABELS, LABELS, 3, {}, flip_probability=["a"] * 12),
-            "flip_probability.dtype='<U1' is not allowed: probabilities are real numbers",
+            "flip_probability.dtype='<U1'",
         ),
     ],
 )
@@ -70,5 +70,5 @@ def test_what_numpy_has_made_can_be_saved(tmp_path):
     ):
         read = noise.NoisyLabels.load(record.save(tmp_path / "labels"))
         assert (read.num_classes, read.seed, read.sha256) == (3, 1, record.sha256)
-    with pytest.raises(ValueError, match="num_classes=None is not allowed: a whole number, 2 or larger"):
+    with pytest.raises(ValueError, match="num_classes=None"):
         noise.NoisyLabels(LABELS, LABELS, None, {})

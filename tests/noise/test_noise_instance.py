@@ -46,11 +46,11 @@ def test_mean_flip_probability_is_that_of_the_truncated_normal(name, rate, expec
 @pytest.mark.parametrize("scale", ["raw255", "unit", "normalized"])
 def test_instance_equals_a_slow_reference(scale):
     size, seed = 5, 11
-    pictures = RNG.integers(0, 256, (300, 8, 2, 3), dtype=np.uint8)
+    images = RNG.integers(0, 256, (300, 8, 2, 3), dtype=np.uint8)
     labels = RNG.integers(0, size, 300)
-    record = noise.instance(labels, 0.5, inputs=pictures, num_classes=size, seed=seed, input=scale)
+    record = noise.instance(labels, 0.5, inputs=images, num_classes=size, seed=seed, input=scale)
 
-    pixels = pictures.transpose(0, 3, 1, 2).astype(float)
+    pixels = images.transpose(0, 3, 1, 2).astype(float)
     if scale != "raw255":
         pixels = pixels / 255
     if scale == "normalized":
@@ -93,21 +93,21 @@ def test_projections_differ_between_classes_and_agree_within():
     assert all(len(target) == 1 for target in targets)
     assert len(set.union(*targets)) > 3
     shared = noise.instance_shared(labels, 0.5, inputs=inputs, seed=0)
-    assert len(set(shared.noisy[shared.mask])) == 2  # the favourite class, and the runner-up for its own samples
+    assert len(set(shared.noisy[shared.mask])) == 2  # the favorite class, and the runner-up for its own samples
 
 
 def test_layout_and_container_do_not_matter():
-    pictures = RNG.integers(0, 256, (200, 6, 5, 3), dtype=np.uint8)
+    images = RNG.integers(0, 256, (200, 6, 5, 3), dtype=np.uint8)
     labels = RNG.integers(0, 4, 200)
-    first = torch.tensor(pictures).permute(0, 3, 1, 2)
+    first = torch.tensor(images).permute(0, 3, 1, 2)
     flat = first.reshape(200, -1)
     for name in ("instance", "instance_shared"):
         for scale in ("raw255", "normalized"):
             make = lambda x, name=name, scale=scale: noise.make(name, labels, 0.4, inputs=x, input=scale, num_classes=4)  # noqa: E731
-            assert make(pictures).sha256 == make(first).sha256
-        assert make(pictures).sha256 != make(255 - pictures).sha256
+            assert make(images).sha256 == make(first).sha256
+        assert make(images).sha256 != make(255 - images).sha256
         assert noise.make(name, labels, 0.4, inputs=flat, num_classes=4).sha256 == (
-            noise.make(name, labels, 0.4, inputs=pictures, num_classes=4).sha256
+            noise.make(name, labels, 0.4, inputs=images, num_classes=4).sha256
         )
 
 
@@ -116,7 +116,7 @@ def test_shared_projection_has_the_published_column_order():
     legacy.normal(0.2, 0.1, 1_000_000)
     order = np.argsort(-legacy.normal(0, 1, (3072, 10)).sum(axis=0))
     assert order.tolist() == [2, 8, 7, 6, 9, 1, 4, 3, 5, 0]
-    # On flat grey pictures the favourite is exactly that order: 2 for all, 8 for class 2 itself.
+    # On flat gray images the favorite is exactly that order: 2 for all, 8 for class 2 itself.
     labels = np.arange(2000) % 10
     record = noise.instance_shared(labels, 0.2, inputs=np.full((2000, 32, 32, 3), 128, np.uint8), seed=0)
     wrong = record.mask
@@ -125,21 +125,21 @@ def test_shared_projection_has_the_published_column_order():
 
 
 def test_shared_projection_of_random_pixels_prefers_class_two():
-    pictures = RNG.integers(0, 256, (1000, 3, 32, 32), dtype=np.uint8)
-    record = noise.instance_shared(np.arange(1000) % 10, 0.4, inputs=pictures, seed=0)
+    images = RNG.integers(0, 256, (1000, 3, 32, 32), dtype=np.uint8)
+    record = noise.instance_shared(np.arange(1000) % 10, 0.4, inputs=images, seed=0)
     assert np.bincount(record.noisy[record.mask], minlength=10).argmax() == 2
 
 
 def test_shared_projection_equals_numpys_own_choice_sample_by_sample():
-    pictures = RNG.integers(0, 256, (400, 3, 4, 4), dtype=np.uint8)
+    images = RNG.integers(0, 256, (400, 3, 4, 4), dtype=np.uint8)
     labels = RNG.integers(0, 6, 400)
-    record = noise.instance_shared(labels, 0.3, inputs=pictures, num_classes=6, seed=5, input="unit")
+    record = noise.instance_shared(labels, 0.3, inputs=images, num_classes=6, seed=5, input="unit")
     legacy = np.random.RandomState(5)
     drawn = legacy.normal(0.3, 0.1, 1_000_000)
     q = drawn[(drawn > 0) & (drawn < 1)][:400]
     W = legacy.normal(0, 1, (48, 6))
     for i, y in enumerate(labels):
-        a = (pictures[i].reshape(-1) / 255) @ W
+        a = (images[i].reshape(-1) / 255) @ W
         a[y] = -1e6
         p = q[i] * softmax(a)
         p[y] = 1 - q[i]
@@ -148,9 +148,9 @@ def test_shared_projection_equals_numpys_own_choice_sample_by_sample():
 
 def test_no_array_of_samples_by_classes_by_pixels_is_made():
     count, width = 12_000, 3072
-    pictures = RNG.integers(0, 256, (count, width), dtype=np.uint8)
+    images = RNG.integers(0, 256, (count, width), dtype=np.uint8)
     tracemalloc.start()
-    noise.instance(np.arange(count) % 2, 0.9, inputs=pictures)
+    noise.instance(np.arange(count) % 2, 0.9, inputs=images)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 75e6  # the whole array would be 590 MB, the rows of one class at once 133 MB
@@ -215,8 +215,8 @@ def test_beta_mechanisms():
         ({"inputs": np.full((4, 2), 9.0), "input": "unit"}, "input='unit'.*run from 9 to 9"),
         ({"inputs": np.full((4, 2), np.nan), "input": "normalized"}, "finite"),
         (
-            {"inputs": np.ones((4, 2)), "input": "normalised"},
-            "unknown input scale 'normalised'. Did you mean 'normalized'",
+            {"inputs": np.ones((4, 2)), "input": "normalized"},
+            "unknown input scale 'normalized'. Did you mean 'normalized'",
         ),
         ({"inputs": np.ones((4, 2)), "input": "unit", "std": 0}, "std=0"),
     ],

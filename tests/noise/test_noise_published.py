@@ -121,7 +121,7 @@ def test_files_of_noisy_labels_alone(tmp_path, name):
     with pytest.raises(ValueError, match="holds 60 noisy labels, but there are 59 labels in clean"):
         noise.from_file(path, clean=CLEAN[:-1], num_classes=10)
     PLAIN[name](path, [*NOISY[:-2], 10, 0])
-    with pytest.raises(ValueError, match=rf"{re.escape(name)}: noisy\[58\]=10 is not allowed: labels lie in 0\.\.9"):
+    with pytest.raises(ValueError, match=rf"{re.escape(name)}: noisy\[58\]=10"):
         noise.from_file(path, clean=CLEAN)
 
 

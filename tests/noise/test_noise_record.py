@@ -35,7 +35,7 @@ def test_prints_a_short_table():
         "samples     6 in 4 classes",
         "wrong       4 (66.67 %)",
         "kept        0.250 to 0.500 of a class",
-        "most often  0 labelled 1 (0.500 of class 0)",
+        "most often  0 labeled 1 (0.500 of class 0)",
         "class sizes 0 to 3 by noisy label",
         f"sha256      {example().sha256}",
     ]

@@ -13,7 +13,7 @@ from ncsam import NCSAM, SAM
 from ncsam.optim import reference
 from ncsam.optim.estimators import Memory
 from ncsam.optim.flipping import exponential
-from ncsam.optim.look import ALPHA
+from ncsam.optim.looksam import ALPHA
 
 CHEAP = ["fused", "look"]
 RHO, KAPPA, RATIO = 0.3, 0.4, 0.5
@@ -182,7 +182,7 @@ def test_look_by_hand():
     same weights, the base is given (3, 4) + .85 (5 / .72) g_v = (6.4, 1.45).
     """
     w = nn.Parameter(torch.tensor([0.75, 4.0], dtype=torch.float64))
-    optimizer = NCSAM(torch.optim.SGD([w], lr=0.0), 0.5, 0.0, estimator="look", refresh_every=2)
+    optimizer = NCSAM(torch.optim.SGD([w], lr=0.0), 0.5, 0.0, estimator="looksam", refresh_every=2)
     optimizer.criterion = lambda z, y: (4 * z[0, 0] ** 2 + z[0, 1] ** 2) / 2
     seen = []
     for _ in range(3):
@@ -402,7 +402,7 @@ def test_bad_arguments():
     model = network()
     with pytest.raises(ValueError, match="estimator='cheap'"):
         make(model, "cheap")
-    with pytest.raises(ValueError, match="refresh_every=0 is not allowed: a whole number, 1 or larger"):
+    with pytest.raises(ValueError, match="refresh_every=0"):
         make(model, "fused", refresh_every=0)
     with pytest.raises(ValueError, match="perturbation='local'"):
         make(model, "look", perturbation="local")

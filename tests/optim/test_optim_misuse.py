@@ -91,7 +91,7 @@ def test_weights_cast_to_sixteen_bits_later_are_refused():
     ("kind", "option"), [(NCSAM, "projection"), (NCSAM, "adaptive"), (NCSAM, "same_dropout"), (SAM, "adaptive")]
 )
 def test_flags_are_flags(kind, option):
-    with pytest.raises(ValueError, match=f"{option}='abc' is not allowed: True or False"):
+    with pytest.raises(ValueError, match=f"{option}='abc'"):
         kind(sgd(network()), total_steps=1, **{option: "abc"})
 
 

@@ -53,7 +53,7 @@ def test_every_quantity_of_ncsam():
     assert report.cos_sam == pytest.approx(cos(g, eps))
     assert report.perturbation_norm == pytest.approx(float(eps.norm()))
     assert report.projected == (float((rho * g / g.norm() + s * noise).norm()) > rho)
-    assert report.flipped_mislabelled == pytest.approx(float((~right)[flips.index].double().mean()))
+    assert report.flipped_mislabeled == pytest.approx(float((~right)[flips.index].double().mean()))
     assert report.cos_clean == pytest.approx(cos(eps, g_clean))
     assert report.cos_clean_sam == pytest.approx(cos(g, g_clean))
 
@@ -110,9 +110,9 @@ def test_of_the_alternatives(options):
     assert report.cos_sam == pytest.approx(cos(g, v))
     assert report.perturbation_norm == pytest.approx(float(v.norm()) * shrink)
     assert report.projected == (shrink < 1.0)
-    mislabelled = float((~right)[flips.index].double().mean())
-    assert mislabelled != 0.5  # which would be right the other way round, too
-    assert report.flipped_mislabelled == pytest.approx(mislabelled)
+    mislabeled = float((~right)[flips.index].double().mean())
+    assert mislabeled != 0.5  # which would be right the other way round, too
+    assert report.flipped_mislabeled == pytest.approx(mislabeled)
     assert report.cos_clean == pytest.approx(cos(eps, g_clean))
     assert report.cos_clean_sam == pytest.approx(cos(scaling * g, g_clean))
 

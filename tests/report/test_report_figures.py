@@ -1,4 +1,4 @@
-"""Curves: what is drawn, under which label, and SVG that follows the page's colours."""
+"""Curves: what is drawn, under which label, and SVG that follows the page's colors."""
 
 import re
 import xml.etree.ElementTree as ElementTree
@@ -11,7 +11,7 @@ from made_runs import make_run
 from ncsam.engine.runs import find_runs
 from ncsam.report import figures
 from ncsam.report.figures import (
-    COLOURS,
+    COLORS,
     CURVES,
     TELEMETRY,
     Look,
@@ -76,7 +76,7 @@ def test_no_warmup_no_mark(tmp_path):
     assert not ax.texts
 
 
-def test_colour_tells_the_optimizer_and_style_the_method(tmp_path):
+def test_color_tells_the_optimizer_and_style_the_method(tmp_path):
     for method in ("ce", "mixup"):
         for optimizer in ("sgd", "sam"):
             make_run(tmp_path / f"{method}-{optimizer}", method=method, optimizer=optimizer)
@@ -87,7 +87,7 @@ def test_colour_tells_the_optimizer_and_style_the_method(tmp_path):
     assert looks([]) == []
 
 
-def test_svg_leaves_its_colours_to_the_page(groups):
+def test_svg_leaves_its_colors_to_the_page(groups):
     svg = panel_svg(groups, ACCURACY, width=4, height=3)
     root = ElementTree.fromstring(svg)
     assert root.attrib["aria-label"] == "Test accuracy"
@@ -101,12 +101,12 @@ def test_svg_leaves_its_colours_to_the_page(groups):
     assert {"Test accuracy", "epoch", "correct, %", "end of warm-up"} <= set(texts)
 
 
-def test_every_colour_has_a_variable():
+def test_every_color_has_a_variable():
     from ncsam.report.style import STYLE
 
     for variable in figures.VARIABLES.values():
         assert STYLE.count(f"{variable}:") == 2, f"{variable} is for light and for dark"
-    assert len(set(COLOURS)) == len(COLOURS)
+    assert len(set(COLORS)) == len(COLORS)
 
 
 def test_png_has_both_panels(groups, tmp_path):
@@ -114,8 +114,8 @@ def test_png_has_both_panels(groups, tmp_path):
     with Image.open(path) as image:
         assert image.size == (1664, 624)
         pixels = np.asarray(image.convert("RGB")).reshape(-1, 3)
-    for colour in COLOURS[:2]:
-        wanted = [int(colour[i : i + 2], 16) for i in (1, 3, 5)]
+    for color in COLORS[:2]:
+        wanted = [int(color[i : i + 2], 16) for i in (1, 3, 5)]
         assert (pixels == wanted).all(axis=1).sum() > 100
 
 

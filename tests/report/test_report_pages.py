@@ -72,10 +72,10 @@ def test_the_page_shows_the_numbers_and_loads_nothing(runs, tmp_path):
     words = " ".join(page.text)
     assert "digits, 40 % symmetric noise" in words
     assert "test accuracy after the last epoch, percent" in words
-    assert "2 of these 3 are really mislabelled" in words
+    assert "2 of these 3 are really mislabeled" in words
     assert "604 of 1,438 labels are wrong, 42.00 %" in words
     assert "ncsam train digits --seed 2 --out ce-sgd-s2" in words
-    assert html.count('<figure class="card">') == 4  # accuracy, memorised, loss; gradient norm
+    assert html.count('<figure class="card">') == 4  # accuracy, memorized, loss; gradient norm
 
 
 def test_no_mark_inside_the_noise(runs):
@@ -89,7 +89,7 @@ def test_a_mark_needs_a_paired_test_over_seeds(tmp_path):
         for seed, value in enumerate(values, 1):
             folder = make_run(tmp_path / "runs" / f"{name}{seed}", optimizer=name, seed=seed)
             summary = json.loads((folder / "summary.json").read_text())
-            (folder / "summary.json").write_text(json.dumps(summary | {"last": value, "memorised": -value}))
+            (folder / "summary.json").write_text(json.dumps(summary | {"last": value, "memorized": -value}))
 
     def tops(*names):
         report = gather([tmp_path / "runs" / f"{name}{seed}" for name in names for seed in (1, 2, 3)], images=0)
@@ -97,7 +97,7 @@ def test_a_mark_needs_a_paired_test_over_seeds(tmp_path):
 
     # the seeds differ by tens of points, but SAM is 2.0, 2.1 and 1.9 above SGD on the same ones: t = 34.6, p = .0008
     assert tops("sgd", "sam")["last"] == [False, True]
-    assert tops("sgd", "sam")["memorised"] == [False, True]  # less is better
+    assert tops("sgd", "sam")["memorized"] == [False, True]  # less is better
     assert tops("sgd", "sam")["seconds"] == [False, False]
     assert tops("sgd", "sam", "ncsam")["last"] == [False, False, False]  # SAM is not clearly above NCSAM
 
@@ -107,7 +107,7 @@ def test_latex(runs, tmp_path):
     text = table.read_text()
     assert (page.name, table.name) == ("r.html", "r.tex")
     assert r"sgd & 2 & $41.50 \pm 0.71$" in text
-    assert r"& suspects\_auroc &" in text
+    assert r"& label issues\_auroc &" in text
     assert r"digits, 40 \% symmetric noise" in text
     assert text.count(r"\begin{") == text.count(r"\end{") == 2
     assert write_report([runs], tmp_path / "only.tex") == [tmp_path / "only.tex"]
@@ -131,7 +131,7 @@ def test_classes(runs, tmp_path):
     sgd = report.classes.confusions[1]
     assert sgd.shares[3].tolist()[3:6] == [0.75, 0.0, 0.25]
     assert np.isnan(sgd.shares[0, 0])
-    first, second = ((s.observed, s.suggested) for s in report.groups[1].runs[0].suspects()[:2])
+    first, second = ((s.observed, s.suggested) for s in report.groups[1].runs[0].label_issues()[:2])
     assert {(t.observed, t.suggested, t.count) for t in sgd.transitions} == {
         (str(observed), str(suggested), 1) for observed, suggested in (first, second)
     }
@@ -142,11 +142,11 @@ def test_classes(runs, tmp_path):
     assert "| 2 | - | 55.0 ± 35.4 |" in html[1].read_text(encoding="utf-8")
 
 
-def test_pictures_are_the_samples_themselves(runs):
+def test_images_are_the_samples_themselves(runs):
     report = gather([runs], images=2)
     found = report.galleries[0]
     assert found.tiny
-    header, _, content = found.pictures[0].partition(",")
+    header, _, content = found.images[0].partition(",")
     assert header == "data:image/png;base64"
     with Image.open(io.BytesIO(base64.b64decode(content))) as image:
         np.testing.assert_array_equal(np.asarray(image), data.load("digits").train.inputs[7, :, :, 0])
@@ -164,13 +164,13 @@ def test_photographs_are_shown_the_way_up_that_training_sees(tmp_path):
     np.testing.assert_array_equal(np.asarray(shown), pixels)
 
 
-def test_without_the_data_it_says_so_and_leaves_the_pictures_out(tmp_path):
+def test_without_the_data_it_says_so_and_leaves_the_images_out(tmp_path):
     folder = make_run(tmp_path / "a", data=str(tmp_path / "gone"))
     add_classes(folder, [f"class {c}" for c in range(10)])
     html = write_report([folder], tmp_path / "r.html")[0].read_text()
     assert "The samples are not shown: the dataset could not be read again" in html
     assert "<img" not in html
-    observed = gather([folder]).galleries[0].suspects[0].observed
+    observed = gather([folder]).galleries[0].label_issues[0].observed
     assert f"<s>class {observed}</s>" in html
 
 
@@ -180,22 +180,22 @@ def test_features_are_shown_as_numbers(tmp_path):
     np.savez(tmp_path / "f.npz", x=x, y=np.arange(1500) % 10)
     folder = make_run(tmp_path / "a", data=str(tmp_path / "f.npz"))
     (found,) = gather([folder], images=3).galleries
-    first = x[found.suspects[0].index]
+    first = x[found.label_issues[0].index]
     assert found.texts[0] == ", ".join(f"{value:.4g}" for value in first[:8]) + ", ... (9 numbers)"
-    assert found.pictures == [None] * 3
+    assert found.images == [None] * 3
     np.savez(tmp_path / "f.npz", **{"x.a": x, "y": np.arange(1500) % 10})
     _load.cache_clear()
     assert gather([folder]).notes == ["The samples of f are trees of tensors, which are not shown."]
 
 
-def test_unknown_clean_labels_leave_memorisation_out(tmp_path):
+def test_unknown_clean_labels_leave_memorization_out(tmp_path):
     folder = make_run(tmp_path / "a", known=False)
     report = gather([folder])
     assert report.columns == ["best", "last", "seconds"]
     assert report.galleries[0].really_wrong is None
     html = write_report([folder], tmp_path / "r.html")[0].read_text()
-    assert "The clean labels are not known, so memorisation cannot be shown." in html
-    assert "really mislabelled" not in html
+    assert "The clean labels are not known, so memorization cannot be shown." in html
+    assert "really mislabeled" not in html
     assert html.count('<figure class="card">') == 2
 
 
@@ -221,11 +221,11 @@ def test_runs_without_an_epoch_are_refused(tmp_path):
     (folder / "metrics.jsonl").unlink()
     with pytest.raises(ValueError, match="none of them has finished an epoch yet"):
         gather([folder])
-    with pytest.raises(ValueError, match="images=-1 is not allowed"):
+    with pytest.raises(ValueError, match="images=-1"):
         gather([folder], images=-1)
 
 
-def test_many_classes_are_a_picture(tmp_path):
+def test_many_classes_are_a_image(tmp_path):
     from ncsam import noise
 
     folder = make_run(tmp_path / "a")
@@ -246,25 +246,25 @@ def test_markdown_has_the_same_numbers(runs, tmp_path):
     paths = write_report([runs], tmp_path / "r.html", markdown=True, images=3)
     assert [path.name for path in paths] == ["r.html", "r.md", "r-curves.png"]
     text = paths[1].read_text(encoding="utf-8")
-    assert "|  | seeds | best | last | memorised | suspects_auroc | seconds |" in text
+    assert "|  | seeds | best | last | memorized | label_issues_auroc | seconds |" in text
     assert "| sgd | 2 | 41.50 ± 0.71 | 41.50 ± 0.71 |" in text
     assert "- last: test accuracy after the last epoch, percent" in text
     assert "(r-curves.png)" in text
-    assert "Run ce-sgd-s1. 2 of these 3 are really mislabelled." in text
+    assert "Run ce-sgd-s1. 2 of these 3 are really mislabeled." in text
     alone = write_report([runs], tmp_path / "s.md", images=0)
     assert [path.name for path in alone] == ["s.md", "s-curves.png"]
 
 
-def test_it_says_how_far_to_trust_the_suspects(runs, tmp_path):
+def test_it_says_how_far_to_trust_the_label_issues(runs, tmp_path):
     write_report([runs], tmp_path / "report.html", images=2, markdown=True)
-    unknown = "How many of the suspects are wrong cannot be known here: this run was made by a version that did not"
+    unknown = "How many of the label issues are wrong cannot be known here: this run was made by a version that did not"
     assert unknown in (tmp_path / "report.html").read_text(encoding="utf-8")
     assert unknown in (tmp_path / "report.md").read_text(encoding="utf-8")
     for run in runs.iterdir():
         (run / "trust.json").write_text(json.dumps({"known": True}))
-        head, *rows = (run / "suspects.csv").read_text().splitlines()
+        head, *rows = (run / "label_issues.csv").read_text().splitlines()
         lines = [f"{row},{p},{q}" for row, p, q in zip(rows, (0.9, 0.8, 0.5), (0.7, 0.6, 0.1), strict=True)]
-        (run / "suspects.csv").write_text("\n".join([f"{head},p_wrong,p_suggested", *lines]) + "\n")
+        (run / "label_issues.csv").write_text("\n".join([f"{head},p_wrong,p_suggested", *lines]) + "\n")
     write_report([runs], tmp_path / "report.html", images=2, markdown=True)
     known = "Of the first 3, about 2 are wrong; the suggestion is right for about 1."
     assert known in (tmp_path / "report.html").read_text(encoding="utf-8")

@@ -81,7 +81,7 @@ def test_finished_cells_are_not_run_again_and_more_can_be_asked_for(tmp_path: Pa
     assert "![Accuracy over epochs" in (tmp_path / "curves.md").read_text()
     for name in ("curves.png", "curves.tex", "curves.html", "curves.csv"):
         assert (tmp_path / name).stat().st_size > 0
-    with pytest.raises(ValueError, match="metric='mean' is not allowed"):
+    with pytest.raises(ValueError, match="metric='mean'"):
         reproduce(plan(tmp_path), metric="mean", say=QUIET)
 
 
@@ -125,12 +125,12 @@ def test_runs_go_to_ray_with_what_they_need(tmp_path: Path, monkeypatch: pytest.
 def test_what_cannot_be_run_is_said_before_anything_is(tmp_path: Path) -> None:
     table = TABLES["curves"]
     for seeds in ([], [1, 1], [-1]):
-        with pytest.raises(ValueError, match=r"seeds=\[.*\] is not allowed"):
+        with pytest.raises(ValueError, match=r"seeds=\[.*\]"):
             Plan([table], Setting("smoke"), seeds, tmp_path)
     for setting, said in (
         (Setting("paper", data_root=str(tmp_path)), "cifar10 was not found"),
-        (Setting("small", {"cifar10": "mine.npz"}), "data: cifar10='.*mine.npz' is not allowed: a file or folder that"),
-        (Setting("small", None, "mine.npz", str(tmp_path)), "stand_in='.*mine.npz' is not allowed"),
+        (Setting("small", {"cifar10": "mine.npz"}), "data: cifar10='.*mine.npz'"),
+        (Setting("small", None, "mine.npz", str(tmp_path)), "stand_in='.*mine.npz'"),
     ):
         with pytest.raises((FileNotFoundError, ValueError), match=said):
             reproduce(Plan([table], setting, [1], tmp_path / "out"), say=QUIET)
@@ -156,7 +156,7 @@ def test_of_a_failed_run_its_table_says_why(tmp_path: Path) -> None:
     lines = (tmp_path / "curves.md").read_text().splitlines()
     assert "| SGD | failed \\[b\\] |" in lines
     assert any(line.startswith("- \\[b\\] 1 of 1 runs failed: ") for line in lines)
-    (tmp_path / SAM / "summary.json").write_text("{")  # nor does it keep the picture from being drawn
+    (tmp_path / SAM / "summary.json").write_text("{")  # nor does it keep the image from being drawn
     (again,), _ = reproduce(made, say=QUIET)
     assert list(again.failed) == [("sgd", "cifar10-40"), ("sam", "cifar10-40")]
 
@@ -232,13 +232,13 @@ def test_what_is_not_ours_is_not_merged(
     [
         (lambda c: c.update(sources={"cifar10": "digits"}), "string indices"),
         (lambda c: c["sources"]["cifar10"].pop("identity"), "'identity'"),
-        (lambda c: c["sources"]["cifar10"].update(stand_in="no"), "stand_in='no' is not allowed: true or false"),
-        (lambda c: c.update(scale=["smoke"]), r"scale=\['smoke'\] is not allowed: text"),
-        (lambda c: c.update(scale="large"), "scale='large' is not allowed"),
-        (lambda c: c.update(versions=["1.0"]), "versions='1.0' is not allowed: a mapping"),
-        (lambda c: c.update(versions=[{"ncsam": 1}]), "ncsam=1 is not allowed: text"),
-        (lambda c: c.update(merged=[{"folder": "x", "versions": [], "runs": "all"}]), "runs='all' is not allowed"),
-        (lambda c: c.update(merged=[{"folder": "x", "versions": 1, "runs": []}]), "versions=1 is not allowed: a list"),
+        (lambda c: c["sources"]["cifar10"].update(stand_in="no"), "stand_in='no'"),
+        (lambda c: c.update(scale=["smoke"]), r"scale=\['smoke'\]"),
+        (lambda c: c.update(scale="large"), "scale='large'"),
+        (lambda c: c.update(versions=["1.0"]), "versions='1.0'"),
+        (lambda c: c.update(versions=[{"ncsam": 1}]), "ncsam=1"),
+        (lambda c: c.update(merged=[{"folder": "x", "versions": [], "runs": "all"}]), "runs='all'"),
+        (lambda c: c.update(merged=[{"folder": "x", "versions": 1, "runs": []}]), "versions=1"),
     ],
 )
 def test_a_record_of_other_types_is_none(tmp_path: Path, change: Callable[[Any], None], said: str) -> None:
@@ -281,7 +281,7 @@ def test_the_estimate_counts_samples_passes_and_what_is_there(tmp_path: Path, mo
     known = estimate([sam], {"elsewhere/ce-sam_warmup=0-s7": {"seconds": 1000.0}}, where)
     assert known.seconds == 1000
     assert str(known) == (
-        "1 runs to do: about 17 min on this machine with 1 at a time, and 0.0011 GB of disk; decoding of picture files "
+        "1 runs to do: about 17 min on this machine with 1 at a time, and 0.0011 GB of disk; decoding of image files "
         "is not counted"
     )
     assert str(estimate([], {}, where)) == "nothing is left to run"

@@ -43,9 +43,7 @@ def test_rows_and_columns_are_chosen_by_name() -> None:
         choose("table2", ["nscam"])
     with pytest.raises(ValueError, match="unknown column of table2 'cifar10-30'"):
         choose("table2", None, ["cifar10-30"])
-    with pytest.raises(
-        ValueError, match="rows='unicon' is not allowed: some that the paper prints in tiny-imagenet-as"
-    ):
+    with pytest.raises(ValueError, match="rows='unicon'"):
         choose("table3", ["unicon"], ["tiny-imagenet-asymmetric-45"])
     assert [(t.name, len(t.cells)) for t in choose("ablations", ["kappa0"], ["cifar10-20"])] == [
         ("schedule", 1),
@@ -121,7 +119,7 @@ def test_reduced_keeps_first_classes_spread_samples_and_means_of_pixels(tmp_path
     assert found.test.labels.tolist() == [0, 1]
     assert (found.classes, found.size) == (("0", "1"), (2, 2))
     for wrong in ({"train": 0}, {"classes": 1}, {"of": "reduced"}):
-        with pytest.raises(ValueError, match=f"{next(iter(wrong))}=.* is not allowed"):
+        with pytest.raises(ValueError, match=f"{next(iter(wrong))}=.*"):
             data.load("reduced", **{"of": "digits", **wrong})
 
 

@@ -1,4 +1,4 @@
-"""A run folder made by hand, over a folder of small pictures, so that nothing has to be trained."""
+"""A run folder made by hand, over a folder of small images, so that nothing has to be trained."""
 
 import csv
 import json
@@ -14,7 +14,7 @@ EVIL_FILE = "<img src=x onerror=alert(1)>.png"
 
 
 def made_run(tmp_path, count=30, probabilities=True):
-    """`count` pictures in three classes. Sample i is labelled i % 3; the first third of the queue suggests the next."""
+    """`count` images in three classes. Sample i is labeled i % 3; the first third of the queue suggests the next."""
     photos, folder = tmp_path / "photos", tmp_path / "run"
     table = photos / "labels.csv"
     photos.mkdir(parents=True)
@@ -33,7 +33,7 @@ def made_run(tmp_path, count=30, probabilities=True):
     (folder / "metrics.jsonl").write_text(json.dumps({"epoch": 1}) + "\n")
     known = {"known": True, "reason": ""} if probabilities else {"known": False, "reason": "the networks know little"}
     (folder / "trust.json").write_text(json.dumps(known))
-    with (folder / "suspects.csv").open("w", newline="", encoding="utf-8") as file:
+    with (folder / "label_issues.csv").open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(["index", "observed", "suggested", "suspicion", "p_wrong", "p_suggested", "path"])
         for rank, i in enumerate(queue_order(count)):

@@ -75,7 +75,7 @@ def test_one_writer_at_a_time(tmp_path):
 
 @pytest.mark.parametrize(("choice", "label"), [("other", None), ("keep", 2), ("unsure", 1), ("accept", 0)])
 def test_a_choice_and_its_label_agree(tmp_path, choice, label):
-    with pytest.raises(ValueError, match=r"label=.* is not allowed"):
+    with pytest.raises(ValueError, match=r"label=.*"):
         Decisions(tmp_path, write=True).add(1, choice, label, observed=0, suggested=2, reviewer="Ada")
     with pytest.raises(ValueError, match="unknown choice 'maybe'"):
         Decisions(tmp_path / "b", write=True).add(1, "maybe", None, 0, 2, "Ada")
@@ -132,9 +132,9 @@ def test_the_queue_filters_orders_and_pages(tmp_path):
 @pytest.mark.parametrize("index", ["2", "99"])
 def test_a_list_that_does_not_hold_every_sample_once_is_refused(tmp_path, index):
     folder = made_run(tmp_path / "run")
-    head, first, *rows = (folder / "suspects.csv").read_text().splitlines()
-    (folder / "suspects.csv").write_text("\n".join([head, ",".join([index, *first.split(",")[1:]]), *rows]) + "\n")
-    with pytest.raises(ValueError, match=r"suspects\.csv does not hold every training sample once"):
+    head, first, *rows = (folder / "label_issues.csv").read_text().splitlines()
+    (folder / "label_issues.csv").write_text("\n".join([head, ",".join([index, *first.split(",")[1:]]), *rows]) + "\n")
+    with pytest.raises(ValueError, match=r"label issues\.csv does not hold every training sample once"):
         Queue(Run.read(folder))
 
 
@@ -159,7 +159,7 @@ def test_without_probabilities_the_page_says_why_and_bounds_what_is_left(tmp_pat
     trust = Run.read(folder).trust
     start = progress(queue, log, trust)
     assert start["left"] is None
-    assert start["trust"] == "How many of the suspects are wrong cannot be known here: the networks know little."
+    assert start["trust"] == "How many of the label issues are wrong cannot be known here: the networks know little."
     for row in range(20):
         choice = "accept" if row % 4 == 0 else "keep"
         log.add(int(queue.index[row]), choice, None, int(queue.observed[row]), int(queue.suggested[row]), "Ada")
@@ -175,7 +175,7 @@ def test_vectors_texts_and_the_files_that_features_come_from(tmp_path):
     labels = np.zeros(2, dtype=np.int64)
     vectors = Samples(Split(np.array([[0.5, -1.25], [3.0, 2.0]], dtype=np.float32), labels))
     assert vectors.shown(0) == {"kind": "vector", "values": [0.5, -1.25], "length": 2}
-    assert vectors.picture(0, 64) is None
+    assert vectors.image(0, 64) is None
     rows = Samples(Split(np.array([[0.5, -1.25], [3.0, 2.0]], dtype=np.float32), labels), ("age", "hours"))
     assert rows.shown(1) == {"kind": "row", "values": [3.0, 2.0], "names": ["age", "hours"], "length": 2}
     texts = Samples(Split(["<b>good</b> film", "bad"], labels))
@@ -184,8 +184,8 @@ def test_vectors_texts_and_the_files_that_features_come_from(tmp_path):
     Image.new("RGB", (8, 8)).save(tmp_path / "a.png")
     named = np.array([str(tmp_path / "a.png"), str(tmp_path / "gone.png")])
     features = Samples(Split(np.ones((2, 3), dtype=np.float32), labels, names=named))
-    assert [features.shown(i)["kind"] for i in (0, 1)] == ["picture", "vector"]
-    assert features.picture(0, 64)[1] == "image/png"
+    assert [features.shown(i)["kind"] for i in (0, 1)] == ["image", "vector"]
+    assert features.image(0, 64)[1] == "image/png"
 
 
 plain = st.none() | st.booleans() | st.integers(-3, 40) | st.floats(allow_nan=False) | st.text(max_size=5)
@@ -278,8 +278,8 @@ def test_samples_for_comparison_come_from_the_less_doubted_half(tmp_path):
 
 def test_texts_are_searched_too(tmp_path):
     folder = made_run(tmp_path)
-    head, *rows = (folder / "suspects.csv").read_text().splitlines()
+    head, *rows = (folder / "label_issues.csv").read_text().splitlines()
     rows = [f"{row},{'A Lovely film' if number == 4 else 'dull'}" for number, row in enumerate(rows)]
-    (folder / "suspects.csv").write_text("\n".join([f"{head},text", *rows]) + "\n")
+    (folder / "label_issues.csv").write_text("\n".join([f"{head},text", *rows]) + "\n")
     queue, none = Queue(Run.read(folder)), Decisions(folder)
     assert queue.rows(View(search="lovely"), none).tolist() == [4]

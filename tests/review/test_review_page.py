@@ -154,7 +154,7 @@ def test_names_that_would_be_markup_are_text(page, served):
     assert CLASSES[2] in page.script("return document.getElementById('cards').textContent")
     assert page.browser.title == f"Review of {served.folder.name}"
     assert page.script("return document.querySelectorAll('#cards script, img[src=\"x\"]').length") == 0
-    assert page.script("return [...document.images].every(i => i.src.startsWith(document.URL + 'picture/'))")
+    assert page.script("return [...document.images].every(i => i.src.startsWith(document.URL + 'image/'))")
 
 
 def test_two_reviewers_one_after_the_other(page, served):
@@ -183,21 +183,21 @@ def test_the_page_is_accessible(page):
     for scheme in ("light", "dark"):
         features = [{"name": "prefers-color-scheme", "value": scheme}]
         page.browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
-        colours = page.script(
+        colors = page.script(
             "const s = getComputedStyle(document.documentElement); return Object.fromEntries(['paper', 'card', 'ink', "
             "'quiet', 'observed', 'suggested', 'wrong', 'focus'].map(n => [n, s.getPropertyValue('--' + n).trim()]))"
         )
         for ground in ("paper", "card"):
             for ink in ("ink", "quiet", "observed", "suggested", "wrong", "focus"):
-                assert contrast(colours[ink], colours[ground]) >= 4.5, (scheme, ink, ground)
+                assert contrast(colors[ink], colors[ground]) >= 4.5, (scheme, ink, ground)
     page.browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
 
 
 def contrast(one, other):
     """The ratio of WCAG 2: (L1 + .05) / (L2 + .05) of the relative luminances."""
 
-    def luminance(colour):
-        parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    def luminance(color):
+        parts = [int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)]
         linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
         return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 

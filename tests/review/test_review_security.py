@@ -63,9 +63,9 @@ def test_other_hosts_and_pages_are_refused_even_with_the_token(served, headers):
         "%2e%2e/%2e%2e/etc/passwd",
         "page.html",
         "../server.py",
-        "picture/small/../../config.yaml",
-        "picture/small/-1",
-        "picture/small/999",
+        "image/small/../../config.yaml",
+        "image/small/-1",
+        "image/small/999",
         "review.jsonl",
     ],
 )
@@ -122,7 +122,7 @@ def test_a_get_decides_nothing(served):
     assert ask(served, f"/{served.token}/api/decide")[0] == 405
 
 
-def test_pictures_are_pictures(served):
-    status, headers, body = ask(served, f"/{served.token}/picture/small/0")
+def test_images_are_images(served):
+    status, headers, body = ask(served, f"/{served.token}/image/small/0")
     assert (status, headers["content-type"]) == (200, "image/png")
     assert body.startswith(b"\x89PNG")

@@ -77,7 +77,7 @@ def test_same_numbers_as_the_optimizers_telemetry(options):
     assert found.cos_grad_estimate == pytest.approx(report.cos_grad_noise, rel=1e-9)
     assert found.compensation_ratio == pytest.approx(report.compensation_ratio, rel=1e-9)
     assert found.grad_norm == pytest.approx(report.grad_norm, rel=1e-9)
-    assert found.flipped_mislabelled == pytest.approx(report.flipped_mislabelled)
+    assert found.flipped_mislabeled == pytest.approx(report.flipped_mislabeled)
     assert found.gain == pytest.approx(report.cos_clean - report.cos_clean_sam, rel=1e-7)
 
 
@@ -110,7 +110,7 @@ def test_every_length_and_angle_from_explicit_vectors():
     v = 0.1 * flat["grad"] / flat["grad"].norm() + 0.2 * flat["estimate"]
     assert found.cos_clean == pytest.approx(float(F.cosine_similarity(v, flat["clean"], dim=0)))
     assert found.cos_sam == pytest.approx(float(F.cosine_similarity(v, flat["grad"], dim=0)))
-    assert found.flipped_mislabelled == pytest.approx(float((~right)[S].double().mean()))
+    assert found.flipped_mislabeled == pytest.approx(float((~right)[S].double().mean()))
 
 
 def test_the_batch_gradient_is_the_mixture_of_its_parts():

@@ -111,9 +111,9 @@ def test_infinite_as_the_clean_samples_run_out():
 @pytest.mark.parametrize(
     ("change", "name"),
     [
-        ({"neighbourhood_loss": 1.1}, "neighbourhood_loss"),
-        ({"neighbourhood_loss": -0.1}, "neighbourhood_loss"),
-        ({"neighbourhood_loss": math.nan}, "neighbourhood_loss"),
+        ({"neighborhood_loss": 1.1}, "neighborhood_loss"),
+        ({"neighborhood_loss": -0.1}, "neighborhood_loss"),
+        ({"neighborhood_loss": math.nan}, "neighborhood_loss"),
         ({"alpha": 1.0}, "alpha"),
         ({"alpha": -0.1}, "alpha"),
         ({"alpha": 0.999}, "alpha"),
@@ -131,7 +131,7 @@ def test_infinite_as_the_clean_samples_run_out():
 )
 def test_outside_the_domain_one_error_names_the_argument(change, name):
     fine = {
-        "neighbourhood_loss": 0.1,
+        "neighborhood_loss": 0.1,
         "n": 100,
         "alpha": 0.2,
         "num_parameters": 5,

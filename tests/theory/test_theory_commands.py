@@ -51,9 +51,9 @@ def test_bound_is_the_theorem_at_the_runs_own_numbers(run):
         wrong = float(np.mean(record["noisy"] != record["clean"]))
     assert found["alpha"] == pytest.approx(wrong, abs=0.03)  # of the samples that are not held out
     assert found["num_parameters"] == 64 * 16 + 16 + 16 * 10 + 10
-    assert found["neighbourhood_loss"] > found["loss_at_w"]
+    assert found["neighborhood_loss"] > found["loss_at_w"]
     terms = theory.noisy_label_bound(
-        found["neighbourhood_loss"],
+        found["neighborhood_loss"],
         found["n"],
         found["alpha"],
         found["num_parameters"],

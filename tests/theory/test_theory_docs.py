@@ -23,7 +23,7 @@ def test_the_code_of_the_page_runs_and_prints_what_it_says(tmp_path, monkeypatch
 
 
 @pytest.mark.parametrize("alpha", [0.2, 0.4, 0.5, 0.6])
-def test_the_bound_does_not_favour_a_perfect_classifier(alpha):
+def test_the_bound_does_not_favor_a_perfect_classifier(alpha):
     perfect = noisy_label_bound(alpha, 10**9, alpha, 1, 1.0, 1.0)
     assert perfect.empirical == pytest.approx(alpha * amplification_factor(alpha))
     assert (perfect.empirical >= 1) == (alpha >= 0.5)

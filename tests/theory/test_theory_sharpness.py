@@ -12,7 +12,7 @@ from ncsam.theory import (
     Estimate,
     LossSurface,
     average_sharpness,
-    filter_normalised,
+    filter_normalized,
     hessian_eigenvalues,
     hessian_trace,
     label_sets,
@@ -52,7 +52,7 @@ def network():
     return nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.BatchNorm1d(5), nn.Linear(5, 3)).double()
 
 
-def labelled(n=24):
+def labeled(n=24):
     generator = torch.Generator().manual_seed(2)
     x = torch.randn(n, 3, generator=generator, dtype=torch.float64)
     clean = torch.randint(0, 3, (n,), generator=generator)
@@ -78,7 +78,7 @@ def dense_hessian(model, x, y):
 
 
 def test_value_and_gradient_over_uneven_batches_are_those_of_the_whole():
-    model, (x, y, clean) = network().eval(), labelled()
+    model, (x, y, clean) = network().eval(), labeled()
     surface = LossSurface(model, [(x[:5], y[:5], clean[:5]), (x[5:], y[5:], clean[5:])])
     loss = F.cross_entropy(model(x), y)
     expected = torch.autograd.grad(loss, list(model.parameters()))
@@ -98,7 +98,7 @@ def test_value_and_gradient_over_uneven_batches_are_those_of_the_whole():
 
 
 def test_products_with_the_hessian_are_the_dense_ones():
-    model, (x, y, _) = network(), labelled()
+    model, (x, y, _) = network(), labeled()
     surface = LossSurface(model, [(x[:5], y[:5]), (x[5:], y[5:])])
     v = surface.random_direction(torch.Generator().manual_seed(1))
     product = torch.cat([part.reshape(-1) for part in surface.hessian_times(v)])
@@ -107,7 +107,7 @@ def test_products_with_the_hessian_are_the_dense_ones():
 
 
 def test_largest_eigenvalues_are_those_of_the_dense_hessian():
-    model, (x, y, _) = network(), labelled()
+    model, (x, y, _) = network(), labeled()
     exact = torch.linalg.eigvalsh(dense_hessian(model, x, y)).flip(0)
     found = hessian_eigenvalues(model, (x, y), 4, tolerance=1e-8)
     assert found.values == pytest.approx(exact[:4].tolist(), rel=1e-7)
@@ -147,7 +147,7 @@ def test_trace_is_exact_for_a_diagonal_and_unbiased_else():
     exact = hessian_trace(Bowl(torch.ones(4)), ANY, criterion=quadratic(diagonal), draws=3)
     assert exact.mean == pytest.approx(4.5)
     assert exact.error == pytest.approx(0, abs=1e-9)
-    model, (x, y, _) = network(), labelled()
+    model, (x, y, _) = network(), labeled()
     trace = float(dense_hessian(model, x, y).trace())
     found = hessian_trace(model, (x, y), draws=300)
     assert 0 < found.error < 0.2 * abs(trace)
@@ -204,7 +204,7 @@ def test_estimates():
 
 
 def test_labels_apart():
-    x, observed, clean = labelled()
+    x, observed, clean = labeled()
     wrong = observed != clean
     sets = label_sets([(x[:10], observed[:10], clean[:10]), (x[10:], observed[10:], clean[10:])])
     joined = {name: tuple(map(torch.cat, zip(*parts, strict=True))) for name, parts in sets.items()}
@@ -224,7 +224,7 @@ def test_labels_apart():
 
 
 def test_sharpness_on_clean_and_noisy_labels_apart():
-    model, (x, observed, clean) = network(), labelled()
+    model, (x, observed, clean) = network(), labeled()
     found = sharpness_by_labels(model, (x, observed, clean), 0.1, draws=3)
     for name, labels in (("observed", observed), ("clean", clean)):
         own = found[name]
@@ -243,15 +243,15 @@ def test_sharpness_on_clean_and_noisy_labels_apart():
 
 def test_filters_of_a_direction_are_as_long_as_the_networks():
     model = nn.Sequential(nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(16, 3))
-    direction = filter_normalised(model, seed=1)
+    direction = filter_normalized(model, seed=1)
     for p, d in zip(model.parameters(), direction, strict=True):
         if p.ndim < 2:
             assert not d.any()
         else:
             torch.testing.assert_close(d.flatten(1).norm(dim=1), p.detach().flatten(1).norm(dim=1))
-    other = filter_normalised(model, seed=2)
+    other = filter_normalized(model, seed=2)
     assert not torch.equal(direction[0], other[0])
-    assert torch.equal(direction[0], filter_normalised(model, seed=1)[0])
+    assert torch.equal(direction[0], filter_normalized(model, seed=1)[0])
 
 
 def test_line_through_a_bowl():
@@ -266,10 +266,10 @@ def test_line_through_a_bowl():
 
 
 def test_plane_on_both_sets_of_labels(tmp_path):
-    model, (x, observed, clean) = network(), labelled()
+    model, (x, observed, clean) = network(), labeled()
     at = np.array([-0.5, 0.0, 0.5])
     found = loss_plane(model, (x, observed, clean), at=at, seed=4)
-    first, second = filter_normalised(model, 8), filter_normalised(model, 9)
+    first, second = filter_normalized(model, 8), filter_normalized(model, 9)
     for name, labels in (("observed", observed), ("clean", clean)):
         assert found.losses[name].shape == (3, 3)
         for i, j in np.ndindex(3, 3):
@@ -279,7 +279,7 @@ def test_plane_on_both_sets_of_labels(tmp_path):
             }
             loss = F.cross_entropy(torch.func.functional_call(model.eval(), values, (x,)), labels)
             assert found.losses[name][i, j] == pytest.approx(float(loss.detach()))
-    picture = found.plot(tmp_path / "plane.png", "a plane")
-    assert picture.read_bytes().startswith(b"\x89PNG")
+    image = found.plot(tmp_path / "plane.png", "a plane")
+    assert image.read_bytes().startswith(b"\x89PNG")
     line = loss_line(model, (x, observed, clean)).plot(tmp_path / "line.png")
     assert line.stat().st_size > 5000

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import torch
 
 from ncsam.auto.costs import Costs
-from ncsam.auto.linear import INNER_FOLDS, Fit, RandomFeatures, discriminant, logistic, without_suspects
+from ncsam.auto.linear import INNER_FOLDS, Fit, RandomFeatures, discriminant, logistic, prune_label_issues
 from ncsam.auto.problem import Member, Problem
 from ncsam.engine.config import RunConfig
 from ncsam.engine.loop import Trainer
@@ -41,7 +41,7 @@ class Linear:
     """A linear classifier of the inputs, or of `width` random features of them.
 
     `kind` is "discriminant", and `strength` its shrinkage; or "logistic", and `strength` its weight decay. `rounds` of
-    pruning take out suspects before the last fit.
+    pruning take out label issues before the last fit.
     """
 
     name: str
@@ -56,7 +56,7 @@ class Linear:
         else:
             fit = partial(logistic, strength=self.strength)
         if self.rounds:
-            fit = without_suspects(fit, self.rounds, problem.config.seed)
+            fit = prune_label_issues(fit, self.rounds, problem.config.seed)
         train = problem.fold_task(fold).train
         x, y = problem.vectors[torch.from_numpy(train)], torch.from_numpy(problem.labels[train])
         options: dict[str, Any] = {"hidden": [self.width] if self.width else [], "in_features": x.shape[1]}

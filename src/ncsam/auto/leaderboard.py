@@ -23,7 +23,7 @@ from ncsam.noise import estimate_noise
 NAME = "leaderboard.json"
 _ACCURACIES = ("noisy_accuracy", "standard_error", "clean_accuracy_estimate", "clean_accuracy_standard_error")
 _MEANING = {
-    "noisy_accuracy": "share of the held-out samples predicted as they are labelled, percent; labels may be wrong",
+    "noisy_accuracy": "share of the held-out samples predicted as they are labeled, percent; labels may be wrong",
     "standard_error": "of noisy_accuracy, percent",
     "clean_accuracy_estimate": "an estimate, percent: mean of inv(T)[label, prediction], with the transition matrix T "
     "estimated by confident learning; it trusts T, and that errors depend on the class alone",

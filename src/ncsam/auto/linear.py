@@ -1,6 +1,6 @@
-"""Classifiers in seconds: shrunken discriminant analysis, logistic regression, and either without suspects.
+"""Classifiers in seconds: shrunken discriminant analysis, logistic regression, and either without label issues.
 
-Each gives the weight (C, F) and bias (C,) of a linear layer, for inputs (N, F) that are normalised already. The inputs
+Each gives the weight (C, F) and bias (C,) of a linear layer, for inputs (N, F) that are normalized already. The inputs
 may be random features of others, which makes the classifier a network with one hidden layer.
 """
 
@@ -86,7 +86,7 @@ def logistic(x: Tensor, y: Tensor, classes: int, *, strength: float) -> Layer:
 
 
 class RandomFeatures(NamedTuple):
-    """h = relu(weight x + bias), drawn and never trained; standardised by `mean` and `std` over the samples fitted.
+    """h = relu(weight x + bias), drawn and never trained; standardized by `mean` and `std` over the samples fitted.
 
     weight ~ N(0, 2 / F), bias ~ N(0, 1 / 4). Fits to them are fits with the kernel E[h(x) h(x')], smooth and not linear
     (Rahimi and Recht 2008; Cho and Saul 2009 for ReLU).
@@ -110,12 +110,12 @@ class RandomFeatures(NamedTuple):
         return (F.linear(x, self.weight, self.bias).relu() - self.mean) / self.std
 
     def raw(self, layer: Layer) -> Layer:
-        """The layer for h before it is standardised: the same logits."""
+        """The layer for h before it is standardized: the same logits."""
         weight = layer.weight / self.std
         return Layer(weight, layer.bias - weight @ self.mean)
 
 
-def without_suspects(fit: Fit, rounds: int, seed: int) -> Fit:
+def prune_label_issues(fit: Fit, rounds: int, seed: int) -> Fit:
     """`fit` on the samples whose labels are not in doubt, `rounds` times over.
 
     A round predicts every sample by a fit to four fifths of the others, takes out those that are confidently of
@@ -135,7 +135,7 @@ def without_suspects(fit: Fit, rounds: int, seed: int) -> Fit:
                 layer = fit(x[~held], y[~held], classes)
                 predicted[held] = layer.log_probabilities(x[held]).double().exp()
             predicted /= predicted.sum(dim=1, keepdim=True)
-            keep = ~estimate_noise(y.numpy(), predicted.numpy()).suspects
+            keep = ~estimate_noise(y.numpy(), predicted.numpy()).label_issues
             emptied = np.setdiff1d(y.numpy(), y.numpy()[keep])
             kept = torch.from_numpy(keep | np.isin(y.numpy(), emptied))
             x, y = x[kept], y[kept]

@@ -29,7 +29,7 @@ _LOGISTIC = (("logistic", 0.3, 1), ("logistic", 0.03, 1), ("logistic", 1.0, 2))
 
 def portfolio(problem: Problem) -> list[Candidate]:
     """The candidates for a problem, in the order in which they run."""
-    return _for_vectors(problem) if problem.is_vectors else _for_pictures(problem)
+    return _for_vectors(problem) if problem.is_vectors else _for_images(problem)
 
 
 def _for_vectors(problem: Problem) -> list[Candidate]:
@@ -37,7 +37,7 @@ def _for_vectors(problem: Problem) -> list[Candidate]:
 
     Wrong labels that people give follow rules of their own, which a flexible classifier learns with the rest, and is
     paid for by accuracy on such labels. So most candidates are ones that cannot: discriminants with a strongly shrunk
-    covariance, and fits without suspects.
+    covariance, and fits without label issues.
     """
     smooth = [_linear(*each) for each in _SMOOTH] + [_linear(*each, width=_WIDTH) for each in _RANDOM]
     smooth += [_linear(*each) for each in _LOGISTIC]
@@ -54,7 +54,7 @@ def _linear(kind: str, strength: float, rounds: int, width: int = 0) -> Linear:
     return Linear(name, kind, strength, rounds, width)
 
 
-def _for_pictures(problem: Problem) -> list[Candidate]:
+def _for_images(problem: Problem) -> list[Candidate]:
     plain = {"lr": 0.05, "batch_size": 128, "epochs": 60, "warmup": 0.0}
     return [
         Network("sgd", {**plain, "optimizer": "sgd"}),

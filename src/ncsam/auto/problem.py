@@ -24,7 +24,7 @@ from ncsam.engine.task import Task
 Floats = npt.NDArray[np.float32]
 Indices = npt.NDArray[np.int64]
 _BATCH = 512
-_SMALL_PICTURE = 16  # pixels; up to here a fully connected network is what `--model auto` takes, too
+_SMALL_IMAGE = 16  # pixels; up to here a fully connected network is what `--model auto` takes, too
 
 
 @dataclass(frozen=True)
@@ -45,9 +45,9 @@ class Problem:
     """A task cut into folds. Positions count in the training split; samples held out for good are in no fold."""
 
     def __init__(self, config: RunConfig, task: Task, folds: int) -> None:
-        if task.kind.name not in ("pictures", "vectors"):
+        if task.kind.name not in ("images", "vectors"):
             held = f"{task.dataset.name} holds {task.kind.name}; ncsam embed turns texts into vectors"
-            raise bad_value("data", config.data, f"pictures or vectors, and {held}")
+            raise bad_value("data", config.data, f"images or vectors, and {held}")
         self.config = config
         self.task = task
         self.dataset = task.dataset
@@ -69,9 +69,9 @@ class Problem:
 
     @property
     def is_vectors(self) -> bool:
-        """Whether samples are features; or pictures that are small, or for an mlp, which may be taken for such."""
+        """Whether samples are features; or images that are small, or for an mlp, which may be taken for such."""
         size = self.dataset.size
-        return size is None or max(size) <= _SMALL_PICTURE or self.config.model == "mlp"
+        return size is None or max(size) <= _SMALL_IMAGE or self.config.model == "mlp"
 
     def fold_task(self, fold: int) -> Task:
         """The task of training on all folds but one, which is the validation split; there is no other."""
@@ -88,7 +88,7 @@ class Problem:
 
     @cached_property
     def vectors(self) -> Tensor:
-        """The training split, normalised and flattened: (N, F), on the CPU."""
+        """The training split, normalized and flattened: (N, F), on the CPU."""
         batches = self.loader(self.dataset.train).iterate(0)
         return torch.cat([batch.views[0].flatten(1).cpu() for batch in batches])
 

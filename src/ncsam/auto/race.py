@@ -21,7 +21,7 @@ Hits = npt.NDArray[np.bool_]
 
 
 def hits(problem: Problem, outcome: Outcome) -> Hits:
-    """Which held-out samples, fold after fold, a candidate predicts as they are labelled."""
+    """Which held-out samples, fold after fold, a candidate predicts as they are labeled."""
     right: Hits = outcome.probabilities().argmax(axis=1) == held_out_labels(problem, len(outcome.folds))
     return right
 

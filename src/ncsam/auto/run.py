@@ -35,16 +35,16 @@ from ncsam.engine.errors import RunError
 from ncsam.engine.evaluate import Predictions
 from ncsam.engine.folder import refuse_other_work
 from ncsam.engine.folds import load_oof, save_oof
+from ncsam.engine.label_issues import Dynamics
+from ncsam.engine.label_issues_table import write_label_issues
 from ncsam.engine.lock import locked
 from ncsam.engine.loggers import FIELDS, MetricsFiles
-from ncsam.engine.metrics import accuracy, calibration_error, summarise
+from ncsam.engine.metrics import accuracy, calibration_error, summarize
 from ncsam.engine.samples import SampleTable
-from ncsam.engine.suspect_table import write_suspects
-from ncsam.engine.suspects import Dynamics
 from ncsam.engine.task import load_task
 
 MODEL = "mean"
-_MOST = 12  # candidates in the mean, of vectors; of pictures, whose networks are large, one
+_MOST = 12  # candidates in the mean, of vectors; of images, whose networks are large, one
 
 
 def auto(
@@ -91,7 +91,7 @@ def auto(
         candidates = portfolio(problem)
         if not problem.is_vectors and problem.fabric.device.type == "cpu":
             say(
-                "whole networks on pictures are slow on a CPU. Features of a pretrained one take minutes: "
+                "whole networks on images are slow on a CPU. Features of a pretrained one take minutes: "
                 f"ncsam embed {shlex.quote(config.data)} --model NAME --out features.npz; ncsam auto features.npz"
             )
         _claim(folder, problem, {each.name: each.settings() for each in candidates})
@@ -164,7 +164,7 @@ def _claim(folder: Path, problem: Problem, candidates: dict[str, Any]) -> None:
 
 
 def _write_run(folder: Path, problem: Problem, chosen: Chosen, board: dict[str, Any], command: str | None) -> None:
-    """The folder as `predict`, `suspects`, `report` and `export` read it."""
+    """The folder as `predict`, `label issues`, `report` and `export` read it."""
     task, dataset = problem.task, problem.dataset
     options = chosen.model_options()
     config = problem.config.replace(
@@ -194,12 +194,12 @@ def _write_run(folder: Path, problem: Problem, chosen: Chosen, board: dict[str, 
     whole = {**about, "config": config.to_dict(), "learners": [state], "method": {}, "history": [record]}
     whole |= {"samples": {}, "ranks": [], "seconds": sum(row["seconds"] for row in board["candidates"])}
     save_checkpoint(folder / "checkpoints", whole, about)
-    found = write_suspects(folder, dynamics, dataset.train, np.arange(len(dataset.train)), oof=load_oof(folder))
+    found = write_label_issues(folder, dynamics, dataset.train, np.arange(len(dataset.train)), oof=load_oof(folder))
     summary = {
-        **summarise([record]),
+        **summarize([record]),
         "noise_rate": task.noise_rate,
         "noise_estimate": board["noise_rate_estimate"],
-        "suspects_auroc": found,
+        "label_issues_auroc": found,
         "seconds": sum(row["seconds"] for row in board["candidates"]),
         "epochs": 1,
         "method": "auto",

@@ -17,7 +17,7 @@ from ncsam.engine.analysis import alignments_at_end, training_data
 from ncsam.engine.runs import Run
 from ncsam.engine.trained import Trained, load_trained
 from ncsam.theory.alignment import Alignment, mean_alignment
-from ncsam.theory.pictures import CURVES, plot_alignment
+from ncsam.theory.plots import CURVES, plot_alignment
 
 EPILOG = """\b
 Examples:
@@ -35,7 +35,7 @@ _SHOWN = {
     "cos_sam": "cos(eps, eps_SAM): below 0, eps points against SAM's",
     "cos_clean_sam": "cos(eps_SAM, g_clean)",
     "cos_clean": "cos(eps, g_clean): the paper's claim is that it is the larger",
-    "flipped_mislabelled": "share of flipped samples truly mislabelled",
+    "flipped_mislabeled": "share of flipped samples truly mislabeled",
 }
 
 
@@ -44,8 +44,8 @@ _SHOWN = {
 @click.option("--rho", type=float, help="radius of the perturbation [the run's]")
 @click.option("--kappa", type=float, help="largest strength of the compensation [the run's]")
 @click.option("--batches", type=click.IntRange(min=1), default=20, show_default=True, help="batches to measure")
-@click.option("--out", type=Written(), help="the picture [RUN/alignment.png]")
-@click.option("--json", "as_json", is_flag=True, help="as JSON, and no picture unless --out names it")
+@click.option("--out", type=Written(), help="the image [RUN/alignment.png]")
+@click.option("--json", "as_json", is_flag=True, help="as JSON, and no image unless --out names it")
 @model_option
 @data_option
 def align(
@@ -58,7 +58,7 @@ def align(
     model: str | None,
     data: str | None,
 ) -> None:
-    """Does NCSAM turn the perturbation of RUN towards the gradient of its rightly labelled samples?
+    """Does NCSAM turn the perturbation of RUN towards the gradient of its rightly labeled samples?
 
     Along training the answer comes from the telemetry in metrics.jsonl; at the end, from the last checkpoint (the one
     that a run keeps), on batches of the training split as the run draws and augments them. Any run whose clean labels
@@ -71,9 +71,9 @@ def align(
     found = alignments_at_end(read, trained, task, rho=rho, kappa=kappa, batches=batches)
     mean = mean_alignment(found)
     curves = {name: read.curve(f"telemetry.{name}") for name in (*CURVES, "compensation_ratio")}
-    picture = out if out is not None or as_json else run / "alignment.png"
-    if picture is not None:
-        plot_alignment(picture, found, {name: curves[name] for name in CURVES}, run.resolve().name)
+    image = out if out is not None or as_json else run / "alignment.png"
+    if image is not None:
+        plot_alignment(image, found, {name: curves[name] for name in CURVES}, run.resolve().name)
     if as_json:
         result: dict[str, Any] = {"checkpoint": asdict(mean), "gain": mean.gain, "slope": mean.slope}
         result |= {"reversal": mean.reversal, "batches": len(found), "telemetry": curves}
@@ -83,8 +83,8 @@ def align(
     click.echo(f"at the checkpoint, mean over {len(found)} batches:")
     show_table(["quantity", "value", "meaning"], [[k, f"{asdict(mean)[k]:.3f}", v] for k, v in _SHOWN.items()], left=3)
     click.echo(_verdict(mean))
-    if picture is not None:
-        click.echo(f"picture: {picture}")
+    if image is not None:
+        click.echo(f"image: {image}")
 
 
 def _note_what_is_left_out(trained: Trained) -> None:

@@ -18,7 +18,7 @@ Examples:
   ncsam annotators answers.csv --method dawid_skene --soft --out labels.csv
 
 \b
-Then, if the items are paths of pictures or texts:
+Then, if the items are paths of images or texts:
   ncsam train labels.csv --out runs/first
 Or at once, with the annotators in the report:
   ncsam train answers.csv --data-options join=dawid_skene --out runs/first

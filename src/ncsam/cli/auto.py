@@ -70,7 +70,7 @@ def auto(
 
     A portfolio of candidates (linear classifiers with and without suspicious labels, networks under SAM) is trained on
     all folds but one, in turn, and judged by the labels of samples they never saw. What cannot win any more is stopped.
-    The best, or the mean of those that cannot be told from it, becomes a run folder: `predict`, `suspects`, `report`
+    The best, or the mean of those that cannot be told from it, becomes a run folder: `predict`, `issues`, `report`
     and `export` take it. leaderboard.json has all candidates.
     """
     config = resolve(ctx)
@@ -88,7 +88,7 @@ def auto(
     )
     show(board)
     here = shlex.quote(str(folder))
-    say(f"run folder: {folder}\nnext: ncsam suspects {here}; ncsam report {here}; ncsam predict {here} NEW")
+    say(f"run folder: {folder}\nnext: ncsam issues {here}; ncsam report {here}; ncsam predict {here} NEW")
 
 
 def show(board: dict[str, Any]) -> None:

@@ -27,7 +27,7 @@ Examples:
 @click.command(epilog=EPILOG)
 @click.argument("run", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.option("--loss", type=click.Choice(["zero_one", "clipped"]), default="zero_one", show_default=True)
-@click.option("--rho", type=float, help="radius of the neighbourhood [the run's]")
+@click.option("--rho", type=float, help="radius of the neighborhood [the run's]")
 @click.option("--alpha", type=float, help="share of wrong labels [from the clean labels, else the run's rate]")
 @click.option("--delta", type=float, default=0.05, show_default=True, help="the bound may fail with this probability")
 @click.option("--steps", type=click.IntRange(min=1), default=20, show_default=True, help="steps of each ascent")
@@ -47,9 +47,9 @@ def bound(
     model: str | None,
     data: str | None,
 ) -> None:
-    """Evaluate the paper's generalisation bound for the trained network of RUN, term by term.
+    """Evaluate the paper's generalization bound for the trained network of RUN, term by term.
 
-    The largest loss in the neighbourhood is found by projected gradient ascent over the training split with its
+    The largest loss in the neighborhood is found by projected gradient ascent over the training split with its
     observed labels, which takes about steps x restarts epochs. It is an estimate from below; what the bound itself
     assumes is in docs/theory.md.
     """
@@ -64,12 +64,12 @@ def bound(
     size, norm = surface.num_parameters, surface.weight_norm
     ball = radius(trained, rho)
     theory.noisy_label_bound(0.0, len(task.train), known, size, norm, ball, delta)  # a mistake is said before the work
-    top = theory.neighbourhood_maximum(trained.network, loader, ball, loss=loss, steps=steps, restarts=restarts)
+    top = theory.neighborhood_maximum(trained.network, loader, ball, loss=loss, steps=steps, restarts=restarts)
     terms = theory.noisy_label_bound(top.value, len(task.train), known, size, norm, ball, delta)
     needed = theory.clean_samples_needed(size, norm, ball, delta)
     if as_json:
         about: dict[str, Any] = {"num_parameters": size, "weight_norm": norm, "rho": ball, "alpha": known}
-        about |= {"delta": delta, "loss": loss, "loss_at_w": top.centre, "neighbourhood_loss": top.value}
+        about |= {"delta": delta, "loss": loss, "loss_at_w": top.center, "neighborhood_loss": top.value}
         about |= {"n": len(task.train), "samples_for_complexity_1": needed, "vacuous": terms.vacuous}
         click.echo(json.dumps({**asdict(terms), **about}, indent=2))
         return
@@ -78,7 +78,7 @@ def bound(
         f"{100 * known:.1f} % of the labels wrong; rho {ball:g}, delta {delta:g}, {loss} loss"
     )
     meanings = {
-        "empirical": f"largest loss found in the ball, {top.value:.4f} (at w {top.centre:.4f}), "
+        "empirical": f"largest loss found in the ball, {top.value:.4f} (at w {top.center:.4f}), "
         f"times 1 / (1 - alpha) = {terms.amplification:.3f}",
         "gaussian_tail": "1 / ((1 - alpha) sqrt(n_s)): Gaussian steps that leave the ball",
         "complexity": "sqrt(X / (n_s - 1)): weights chosen by the data",

@@ -106,7 +106,7 @@ def _write(found: Cleaned, run: Path, out: Path | None, folder: Path | None, cop
 
 def _trust(found: Cleaned, unseen: int, trust: Mapping[str, Any]) -> str:
     """How many of the suggestions that nobody looked at are right, or a warning that it cannot be known."""
-    from ncsam.engine.suspect_table import not_known
+    from ncsam.engine.label_issues_table import not_known
 
     moved = found.labels != found.observed
     chances = [

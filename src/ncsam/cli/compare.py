@@ -70,7 +70,7 @@ def compare(
     A method or optimizer may carry options of its own, with colons: sam:rho=0.1:warmup=0.25, mixup:alpha=8. It may be
     a class of yours in a file of this folder: mine:MyMethod:alpha=8.
 
-    Ends in a table of means and standard deviations, a picture of the curves, a report, and comparison.json.
+    Ends in a table of means and standard deviations, a image of the curves, a report, and comparison.json.
     """
     config = resolve(ctx, names_code=any(map(names_code, [*methods, *optimizers])))
     folder = out or default_out(config, comparison=True)
@@ -101,7 +101,7 @@ def compare(
     if runs:
         show_comparison(rows, {name: text for run in runs for name, text in run.metric_names.items()})
         title = ", ".join(filter(None, [config.data, noise_text(config.to_dict())]))
-        say(f"picture: {curves_png(group_runs(runs), folder / 'curves.png', title)}")
+        say(f"image: {curves_png(group_runs(runs), folder / 'curves.png', title)}")
         page = write_report([run.folder for run in runs], folder / "report.html")[0]
         say(f"report: {page}\nnumbers: {folder / 'comparison.json'}")
     failed = [

@@ -49,10 +49,10 @@ def list_command(as_json: bool) -> None:
     """List the datasets known by name. Your own folder, table or .npz file goes wherever a name goes."""
     entries = [datasets.entry(name) for name in datasets.names()]
     if as_json:
-        fields = ("name", "about", "obtain", "licence")
+        fields = ("name", "about", "obtain", "license")
         click.echo(json.dumps([{field: getattr(e, field) for field in fields} for e in entries], indent=2))
         return
-    show_table(["name", "what it holds", "licence"], [[e.name, e.about, e.licence] for e in entries], left=3)
+    show_table(["name", "what it holds", "license"], [[e.name, e.about, e.license] for e in entries], left=3)
 
 
 @data.command(epilog="\b\nExamples:\n  ncsam data describe digits\n  ncsam data describe photos/ --classes 30")
@@ -64,18 +64,18 @@ def describe(classes: int, **source: Any) -> None:
     say(datasets.describe(dataset, classes))
     if source["data"] in datasets.names():
         entry = datasets.entry(source["data"])
-        click.echo(f"  about: {entry.about}\n  obtain: {entry.obtain}\n  licence: {entry.licence}")
+        click.echo(f"  about: {entry.about}\n  obtain: {entry.obtain}\n  license: {entry.license}")
 
 
 @data.command(epilog="\b\nExamples:\n  ncsam data check photos/\n  ncsam data check table.csv --workers 4")
 @source_options
 @click.option(
-    "--workers", type=click.IntRange(1, 1024), default=2, show_default=True, help="threads that decode pictures"
+    "--workers", type=click.IntRange(1, 1024), default=2, show_default=True, help="threads that decode images"
 )
 def check(workers: int, **source: Any) -> None:
-    """Check DATA before training: labels in range, no empty class, and every picture file decodes.
+    """Check DATA before training: labels in range, no empty class, and every image file decodes.
 
-    Exits with 1 if a picture is damaged, and names every such file.
+    Exits with 1 if a image is damaged, and names every such file.
     """
     dataset = load(source)
     bad = []
@@ -90,7 +90,7 @@ def check(workers: int, **source: Any) -> None:
         others = other_files(folder)
         if others:
             names = first_few(map(printable, others), len(others))
-            click.echo(f"left out, by their names no pictures that are read: {names}")
+            click.echo(f"left out, by their names no images that are read: {names}")
     if bad:
-        raise Failure(f"{len(bad):,} pictures of {Path(dataset.name).name} cannot be read", FAILED)
+        raise Failure(f"{len(bad):,} images of {Path(dataset.name).name} cannot be read", FAILED)
     click.echo(f"{dataset.name} is sound: {dataset.num_classes} classes, every one with training samples")

@@ -16,7 +16,7 @@ from ncsam.cli.data import load
 from ncsam.cli.kinds import settings_option
 from ncsam.cli.output import say
 from ncsam.cli.paths import Written, keep
-from ncsam.embed import Transformer, embed_texts, picture_encoder, read_texts
+from ncsam.embed import Transformer, embed_texts, image_encoder, read_texts
 from ncsam.embed import embed as run_embed
 from ncsam.embed.encoder import PRECISIONS
 
@@ -47,13 +47,13 @@ What was stopped goes on where it stopped: give the same command again.
 @click.option("--batch-size", type=click.IntRange(min=1), default=64, show_default=True, help="samples at a time")
 @click.option("--precision", type=click.Choice(list(PRECISIONS)), default="32-true", show_default=True)
 @click.option("--device", help="where to compute, such as cpu or cuda [a GPU where there is one]")
-@click.option("--workers", default=0, show_default=True, help="processes that decode picture files")
+@click.option("--workers", default=0, show_default=True, help="processes that decode image files")
 @click.option("--quiet", is_flag=True, help="no progress")
 def embed(data: str, model: str, out: Path, **options: Any) -> None:
-    """Turn the pictures or texts of DATA into vectors with a pretrained network, and write them to an .npz file.
+    """Turn the images or texts of DATA into vectors with a pretrained network, and write them to an .npz file.
 
     Labels, class names and the names of the files are kept: `ncsam train`, `auto` and `compare` take the file, and
-    `suspects` names the pictures.
+    `label issues` names the images.
     """
     keep([data], out)
     device = options["device"] or ("cuda" if torch.cuda.is_available() else "cpu")
@@ -68,9 +68,9 @@ def embed(data: str, model: str, out: Path, **options: Any) -> None:
         embed_texts(texts, table, encoder, out, **shared)
     else:
         dataset = load({"data": data, **{name: options[name] for name in ("data_root", "download", "data_options")}})
-        for option in inspect.signature(picture_encoder).parameters.keys() & options["model_options"].keys():
+        for option in inspect.signature(image_encoder).parameters.keys() & options["model_options"].keys():
             raise bad_value("model_options", options["model_options"], f"without {option}, which is given besides")
-        pictures = picture_encoder(
+        images = image_encoder(
             model,
             channels=len(dataset.mean) if dataset.size is not None else 3,
             pretrained=options["pretrained"],
@@ -79,6 +79,6 @@ def embed(data: str, model: str, out: Path, **options: Any) -> None:
             device=device,
             **options["model_options"],
         )
-        run_embed(dataset, pictures, out, workers=options["workers"], **shared)
+        run_embed(dataset, images, out, workers=options["workers"], **shared)
     here = shlex.quote(str(out))
     say(f"next: ncsam auto {here}; or ncsam train {here} --preset recommended")

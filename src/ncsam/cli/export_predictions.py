@@ -18,7 +18,7 @@ EPILOG = """\b
 Examples:
   ncsam export-predictions runs/first --out pred_probs.npy
   ncsam export-predictions runs/first --out pred_probs.npy --table labels.csv
-  ncsam export-predictions runs/first --table suspects.parquet
+  ncsam export-predictions runs/first --table label issues.parquet
   ncsam export-predictions runs/first --take pred_probs.npy
 
 \b
@@ -33,7 +33,7 @@ cleanlab takes the file as it is, with the labels of the table:
 @click.option(
     "--table",
     type=Written(),
-    help="labels and suspects, in the same order (.csv, .parquet)",
+    help="labels and label issues, in the same order (.csv, .parquet)",
 )
 @click.option(
     "--take",
@@ -47,10 +47,10 @@ def export_predictions(
 ) -> None:
     """Write the class probabilities of RUN's training samples, (samples, classes) in the order of the data.
 
-    Out-of-fold predictions where the run has them (`ncsam suspects RUN --folds 5`), which is what other tools want;
+    Out-of-fold predictions where the run has them (`ncsam issues RUN --folds 5`), which is what other tools want;
     else those of the run itself, which has seen the labels: a warning says so.
     """
-    from ncsam.engine.predictions import suspects_frame, take_predictions, training_predictions
+    from ncsam.engine.predictions import label_issues_frame, take_predictions, training_predictions
 
     if out is None and take is None and table is None:
         raise click.UsageError("Say what to do: --out FILE, --table FILE or --take FILE.")
@@ -61,7 +61,7 @@ def export_predictions(
     keep([*files_of(run), *([take] if take else [])], out, table)
     if take is not None:
         take_predictions(run, read_array(take))
-        say(f"{run}: suspects.csv now rests on {take}")
+        say(f"{run}: label_issues.csv now rests on {take}")
     if out is not None:
         found = training_predictions(run, model=model, method=method)
         with atomic_path(out) as temporary, temporary.open("wb") as file:
@@ -69,12 +69,12 @@ def export_predictions(
         say(str(out))
         if not found.out_of_fold:
             say(
-                f"warning: the run has seen the labels of these samples; `ncsam suspects {run} --folds 5` first "
+                f"warning: the run has seen the labels of these samples; `ncsam issues {run} --folds 5` first "
                 "gives predictions that have not",
                 err=True,
             )
     if table is not None:
-        frame = suspects_frame(run)
+        frame = label_issues_frame(run)
         with atomic_path(table) as temporary:
             if table.suffix.lower() == ".parquet":
                 need("pyarrow", "parquet", "writing Parquet files")

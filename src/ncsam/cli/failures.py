@@ -11,7 +11,7 @@ from typing import IO, Any
 
 import click
 
-from ncsam._errors import DamagedFileError, unforeseen
+from ncsam._errors import DamagedFileError, unexpected
 from ncsam._text import printable_lines
 
 FAILED, MISTAKE, INTERRUPTED = 1, 2, 130
@@ -50,7 +50,7 @@ def as_failure(error: BaseException) -> Failure:
         return Failure(f"{error.filename}: {error.strerror}" if error.filename else text, MISTAKE)
     if isinstance(error, OSError):
         return Failure(text, FAILED)
-    return Failure(unforeseen(error), FAILED)
+    return Failure(unexpected(error), FAILED)
 
 
 @contextlib.contextmanager

@@ -18,20 +18,20 @@ from ncsam.cli.lazy import Entry, LazyGroup
 COMMANDS = {
     "train": Entry("ncsam.cli.train:train", "Train a network on data whose labels may be wrong."),
     "auto": Entry("ncsam.cli.auto:auto", "Find the best classifier for noisy data, with nothing to choose."),
-    "embed": Entry("ncsam.cli.embed:embed", "Turn pictures or texts into vectors with a pretrained network."),
+    "embed": Entry("ncsam.cli.embed:embed", "Turn images or texts into vectors with a pretrained network."),
     "compare": Entry("ncsam.cli.compare:compare", "Train all combinations of methods, optimizers and seeds."),
     "reproduce": Entry("ncsam.cli.reproduce:reproduce", "Run a table of the paper, ours beside its figures."),
-    "report": Entry("ncsam.cli.report:report", "Write report.html: curves, suspects, noise, configuration."),
-    "suspects": Entry("ncsam.cli.suspects:suspects", "List the training labels that a run doubts most."),
-    "review": Entry("ncsam.cli.review:review", "Judge the suspects of a run on a local page."),
+    "report": Entry("ncsam.cli.report:report", "Write report.html: curves, label issues, noise, configuration."),
+    "issues": Entry("ncsam.cli.issues:label issues", "List the training labels that a run doubts most."),
+    "review": Entry("ncsam.cli.review:review", "Judge the label issues of a run on a local page."),
     "clean": Entry("ncsam.cli.clean:clean", "Write the labels as they are after review."),
     "export-predictions": Entry(
         "ncsam.cli.export_predictions:export_predictions", "Exchange class probabilities with other tools."
     ),
     "annotators": Entry("ncsam.cli.annotators:annotators", "Join the answers of several annotators into labels."),
-    "predict": Entry("ncsam.cli.predict:predict", "Classify pictures with a trained run."),
+    "predict": Entry("ncsam.cli.predict:predict", "Classify images with a trained run."),
     "export": Entry("ncsam.cli.export:export", "Write a trained network as TorchScript, ONNX or safetensors."),
-    "bound": Entry("ncsam.cli.bound:bound", "Evaluate the paper's generalisation bound for a trained run."),
+    "bound": Entry("ncsam.cli.bound:bound", "Evaluate the paper's generalization bound for a trained run."),
     "align": Entry("ncsam.cli.align:align", "Measure a run's perturbation against the clean gradient."),
     "noise": Entry("ncsam.cli.noise:noise", "Make, inspect and plot files of noisy labels."),
     "data": Entry("ncsam.cli.data:data", "List, check and describe datasets."),
@@ -44,7 +44,7 @@ EPILOG = """\b
 Examples:
   ncsam train digits --noise symmetric --rate 0.4 --out runs/first
   ncsam compare digits --noise symmetric --rate 0.4 --optimizers sgd,sam,ncsam --seeds 3 --out runs/digits
-  ncsam suspects runs/first --top 20
+  ncsam issues runs/first --top 20
   ncsam report runs/digits
 
 \b

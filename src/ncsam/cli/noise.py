@@ -43,7 +43,7 @@ def noise() -> None:
 def make(name: str, rate: float | None, seed: int, noise_options: dict[str, Any], out: Path, **source: Any) -> None:
     """Corrupt the training labels of DATA and save clean and noisy ones side by side.
 
-    The realised rate is printed: recipes that may draw the true class again make fewer labels wrong than they say.
+    The realized rate is printed: recipes that may draw the true class again make fewer labels wrong than they say.
     """
     keep([source["data"]], *file_pair(out))
     config = RunConfig(noise=name, rate=rate, noise_seed=seed, noise_options=noise_options, **source)
@@ -91,7 +91,7 @@ def inspect(file: Path, column: str | None, data: str | None, data_root: str | N
 @click.option("--data", metavar="DATA", help="the dataset whose labels are the clean ones, and its class names")
 @click.option("--data-root", metavar="DIR", help="where a named dataset lies")
 @click.option("--classes", metavar="NAME,...", help="class names in order")
-@click.option("--out", type=Written(), help="the picture [FILE's name, .png]")
+@click.option("--out", type=Written(), help="the image [FILE's name, .png]")
 def plot(
     file: Path, column: str | None, data: str | None, data_root: str | None, classes: str | None, out: Path | None
 ) -> None:

@@ -1,4 +1,4 @@
-"""Tables for people: ruled and bold on a terminal, plain aligned columns in a pipe. `NO_COLOR` is honoured."""
+"""Tables for people: ruled and bold on a terminal, plain aligned columns in a pipe. `NO_COLOR` is honored."""
 
 from __future__ import annotations
 

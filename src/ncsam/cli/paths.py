@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 _OF_A_RUN = (
-    *("config.yaml", "summary.json", "metrics.jsonl", "metrics.csv", "noise.npz", "noise.json", "suspects.csv"),
+    *("config.yaml", "summary.json", "metrics.jsonl", "metrics.csv", "noise.npz", "noise.json", "label_issues.csv"),
     *("trust.json", "oof_probs.npy", "oof_probs.json", "review.jsonl", "auto.json", "leaderboard.json"),
     *("checkpoints/last.ckpt", "checkpoints/previous.ckpt", "checkpoints/last.json"),
 )

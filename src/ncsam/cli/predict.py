@@ -23,7 +23,7 @@ EPILOG = """\b
 Examples:
   ncsam predict runs/first photo1.jpg photo2.jpg
   ncsam predict runs/first new-photos/ --out predictions.csv
-  ncsam predict runs/first pictures.npz --top 3 --json
+  ncsam predict runs/first images.npz --top 3 --json
   ncsam predict runs/reviews new-reviews.csv
 """
 
@@ -35,8 +35,8 @@ Examples:
 @click.option("--json", "as_json", is_flag=True, help="JSON instead of CSV")
 @click.option("--top", type=click.IntRange(min=1), default=1, show_default=True, help="how many classes of each")
 @click.option("--batch-size", type=click.IntRange(min=1), default=256, show_default=True, help="samples at a time")
-@click.option("--skip-damaged", is_flag=True, help="leave out picture files that cannot be read, and name them")
-@click.option("--workers", default=0, show_default=True, help="processes that decode picture files")
+@click.option("--skip-damaged", is_flag=True, help="leave out image files that cannot be read, and name them")
+@click.option("--workers", default=0, show_default=True, help="processes that decode image files")
 @model_option
 @method_option
 def predict(
@@ -53,7 +53,7 @@ def predict(
 ) -> None:
     """Classify INPUTS with the last checkpoint of RUN.
 
-    Pictures are files, folders of them, or one .npz with an array x; vectors an .npz, or tables with the columns that
+    Images are files, folders of them, or one .npz with an array x; vectors an .npz, or tables with the columns that
     the run was trained on; texts are tables with a column of texts, or .txt files with one on each line; trees of
     tensors one .npz with an array x.NAME for each.
 
@@ -87,7 +87,7 @@ def predict(
 
 
 def _readable(names: list[str], inputs: Inputs) -> tuple[list[str], Inputs]:
-    """Without the picture files that cannot be read, which are named on standard error."""
+    """Without the image files that cannot be read, which are named on standard error."""
     kept, bad = check_images(Split(inputs, np.zeros(len(names), dtype=np.int64)), skip=True)
     for each in bad:
         say(f"left out: {each}", err=True)

@@ -30,7 +30,7 @@ def report(
 ) -> None:
     """Write one self-contained page about RUNS: run folders, or folders of them such as `ncsam compare` makes.
 
-    Runs that differ in their seed alone are drawn together, as a mean with a band. The pictures of suspicious samples
+    Runs that differ in their seed alone are drawn together, as a mean with a band. The images of suspicious samples
     are read again from the dataset; where that is gone, the page says so.
     """
     page = out or runs[0] / "report.html"

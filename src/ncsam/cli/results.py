@@ -22,7 +22,7 @@ def show_comparison(rows: Sequence[Mapping[str, Any]], meanings: Mapping[str, st
     """Mean ± standard deviation over seeds of every metric that was measured, a line for each combination."""
     columns = [name for name in SUMMARY if any(_spread(row, name) for row in rows)]
     if is_narrow():
-        columns = [name for name in columns if name not in ("last10", "suspects_auroc", "seconds")]
+        columns = [name for name in columns if name not in ("last10", "label_issues_auroc", "seconds")]
     lines = [[row["method"], row["optimizer"], _seeds(row["seeds"]), *(_text(row, c) for c in columns)] for row in rows]
     show_table(["method", "optimizer", "seeds", *columns], lines, left=2)
     say("mean ±standard deviation over seeds" + ("; further columns in a wider window" if is_narrow() else ""))

@@ -27,7 +27,7 @@ it was. Then: ncsam clean runs/first --out cleaned.csv
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="port on 127.0.0.1; 0 for a free one [0]")
 @click.option("--open/--no-open", "open_page", default=True, help="open the page in the browser [open]")
 def review(run: Path, reviewer: str | None, port: int, open_page: bool) -> None:
-    """Judge the suspects of RUN on a local page: accept the suggestion, keep the label, give another class.
+    """Judge the label issues of RUN on a local page: accept the suggestion, keep the label, give another class.
 
     The page is served on this machine's loopback address alone, under an address that carries a random token, and loads
     nothing from elsewhere.
@@ -37,7 +37,7 @@ def review(run: Path, reviewer: str | None, port: int, open_page: bool) -> None:
     from ncsam.review.serve import serve
 
     if not Run.read(run).finished:
-        raise Failure(f"{run} is not finished: a run writes its suspects when it ends", MISTAKE)
+        raise Failure(f"{run} is not finished: a run writes its label issues when it ends", MISTAKE)
 
     def ready(address: str) -> None:
         click.echo(f"{address}\nCtrl-C stops the page; every decision is kept.")

@@ -47,7 +47,7 @@ A run that was stopped goes on where it stopped: give the same command again.
 def train(ctx: click.Context, /, out: Path | None, folds: int | None, dry_run: bool, quiet: bool, **_: Any) -> None:
     """Train a network on DATA, whose labels may be wrong.
 
-    DATA is a known name (`ncsam data list`), a folder with one sub-folder of pictures per class, a table of paths,
+    DATA is a known name (`ncsam data list`), a folder with one sub-folder of images per class, a table of paths,
     texts or numbers with a label (.csv, .tsv, .parquet), .tar shards, or an .npz file of arrays. The run folder gets
     the configuration, metrics per epoch, a summary, the most suspicious labels, and checkpoints.
     """
@@ -72,7 +72,7 @@ def train(ctx: click.Context, /, out: Path | None, folds: int | None, dry_run: b
         return
     show_summary(Run.read(folder))
     here = shlex.quote(str(folder))
-    say(f"run folder: {folder}\nnext: ncsam suspects {here}; ncsam report {here}")
+    say(f"run folder: {folder}\nnext: ncsam issues {here}; ncsam report {here}")
 
 
 def what_would_be_done(folder: Path) -> str:

@@ -16,7 +16,7 @@ import threading
 from pathlib import Path
 from typing import IO, Any
 
-from ncsam._errors import unforeseen
+from ncsam._errors import unexpected
 from ncsam.compare.mirror import mirrored
 from ncsam.engine import RunConfig, RunError, train
 from ncsam.engine.task import load_task, settled
@@ -56,14 +56,14 @@ def answer(job: dict[str, Any], threads: int) -> dict[str, Any]:
     except (RunError, ValueError, TypeError, OSError, ImportError) as error:
         return {"summary": None, "error": str(error)}
     except Exception as error:
-        return {"summary": None, "error": unforeseen(error)}
+        return {"summary": None, "error": unexpected(error)}
 
 
 def is_small(config: RunConfig) -> bool:
     """Whether the network is so small that threads would wait for each other longer than they compute."""
     if config.model != "auto":
         return config.model in _SMALL
-    if Path(config.data).is_dir():  # of pictures: too large for a small network, and slow to look through
+    if Path(config.data).is_dir():  # of images: too large for a small network, and slow to look through
         return False
     return settled(config, load_task(config)).model in _SMALL
 

@@ -30,7 +30,7 @@ from ncsam.data.stores import Kind, Store, kind_of, kinds
 from ncsam.data.table import from_table
 from ncsam.data.texts import from_texts
 from ncsam.data.torch_dataset import from_dataset
-from ncsam.data.types import UNKNOWN, DataSet, Inputs, Labels, LazyPictures, PathList, Split
+from ncsam.data.types import UNKNOWN, DataSet, Inputs, Labels, LazyImages, PathList, Split
 from ncsam.data.views import View
 
 __all__ = [
@@ -42,7 +42,7 @@ __all__ = [
     "Inputs",
     "Kind",
     "Labels",
-    "LazyPictures",
+    "LazyImages",
     "Loader",
     "PathList",
     "Split",

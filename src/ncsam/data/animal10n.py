@@ -1,4 +1,4 @@
-"""ANIMAL-10N (Song, Kim and Lee, 2019): ten animals in five confusable pairs, labelled by people, about 8 % wrong.
+"""ANIMAL-10N (Song, Kim and Lee, 2019): ten animals in five confusable pairs, labeled by people, about 8 % wrong.
 
 Raw: files `<label>_<id>.jpg` in `training/` and `testing/`. Binary: `data_batch_*.bin` and `test_batch.bin`, records of
 an id and a label (4 bytes each) and 3 x 64 x 64 bytes, channel by channel. The four bytes are big-endian in the reading
@@ -29,9 +29,9 @@ _RECORD = np.dtype([("id", "4u1"), ("label", "4u1"), ("pixels", "u1", (3, _SIDE,
 
 @register(
     "animal10n",
-    about="55,000 colour pictures of animals, 64 x 64, 10 classes, about 8 % of the training labels wrong",
+    about="55,000 color images of animals, 64 x 64, 10 classes, about 8 % of the training labels wrong",
     obtain="Ask for it by the form at https://dm.kaist.ac.kr/datasets/animal-10n and unpack it into <root>/animal10n.",
-    licence="research only; by request",
+    license="research only; by request",
 )
 def animal10n(root: Path, *, download: bool = False, partial: bool = False, in_memory: bool = False) -> DataSet:
     """ANIMAL-10N, as paths (raw version) or in memory (binary version).
@@ -40,7 +40,7 @@ def animal10n(root: Path, *, download: bool = False, partial: bool = False, in_m
         root: The folder that holds `training/` and `testing/`, or the `.bin` files; or one above it.
         download: Not possible: the dataset is given on request.
         partial: Accept other counts than 50,000 and 5,000.
-        in_memory: Decode the raw version's pictures now (0.7 GB).
+        in_memory: Decode the raw version's images now (0.7 GB).
     """
     homes, versions = ("animal10n", "ANIMAL-10N", "animal-10n"), ("raw_image_ver", "binary_ver")
     below = [*homes, *versions, *(f"{home}/{version}" for home in homes for version in versions)]

@@ -119,7 +119,7 @@ def join(answers: npt.ArrayLike, num_classes: int | None = None, method: str = "
     """Join answers (items, annotators), -1 where there is none.
 
     `majority`: `soft` is the share of votes. `dawid_skene`: annotators err by a confusion matrix each, and the true
-    classes are hidden (Dawid and Skene 1979); expectation-maximisation from the shares of votes,
+    classes are hidden (Dawid and Skene 1979); expectation-maximization from the shares of votes,
 
         prior[k] = mean over items of soft[i, k];  confusion[a, k, j] ~ sum over i of soft[i, k] [answer of a to i is j]
         soft[i, k] ~ prior[k] * product over a of confusion[a, k, answer of a to i].

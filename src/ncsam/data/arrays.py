@@ -57,14 +57,14 @@ def from_arrays(
     """A dataset from arrays.
 
     Args:
-        x: Pictures as uint8, (N, H, W, C) or (N, H, W); or features as floats of any shape (N, ...), kept as float32;
+        x: Images as uint8, (N, H, W, C) or (N, H, W); or features as floats of any shape (N, ...), kept as float32;
             or a dict or tuple of arrays, nested as one likes, which reaches the network as a tree of tensors.
         y: Observed labels: class numbers or class names, one per sample.
         y_clean: The true labels, where known; they reach metrics only.
         names, names_test, names_val: The file behind each sample, for features that were computed from files.
         classes: Class names in order. Default: the names found, sorted, or the numbers.
-        channels_first: The pictures are (N, C, H, W).
-        mean, std: For normalisation, per channel (pictures in [0, 1]). Default: those of the training images.
+        channels_first: The images are (N, C, H, W).
+        mean, std: For normalization, per channel (images in [0, 1]). Default: those of the training images.
         allow_empty: Accept classes without a training sample.
 
     >>> rows = np.random.default_rng(0).normal(size=(6, 4))
@@ -109,7 +109,7 @@ def from_arrays(
             val=val,
             mean=found_mean if mean is None else tuple(mean),
             std=found_std if std is None else tuple(std),
-            size=picture_size(train.inputs),
+            size=image_size(train.inputs),
             source="arrays",
         ),
         allow_empty=allow_empty,
@@ -188,7 +188,7 @@ def _inputs(x: Any, name: str, channels_first: bool) -> Inputs:
             raise ValueError(f"{name} holds values up to {largest:.3g}, beyond the range of float32: scale them down")
         return features
     if inputs.dtype != np.uint8:
-        raise bad_value(f"{name}.dtype", str(inputs.dtype), "uint8 for pictures, a float type for features")
+        raise bad_value(f"{name}.dtype", str(inputs.dtype), "uint8 for images, a float type for features")
     if inputs.ndim == 4 and channels_first:
         inputs = channels_last([inputs])
     if inputs.ndim == 3:
@@ -199,8 +199,8 @@ def _inputs(x: Any, name: str, channels_first: bool) -> Inputs:
     return np.ascontiguousarray(inputs)
 
 
-def picture_size(inputs: Inputs) -> tuple[int, int] | None:
-    """(height, width) of pictures in memory, `None` for anything else."""
+def image_size(inputs: Inputs) -> tuple[int, int] | None:
+    """(height, width) of images in memory, `None` for anything else."""
     if not isinstance(inputs, np.ndarray) or inputs.dtype != np.uint8:
         return None
     return inputs.shape[1], inputs.shape[2]
@@ -231,11 +231,11 @@ def channels_last(parts: Sequence[npt.NDArray[np.uint8]]) -> npt.NDArray[np.uint
 
 
 def statistics(images: npt.NDArray[Any]) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and standard deviation: per channel of uint8 pictures scaled to [0, 1], per column of (N, F) features, one
+    """Mean and standard deviation: per channel of uint8 images scaled to [0, 1], per column of (N, F) features, one
     number for features of another shape. A constant channel or column gets a standard deviation of 1.
     """
     if images.dtype == np.uint8:
-        # From the counts of the 256 values, some pictures at a time: exact, and no float copy of them is made.
+        # From the counts of the 256 values, some images at a time: exact, and no float copy of them is made.
         channels = images.shape[-1]
         counts = np.zeros((channels, 256), dtype=np.int64)
         for start in range(0, len(images), 1000):

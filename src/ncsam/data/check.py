@@ -93,7 +93,7 @@ def _check_lengths(split: Split, where: str) -> None:
         if kind == np.uint8 and (len(shape) != 4 or shape[3] not in (1, 3)):
             raise ValueError(f"{where}: uint8 images of shape {shape}; expected (N, H, W, C) with 1 or 3 channels")
         if kind not in (np.uint8, np.float32):
-            raise ValueError(f"{where}: inputs of type {kind}; expected uint8 pictures or float32 features")
+            raise ValueError(f"{where}: inputs of type {kind}; expected uint8 images or float32 features")
 
 
 def _check_range(labels: Labels, lowest: int, num_classes: int, what: str) -> None:

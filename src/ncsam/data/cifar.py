@@ -1,6 +1,6 @@
 """CIFAR-10 and CIFAR-100, python (pickled) and binary versions, from their folder or straight from the archive.
 
-In both, a picture is 3,072 bytes: 1,024 of red, row by row, then green, then blue. The binary version puts one byte for
+In both, a image is 3,072 bytes: 1,024 of red, row by row, then green, then blue. The binary version puts one byte for
 the label before it (CIFAR-10) or two, coarse and fine (CIFAR-100). Krizhevsky, 2009, and the datasets' page.
 """
 
@@ -29,7 +29,7 @@ CIFAR10_CLASSES = (
 _URL = "https://www.cs.toronto.edu/~kriz/"
 _COUNTS = {"train": 50_000, "test": 10_000}
 _PIXELS = 3 * 32 * 32
-Pictures = npt.NDArray[np.uint8]
+Images = npt.NDArray[np.uint8]
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ class _NamedBytes(io.BytesIO):
         self.name = name
 
 
-def _from_pickle(content: bytes, name: str, label_key: str) -> tuple[Pictures, Labels]:
+def _from_pickle(content: bytes, name: str, label_key: str) -> tuple[Images, Labels]:
     batch = load_pickled_arrays(_NamedBytes(content, name))
     data = batch.get("data") if isinstance(batch, dict) else None
     if not isinstance(data, np.ndarray) or label_key not in batch:
@@ -147,11 +147,11 @@ def _from_pickle(content: bytes, name: str, label_key: str) -> tuple[Pictures, L
         raise ValueError(f"{name}: 'data' is {data.dtype} of shape {data.shape}; expected uint8 (N, {_PIXELS})")
     labels = np.asarray(batch[label_key], dtype=np.int64)
     if len(labels) != len(data):
-        raise ValueError(f"{name}: {len(data):,} pictures but {len(labels):,} labels")
+        raise ValueError(f"{name}: {len(data):,} images but {len(labels):,} labels")
     return data, labels
 
 
-def _from_records(content: bytes, name: str, label_bytes: int, label_at: int) -> tuple[Pictures, Labels]:
+def _from_records(content: bytes, name: str, label_bytes: int, label_at: int) -> tuple[Images, Labels]:
     width = label_bytes + _PIXELS
     if len(content) == 0 or len(content) % width:
         raise ValueError(f"{name} is truncated or damaged: {len(content):,} bytes are not records of {width:,}")
@@ -159,8 +159,8 @@ def _from_records(content: bytes, name: str, label_bytes: int, label_at: int) ->
     return records[:, label_bytes:], records[:, label_at].astype(np.int64)
 
 
-def _split(parts: list[tuple[Pictures, Labels]]) -> Split:
-    images = channels_last([pictures.reshape(-1, 3, 32, 32) for pictures, _ in parts])
+def _split(parts: list[tuple[Images, Labels]]) -> Split:
+    images = channels_last([images.reshape(-1, 3, 32, 32) for images, _ in parts])
     return Split(images, np.concatenate([labels for _, labels in parts]))
 
 
@@ -175,9 +175,9 @@ def _class_names(content: bytes, name: str, kind: str, key: str) -> tuple[str, .
 
 @register(
     "cifar10",
-    about="60,000 colour pictures, 32 x 32, 10 classes",
+    about="60,000 color images, 32 x 32, 10 classes",
     obtain="load('cifar10', download=True) fetches it (163 MB).",
-    licence="none stated; please cite Krizhevsky, 2009",
+    license="none stated; please cite Krizhevsky, 2009",
 )
 def cifar10(root: Path, *, download: bool = False, partial: bool = False) -> DataSet:
     """CIFAR-10, in memory.
@@ -212,9 +212,9 @@ def cifar10(root: Path, *, download: bool = False, partial: bool = False) -> Dat
 
 @register(
     "cifar100",
-    about="60,000 colour pictures, 32 x 32, 100 classes in 20 superclasses",
+    about="60,000 color images, 32 x 32, 100 classes in 20 superclasses",
     obtain="load('cifar100', download=True) fetches it (161 MB).",
-    licence="none stated; please cite Krizhevsky, 2009",
+    license="none stated; please cite Krizhevsky, 2009",
 )
 def cifar100(root: Path, *, download: bool = False, partial: bool = False, coarse: bool = False) -> DataSet:
     """CIFAR-100, in memory.

@@ -27,7 +27,7 @@ _MARKER = "noisy_train_key_list.txt"
     "clothing1m",
     about="1,000,000 photographs of clothes with noisy labels and 72,409 with clean ones, 14 classes",
     obtain="Ask its authors for the link (github.com/Cysu/noisy_label) and unpack it into <root>/clothing1m.",
-    licence="research only; by request",
+    license="research only; by request",
 )
 def clothing1m(root: Path, *, download: bool = False, partial: bool = False) -> DataSet:
     """Clothing1M as paths: the noisy training images, and the clean validation and test images.

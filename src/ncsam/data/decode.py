@@ -1,7 +1,7 @@
-"""Picture files, decoded and cropped to one size, by worker processes if asked.
+"""Image files, decoded and cropped to one size, by worker processes if asked.
 
 The workers draw nothing: each request carries the random numbers of its crops, so the number of workers cannot change
-a picture. A file that cannot be decoded comes back as a sentence that names it, and the loader raises that.
+a image. A file that cannot be decoded comes back as a sentence that names it, and the loader raises that.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from ncsam._errors import DamagedFileError, need
 from ncsam.data.sampling import Draws
-from ncsam.data.upright import is_upright, open_picture, upright
+from ncsam.data.upright import is_upright, open_image, upright
 from ncsam.data.views import View, corners
 
 if TYPE_CHECKING:
@@ -38,12 +38,12 @@ class Request:
     crops: Draws
 
 
-class PictureFiles(Dataset[Any]):
-    """Decode a file, or ask for an array made on demand, and cut one uint8 picture per view out of it.
+class ImageFiles(Dataset[Any]):
+    """Decode a file, or ask for an array made on demand, and cut one uint8 image per view out of it.
 
-    For `"centre"` and `"window"` crops the picture is first scaled to cover `covered(size, resize)` and no more.
-    `colours` is 3 for RGB and 1 for grey. A photograph's own note of which way is up (EXIF) is followed. With `uncut`
-    it is the scaled picture itself, (height, width, channels), from which `windows` cuts the views later.
+    For `"center"` and `"window"` crops the image is first scaled to cover `covered(size, resize)` and no more.
+    `colors` is 3 for RGB and 1 for gray. A photograph's own note of which way is up (EXIF) is followed. With `uncut`
+    it is the scaled image itself, (height, width, channels), from which `windows` cuts the views later.
     """
 
     def __init__(
@@ -52,15 +52,15 @@ class PictureFiles(Dataset[Any]):
         views: tuple[View, ...],
         size: tuple[int, int],
         resize: int,
-        colours: int,
+        colors: int,
         uncut: bool = False,
     ) -> None:
-        need("PIL.Image", "data", "decoding picture files")
+        need("PIL.Image", "data", "decoding image files")
         self.images = images
         self.views = views
         self.size = size
         self.cover = covered(size, resize)
-        self.mode = "L" if colours == 1 else "RGB"
+        self.mode = "L" if colors == 1 else "RGB"
         self.uncut = uncut
 
     def __len__(self) -> int:
@@ -71,37 +71,37 @@ class PictureFiles(Dataset[Any]):
         try:
             stored = self.images[request.index]
             if isinstance(stored, np.ndarray):
-                picture = _from_array(stored).convert(self.mode)
+                image = _from_array(stored).convert(self.mode)
             else:
                 name = f"{stored} ({name})"
-                picture = self._decode(stored, request.crops)
-            return self._canvas(picture) if self.uncut else torch.from_numpy(self._cropped(picture, request.crops))
+                image = self._decode(stored, request.crops)
+            return self._canvas(image) if self.uncut else torch.from_numpy(self._cropped(image, request.crops))
         except FileNotFoundError:
             return f"{name} is not there"
         except Exception as error:  # Pillow's decoders raise OSError, SyntaxError, ValueError, struct.error and more
-            return f"{name} cannot be decoded as a picture: {error}"
+            return f"{name} cannot be decoded as a image: {error}"
 
     def _decode(self, path: Path, crops: Draws) -> Image.Image:
-        with open_picture(path) as file:
+        with open_image(path) as file:
             if is_upright(file):
                 share = self._share_needed((file.height, file.width), crops)
                 # JPEG files can be decoded at 1/2, 1/4 or 1/8 of their size, which is faster; others ignore this.
                 file.draft(self.mode, (math.ceil(file.width * share), math.ceil(file.height * share)))
             return upright(file, self.mode)
 
-    def _cropped(self, picture: Image.Image, crops: Draws) -> Pixels:
+    def _cropped(self, image: Image.Image, crops: Draws) -> Pixels:
         canvas: Pixels | None = None
         cropped = []
         for view, draws in zip(self.views, crops, strict=True):
             if view.crop == "resized":
-                cropped.append(self._resized(picture, view, draws))
+                cropped.append(self._resized(image, view, draws))
             else:
-                canvas = self._canvas(picture) if canvas is None else canvas
+                canvas = self._canvas(image) if canvas is None else canvas
                 cropped.append(self._window(canvas, view, draws))
         return channels_first(cropped)
 
     def windows(self, canvas: Pixels, crops: Draws) -> Tensor:
-        """The views of a picture that came uncut."""
+        """The views of a image that came uncut."""
         return torch.from_numpy(
             channels_first([self._window(canvas, view, draws) for view, draws in zip(self.views, crops, strict=True)])
         )
@@ -117,16 +117,16 @@ class PictureFiles(Dataset[Any]):
                 shares.append(max(self.cover[0] / shape[0], self.cover[1] / shape[1]))
         return min(1.0, max(shares))
 
-    def _canvas(self, picture: Image.Image) -> Pixels:
+    def _canvas(self, image: Image.Image) -> Pixels:
         from PIL import Image
 
-        scale = max(self.cover[0] / picture.height, self.cover[1] / picture.width)
-        height = max(self.cover[0], round(picture.height * scale))
-        width = max(self.cover[1], round(picture.width * scale))
-        return np.asarray(picture.resize((width, height), Image.Resampling.BILINEAR))
+        scale = max(self.cover[0] / image.height, self.cover[1] / image.width)
+        height = max(self.cover[0], round(image.height * scale))
+        width = max(self.cover[1], round(image.width * scale))
+        return np.asarray(image.resize((width, height), Image.Resampling.BILINEAR))
 
     def _window(self, canvas: Pixels, view: View, draws: Draws) -> Pixels:
-        if view.crop == "centre":
+        if view.crop == "center":
             top, left = ((have - want) // 2 for have, want in zip(canvas.shape[:2], self.size, strict=True))
         else:
             # Padded alike whatever the longer side, so that files of all shapes get one treatment.
@@ -137,12 +137,12 @@ class PictureFiles(Dataset[Any]):
             top, left = int(tops[0]), int(lefts[0])
         return canvas[top : top + self.size[0], left : left + self.size[1]]
 
-    def _resized(self, picture: Image.Image, view: View, draws: Draws) -> Pixels:
+    def _resized(self, image: Image.Image, view: View, draws: Draws) -> Pixels:
         from PIL import Image
 
-        top, left, height, width = view.boxes(draws[None], (picture.height, picture.width))[0]
-        box = (left, top, min(left + width, picture.width), min(top + height, picture.height))
-        return np.asarray(picture.resize(self.size[::-1], Image.Resampling.BILINEAR, box=box))
+        top, left, height, width = view.boxes(draws[None], (image.height, image.width))[0]
+        box = (left, top, min(left + width, image.width), min(top + height, image.height))
+        return np.asarray(image.resize(self.size[::-1], Image.Resampling.BILINEAR, box=box))
 
 
 def covered(size: tuple[int, int], resize: int) -> tuple[int, int]:
@@ -151,9 +151,9 @@ def covered(size: tuple[int, int], resize: int) -> tuple[int, int]:
     return round(size[0] * scale), round(size[1] * scale)
 
 
-def channels_first(pictures: Sequence[Pixels]) -> Pixels:
-    """Pictures of one size as one (N, C, H, W) array."""
-    stacked = np.stack(pictures)
+def channels_first(images: Sequence[Pixels]) -> Pixels:
+    """Images of one size as one (N, C, H, W) array."""
+    stacked = np.stack(images)
     count, height, width = stacked.shape[:3]
     planes = stacked if stacked.ndim == 3 else np.ascontiguousarray(stacked.transpose(0, 3, 1, 2))
     return planes.reshape(count, -1, height, width)
@@ -166,9 +166,9 @@ def _from_array(pixels: Pixels) -> Image.Image:
 
 
 def decoded_batches(
-    files: PictureFiles, requests: Iterable[list[Request]], workers: int, pin_memory: bool
+    files: ImageFiles, requests: Iterable[list[Request]], workers: int, pin_memory: bool
 ) -> Iterator[Any]:
-    """Decode each list of requests, in order: to (B, views, C, H, W) uint8, or to a list of uncut pictures."""
+    """Decode each list of requests, in order: to (B, views, C, H, W) uint8, or to a list of uncut images."""
     batches = DataLoader(
         files,
         batch_sampler=requests,
@@ -190,5 +190,5 @@ def _together(samples: list[Any]) -> list[Any] | str:
 
 def _stack(samples: list[Tensor | str]) -> Tensor | str:
     """One tensor, or the first complaint."""
-    pictures = _together(samples)
-    return pictures if isinstance(pictures, str) else torch.stack(pictures)
+    images = _together(samples)
+    return images if isinstance(images, str) else torch.stack(images)

@@ -9,7 +9,7 @@ from ncsam.data.types import DataSet, Split
 
 
 def describe(dataset: DataSet, classes: int = 10) -> str:
-    """Splits with their sizes, where the inputs lie, the realised noise where clean labels are known, and the counts of
+    """Splits with their sizes, where the inputs lie, the realized noise where clean labels are known, and the counts of
     the first `classes` classes.
     """
     size = f"{dataset.size[0]} x {dataset.size[1]}" if dataset.size else kind_of(dataset).name

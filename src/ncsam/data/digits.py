@@ -1,4 +1,4 @@
-"""scikit-learn's digits: 1,797 pictures of 8 x 8 inside the package itself, so that all runs without a network."""
+"""scikit-learn's digits: 1,797 images of 8 x 8 inside the package itself, so that all runs without a network."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from ncsam.data.types import DataSet
 
 @register(
     "digits",
-    about="1,797 grey pictures of handwritten digits, 8 x 8, 10 classes; the default, inside scikit-learn",
+    about="1,797 gray images of handwritten digits, 8 x 8, 10 classes; the default, inside scikit-learn",
     obtain="comes with scikit-learn",
-    licence="CC BY 4.0 (UCI, Optical Recognition of Handwritten Digits)",
+    license="CC BY 4.0 (UCI, Optical Recognition of Handwritten Digits)",
 )
 def digits(
     root: Path | None = None,
@@ -28,14 +28,14 @@ def digits(
     seed: int = 0,
     as_features: bool = False,
 ) -> DataSet:
-    """Grey levels 0 to 16 as uint8 pictures (N, 8, 8, 1), a level v being round(255 v / 16); or float32 features.
+    """Gray levels 0 to 16 as uint8 images (N, 8, 8, 1), a level v being round(255 v / 16); or float32 features.
 
-    Of every class, a fifth (rounded) goes to the test split, chosen by numpy's generator under `seed`: 1,438 pictures
+    Of every class, a fifth (rounded) goes to the test split, chosen by numpy's generator under `seed`: 1,438 images
     for training and 359 for the test, the same everywhere. Within a split they keep scikit-learn's order.
 
     Args:
         root, download: Not needed; there for the common way of calling.
-        as_features: Give vectors of 64 floats, v / 16, instead of pictures.
+        as_features: Give vectors of 64 floats, v / 16, instead of images.
     """
     bunch = need("sklearn.datasets", "data", "the digits dataset").load_digits()
     labels = bunch.target.astype(np.int64)

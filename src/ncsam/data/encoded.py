@@ -1,4 +1,4 @@
-"""Pictures that lie encoded in something other than a file of their own: bytes in memory, parts of a tar archive."""
+"""Images that lie encoded in something other than a file of their own: bytes in memory, parts of a tar archive."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ import numpy as np
 import numpy.typing as npt
 
 from ncsam._errors import need
-from ncsam.data.types import LazyPictures
+from ncsam.data.types import LazyImages
 from ncsam.data.upright import LARGEST, upright
 
-_LOOKED_AT = 16  # pictures that are decoded to find the usual size
+_LOOKED_AT = 16  # images that are decoded to find the usual size
 
 
 def decoded(content: bytes, name: str) -> npt.NDArray[np.uint8]:
-    """The picture (H, W, 3) of an encoded one, the way up that its EXIF note says."""
-    image: Any = need("PIL.Image", "data", "decoding pictures")
+    """The image (H, W, 3) of an encoded one, the way up that its EXIF note says."""
+    image: Any = need("PIL.Image", "data", "decoding images")
     try:
         with image.open(io.BytesIO(content)) as file:
             return np.asarray(upright(file, "RGB"), dtype=np.uint8)
     except (OSError, SyntaxError, ValueError, image.DecompressionBombError) as error:
         reason = str(error).split(" <_io", 1)[0]
-        raise ValueError(f"{name} cannot be read as a picture: {reason}") from error
+        raise ValueError(f"{name} cannot be read as a image: {reason}") from error
 
 
 class InMemory:
-    """Encoded pictures as bytes; a class, not a closure, so that the workers of a loader can receive it."""
+    """Encoded images as bytes; a class, not a closure, so that the workers of a loader can receive it."""
 
     def __init__(self, contents: Sequence[bytes], where: str) -> None:
         self.contents, self.where = contents, where
@@ -39,7 +39,7 @@ class InMemory:
 
 
 class InArchives:
-    """Encoded pictures by (archive, offset, bytes)."""
+    """Encoded images by (archive, offset, bytes)."""
 
     def __init__(self, archives: Sequence[Path], places: npt.NDArray[np.int64]) -> None:
         self.archives, self.places = list(archives), places
@@ -53,10 +53,10 @@ class InArchives:
         return decoded(content, f"{path}, sample {index:,}")
 
 
-def usual_size_of(pictures: LazyPictures) -> tuple[int, int]:
+def usual_size_of(images: LazyImages) -> tuple[int, int]:
     """As `upright.usual_size` for files: their own size if they are alike and small, else a square."""
-    rows = np.unique(np.linspace(0, len(pictures) - 1, min(len(pictures), _LOOKED_AT)).round().astype(int))
-    sizes: list[tuple[int, int]] = [pictures[int(row)].shape[:2] for row in rows]
+    rows = np.unique(np.linspace(0, len(images) - 1, min(len(images), _LOOKED_AT)).round().astype(int))
+    sizes: list[tuple[int, int]] = [images[int(row)].shape[:2] for row in rows]
     if len(set(sizes)) == 1 and max(sizes[0]) <= LARGEST:
         return sizes[0]
     side = min(LARGEST, int(np.median([min(size) for size in sizes])))

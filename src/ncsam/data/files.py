@@ -14,11 +14,11 @@ import numpy.typing as npt
 
 from ncsam._errors import DamagedFileError, bad_value, need
 from ncsam.data.check import first_few
-from ncsam.data.types import LazyPictures, PathList, Split
-from ncsam.data.upright import open_picture, upright
+from ncsam.data.types import LazyImages, PathList, Split
+from ncsam.data.upright import open_image, upright
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".ppm", ".pgm", ".tif", ".tiff", ".webp")
-#: Of the pictures of ImageNet; the default for colour photographs, and what pretrained backbones expect.
+#: Of the images of ImageNet; the default for color photographs, and what pretrained backbones expect.
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 T = TypeVar("T")
 
@@ -66,7 +66,7 @@ def image_files(folder: Path) -> list[str]:
                     (links if entry.is_symlink() else waiting).append(f"{name}/")
                 elif entry.name.lower().endswith(IMAGE_SUFFIXES):
                     if not _is_ordinary(entry):
-                        raise ValueError(f"{entry.path} is a pipe, a socket or a device, not a picture file")
+                        raise ValueError(f"{entry.path} is a pipe, a socket or a device, not a image file")
                     found.append(name)
     return sorted(found)
 
@@ -131,7 +131,7 @@ def check_images(split: Split, *, workers: int = 2, skip: bool = False) -> tuple
             few are named in a `ValueError`.
     """
     images = split.inputs
-    if not isinstance(images, (PathList, LazyPictures, list, tuple)):
+    if not isinstance(images, (PathList, LazyImages, list, tuple)):
         return split, []
 
     def examine(index: int) -> BadImage | None:
@@ -141,9 +141,9 @@ def check_images(split: Split, *, workers: int = 2, skip: bool = False) -> tuple
             item = images[index]
             if isinstance(item, Path):
                 path = item
-                with open_picture(path) as picture:
-                    picture.draft(picture.mode, (1, 1))
-                    picture.load()
+                with open_image(path) as image:
+                    image.draft(image.mode, (1, 1))
+                    image.load()
         except (OSError, SyntaxError, ValueError, image.DecompressionBombError) as error:
             reason = str(error).replace(f" {str(path)!r}", "")
             return BadImage(index, path, reason or "it cannot be decoded")
@@ -160,32 +160,32 @@ def check_images(split: Split, *, workers: int = 2, skip: bool = False) -> tuple
 
 
 def into_memory(split: Split, *, workers: int = 2) -> Split:
-    """The split with its pictures decoded as one uint8 (N, H, W, 3) array; they must all have one size."""
+    """The split with its images decoded as one uint8 (N, H, W, 3) array; they must all have one size."""
     if isinstance(split.inputs, np.ndarray):
         return split
     paths = split.inputs
     if len(paths) == 0:
         raise bad_value("split", split, "it has no images")
-    first = decode_picture(paths[0])
+    first = decode_image(paths[0])
     images = np.empty((len(paths), *first.shape), dtype=np.uint8)
 
     def put(i: int) -> None:
-        picture = decode_picture(paths[i])
-        if picture.shape != first.shape:
-            raise ValueError(f"{paths[i]} is of shape {picture.shape}, {paths[0]} of {first.shape}; they must be alike")
-        images[i] = picture
+        image = decode_image(paths[i])
+        if image.shape != first.shape:
+            raise ValueError(f"{paths[i]} is of shape {image.shape}, {paths[0]} of {first.shape}; they must be alike")
+        images[i] = image
 
     _in_threads(put, range(len(paths)), workers)
     return Split(images, split.labels, split.clean, split.names)
 
 
-def decode_picture(item: Any) -> npt.NDArray[np.uint8]:
+def decode_image(item: Any) -> npt.NDArray[np.uint8]:
     """A file as a uint8 (H, W, 3) array; an array as it is."""
     if isinstance(item, np.ndarray):
         return item
     try:
-        with open_picture(item) as picture:
-            return np.asarray(upright(picture, "RGB"), dtype=np.uint8)
+        with open_image(item) as image:
+            return np.asarray(upright(image, "RGB"), dtype=np.uint8)
     except (OSError, SyntaxError) as error:
         raise DamagedFileError(f"{item} cannot be read as an image: {error}") from error
 

@@ -37,10 +37,10 @@ def from_folder(
     is a `val/` but no `test/`, it is the test split.
 
     Args:
-        size: The (height, width) that a network sees. Default: the pictures' own where they are all of one size up to
+        size: The (height, width) that a network sees. Default: the images' own where they are all of one size up to
             224 x 224, else a square with the median of their shorter sides, at most 224 (see `usual_size`).
-        mean, std: For normalisation, per channel; those of ImageNet by default.
-        in_memory: `True` decodes everything now, for small pictures of one size; `size` is then theirs. `False` reads
+        mean, std: For normalization, per channel; those of ImageNet by default.
+        in_memory: `True` decodes everything now, for small images of one size; `size` is then theirs. `False` reads
             every file anew in each epoch. By default files are read when they are needed, and a loader keeps what it
             has decoded where that fits into 1 GiB (see `ncsam.data.kept`); no pixel depends on it.
         allow_empty: Accept classes without a training image.
@@ -90,7 +90,7 @@ def held(dataset: DataSet, in_memory: bool | None) -> DataSet:
 
 
 def decoded(dataset: DataSet) -> DataSet:
-    """The dataset with every split's pictures in memory."""
+    """The dataset with every split's images in memory."""
     train = into_memory(dataset.train)
     assert isinstance(train.inputs, np.ndarray)
     return replace(

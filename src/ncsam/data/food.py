@@ -65,7 +65,7 @@ def _find_food101(root: Path, download: bool) -> Path | None:
     "food101",
     about="101,000 photographs of dishes, 101 classes; the training labels were left uncleaned on purpose",
     obtain="load('food101', download=True) fetches it (5 GB).",
-    licence="research only (the pictures are Foodspotting's)",
+    license="research only (the images are Foodspotting's)",
 )
 def food101(root: Path, *, download: bool = False, partial: bool = False) -> DataSet:
     """Food-101 as paths, in the order of its lists.
@@ -116,7 +116,7 @@ def _verified(folder: Path, part: str, classes: Sequence[str]) -> Split:
     about="310,009 web photographs of dishes, 101 classes, about 20 % of the labels wrong; tested on Food-101",
     obtain="Get it from https://kuanghuei.github.io/Food-101N/ and unpack it into <root>; for the test, "
     "load('food101', download=True) fetches Food-101.",
-    licence="research only",
+    license="research only",
 )
 def food101n(root: Path, *, food101: Path | None = None, download: bool = False, partial: bool = False) -> DataSet:
     """Food-101N as paths, in the order of its list, with Food-101's test split.

@@ -94,9 +94,9 @@ def _remotes(url: str, digests: dict[str, str]) -> dict[str, Remote]:
 
 @register(
     "mnist",
-    about="70,000 grey pictures of handwritten digits, 28 x 28, 10 classes",
+    about="70,000 gray images of handwritten digits, 28 x 28, 10 classes",
     obtain="load('mnist', download=True) fetches it (12 MB).",
-    licence="CC BY-SA 3.0",
+    license="CC BY-SA 3.0",
 )
 def mnist(root: Path, *, download: bool = False, partial: bool = False) -> DataSet:
     """MNIST from its four IDX files in `root`, `root/mnist` or `root/MNIST/raw`; `partial` accepts other counts."""
@@ -108,9 +108,9 @@ def mnist(root: Path, *, download: bool = False, partial: bool = False) -> DataS
 
 @register(
     "fashion_mnist",
-    about="70,000 grey pictures of clothes, 28 x 28, 10 classes",
+    about="70,000 gray images of clothes, 28 x 28, 10 classes",
     obtain="load('fashion_mnist', download=True) fetches it (31 MB); Debian has it as dataset-fashion-mnist.",
-    licence="MIT",
+    license="MIT",
 )
 def fashion_mnist(root: Path, *, download: bool = False, partial: bool = False) -> DataSet:
     """Fashion-MNIST from its four IDX files in `root`, `root/fashion_mnist`, `root/FashionMNIST/raw` or where Debian's

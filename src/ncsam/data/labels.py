@@ -89,7 +89,7 @@ def _values(column: Iterable[Any], where: str) -> npt.NDArray[Any]:
     if values.dtype.kind in "cV":
         raise ValueError(f"{where}: labels of type {values.dtype}; expected whole numbers or text")
     if values.dtype.kind == "f":
-        # NaN is broken too: it differs from itself; and beyond 2^53 neighbouring numbers are one
+        # NaN is broken too: it differs from itself; and beyond 2^53 neighboring numbers are one
         broken = np.flatnonzero((values != np.round(values)) | (np.abs(values) > 2.0**53))
         if len(broken):
             raise ValueError(f"{where}: label {values[broken[0]]} of sample {broken[0]:,} is not a whole number")

@@ -26,7 +26,7 @@ from ncsam.data.types import Split
 from ncsam.data.views import View
 
 _MOST_WORKERS = 1024
-_LONGEST = 100_000  # pixels: what is longer is no picture
+_LONGEST = 100_000  # pixels: what is longer is no image
 
 
 @dataclass(frozen=True)
@@ -56,17 +56,17 @@ class Loader:
 
     - `batch_size`: samples per batch on each rank, at most.
     - `views`: names (`"plain"`, `"weak"`, `"strong"`, `"simclr"`, ...: see `ncsam.data.views`) or `View` recipes.
-      Each gives one element of `batch.views`, with its own random numbers. By default "weak" for pictures; all else
+      Each gives one element of `batch.views`, with its own random numbers. By default "weak" for images; all else
       has the view "plain" alone.
-    - `mean`, `std`: per channel (along the last axis, for features). `None` leaves pictures scaled to [0, 1].
-    - `size`: (height, width) that the network sees; by default that of pictures in memory. Files need it.
+    - `mean`, `std`: per channel (along the last axis, for features). `None` leaves images scaled to [0, 1].
+    - `size`: (height, width) that the network sees; by default that of images in memory. Files need it.
     - `resize`: a file is scaled until it just covers `size` with its longer side brought to this length, and a window
       is cut from that; for a square, the file's shorter side is brought to it. By default the longer side of `size`, so
       that a crop loses only the ends of one side and a file of that very size nothing.
     - `seed`: a number in [0, 2**32). `shuffle`: a new order in each epoch; else the split's own.
     - `batches`, `drop_last`, `rank`, `world_size`: see `ncsam.data.sampling.Layout`.
     - `subset`: positions of the samples to use. `batch.index` still counts in the whole split.
-    - `device`: where pictures in memory are kept and augmented, and where batches arrive.
+    - `device`: where images in memory are kept and augmented, and where batches arrive.
     - `dtype`, `channels_last`: type and memory order of the views.
     - `workers`: processes that decode files. Without effect for what is in memory.
     - `store`: the samples as another loader holds them; `with_options` passes it on.

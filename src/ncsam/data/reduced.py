@@ -13,17 +13,17 @@ import torch.nn.functional as F
 
 from ncsam._errors import bad_value
 from ncsam._named import is_reference
-from ncsam.data.arrays import picture_size, statistics
-from ncsam.data.files import decode_picture
+from ncsam.data.arrays import image_size, statistics
+from ncsam.data.files import decode_image
 from ncsam.data.registry import load, names, register
 from ncsam.data.types import DataSet, Inputs, Split
 
 
 @register(
     "reduced",
-    about="a part of another dataset (`of`): its first classes, some of their pictures, averaged to `side` pixels",
+    about="a part of another dataset (`of`): its first classes, some of their images, averaged to `side` pixels",
     obtain="is made of the dataset or file that its option `of` names",
-    licence="that of the dataset it is made of",
+    license="that of the dataset it is made of",
 )
 def reduced(
     root: Path,
@@ -35,7 +35,7 @@ def reduced(
     test: int | None = None,
     side: int | None = None,
 ) -> DataSet:
-    """The first `classes` classes; of n samples those at floor(i n / train); pictures as means of equal areas.
+    """The first `classes` classes; of n samples those at floor(i n / train); images as means of equal areas.
 
     Samples are spread evenly over the order that the dataset has, so a file sorted by class gives all classes their
     part, and the same samples come at every time. What is smaller than asked for stays as it is.
@@ -44,7 +44,7 @@ def reduced(
         root, download: Of the dataset that `of` names.
         of: A name from `names()` or a path, as `load` takes it.
         classes, train, test: How many classes, training and test samples to keep; `None` keeps all.
-        side: Height and width of the pictures in pixels; `None` keeps their size.
+        side: Height and width of the images in pixels; `None` keeps their size.
     """
     for name, value in (("classes", classes), ("train", train), ("test", test), ("side", side)):
         if value is not None and value < (2 if name == "classes" else 1):
@@ -66,7 +66,7 @@ def reduced(
         extra={},
         mean=mean,
         std=std,
-        size=picture_size(trained.inputs),
+        size=image_size(trained.inputs),
     )
 
 
@@ -82,16 +82,16 @@ def _part(split: Split, classes: int, count: int | None, side: int | None) -> Sp
 
 
 def _averaged(inputs: Inputs, side: int) -> Inputs:
-    """Pictures of side x side pixels; vectors and texts as they are."""
+    """Images of side x side pixels; vectors and texts as they are."""
     if isinstance(inputs, np.ndarray):
         return _pooled(inputs, side) if inputs.dtype == np.uint8 and max(inputs.shape[1:3]) > side else inputs
     first: Any = inputs[0]
     if not isinstance(first, (Path, np.ndarray)):
         return inputs
-    return np.concatenate([_pooled(decode_picture(item)[None], side) for item in inputs])
+    return np.concatenate([_pooled(decode_image(item)[None], side) for item in inputs])
 
 
-def _pooled(pictures: npt.NDArray[np.uint8], side: int) -> npt.NDArray[np.uint8]:
-    channels_first = torch.from_numpy(pictures).permute(0, 3, 1, 2).float()
+def _pooled(images: npt.NDArray[np.uint8], side: int) -> npt.NDArray[np.uint8]:
+    channels_first = torch.from_numpy(images).permute(0, 3, 1, 2).float()
     means = F.adaptive_avg_pool2d(channels_first, side).round().to(torch.uint8)
     return np.ascontiguousarray(means.permute(0, 2, 3, 1).numpy())

@@ -26,19 +26,19 @@ class Entry:
     read: Reader
     about: str
     obtain: str
-    licence: str
+    license: str
 
 
 _entries: dict[str, Entry] = {}
 
 
-def register(name: str, *, about: str, obtain: str, licence: str) -> Callable[[Reader], Reader]:
+def register(name: str, *, about: str, obtain: str, license: str) -> Callable[[Reader], Reader]:
     """Make a reader known to `load` as `name`. The reader takes the root folder first and options by keyword."""
 
     def add(read: Reader) -> Reader:
         if name in _entries:
             raise bad_value("name", name, "a dataset of this name is registered already")
-        _entries[name] = Entry(name, read, about, obtain, licence)
+        _entries[name] = Entry(name, read, about, obtain, license)
         return read
 
     return add

@@ -1,4 +1,4 @@
-"""A table in which several people labelled the same samples, as a table with one label for each sample."""
+"""A table in which several people labeled the same samples, as a table with one label for each sample."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def one_label_each(
     if annotators is None and item is not None:
         found = one_row_each(table, where, item)
     if found is not None and (found.answers != ABSENT).sum(axis=1).max() == 1:
-        return table, ()  # it is said who labelled each sample, and nobody labelled one twice
+        return table, ()  # it is said who labeled each sample, and nobody labeled one twice
     if found is not None and item is not None:
         rows = _first_rows(table[item], found.items)
         used: Sequence[str] = [name for name in table if name.lower() in (*ANNOTATOR_NAMES, *COLUMN_NAMES["label"])]

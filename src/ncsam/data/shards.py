@@ -1,6 +1,6 @@
 """Tar archives of samples ("shards"), as `webdataset` writes them: `000017.jpg` beside `000017.cls`, thousands in each.
 
-Nothing is unpacked. The headers are read once; where each picture lies, and its label, are kept in an index beside the
+Nothing is unpacked. The headers are read once; where each image lies, and its label, are kept in an index beside the
 archives, so that a sample has the same number ever after.
 """
 
@@ -23,7 +23,7 @@ from ncsam.data.check import check
 from ncsam.data.encoded import InArchives, usual_size_of
 from ncsam.data.files import IMAGE_SUFFIXES, IMAGENET_MEAN, IMAGENET_STD
 from ncsam.data.labels import encode_labels
-from ncsam.data.types import DataSet, LazyPictures, Split
+from ncsam.data.types import DataSet, LazyImages, Split
 
 INDEX = ".ncsam-shards.npz"
 LABEL_SUFFIXES = (".cls", ".label")
@@ -43,7 +43,7 @@ def from_shards(
 ) -> DataSet:
     """A dataset from a `.tar` file, or from a folder of them, taken in the order of their names.
 
-    A sample is the members of one archive that share a name up to the first dot: a picture, and its label in `.cls` or
+    A sample is the members of one archive that share a name up to the first dot: a image, and its label in `.cls` or
     `.label` (a class number or name), or in a `.json` under `label` or `cls`. Archives whose names begin with `train`,
     `test` or `val` (up to a `-`, `_` or digit) are those splits; without such names all are training samples.
 
@@ -67,13 +67,13 @@ def from_shards(
     parts = {}
     for name in sorted(set(split_of)):
         rows = np.flatnonzero(kinds == name)
-        parts[name] = Split(LazyPictures(InArchives(archives, places), rows), observed[rows])
+        parts[name] = Split(LazyImages(InArchives(archives, places), rows), observed[rows])
     notes: tuple[str, ...] = ()
     if "test" not in parts and "val" in parts:
         parts["test"] = parts.pop("val")
         notes = ("the validation archives serve as the test split",)
-    pictures = parts["train"].inputs
-    assert isinstance(pictures, LazyPictures)
+    images = parts["train"].inputs
+    assert isinstance(images, LazyImages)
     return check(
         DataSet(
             name=path.stem,
@@ -83,7 +83,7 @@ def from_shards(
             val=parts.get("val"),
             mean=tuple(mean),
             std=tuple(std),
-            size=size or usual_size_of(pictures),
+            size=size or usual_size_of(images),
             source=str(path),
             notes=notes,
         ),
@@ -96,7 +96,7 @@ def _first_word(stem: str) -> str:
 
 
 def _indexed(archives: list[Path], keep: bool) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.str_]]:
-    """(archive, offset, bytes) of each picture, and its label as text; from the kept index where it still holds."""
+    """(archive, offset, bytes) of each image, and its label as text; from the kept index where it still holds."""
     stats = [archive.stat() for archive in archives]
     state = np.array(
         [f"{a.name} {s.st_size} {s.st_mtime_ns}" for a, s in zip(archives, stats, strict=True)], dtype=np.str_
@@ -112,7 +112,7 @@ def _indexed(archives: list[Path], keep: bool) -> tuple[npt.NDArray[np.int64], n
     for number, archive in enumerate(archives):
         _read_headers(archive, number, places, labels)
     if not places:
-        raise ValueError(f"{archives[0]}: no sample of a picture and a label is in it, nor in the archives beside it")
+        raise ValueError(f"{archives[0]}: no sample of a image and a label is in it, nor in the archives beside it")
     found = np.array(places, dtype=np.int64), np.array(labels, dtype=np.str_)
     if keep:
         # a folder that cannot be written is read anew each time
@@ -132,7 +132,7 @@ def _fit(places: npt.NDArray[Any], labels: npt.NDArray[Any], sizes: list[int]) -
 
 
 def _read_headers(archive: Path, number: int, places: list[tuple[int, int, int]], labels: list[str]) -> None:
-    pictures: dict[str, tuple[int, int, int]] = {}
+    images: dict[str, tuple[int, int, int]] = {}
     named: dict[str, str] = {}
     try:
         with open_tar(archive, "r:") as tar:
@@ -142,8 +142,8 @@ def _read_headers(archive: Path, number: int, places: list[tuple[int, int, int]]
                 folder, _, file = member.name.rpartition("/")
                 stem, dot, suffix = file.partition(".")
                 key, suffix = f"{folder}/{stem}", dot + suffix.lower()
-                if suffix.endswith(IMAGE_SUFFIXES) and key not in pictures:
-                    pictures[key] = (number, member.offset_data, member.size)
+                if suffix.endswith(IMAGE_SUFFIXES) and key not in images:
+                    images[key] = (number, member.offset_data, member.size)
                 elif suffix in LABEL_SUFFIXES or suffix == ".json":
                     content = tar.extractfile(member)
                     assert content is not None
@@ -153,11 +153,11 @@ def _read_headers(archive: Path, number: int, places: list[tuple[int, int, int]]
                         named[key] = label
     except (tarfile.TarError, EOFError, UnicodeDecodeError) as error:
         raise ValueError(f"{archive} is not a readable tar file of samples: {error}") from error
-    lonely = next((key for key in pictures if key not in named), None)
+    lonely = next((key for key in images if key not in named), None)
     if lonely is not None:
         raise bad_value("path", str(archive), f"sample {lonely.lstrip('/')!r} has no label: .cls, .label or .json")
-    places += pictures.values()
-    labels += [named[key] for key in pictures]
+    places += images.values()
+    labels += [named[key] for key in images]
 
 
 def _from_json(text: str, archive: Path, key: str) -> str | None:

@@ -1,12 +1,12 @@
-"""RandAugment for whole batches of uint8 pictures (Cubuk et al., 2020, arXiv:1909.13719), in torch alone.
+"""RandAugment for whole batches of uint8 images (Cubuk et al., 2020, arXiv:1909.13719), in torch alone.
 
-Each picture gets n operations in a row, each drawn uniformly from the same list, all of one magnitude. In every step
-the pictures are grouped by their operation, and a group is treated at once. Where this departs from the paper:
+Each image gets n operations in a row, each drawn uniformly from the same list, all of one magnitude. In every step
+the images are grouped by their operation, and a group is treated at once. Where this departs from the paper:
 
 - `magnitude` runs from 0 to 30, the strongest. On a scale whose strongest is 10, multiply by 3.
-- Signed operations (the five geometric ones and the four blends) draw their sign for each picture.
+- Signed operations (the five geometric ones and the four blends) draw their sign for each image.
 - Geometry takes the nearest pixel and fills with black. All five kinds share one pass.
-- `colour` leaves pictures alone that do not have three channels.
+- `color` leaves images alone that do not have three channels.
 """
 
 from __future__ import annotations
@@ -27,40 +27,40 @@ _GEOMETRY = ("rotate", "shear_x", "shear_y", "translate_x", "translate_y")
 _DEGREES, _SHEAR, _SHIFT, _BLEND = 30.0, 0.3, 150 / 331, 0.9
 
 
-def randaugment(pictures: Tensor, draws: Draws, magnitude: float, choices: tuple[str, ...]) -> Tensor:
-    """Apply one operation per step to every picture; `draws` (B, steps, 2) chooses the operation and its sign."""
+def randaugment(images: Tensor, draws: Draws, magnitude: float, choices: tuple[str, ...]) -> Tensor:
+    """Apply one operation per step to every image; `draws` (B, steps, 2) chooses the operation and its sign."""
     level = magnitude / 30
     for step in range(draws.shape[1]):
         choice = (draws[:, step, 0].astype(np.float64) * len(choices)).astype(np.int64)
         signed = np.where(draws[:, step, 1] < 0.5, -level, level)
-        pictures = operated(pictures, choice, signed, choices)
-    return pictures
+        images = operated(images, choice, signed, choices)
+    return images
 
 
-def operated(pictures: Tensor, choice: Whole, signed: Real, choices: tuple[str, ...]) -> Tensor:
-    """One operation on each picture: `choice` numbers it among `choices`, `signed` in [-1, 1] is its level."""
+def operated(images: Tensor, choice: Whole, signed: Real, choices: tuple[str, ...]) -> Tensor:
+    """One operation on each image: `choice` numbers it among `choices`, `signed` in [-1, 1] is its level."""
     groups = {choices[number]: np.flatnonzero(choice == number) for number in np.unique(choice)}
     moved = {name: groups.pop(name) for name in _GEOMETRY if name in groups}
     done: list[tuple[Whole, Tensor]] = []
     if moved:
         rows = np.concatenate(list(moved.values()))
-        maps = np.concatenate([_maps(name, signed[group], pictures.shape) for name, group in moved.items()])
-        done.append((rows, affine(_some(pictures, rows), maps)))
+        maps = np.concatenate([_maps(name, signed[group], images.shape) for name, group in moved.items()])
+        done.append((rows, affine(_some(images, rows), maps)))
     for name, group in groups.items():
-        done.append((group, _OPERATIONS[name](_some(pictures, group), signed[group])))
+        done.append((group, _OPERATIONS[name](_some(images, group), signed[group])))
     back = np.argsort(np.concatenate([rows for rows, _ in done]))
     return _some(torch.cat([part for _, part in done]), back)
 
 
-def _some(pictures: Tensor, rows: Whole) -> Tensor:
-    return pictures.index_select(0, torch.from_numpy(rows).to(pictures.device))
+def _some(images: Tensor, rows: Whole) -> Tensor:
+    return images.index_select(0, torch.from_numpy(rows).to(images.device))
 
 
 # --- geometry
 
 
 def _maps(name: str, signed: Real, shape: torch.Size) -> Real:
-    """For each picture the 2 x 3 map from a place (x, y) in the result to one in the source, from the centre."""
+    """For each image the 2 x 3 map from a place (x, y) in the result to one in the source, from the center."""
     height, width = shape[2:]
     maps = np.tile(np.array([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]), (len(signed), 1, 1))
     if name == "rotate":
@@ -78,10 +78,10 @@ def _maps(name: str, signed: Real, shape: torch.Size) -> Real:
     return maps
 
 
-def affine(pictures: Tensor, maps: Real) -> Tensor:
-    """Fetch every pixel from the nearest place its map names, from the picture's centre; black outside."""
-    count, channels, height, width = pictures.shape
-    device = pictures.device
+def affine(images: Tensor, maps: Real) -> Tensor:
+    """Fetch every pixel from the nearest place its map names, from the image's center; black outside."""
+    count, channels, height, width = images.shape
+    device = images.device
     x = torch.arange(width, device=device, dtype=torch.float32) - (width - 1) / 2
     y = (torch.arange(height, device=device, dtype=torch.float32) - (height - 1) / 2)[:, None]
     m = torch.from_numpy(maps.astype(np.float32)).to(device)[..., None, None]
@@ -89,17 +89,17 @@ def affine(pictures: Tensor, maps: Real) -> Tensor:
     row = (m[:, 1, 0] * x + m[:, 1, 1] * y + (m[:, 1, 2] + (height - 1) / 2)).round_().long()
     inside = (column >= 0) & (column < width) & (row >= 0) & (row < height)
     source = (row * width + column).masked_fill_(~inside, 0).view(count, 1, -1).expand(-1, channels, -1)
-    fetched = pictures.view(count, channels, -1).gather(2, source).view_as(pictures)
+    fetched = images.view(count, channels, -1).gather(2, source).view_as(images)
     return fetched.mul_(inside[:, None])
 
 
-# --- colour
+# --- color
 
 
-def _blend(other: Tensor, pictures: Tensor, signed: Real) -> Tensor:
-    """`other + factor * (pictures - other)`, cut to 0..255, with factor 1 + 0.9 * signed level."""
-    factor = torch.from_numpy((1 + _BLEND * signed).astype(np.float32)).to(pictures.device).view(-1, 1, 1, 1)
-    return torch.lerp(other.float(), pictures.float(), factor).clamp_(0, 255).to(torch.uint8)
+def _blend(other: Tensor, images: Tensor, signed: Real) -> Tensor:
+    """`other + factor * (images - other)`, cut to 0..255, with factor 1 + 0.9 * signed level."""
+    factor = torch.from_numpy((1 + _BLEND * signed).astype(np.float32)).to(images.device).view(-1, 1, 1, 1)
+    return torch.lerp(other.float(), images.float(), factor).clamp_(0, 255).to(torch.uint8)
 
 
 def blend_factor(factor: Real) -> Real:
@@ -107,78 +107,78 @@ def blend_factor(factor: Real) -> Real:
     return (factor - 1) / _BLEND
 
 
-def grey(pictures: Tensor) -> Tensor:
-    """Luma of ITU-R 601, rounded; a picture without three channels is its own."""
-    if pictures.shape[1] != 3:
-        return pictures
-    weights = torch.tensor([19595, 38470, 7471], device=pictures.device, dtype=torch.int32).view(3, 1, 1)
-    luma: Tensor = (pictures.int() * weights).sum(1, keepdim=True)
+def gray(images: Tensor) -> Tensor:
+    """Luma of ITU-R 601, rounded; a image without three channels is its own."""
+    if images.shape[1] != 3:
+        return images
+    weights = torch.tensor([19595, 38470, 7471], device=images.device, dtype=torch.int32).view(3, 1, 1)
+    luma: Tensor = (images.int() * weights).sum(1, keepdim=True)
     return (luma + 0x8000 >> 16).to(torch.uint8)
 
 
-def brightness(pictures: Tensor, signed: Real) -> Tensor:
-    return _blend(torch.zeros_like(pictures), pictures, signed)
+def brightness(images: Tensor, signed: Real) -> Tensor:
+    return _blend(torch.zeros_like(images), images, signed)
 
 
-def colour(pictures: Tensor, signed: Real) -> Tensor:
-    return _blend(grey(pictures), pictures, signed)
+def color(images: Tensor, signed: Real) -> Tensor:
+    return _blend(gray(images), images, signed)
 
 
-def contrast(pictures: Tensor, signed: Real) -> Tensor:
-    return _blend(grey(pictures).float().mean((1, 2, 3), keepdim=True).add_(0.5).floor_(), pictures, signed)
+def contrast(images: Tensor, signed: Real) -> Tensor:
+    return _blend(gray(images).float().mean((1, 2, 3), keepdim=True).add_(0.5).floor_(), images, signed)
 
 
-def sharpness(pictures: Tensor, signed: Real) -> Tensor:
-    """Blend with the picture smoothed by (1 1 1; 1 5 1; 1 1 1) / 13; the border stays as it is."""
-    smooth = pictures.float()
-    if min(pictures.shape[2:]) >= 3:
+def sharpness(images: Tensor, signed: Real) -> Tensor:
+    """Blend with the image smoothed by (1 1 1; 1 5 1; 1 1 1) / 13; the border stays as it is."""
+    smooth = images.float()
+    if min(images.shape[2:]) >= 3:
         three = smooth[:, :, :-2] + smooth[:, :, 1:-1] + smooth[:, :, 2:]
         nine = three[..., :-2] + three[..., 1:-1] + three[..., 2:]
         inner = smooth[:, :, 1:-1, 1:-1]
         inner.copy_(nine.add_(inner, alpha=4).div_(13).add_(0.5).floor_())
-    return _blend(smooth, pictures, signed)
+    return _blend(smooth, images, signed)
 
 
-def posterize(pictures: Tensor, signed: Real) -> Tensor:
+def posterize(images: Tensor, signed: Real) -> Tensor:
     """Keep the upper 8 bits, at the largest magnitude only 4."""
     masks = (0xFF << np.round(4 * np.abs(signed)).astype(np.int64)) & 0xFF
-    return pictures & torch.from_numpy(masks.astype(np.uint8)).to(pictures.device).view(-1, 1, 1, 1)
+    return images & torch.from_numpy(masks.astype(np.uint8)).to(images.device).view(-1, 1, 1, 1)
 
 
-def solarize(pictures: Tensor, signed: Real) -> Tensor:
+def solarize(images: Tensor, signed: Real) -> Tensor:
     """Invert what is at or above a threshold, 256 at magnitude zero (nothing) and 0 at the largest (everything)."""
-    threshold = torch.from_numpy((256 * (1 - np.abs(signed))).astype(np.float32)).to(pictures.device)
-    return torch.where(pictures >= threshold.view(-1, 1, 1, 1), 255 - pictures, pictures)
+    threshold = torch.from_numpy((256 * (1 - np.abs(signed))).astype(np.float32)).to(images.device)
+    return torch.where(images >= threshold.view(-1, 1, 1, 1), 255 - images, images)
 
 
-def autocontrast(pictures: Tensor, signed: Real) -> Tensor:
+def autocontrast(images: Tensor, signed: Real) -> Tensor:
     """Stretch each channel so that its darkest value becomes 0 and its brightest 255."""
-    low = pictures.amin((2, 3), keepdim=True).int()
-    span = pictures.amax((2, 3), keepdim=True).int() - low
-    stretched = (pictures - low) * 255 // span.clamp(min=1)
-    return torch.where(span > 0, stretched, pictures.int()).to(torch.uint8)
+    low = images.amin((2, 3), keepdim=True).int()
+    span = images.amax((2, 3), keepdim=True).int() - low
+    stretched = (images - low) * 255 // span.clamp(min=1)
+    return torch.where(span > 0, stretched, images.int()).to(torch.uint8)
 
 
-def equalize(pictures: Tensor, signed: Real) -> Tensor:
+def equalize(images: Tensor, signed: Real) -> Tensor:
     """Spread each channel's histogram evenly: value v becomes (step // 2 + pixels below v) // step, with
     step = (pixels - pixels of the brightest value) // 255; a channel with step 0 stays."""
-    count, channels, height, width = pictures.shape
-    flat = pictures.view(count * channels, -1).long()
-    histogram = torch.zeros(len(flat), 256, dtype=torch.int64, device=pictures.device)
+    count, channels, height, width = images.shape
+    flat = images.view(count * channels, -1).long()
+    histogram = torch.zeros(len(flat), 256, dtype=torch.int64, device=images.device)
     histogram.scatter_add_(1, flat, torch.ones_like(flat))
     brightest = histogram.gather(1, flat.amax(1, keepdim=True))
     step = (height * width - brightest) // 255
     below = histogram.cumsum(1) - histogram
     table = ((step // 2 + below) // step.clamp(min=1)).clamp_(max=255)
-    return torch.where(step > 0, table.gather(1, flat), flat).to(torch.uint8).view_as(pictures)
+    return torch.where(step > 0, table.gather(1, flat), flat).to(torch.uint8).view_as(images)
 
 
-def invert(pictures: Tensor, signed: Real) -> Tensor:
-    return 255 - pictures
+def invert(images: Tensor, signed: Real) -> Tensor:
+    return 255 - images
 
 
-def identity(pictures: Tensor, signed: Real) -> Tensor:
-    return pictures
+def identity(images: Tensor, signed: Real) -> Tensor:
+    return images
 
 
 _OPERATIONS: dict[str, Callable[[Tensor, Real], Tensor]] = {
@@ -189,7 +189,7 @@ _OPERATIONS: dict[str, Callable[[Tensor, Real], Tensor]] = {
         equalize,
         solarize,
         posterize,
-        colour,
+        color,
         contrast,
         brightness,
         sharpness,
@@ -198,6 +198,6 @@ _OPERATIONS: dict[str, Callable[[Tensor, Real], Tensor]] = {
 }
 
 #: Operations of RandAugment that leave every pixel in its place.
-COLOUR_OPERATIONS: tuple[str, ...] = tuple(name for name in _OPERATIONS if name != "invert")
+COLOR_OPERATIONS: tuple[str, ...] = tuple(name for name in _OPERATIONS if name != "invert")
 #: All fourteen operations of RandAugment.
-OPERATIONS: tuple[str, ...] = (*COLOUR_OPERATIONS, *_GEOMETRY)
+OPERATIONS: tuple[str, ...] = (*COLOR_OPERATIONS, *_GEOMETRY)

@@ -1,4 +1,4 @@
-"""A table with one row for each sample: a picture or its path, a text, or numbers; and its label.
+"""A table with one row for each sample: a image or its path, a text, or numbers; and its label.
 
 It is a CSV, TSV or Parquet file, or a folder of Parquet or Arrow files.
 """
@@ -31,7 +31,7 @@ from ncsam.data.folder import held
 from ncsam.data.labels import encode_labels
 from ncsam.data.several import one_label_each
 from ncsam.data.stores.tokens import MAX_LENGTH, MAX_WORDS, Texts, tokenizer_for
-from ncsam.data.types import Annotator, DataSet, Inputs, LazyPictures, Split
+from ncsam.data.types import Annotator, DataSet, Inputs, LazyImages, Split
 from ncsam.data.upright import usual_size
 
 #: What a column `verified` may say: that people found the label right, found it wrong, or did not look.
@@ -66,7 +66,7 @@ def from_table(
 ) -> DataSet:
     """A dataset from a table whose first row names the columns.
 
-    A column of paths, or of encoded pictures in Parquet, makes it a table of pictures; else a column of texts, of
+    A column of paths, or of encoded images in Parquet, makes it a table of images; else a column of texts, of
     texts; else it is one of numbers, and every numeric column is a feature but label, clean label, split and such as
     number the rows (`id`, `index`).
 
@@ -81,7 +81,7 @@ def from_table(
             A table with a row for each answer and a column `annotator`, or with no label but answers, is taken so too.
         classes: Class names in order. Default: those that a file of Hugging Face's `datasets` notes, else the labels
             found, sorted; labels that are whole numbers are taken as class numbers.
-        images: The folder that relative paths of pictures start from. Default: the table's own, or the table itself
+        images: The folder that relative paths of images start from. Default: the table's own, or the table itself
             where that is a folder of files.
         size, mean, std, in_memory, allow_empty: As for `from_folder`. Of numbers, mean and std are by default those of
             the training rows.
@@ -115,8 +115,8 @@ def from_table(
     usual: tuple[tuple[float, ...], tuple[float, ...]] = (), ()
     if paths is not None:
         given = complete(rest, paths, "path", path)
-        if isinstance(given[0], (bytes, Mapping)):  # the pictures themselves, as `datasets` writes them
-            encoded = LazyPictures(InMemory(_contents(given, path), str(path)), np.arange(len(given)))
+        if isinstance(given[0], (bytes, Mapping)):  # the images themselves, as `datasets` writes them
+            encoded = LazyImages(InMemory(_contents(given, path), str(path)), np.arange(len(given)))
             inputs, in_memory = encoded, False
             fields["size"] = size or usual_size_of(encoded)
         else:
@@ -161,11 +161,11 @@ def from_table(
 
 
 def _contents(values: Sequence[Any], path: Path) -> list[bytes]:
-    """Encoded pictures: bytes, or dicts with `bytes`."""
+    """Encoded images: bytes, or dicts with `bytes`."""
     found: list[Any] = [value.get("bytes") if isinstance(value, Mapping) else value for value in values]
     missing = next((row for row, content in enumerate(found) if not isinstance(content, bytes)), None)
     if missing is not None:
-        raise ValueError(f"{path}: row {missing:,} has no bytes of a picture")
+        raise ValueError(f"{path}: row {missing:,} has no bytes of a image")
     return found
 
 

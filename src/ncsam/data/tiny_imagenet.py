@@ -1,6 +1,6 @@
 """Tiny-ImageNet-200: `train/<wnid>/images/*.JPEG`, `val/images` with `val_annotations.txt`, `words.txt`.
 
-The unlabelled `test/` is not read; the validation part is the test split, as everyone has it.
+The unlabeled `test/` is not read; the validation part is the test split, as everyone has it.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _ANNOTATIONS = "val/val_annotations.txt"
 
 @register(
     "tiny_imagenet",
-    about="110,000 colour pictures, 64 x 64, 200 classes of ImageNet",
+    about="110,000 color images, 64 x 64, 200 classes of ImageNet",
     obtain="load('tiny_imagenet', download=True) fetches it (248 MB).",
-    licence="research only (ImageNet's terms)",
+    license="research only (ImageNet's terms)",
 )
 def tiny_imagenet(root: Path, *, download: bool = False, partial: bool = False, in_memory: bool = False) -> DataSet:
     """Tiny-ImageNet-200 as paths, in sorted order; class numbers are those of the sorted wnids.
@@ -39,7 +39,7 @@ def tiny_imagenet(root: Path, *, download: bool = False, partial: bool = False, 
         root: The folder `tiny-imagenet-200` or the one above it; or its zip file or the folder of that: it is
             unpacked there.
         partial: Accept other counts than 100,000 and 10,000.
-        in_memory: Decode all pictures now (1.4 GB).
+        in_memory: Decode all images now (1.4 GB).
     """
     folder = find(root, _ANNOTATIONS, (_FOLDER, "tiny_imagenet", f"tiny_imagenet/{_FOLDER}"))
     if folder is None:

@@ -11,12 +11,12 @@ import numpy.typing as npt
 import torch
 
 from ncsam._errors import bad_value
-from ncsam.data.arrays import picture_size, statistics
+from ncsam.data.arrays import image_size, statistics
 from ncsam.data.check import check
 from ncsam.data.files import IMAGENET_MEAN, IMAGENET_STD
 from ncsam.data.labels import encode_labels
 from ncsam.data.stores.nested import LazyTrees
-from ncsam.data.types import DataSet, Inputs, LazyPictures, PathList, Split
+from ncsam.data.types import DataSet, Inputs, LazyImages, PathList, Split
 from ncsam.data.upright import usual_size
 
 #: Where a dict item may have its label.
@@ -37,12 +37,12 @@ def from_dataset(
 ) -> DataSet:
     """A dataset from torch datasets whose items begin with (inputs, label), or are dicts with a `label`.
 
-    Labels come from `.targets` or `.labels` where there is such an attribute; else every item is read once. Pictures
+    Labels come from `.targets` or `.labels` where there is such an attribute; else every item is read once. Images
     come from `.samples` or `.imgs` (paths, as in torchvision's folders) or a uint8 `.data`, without the dataset's own
     transforms, for ours are applied later; else item by item, as they are asked for. What an item's inputs are
     decides the kind of data:
 
-    - a PIL image, a uint8 array (H, W) or (H, W, C), a tensor (C, H, W) of uint8 or of floats in [0, 1]: a picture;
+    - a PIL image, a uint8 array (H, W) or (H, W, C), a tensor (C, H, W) of uint8 or of floats in [0, 1]: a image;
     - a vector of floats: features, kept in memory;
     - anything else (a dict, tuple or list of tensors, nested as one likes, or a tensor of another shape or type): a
       tree of tensors, of one form for all items. A dict item that holds the label itself is its own tree without it.
@@ -51,9 +51,9 @@ def from_dataset(
         dataset, test: For training and for the test.
         classes: Class names in order. Default: `dataset.classes` where there is one.
         clean: True labels of the training items, where known; they reach metrics only.
-        mean, std: For normalisation. Default: of the training images if they are in memory, else of ImageNet (for grey
-            pictures 0.5 and 0.5).
-        size: The (height, width) a network sees. Default: that of the first picture; for paths as for `from_folder`.
+        mean, std: For normalization. Default: of the training images if they are in memory, else of ImageNet (for gray
+            images 0.5 and 0.5).
+        size: The (height, width) a network sees. Default: that of the first image; for paths as for `from_folder`.
     """
     if len(dataset) == 0:
         raise bad_value("dataset", dataset, "it has no items")
@@ -120,20 +120,20 @@ def _inputs(dataset: Any) -> Inputs:
     if isinstance(first, str):
         raise bad_value("dataset", type(dataset).__name__, "its items are texts: give them to from_texts")
     every = np.arange(len(dataset))
-    if _is_picture(first):
-        return LazyPictures(_Picture(dataset), every)
+    if _is_image(first):
+        return LazyImages(_Image(dataset), every)
     if isinstance(first, (torch.Tensor, np.ndarray)) and first.ndim == 1 and "float" in str(first.dtype):
         return np.stack([np.asarray(_parts(dataset[i])[0], dtype=np.float32) for i in every])
     return LazyTrees(_Inputs(dataset), every)
 
 
-def _is_picture(item: Any) -> bool:
+def _is_image(item: Any) -> bool:
     """A PIL image, uint8 values, or floats (H, W) or (C, H, W)."""
     if isinstance(item, np.ndarray):
         return item.dtype == np.uint8 and item.ndim in (2, 3)
     if isinstance(item, torch.Tensor):
-        colours = item.ndim == 2 or (item.ndim == 3 and item.shape[0] in (1, 3))
-        return colours and (item.dtype == torch.uint8 or item.is_floating_point())
+        colors = item.ndim == 2 or (item.ndim == 3 and item.shape[0] in (1, 3))
+        return colors and (item.dtype == torch.uint8 or item.is_floating_point())
     return hasattr(item, "convert")
 
 
@@ -147,12 +147,12 @@ class _Inputs:
         return _parts(self.dataset[index])[0]
 
 
-class _Picture(_Inputs):
+class _Image(_Inputs):
     def __call__(self, index: int) -> npt.NDArray[np.uint8]:
-        return as_picture(super().__call__(index))
+        return as_image(super().__call__(index))
 
 
-def as_picture(item: Any) -> npt.NDArray[np.uint8]:
+def as_image(item: Any) -> npt.NDArray[np.uint8]:
     """A PIL image, array or tensor as uint8 (H, W, C)."""
     if isinstance(item, torch.Tensor):
         tensor = item if item.ndim == 3 else item[None]
@@ -160,22 +160,22 @@ def as_picture(item: Any) -> npt.NDArray[np.uint8]:
             low, high = float(tensor.min()), float(tensor.max())
             if low < 0 or high > 1:
                 raise ValueError(
-                    f"a picture holds values from {low:.3g} to {high:.3g}; floats must be in [0, 1]. Leave the data "
-                    "set's own normalisation out: it is applied later, by mean and std"
+                    f"a image holds values from {low:.3g} to {high:.3g}; floats must be in [0, 1]. Leave the data "
+                    "set's own normalization out: it is applied later, by mean and std"
                 )
             tensor = (tensor * 255).round().to(torch.uint8)
         return tensor.permute(1, 2, 0).contiguous().numpy()
     if hasattr(item, "convert") and item.mode not in ("L", "RGB"):
         item = item.convert("RGB")
-    picture = np.asarray(item)
-    if picture.dtype != np.uint8 or picture.ndim not in (2, 3):
-        raise ValueError(f"a picture is {picture.dtype} of shape {picture.shape}; expected uint8 (H, W) or (H, W, C)")
-    return picture[..., None] if picture.ndim == 2 else picture
+    image = np.asarray(item)
+    if image.dtype != np.uint8 or image.ndim not in (2, 3):
+        raise ValueError(f"a image is {image.dtype} of shape {image.shape}; expected uint8 (H, W) or (H, W, C)")
+    return image[..., None] if image.ndim == 2 else image
 
 
 def _measures(inputs: Inputs) -> tuple[tuple[float, ...], tuple[float, ...], tuple[int, int] | None]:
     if isinstance(inputs, np.ndarray):
-        return *statistics(inputs), picture_size(inputs)
+        return *statistics(inputs), image_size(inputs)
     if isinstance(inputs, LazyTrees):
         return (), (), None
     if isinstance(inputs, PathList):

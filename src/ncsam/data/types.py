@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 Labels: TypeAlias = npt.NDArray[np.int64]
-#: One per sample, in a form that one of `ncsam.data.stores` knows. Pictures: a uint8 array (N, H, W, C), paths, or
+#: One per sample, in a form that one of `ncsam.data.stores` knows. Images: a uint8 array (N, H, W, C), paths, or
 #: uint8 arrays (H, W, C) made on demand. Vectors: a float32 array (N, ...). Texts, and trees of arrays. A sequence that
 #: is no array may have `take(index)`, for some of its samples.
 Inputs: TypeAlias = "npt.NDArray[Any] | Sequence[Any]"
@@ -25,7 +25,7 @@ class PathList(Sequence[Path]):
     """Many paths below one folder, held as one array of bytes.
 
     A million paths take tens of megabytes instead of hundreds, and the workers of a loader share them. `keep` is how
-    many bytes a loader may spend on keeping the pictures once they are decoded.
+    many bytes a loader may spend on keeping the images once they are decoded.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class LazyInputs(Sequence[Any]):
         return type(self)(self.make, self.order[index])
 
 
-class LazyPictures(LazyInputs):
+class LazyImages(LazyInputs):
     """Decoded uint8 (H, W, C) arrays."""
 
 
@@ -128,7 +128,7 @@ class Split:
 
 @dataclass(frozen=True)
 class Annotator:
-    """Somebody who labelled some of the training samples, and the estimated share of their answers that is right."""
+    """Somebody who labeled some of the training samples, and the estimated share of their answers that is right."""
 
     name: str
     answers: int
@@ -137,11 +137,11 @@ class Annotator:
 
 @dataclass(frozen=True)
 class DataSet:
-    """A dataset by name: its classes, its splits, and how its inputs are normalised.
+    """A dataset by name: its classes, its splits, and how its inputs are normalized.
 
-    `mean` and `std` are per channel, in units of pictures scaled to [0, 1]; for float features of shape (N, F) they are
+    `mean` and `std` are per channel, in units of images scaled to [0, 1]; for float features of shape (N, F) they are
     per feature, for features of any other shape one number; texts and trees have none. `size` is the (height, width) of
-    pictures that a network sees, `columns` are the names of features, where they have any. `val` is a validation split
+    images that a network sees, `columns` are the names of features, where they have any. `val` is a validation split
     where the dataset has one of its own. `extra` holds further published subsets by name (Clothing1M's clean training
     images, Food-101N's verified ones). `annotators` are those whose answers were joined into the labels, if there were
     several.

@@ -1,4 +1,4 @@
-"""One picture file, the way up that its EXIF note says: its pixels in 8 bits, and its size from the header alone."""
+"""One image file, the way up that its EXIF note says: its pixels in 8 bits, and its size from the header alone."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _LOOKED_AT = 64  # files; their headers take milliseconds
 _ORIENTATION = 0x0112  # EXIF: 1 upright; 2, 4 mirrored; 3 upside down; 5 to 8 height and width change places
 
 
-def open_picture(path: str | os.PathLike[str]) -> Image.Image:
-    """A picture file, its header read. A pipe or a device, which would be read for ever, is refused."""
+def open_image(path: str | os.PathLike[str]) -> Image.Image:
+    """A image file, its header read. A pipe or a device, which would be read for ever, is refused."""
     image: Any = need("PIL.Image", "data", "reading image files")
     if not stat.S_ISREG(os.stat(path).st_mode):
         raise OSError(f"{os.fspath(path)} is no ordinary file")
@@ -34,29 +34,29 @@ def is_upright(file: Image.Image) -> bool:
 
 
 def upright(file: Image.Image, mode: str) -> Image.Image:
-    """The picture turned as its EXIF note says, in mode "RGB" or "L".
+    """The image turned as its EXIF note says, in mode "RGB" or "L".
 
-    Sixteen-bit grey is scaled down; Pillow alone would cut everything above 255 to white.
+    Sixteen-bit gray is scaled down; Pillow alone would cut everything above 255 to white.
     """
     from PIL import Image, ImageOps
 
-    picture = file if is_upright(file) else ImageOps.exif_transpose(file)
-    if picture.mode.startswith("I"):
-        picture = Image.fromarray((np.asarray(picture).clip(0, 65535) >> 8).astype(np.uint8))
-    return picture.convert(mode)
+    image = file if is_upright(file) else ImageOps.exif_transpose(file)
+    if image.mode.startswith("I"):
+        image = Image.fromarray((np.asarray(image).clip(0, 65535) >> 8).astype(np.uint8))
+    return image.convert(mode)
 
 
 def usual_size(paths: Inputs) -> tuple[int, int]:
-    """The (height, width) to show a network of picture files, from the headers of 64 of them, evenly spread.
+    """The (height, width) to show a network of image files, from the headers of 64 of them, evenly spread.
 
-    Pictures of one size up to 224 x 224 stay as they are. Otherwise it is a square with the median of their shorter
+    Images of one size up to 224 x 224 stay as they are. Otherwise it is a square with the median of their shorter
     sides, at most 224. Files whose header cannot be read do not count.
     """
     image = need("PIL.Image", "data", "reading image files")
     sizes: list[tuple[int, int]] = []
     for i in np.unique(np.linspace(0, len(paths) - 1, min(len(paths), _LOOKED_AT)).round().astype(int)):
         try:
-            with open_picture(paths[int(i)]) as file:
+            with open_image(paths[int(i)]) as file:
                 sizes.append(_upright_size(file))
         except (OSError, SyntaxError, ValueError, image.DecompressionBombError):
             continue

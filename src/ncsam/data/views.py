@@ -1,7 +1,7 @@
-"""Views: named recipes that turn a stored picture into what the network sees, given uniform random numbers.
+"""Views: named recipes that turn a stored image into what the network sees, given uniform random numbers.
 
-A `View` holds no state. The loader draws one row of uniform numbers per picture and view; the recipe turns them into
-windows, mirrorings, operations and rectangles. The same row gives the same picture, on any device.
+A `View` holds no state. The loader draws one row of uniform numbers per image and view; the recipe turns them into
+windows, mirrorings, operations and rectangles. The same row gives the same image, on any device.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from torch import Tensor
 from ncsam._checks import LARGEST, count, flag, number
 from ncsam._errors import bad_value, known_name, unknown_name
 from ncsam.data import jitter, policy
-from ncsam.data.augment import Padding, Real, Whole, centre_crop, crop_windows, cutout, normalise, resize_boxes
+from ncsam.data.augment import Padding, Real, Whole, center_crop, crop_windows, cutout, normalize, resize_boxes
 from ncsam.data.sampling import Draws
 from ncsam.data.strong import OPERATIONS, randaugment
 
-Crop = Literal["centre", "window", "resized"]
+Crop = Literal["center", "window", "resized"]
 
 # Columns of a row of uniform numbers. The operations of a strong view follow, two numbers each, then those of the
-# policy and of the colours.
+# policy and of the colors.
 CROP = slice(0, 4)
 _FLIP = 4
 _CUTOUT = slice(5, 8)
@@ -41,24 +41,24 @@ def _is_length(length: float) -> bool:
 
 @dataclass(frozen=True)
 class View:
-    """A recipe: crop, mirror, random operations, colours, normalise, Cutout, in this order. The default does nothing.
+    """A recipe: crop, mirror, random operations, colors, normalize, Cutout, in this order. The default does nothing.
 
-    Lengths are pixels if they are whole numbers and shares of the picture's side if they are fractions, so that one
+    Lengths are pixels if they are whole numbers and shares of the image's side if they are fractions, so that one
     recipe serves 32 and 224 pixels alike.
 
-    - `crop`: `"centre"`; `"window"`, a random window of the network's size, after padding; or `"resized"`, a random
-      part of the picture with an area in `scale` and an aspect ratio in `ratio`, resampled.
-    - `padding` on every side before a window is cut: by default 1/8 of the side where the picture is no larger than
+    - `crop`: `"center"`; `"window"`, a random window of the network's size, after padding; or `"resized"`, a random
+      part of the image with an area in `scale` and an aspect ratio in `ratio`, resampled.
+    - `padding` on every side before a window is cut: by default 1/8 of the side where the image is no larger than
       the window (4 for 32), none where it is. `padding_mode`: `"zeros"` (black) or `"reflect"`.
     - `flip`: probability of mirroring left and right.
     - `operations`: how many operations of RandAugment, drawn from `choices`, each with `magnitude` (0 to 30).
     - `policy`: AutoAugment's 25 pairs of operations for CIFAR-10 (see `ncsam.data.policy`).
-    - `jitter`: strength of SimCLR's colour distortions (see `ncsam.data.jitter`), with probability
-      `jitter_probability`; `grey`: probability of losing all colour.
-    - `cutout`: side of a square set to zero after normalising, with probability `cutout_probability`.
+    - `jitter`: strength of SimCLR's color distortions (see `ncsam.data.jitter`), with probability
+      `jitter_probability`; `gray`: probability of losing all color.
+    - `cutout`: side of a square set to zero after normalizing, with probability `cutout_probability`.
     """
 
-    crop: Crop = "centre"
+    crop: Crop = "center"
     padding: int | float | None = None
     padding_mode: Padding = "zeros"
     scale: tuple[float, float] = (0.08, 1.0)
@@ -70,7 +70,7 @@ class View:
     policy: bool = False
     jitter: float = 0.0
     jitter_probability: float = 0.8
-    grey: float = 0.0
+    gray: float = 0.0
     cutout: int | float = 0
     cutout_probability: float = 1.0
 
@@ -78,7 +78,7 @@ class View:
         known_name("crop", self.crop, get_args(Crop))
         known_name("padding_mode", self.padding_mode, get_args(Padding))
         flag("policy", self.policy)
-        for name in ("flip", "cutout_probability", "jitter_probability", "grey"):
+        for name in ("flip", "cutout_probability", "jitter_probability", "gray"):
             number(name, getattr(self, name), "a probability lies in [0, 1]", lambda share: 0 <= share <= 1)
         for name in ("padding", "cutout"):
             length = getattr(self, name)
@@ -104,8 +104,8 @@ class View:
 
     @property
     def draws(self) -> int:
-        """How many uniform numbers one picture needs."""
-        return int(self._colours.stop)
+        """How many uniform numbers one image needs."""
+        return int(self._colors.stop)
 
     @property
     def _policy(self) -> slice:
@@ -113,12 +113,12 @@ class View:
         return slice(start, start + policy.DRAWS * self.policy)
 
     @property
-    def _colours(self) -> slice:
+    def _colors(self) -> slice:
         start = self._policy.stop
-        return slice(start, start + jitter.DRAWS * (self.jitter > 0 or self.grey > 0))
+        return slice(start, start + jitter.DRAWS * (self.jitter > 0 or self.gray > 0))
 
     def pad_by(self, canvas: tuple[int, int], size: tuple[int, int]) -> tuple[int, int]:
-        """Rows and columns of padding for a picture of size `canvas` and windows of `size`."""
+        """Rows and columns of padding for a image of size `canvas` and windows of `size`."""
         if self.crop != "window":
             return 0, 0
         if self.padding is None:
@@ -126,13 +126,13 @@ class View:
         else:
             padding = lengths(self.padding, size)
         if self.padding_mode == "reflect" and (padding[0] >= canvas[0] or padding[1] >= canvas[1]):
-            raise bad_value("padding", self.padding, f"a reflection is shorter than the picture, here {canvas}")
+            raise bad_value("padding", self.padding, f"a reflection is shorter than the image, here {canvas}")
         return padding
 
     def boxes(self, draws: Draws, canvas: tuple[int, int]) -> Real:
         """A box (top, left, height, width) per row: area uniform in `scale`, log of the ratio uniform, place uniform.
 
-        A side that would be longer than the picture is cut to the picture's (others draw again in that case).
+        A side that would be longer than the image is cut to the image's (others draw again in that case).
         """
         u = draws.astype(np.float64)
         area = (self.scale[0] + (self.scale[1] - self.scale[0]) * u[:, 0]) * canvas[0] * canvas[1]
@@ -143,36 +143,36 @@ class View:
         corner = u[:, 2:4] * (np.array(canvas) - sides)
         return np.concatenate((corner, sides), axis=1)
 
-    def cropped(self, pictures: Tensor, draws: Draws, size: tuple[int, int]) -> Tensor:
-        """Crop and mirror stored uint8 pictures."""
-        canvas = (pictures.shape[2], pictures.shape[3])
+    def cropped(self, images: Tensor, draws: Draws, size: tuple[int, int]) -> Tensor:
+        """Crop and mirror stored uint8 images."""
+        canvas = (images.shape[2], images.shape[3])
         if self.crop == "resized":
-            return resize_boxes(pictures, self.boxes(draws[:, CROP], canvas), self._flips(draws), size)
-        if self.crop == "centre":
-            return self.mirrored(centre_crop(pictures, size), draws)
+            return resize_boxes(images, self.boxes(draws[:, CROP], canvas), self._flips(draws), size)
+        if self.crop == "center":
+            return self.mirrored(center_crop(images, size), draws)
         padding = self.pad_by(canvas, size)
         top, left = corners(draws, (canvas[0] + 2 * padding[0], canvas[1] + 2 * padding[1]), size)
-        return crop_windows(pictures, top, left, self._flips(draws), size, padding=padding, mode=self.padding_mode)
+        return crop_windows(images, top, left, self._flips(draws), size, padding=padding, mode=self.padding_mode)
 
-    def mirrored(self, pictures: Tensor, draws: Draws) -> Tensor:
-        """Mirror pictures that are cropped already."""
+    def mirrored(self, images: Tensor, draws: Draws) -> Tensor:
+        """Mirror images that are cropped already."""
         if not self.flip:
-            return pictures
+            return images
         zero = np.zeros(len(draws), dtype=np.int64)
-        size = (pictures.shape[2], pictures.shape[3])
-        return crop_windows(pictures, zero, zero, self._flips(draws), size)
+        size = (images.shape[2], images.shape[3])
+        return crop_windows(images, zero, zero, self._flips(draws), size)
 
-    def finished(self, pictures: Tensor, draws: Draws, scale: Tensor, shift: Tensor) -> Tensor:
-        """Random operations, normalising and Cutout; float32."""
+    def finished(self, images: Tensor, draws: Draws, scale: Tensor, shift: Tensor) -> Tensor:
+        """Random operations, normalizing and Cutout; float32."""
         if self.operations:
             steps = draws[:, _OPERATIONS : self._policy.start].reshape(len(draws), self.operations, 2)
-            pictures = randaugment(pictures, steps, self.magnitude, self.choices)
+            images = randaugment(images, steps, self.magnitude, self.choices)
         if self.policy:
-            pictures = policy.autoaugment(pictures, draws[:, self._policy])
-        if self.jitter > 0 or self.grey > 0:
-            colours = draws[:, self._colours]
-            pictures = jitter.jitter(pictures, colours, self.jitter, self.jitter_probability, self.grey)
-        result = normalise(pictures, scale, shift)
+            images = policy.autoaugment(images, draws[:, self._policy])
+        if self.jitter > 0 or self.gray > 0:
+            colors = draws[:, self._colors]
+            images = jitter.jitter(images, colors, self.jitter, self.jitter_probability, self.gray)
+        result = normalize(images, scale, shift)
         height, width = result.shape[2:]
         side = lengths(self.cutout, (height, width))
         if self.cutout_probability and side[0] and side[1]:
@@ -187,7 +187,7 @@ class View:
 
 
 def corners(draws: Draws, padded: tuple[int, int], size: tuple[int, int]) -> tuple[Whole, Whole]:
-    """Top and left of a window of `size` per row, uniform over all places where it fits into the padded picture."""
+    """Top and left of a window of `size` per row, uniform over all places where it fits into the padded image."""
     return whole(draws[:, 0], padded[0] - size[0] + 1), whole(draws[:, 1], padded[1] - size[1] + 1)
 
 
@@ -203,10 +203,10 @@ def whole(uniform: npt.NDArray[np.float32], count: int) -> Whole:
     return (uniform.astype(np.float64) * count).astype(np.int64)
 
 
-#: Views by name. `shifted` is for pictures that mirrored would mean something else; `weak` is the common crop and
-#: mirroring; `weak_cutout` adds Cutout of half the side to half of the pictures; `strong` adds two random operations
+#: Views by name. `shifted` is for images that mirrored would mean something else; `weak` is the common crop and
+#: mirroring; `weak_cutout` adds Cutout of half the side to half of the images; `strong` adds two random operations
 #: and Cutout, `light` one of magnitude 3; `autoaugment` adds AutoAugment's policy; `resized` is the usual one for large
-#: photographs; `simclr` is that of contrastive learning, a part of the picture in distorted colours.
+#: photographs; `simclr` is that of contrastive learning, a part of the image in distorted colors.
 VIEWS: dict[str, View] = {
     "plain": View(),
     "shifted": View(crop="window"),
@@ -216,7 +216,7 @@ VIEWS: dict[str, View] = {
     "light": View(crop="window", flip=0.5, operations=1, magnitude=3.0, cutout=1 / 2),
     "autoaugment": View(crop="window", flip=0.5, policy=True),
     "resized": View(crop="resized", flip=0.5),
-    "simclr": View(crop="resized", scale=(0.2, 1.0), flip=0.5, jitter=0.5, grey=0.2),
+    "simclr": View(crop="resized", scale=(0.2, 1.0), flip=0.5, jitter=0.5, gray=0.2),
 }
 
 

@@ -1,4 +1,4 @@
-"""A pretrained network as something that turns pictures into vectors, with the inputs it was trained on."""
+"""A pretrained network as something that turns images into vectors, with the inputs it was trained on."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SIZE = 224
 
 @dataclass(frozen=True)
 class Encoder:
-    """A backbone in evaluation mode; pictures are normalised by `mean` and `std` and brought to `size`."""
+    """A backbone in evaluation mode; images are normalized by `mean` and `std` and brought to `size`."""
 
     network: Backbone
     mean: tuple[float, ...]
@@ -37,17 +37,17 @@ class Encoder:
         return next(self.network.parameters()).device
 
     @torch.no_grad()
-    def __call__(self, pictures: Tensor) -> Tensor:
-        """Features (N, F), float32, of normalised pictures (N, C, H, W)."""
-        if tuple(pictures.shape[-2:]) != self.size:
-            pictures = F.interpolate(pictures, self.size, mode="bilinear", antialias=True, align_corners=False)
+    def __call__(self, images: Tensor) -> Tensor:
+        """Features (N, F), float32, of normalized images (N, C, H, W)."""
+        if tuple(images.shape[-2:]) != self.size:
+            images = F.interpolate(images, self.size, mode="bilinear", antialias=True, align_corners=False)
         kind = PRECISIONS[self.precision]
         with torch.autocast(self.device.type, kind or torch.bfloat16, enabled=kind is not None):
-            features = self.network.features(pictures.to(self.device))
+            features = self.network.features(images.to(self.device))
         return features.float()
 
     def fingerprint(self) -> str:
-        """SHA-256 of the weights and of how pictures reach them."""
+        """SHA-256 of the weights and of how images reach them."""
         digest = hashlib.sha256(repr((self.mean, self.std, self.size, self.precision)).encode())
         for name, value in self.network.state_dict().items():
             if not name.startswith(f"{self.network.head_name}."):
@@ -66,7 +66,7 @@ def usable_device(name: str | torch.device) -> torch.device:
     return device
 
 
-def picture_encoder(
+def image_encoder(
     name: str,
     *,
     channels: int = 3,
@@ -97,10 +97,10 @@ def picture_encoder(
 def input_statistics(
     network: nn.Module, channels: int
 ) -> tuple[tuple[float, ...], tuple[float, ...], tuple[int, int] | None]:
-    """(mean, std, size) of the pictures that a network was trained on.
+    """(mean, std, size) of the images that a network was trained on.
 
     As the network says: in `pretrained_cfg` (timm's way), or in attributes `mean`, `std` and `size` of its own; else
-    those of ImageNet, which almost all published networks share (.5 for pictures that are not in colour).
+    those of ImageNet, which almost all published networks share (.5 for images that are not in color).
     """
     inner = [network, *(module for module in network.children())]
     for module in inner:

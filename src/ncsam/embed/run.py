@@ -37,14 +37,14 @@ def embed(
     What is computed is kept in `OUT.parts/` on the way, so that the same call goes on after a kill.
     """
     if dataset.size is None:
-        raise bad_value("data", dataset.name, "pictures; these are features already")
+        raise bad_value("data", dataset.name, "images; these are features already")
     splits = {name: split for name, split in dataset.splits.items() if name not in dataset.extra}
 
     def rows(name: str, parts: Parts, done: Callable[[int], None]) -> Floats:
         split = splits[name]
 
         def compute(start: int, stop: int) -> Iterator[Floats]:
-            loader = picture_loader(split, encoder, batch_size, workers, np.arange(start, stop))
+            loader = image_loader(split, encoder, batch_size, workers, np.arange(start, stop))
             for batch in loader.iterate(0):
                 yield encoder(batch.views[0]).cpu().numpy()
 
@@ -58,8 +58,8 @@ def embed(
     return write_features(dataset, Path(out), about, rows, say)
 
 
-def picture_loader(split: Split, encoder: Encoder, batch_size: int, workers: int, subset: Any = None) -> Loader:
-    """A split's pictures as the encoder wants them, in order."""
+def image_loader(split: Split, encoder: Encoder, batch_size: int, workers: int, subset: Any = None) -> Loader:
+    """A split's images as the encoder wants them, in order."""
     files = not split.in_memory
     return Loader(
         split,
@@ -125,7 +125,7 @@ class _Progress:
 
 
 def fingerprint(split: Split) -> str:
-    """SHA-256 of which samples a split has: the pixels of pictures in memory; of files, name, size and time."""
+    """SHA-256 of which samples a split has: the pixels of images in memory; of files, name, size and time."""
     digest = hashlib.sha256()
     if isinstance(split.inputs, np.ndarray):
         digest.update(np.ascontiguousarray(split.inputs).tobytes())

@@ -87,7 +87,7 @@ class RunConfig:
     data: str = _option("digits", "name of a dataset, or a folder, .csv, .tsv, .parquet, .npz or .tar of your own")
     data_root: str | None = _option(None, "where a named dataset lies")
     data_options: dict[str, Any] = field(default_factory=dict, metadata=_about("options of the dataset's reader"))
-    skip_damaged: bool = _option(False, "look at every picture file first and leave out those that cannot be read")
+    skip_damaged: bool = _option(False, "look at every image file first and leave out those that cannot be read")
     download: bool = _option(False, "fetch a named dataset if it is not there")
     noise: str | None = _option(None, "recipe that corrupts the training labels: symmetric, pairflip, instance, ...")
     rate: float | None = _option(None, "noise rate of the recipe; without a recipe, the rate you believe in")
@@ -109,14 +109,14 @@ class RunConfig:
     weight_decay: Number = _option(  # noqa: RUF009
         1e-3, "weight decay of the base optimizer; auto: .001, of mlps .005, on a frozen backbone .3"
     )
-    rho: float | Literal["auto", "heldout"] | None = _option(
+    rho: float | Literal["auto", "validation"] | None = _option(
         None,
-        "radius of the perturbation; null: the optimizer's own, .05 for most; auto: by its own effect; heldout: by "
+        "radius of the perturbation; null: the optimizer's own, .05 for most; auto: by its own effect; validation: by "
         "that and the loss of validation samples",
     )
     rho_target: float | Literal["auto"] = _option(
         0.5,
-        "share of what was learned that rho auto and heldout take away; auto: .5, mlps .4, augmented or with most "
+        "share of what was learned that rho auto and validation take away; auto: .5, mlps .4, augmented or with most "
         "methods .1",
     )
     kappa: float = _option(0.1, "largest strength of NCSAM's compensation")
@@ -125,8 +125,8 @@ class RunConfig:
     )
     warmup: float | Literal["auto"] | None = _option(
         None,
-        "share of epochs trained by the base optimizer; null: .25 for ncsam, and with rho auto or heldout for slow "
-        "methods (gce_truncated, limit, nct, nested_coteaching), else 0; auto: until labels are memorised",
+        "share of epochs trained by the base optimizer; null: .25 for ncsam, and with rho auto or validation for slow "
+        "methods (gce_truncated, limit, nct, nested_coteaching), else 0; auto: until labels are memorized",
     )
     optimizer_options: dict[str, Any] = field(default_factory=dict, metadata=_about("further options of the optimizer"))
     schedule: str = _option("cosine", "learning rate over iterations: cosine (to 0), linear (to 0), constant, steps")
@@ -151,8 +151,8 @@ class RunConfig:
     batches: Literal["equal", "full"] = _option(
         "equal", "equal: the batches of an epoch differ by at most one sample; full: all are full but a short last one"
     )
-    augment: str = _option("auto", "none, standard (crop, mirror), paper (and Cutout); auto: standard for colour")
-    seed: int = _option(1, "seed of initialisation, order, augmentation and draws")
+    augment: str = _option("auto", "none, standard (crop, mirror), paper (and Cutout); auto: standard for color")
+    seed: int = _option(1, "seed of initialization, order, augmentation and draws")
     # machine
     precision: str = _option("32-true", "Fabric's name: 32-true, bf16-mixed, 16-mixed, 64-true")
     devices: int | str = _option(1, "how many devices per node, or auto")
@@ -160,7 +160,7 @@ class RunConfig:
     strategy: str = _option("auto", "Fabric's name: auto, ddp, ddp_spawn, ...")
     num_nodes: int = _option(1, "how many nodes")
     compile: bool = _option(False, "compile the network with torch.compile")
-    workers: int = _option(0, "processes that decode picture files")
+    workers: int = _option(0, "processes that decode image files")
     # watching
     telemetry_every: int = _option(25, "measure the optimizer's telemetry every so many steps; 0 never")
     evaluate_train_every: int = _option(1, "evaluate the training split every so many epochs (and after the last)")
@@ -200,8 +200,8 @@ class RunConfig:
             value = getattr(self, name)
             fine = value in ("auto", None) or 0 <= value <= _LARGEST
             _require(name, value, fine, f"a finite number from 0 to {_LARGEST:g}")
-        fine = self.rho is None or self.rho in ("auto", "heldout") or 0 <= float(self.rho) <= _LARGEST
-        _require("rho", self.rho, fine, "a finite number from 0, auto, heldout, or null")
+        fine = self.rho is None or self.rho in ("auto", "validation") or 0 <= float(self.rho) <= _LARGEST
+        _require("rho", self.rho, fine, "a finite number from 0, auto, validation, or null")
         fine = self.head_lr is None or 0 <= self.head_lr <= _LARGEST
         _require("head_lr", self.head_lr, fine, "a finite number from 0, or null")
         fine = self.rho_target == "auto" or 0 < self.rho_target < 5
@@ -313,7 +313,7 @@ class RunConfig:
     @property
     def listens(self) -> bool:
         """Whether validation samples have a say in training."""
-        return self.sharpness_aware and (self.rho == "heldout" or self.warmup == "auto")
+        return self.sharpness_aware and (self.rho == "validation" or self.warmup == "auto")
 
     @property
     def warmup_epochs(self) -> int:

@@ -17,12 +17,12 @@ _GENTLE = 0.25  # of the usual learning rate
 _HEAD_WEIGHT_DECAY, _MLP_WEIGHT_DECAY, _WEIGHT_DECAY = 0.3, 0.005, 0.001
 _MLP_EPOCHS, _EPOCHS = 30, 60
 _LEAST_STEPS = 800  # of an mlp
-#: Targets of the automatic radius. Augmentation and most methods keep a network from memorising, too: where they do,
+#: Targets of the automatic radius. Augmentation and most methods keep a network from memorizing, too: where they do,
 #: the full target costs more of what the network learns than it spares. Small steps make .4 enough for an mlp.
 _MLP_TARGET, _TARGET, _GENTLE_TARGET = 0.4, 0.5, 0.1
-#: Inputs of an mlp. Below these it is slow to learn and slower to memorise, and the full target lost up to 2.5 points.
+#: Inputs of an mlp. Below these it is slow to learn and slower to memorize, and the full target lost up to 2.5 points.
 _FEW_INPUTS = 40
-#: Methods that do not keep from memorising on their own.
+#: Methods that do not keep from memorizing on their own.
 _PLAIN = ("ce",)
 #: Methods that lose to SGD by more than a point and a standard error, and where, as docs/experiments/methods.md has it
 #: (tested).
@@ -62,7 +62,7 @@ def learning_rate(usual: float, model: str, pretrained: bool | str) -> float:
 
 
 def weight_decay(model: str, freeze: Sequence[str] = ()) -> float:
-    """Much for a linear head on a frozen backbone, which by its many features memorises most labels otherwise."""
+    """Much for a linear head on a frozen backbone, which by its many features memorizes most labels otherwise."""
     if BACKBONE in freeze:
         return _HEAD_WEIGHT_DECAY
     return _MLP_WEIGHT_DECAY if model == "mlp" else _WEIGHT_DECAY
@@ -76,7 +76,7 @@ def epochs(model: str, samples: int, batch_size: int) -> int:
 
 
 def rho_target(model: str, method: str, augment: str, inputs: int | None = None) -> float:
-    """The full target where nothing else keeps from memorising, else the gentle one."""
+    """The full target where nothing else keeps from memorizing, else the gentle one."""
     few = model == "mlp" and inputs is not None and inputs < _FEW_INPUTS
     if method not in _PLAIN or augment != "none" or few:
         return _GENTLE_TARGET

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from ncsam.data.loader import Loader
 from ncsam.data.types import Labels
 from ncsam.engine.config import RunConfig
-from ncsam.engine.metrics import EVALUATED, accuracy, calibration_error, memorised
+from ncsam.engine.metrics import EVALUATED, accuracy, calibration_error, memorized
 from ncsam.engine.modes import evaluating
 from ncsam.engine.task import Task
 from ncsam.methods import Method
@@ -156,5 +156,5 @@ class Evaluator:
         found: dict[str, Any] = {"train_accuracy_observed": accuracy(predicted, observed)}
         if split.clean is not None:
             found["train_accuracy_clean"] = accuracy(predicted, split.clean[index])
-            found["memorised"] = memorised(predicted, observed, split.clean[index])
+            found["memorized"] = memorized(predicted, observed, split.clean[index])
         return found

@@ -18,7 +18,7 @@ _WRITTEN = (
     "metrics.csv",
     "noise.npz",
     "noise.json",
-    "suspects.csv",
+    "label_issues.csv",
     "summary.json",
     "damaged.csv",
     "annotators.csv",

@@ -1,4 +1,4 @@
-"""A run whose backbone is frozen and whose pictures are not augmented sees the same features in every epoch: once."""
+"""A run whose backbone is frozen and whose images are not augmented sees the same features in every epoch: once."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import nn
 from ncsam.data.arrays import from_npz
 from ncsam.data.download import data_root
 from ncsam.embed.encoder import Encoder
-from ncsam.embed.run import embed, fingerprint, picture_loader
+from ncsam.embed.run import embed, fingerprint, image_loader
 from ncsam.engine.config import RunConfig
 from ncsam.engine.task import Task
 from ncsam.models.backbone import Backbone
@@ -28,10 +28,10 @@ def with_features(
     device: torch.device | str = "cpu",
     say: Callable[[str], None] = print,
 ) -> Task:
-    """The task on the features of its pictures, where that is the same: else the task itself.
+    """The task on the features of its images, where that is the same: else the task itself.
 
     It is the same where the backbone is frozen, every view is plain, and the head's answer is the network's. Features
-    are kept under `~/.cache/ncsam/features` (or `NCSAM_DATA`), by the weights and the pictures they come from.
+    are kept under `~/.cache/ncsam/features` (or `NCSAM_DATA`), by the weights and the images they come from.
     """
     dataset = task.dataset
     if BACKBONE not in config.freeze or dataset.size is None or set(views) != {"plain"}:
@@ -66,7 +66,7 @@ def with_features(
 @torch.no_grad()
 def _head_is_last(encoder: Encoder, task: Task) -> bool:
     """Whether head(features(x)) is what the network answers, on two samples."""
-    loader = picture_loader(task.dataset.train, encoder, 2, 0, task.train[:2])
-    pictures = next(loader.iterate(0)).views[0]
+    loader = image_loader(task.dataset.train, encoder, 2, 0, task.train[:2])
+    images = next(loader.iterate(0)).views[0]
     network = encoder.network
-    return torch.allclose(network.head(network.features(pictures)), network(pictures), atol=1e-5)
+    return torch.allclose(network.head(network.features(images)), network(images), atol=1e-5)

@@ -38,10 +38,10 @@ _LEAST_NOISE = 1e-4  # of any entry of T: no label is impossible
 LEAST_AGREEMENT = 0.45
 #: Below this scale predictions were so overconfident that calibration cannot mend them.
 LEAST_SCALE = 0.4
-#: Networks that fit the labels they were trained on better by more than this have memorised: what they learned from
+#: Networks that fit the labels they were trained on better by more than this have memorized: what they learned from
 #: wrong labels makes right ones look wrong.
-MOST_MEMORISED = 0.2
-#: Largest distance between the two estimates, for the suspects that are spoken of.
+MOST_MEMORIZED = 0.2
+#: Largest distance between the two estimates, for the label issues that are spoken of.
 WIDEST = 0.2
 
 
@@ -117,10 +117,10 @@ def _doubt(agreement: float, scale: float, fit: float | None) -> str:
             f"the networks agree with {100 * agreement:.0f} % of the labels, which is too little to tell wrong labels "
             "from hard samples: train longer, or with a better network"
         )
-    mend = "train for fewer epochs, or with a method or an optimizer that keeps from memorising"
-    if fit is not None and fit - agreement > MOST_MEMORISED:
+    mend = "train for fewer epochs, or with a method or an optimizer that keeps from memorizing"
+    if fit is not None and fit - agreement > MOST_MEMORIZED:
         return (
-            f"the networks have memorised ({100 * fit:.0f} % of the labels that they were trained on are fitted, "
+            f"the networks have memorized ({100 * fit:.0f} % of the labels that they were trained on are fitted, "
             f"{100 * agreement:.0f} % of those held out): {mend}"
         )
     if scale < LEAST_SCALE:

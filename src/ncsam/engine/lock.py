@@ -18,7 +18,7 @@ except ImportError:  # not on Windows
     fcntl = None  # type: ignore[assignment]
 
 _NAME = ".lock"
-#: Seconds that the children of a killed process (those that decode pictures) get to notice and let go of its lock.
+#: Seconds that the children of a killed process (those that decode images) get to notice and let go of its lock.
 _PATIENCE = 10.0
 
 

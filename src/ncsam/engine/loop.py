@@ -19,6 +19,7 @@ from ncsam.engine.config import RunConfig
 from ncsam.engine.errors import Interrupted, RunError
 from ncsam.engine.evaluate import Evaluator
 from ncsam.engine.interrupt import Interrupt
+from ncsam.engine.label_issues import Dynamics
 from ncsam.engine.learner import Learner
 from ncsam.engine.loggers import Logger, open_loggers
 from ncsam.engine.metrics import EpochSums
@@ -31,7 +32,6 @@ from ncsam.engine.services import Services
 from ncsam.engine.settle import Settling
 from ncsam.engine.snapshot import restore_snapshot, take_snapshot
 from ncsam.engine.stages import Stages
-from ncsam.engine.suspects import Dynamics
 from ncsam.engine.task import Task, check_method, view_names
 from ncsam.engine.verified import verdicts
 from ncsam.methods import Plan, State
@@ -240,7 +240,7 @@ class Trainer:
     def _measured(self, epoch: int) -> dict[str, Any]:
         self._check_loss(epoch, self.steps_per_epoch - 1)
         self._check_weights()
-        self.samples.synchronise()
+        self.samples.synchronize()
         for learner in self.learners:
             learner.share_buffers()
         accuracies, on_train = self.evaluator.measure(
@@ -248,7 +248,7 @@ class Trainer:
         )
         for learner in self.learners:
             if accuracies["val_loss"] is not None and (optimizer := learner.sharpness_aware) is not None:
-                optimizer.note_held_out(accuracies["val_loss"])
+                optimizer.report_val_loss(accuracies["val_loss"])
         if on_train is not None:
             self.dynamics.update(on_train, self.task.dataset.train.labels, epoch)
         return {"epoch": epoch, "train_loss": self.sums.mean_loss(), **accuracies, "lr": self.learners[0].lr}
@@ -298,7 +298,7 @@ class Trainer:
         """Write the checkpoint. Every rank must call it."""
         began = time.perf_counter()
         self._check_weights()
-        self.samples.synchronise()
+        self.samples.synchronize()
         taken = take_snapshot(self)
         if self.fabric.is_global_zero:
             self.before_writing()

@@ -31,24 +31,26 @@ SUMMARY = {
     "last5": Metric("mean WHERE of the last 5 epochs, percent"),
     "last10": Metric("mean WHERE of the last 10 epochs, percent"),
     "val_chosen": Metric("WHERE at the epoch with the best noisy validation accuracy, percent"),
-    "memorised": Metric(
-        "mislabelled training samples predicted as their wrong label after the last epoch, percent", False
+    "memorized": Metric(
+        "mislabeled training samples predicted as their wrong label after the last epoch, percent", False
     ),
-    "suspects_auroc": Metric("area under the ROC curve of the suspicion score against truly wrong labels", digits=3),
+    "label_issues_auroc": Metric(
+        "area under the ROC curve of the suspicion score against truly wrong labels", digits=3
+    ),
     "seconds": Metric("wall-clock time of training", None, digits=1),
 }
 #: Further numbers of a summary, which say what was trained on rather than how well.
 _FACTS = {
     "noise_estimate": "the noise rate that the run itself estimated after warm-up, as a fraction",
     "noise_at_end": "the noise rate that the finished network suggests on held-out samples, with a 95 % interval",
-    "noise_rate": "realised share of wrong labels among the samples trained on, as a fraction",
+    "noise_rate": "realized share of wrong labels among the samples trained on, as a fraction",
 }
 #: What an evaluation measures, in percent, and `val_loss` in nats; `None` where the dataset does not allow it.
 EVALUATED = (
     "test_accuracy",
     "train_accuracy_observed",
     "train_accuracy_clean",
-    "memorised",
+    "memorized",
     "val_accuracy",
     "val_loss",
     "calibration_error",
@@ -65,23 +67,23 @@ TELEMETRY = (
     "perturbation_norm",
     "projected",
     "flipped",
-    "flipped_mislabelled",
+    "flipped_mislabeled",
     "cos_clean",
     "cos_clean_sam",
 )
-_SHARES = ("projected", "flipped_mislabelled")
+_SHARES = ("projected", "flipped_mislabeled")
 #: Fields that depend on the machine and differ between two otherwise equal runs.
 TIME_FIELDS = ("seconds", "train_seconds", "samples_per_second")
 
 
 def accuracy(predicted: Labels, labels: Labels) -> float | None:
-    """Share of samples predicted as labelled, in percent; of those whose label is known."""
+    """Share of samples predicted as labeled, in percent; of those whose label is known."""
     known = labels != UNKNOWN
     return 100.0 * float(np.mean(predicted[known] == labels[known])) if known.any() else None
 
 
-def memorised(predicted: Labels, observed: Labels, clean: Labels) -> float | None:
-    """Share of the mislabelled samples that are predicted as their wrong label, in percent.
+def memorized(predicted: Labels, observed: Labels, clean: Labels) -> float | None:
+    """Share of the mislabeled samples that are predicted as their wrong label, in percent.
 
     `None` without any, and for predictions at chance: those that agree with the observed labels no better than always
     naming the commonest one, within two standard errors. They repeat wrong labels without having learned them.
@@ -157,7 +159,7 @@ class EpochSums:
         self._counts = {name: int(value) for name, value in state["counts"].items()}
 
 
-def summarise(history: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def summarize(history: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Best, last, means of the last 5 and 10 epochs where there are so many, and the epoch chosen on noisy validation.
 
     All are test accuracies. Where there is no test split they are taken on the noisy validation split, and
@@ -178,6 +180,6 @@ def summarise(history: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "last5": float(np.mean(values[-5:])) if len(values) >= 5 else None,
         "last10": float(np.mean(values[-10:])) if len(values) >= 10 else None,
         "val_chosen": chosen,
-        "memorised": history[-1]["memorised"] if history else None,  # of the last, which may have ended at chance
+        "memorized": history[-1]["memorized"] if history else None,  # of the last, which may have ended at chance
         "metric_names": {name: metric.meaning.replace("WHERE", where) for name, metric in SUMMARY.items()} | _FACTS,
     }

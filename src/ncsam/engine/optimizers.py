@@ -79,9 +79,9 @@ def check_options(config: RunConfig) -> None:
 
 
 def _radius(config: RunConfig) -> RadiusLike:
-    """Where augmentation keeps from memorising, too, a radius that listens does so from the start."""
-    if config.rho == "heldout" and config.augment != "none":
-        return optim.HeldOutRadius(float(config.rho_target), begin=0.0)
+    """Where augmentation keeps from memorizing, too, a radius that listens does so from the start."""
+    if config.rho == "validation" and config.augment != "none":
+        return optim.ValidationRadius(float(config.rho_target), begin=0.0)
     return default_radius(config.optimizer) if config.rho is None else config.rho
 
 

@@ -16,8 +16,8 @@ from ncsam.data.types import DataSet
 from ncsam.engine.checkpoint import load_checkpoint
 from ncsam.engine.config import RunConfig, read_yaml
 from ncsam.engine.folds import OutOfFold, load_oof, save_oof, stratified_folds
+from ncsam.engine.label_issues_table import rewrite_label_issues
 from ncsam.engine.run import train
-from ncsam.engine.suspect_table import rewrite_suspects
 from ncsam.engine.task import FOLD_SEED, load_task
 from ncsam.engine.trained import load_trained
 from ncsam.engine.trust import refuse_unnamed
@@ -32,9 +32,9 @@ def judge_by_folds(
     console: bool = True,
     named: Mapping[str, Any] | None = None,
 ) -> None:
-    """Make a finished run's out-of-fold predictions, and its suspects from them. Options as of `out_of_fold`."""
+    """Make a finished run's out-of-fold predictions, and its label issues from them. Options as of `out_of_fold`."""
     out_of_fold(folder, folds, console=console, named=named)
-    rewrite_suspects(folder)
+    rewrite_label_issues(folder)
 
 
 def check_folds(config: RunConfig, folds: int) -> None:

@@ -12,8 +12,8 @@ import numpy.typing as npt
 
 from ncsam._errors import bad_value, need
 from ncsam.engine.folds import load_oof, save_oof
+from ncsam.engine.label_issues_table import remembered, rewrite_label_issues
 from ncsam.engine.runs import Run, class_name
-from ncsam.engine.suspect_table import remembered, rewrite_suspects
 from ncsam.engine.task import task_of
 from ncsam.engine.trained import load_trained
 
@@ -45,7 +45,7 @@ def training_predictions(
 
 
 def take_predictions(folder: str | os.PathLike[str], probabilities: npt.ArrayLike) -> None:
-    """Judge a run's labels by the out-of-sample predictions of some other model: `suspects.csv` is written anew."""
+    """Judge a run's labels by the out-of-sample predictions of some other model: `label_issues.csv` is written anew."""
     folder = Path(folder)
     task = task_of(folder)
     split = task.dataset
@@ -57,16 +57,16 @@ def take_predictions(folder: str | os.PathLike[str], probabilities: npt.ArrayLik
         raise bad_value("probabilities", "rows", "finite numbers from 0 that sum to 1 in every row")
     remembered(folder, task)  # a run that cannot be judged is said before anything is written
     save_oof(folder, rows, split.train.labels, {"folds": None, "source": "taken from a file"})
-    rewrite_suspects(folder)
+    rewrite_label_issues(folder)
 
 
-def suspects_frame(folder: str | os.PathLike[str]) -> Any:
-    """Labels and suspects as a `pandas.DataFrame` in the order of the training split, with the names of the classes."""
-    pandas = need("pandas", "tables", "a table of suspects")
+def label_issues_frame(folder: str | os.PathLike[str]) -> Any:
+    """Labels and label issues as a `pandas.DataFrame` in the order of the training split, with class names."""
+    pandas = need("pandas", "tables", "a table of label issues")
     run = Run.read(folder)
-    rows = run.suspect_rows()
+    rows = run.issue_rows()
     if not rows:
-        raise bad_value("run", str(folder), "a finished run; this one has no suspects.csv yet")
+        raise bad_value("run", str(folder), "a finished run; this one has no label_issues.csv yet")
     classes = run.classes
     for row in rows:
         for key in ("observed", "suggested", "clean"):

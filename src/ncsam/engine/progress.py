@@ -16,9 +16,9 @@ _WORTH_SAYING = 60.0  # seconds of training: a shorter one needs no estimate
 _LONG = 3600.0
 #: What makes a run on a CPU shorter, by the kind of data.
 _SHORTER = {
-    "pictures": "features of a pretrained network take minutes (`ncsam embed DATA --model timm:NAME --out f.npz`, then "
+    "images": "features of a pretrained network take minutes (`ncsam embed DATA --model timm:NAME --out f.npz`, then "
     "`ncsam auto f.npz`; or --model timm:NAME --pretrained true --freeze backbone). Else a smaller network (--model "
-    "resnet8 or cnn9, see `python -m ncsam.models`), smaller pictures (--data-options size=[32,32]), fewer --epochs",
+    "resnet8 or cnn9, see `python -m ncsam.models`), smaller images (--data-options size=[32,32]), fewer --epochs",
     "": "a smaller network (--model, see `python -m ncsam.models`), fewer --epochs",
 }
 
@@ -99,7 +99,7 @@ class Console:
 
     def epoch(self, record: Mapping[str, Any]) -> None:
         """The line of a finished epoch."""
-        shown = (("test", "test_accuracy"), ("val", "val_accuracy"), ("memorised", "memorised"))
+        shown = (("test", "test_accuracy"), ("val", "val_accuracy"), ("memorized", "memorized"))
         parts = [f"{name} {record[key]:6.2f} %" for name, key in shown if record[key] is not None]
         width = len(str(self.epochs))
         self.say(

@@ -26,11 +26,11 @@ from ncsam.engine.config import RunConfig
 from ncsam.engine.device import choose_device
 from ncsam.engine.errors import RunError
 from ncsam.engine.folder import clear_leftovers, read_summary, refuse_other_work
+from ncsam.engine.label_issues_table import write_label_issues
 from ncsam.engine.lock import Held, locked
 from ncsam.engine.loop import Trainer
-from ncsam.engine.metrics import summarise
+from ncsam.engine.metrics import summarize
 from ncsam.engine.network import create_network
-from ncsam.engine.suspect_table import write_suspects
 from ncsam.engine.task import Task, load_task, settled, view_names
 from ncsam.methods import create as create_method
 from ncsam.models.freeze import BACKBONE
@@ -169,13 +169,13 @@ def _finish(fabric: Device, trainer: Trainer) -> dict[str, Any]:
     by_class = measure_by_class(trainer.evaluator, trainer.networks)
     if fabric.is_global_zero:
         task, config, folder = trainer.task, trainer.config, trainer.folder
-        found = write_suspects(folder, trainer.dynamics, task.original.train, task.val)
+        found = write_label_issues(folder, trainer.dynamics, task.original.train, task.val)
         with writing(folder):
             by_class.save(folder)
         summary = {
-            **summarise(trainer.history),
+            **summarize(trainer.history),
             "noise_rate": task.noise_rate,
-            "suspects_auroc": found,
+            "label_issues_auroc": found,
             "seconds": trainer.seconds,
             "epochs": config.epochs,
             "method": config.method,

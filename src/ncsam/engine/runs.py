@@ -26,11 +26,21 @@ COMMAND_FILE = "command.txt"
 
 #: Of a summary: what is shown as a number, and what counts epochs.
 _FIGURES = (
-    *("best", "last", "last5", "last10", "val_chosen", "memorised", "noise_rate", "noise_estimate", "suspects_auroc"),
+    *(
+        "best",
+        "last",
+        "last5",
+        "last10",
+        "val_chosen",
+        "memorized",
+        "noise_rate",
+        "noise_estimate",
+        "label_issues_auroc",
+    ),
     *("seconds", "flip_ratio"),
 )
 _COUNTS = ("epochs", "warmup_epochs")
-#: Of every row of `suspects.csv`, and of which type.
+#: Of every row of `label_issues.csv`, and of which type.
 _KNOWN: dict[str, Any] = {"index": int, "observed": int, "suggested": int, "suspicion": (int, float)}
 #: Of a summary: what is a mapping, with the types of what it must hold.
 _MAPPINGS: dict[str, dict[str, Any]] = {
@@ -41,8 +51,8 @@ _MAPPINGS: dict[str, dict[str, Any]] = {
 
 
 @dataclass(frozen=True)
-class Suspect:
-    """One row of `suspects.csv`; class numbers, and `None` where the run did not know."""
+class LabelIssue:
+    """One row of `label_issues.csv`; class numbers, and `None` where the run did not know."""
 
     index: int
     observed: int
@@ -127,7 +137,7 @@ class Run:
 
     @property
     def trust(self) -> dict[str, Any]:
-        """How far the suspects are to be trusted, as `trust.json` has it."""
+        """How far the label issues are to be trusted, as `trust.json` has it."""
         return _read_json(self.folder / "trust.json")
 
     @property
@@ -142,16 +152,16 @@ class Run:
             return None
         return NoisyLabels.load(self.folder / "noise.npz")
 
-    def suspect_rows(self, limit: int | None = None) -> list[dict[str, Any]]:
-        """The first rows of `suspects.csv`, the most suspicious labels first; empty if the run has not written it."""
-        file = self.folder / "suspects.csv"
-        return [_suspect(row, file) for row in islice(_read_table(file), limit)]
+    def issue_rows(self, limit: int | None = None) -> list[dict[str, Any]]:
+        """The first rows of `label_issues.csv`, the least plausible labels first; empty if there is none."""
+        file = self.folder / "label_issues.csv"
+        return [_label_issue(row, file) for row in islice(_read_table(file), limit)]
 
-    def suspects(self, limit: int | None = None) -> list[Suspect]:
-        """The same as records of what every run knows of a suspect."""
+    def label_issues(self, limit: int | None = None) -> list[LabelIssue]:
+        """The same as records of what every run knows of a label issue."""
         return [
-            Suspect(r["index"], r["observed"], r["suggested"], r["suspicion"], r.get("clean"), r.get("path"))
-            for r in self.suspect_rows(limit)
+            LabelIssue(r["index"], r["observed"], r["suggested"], r["suspicion"], r.get("clean"), r.get("path"))
+            for r in self.issue_rows(limit)
         ]
 
     def curve(self, name: str) -> dict[int, float]:
@@ -208,8 +218,8 @@ def _read_table(file: Path) -> Iterator[dict[str, str]]:
             raise ValueError(f"{file}, line {rows.line_num}, is not a row of a table: {error}") from error
 
 
-def _suspect(row: dict[str, str], file: Path) -> dict[str, Any]:
-    """A row of `suspects.csv` with numbers as numbers; what every run writes is there."""
+def _label_issue(row: dict[str, str], file: Path) -> dict[str, Any]:
+    """A row of `label_issues.csv` with numbers as numbers; what every run writes is there."""
     if gone := [name for name in _KNOWN if name not in row]:
         raise ValueError(f"{file} has no column {gone[0]!r}")
     found = {key: _typed(key, text) for key, text in row.items()}
@@ -224,13 +234,13 @@ def _suspect(row: dict[str, str], file: Path) -> dict[str, Any]:
 
 
 def _typed(key: str, text: str) -> Any:
-    """A cell of `suspects.csv`: a whole number, a number, a path, a text, or nothing."""
+    """A cell of `label_issues.csv`: a whole number, a number, a path, a text, or nothing."""
     if not text or key in ("path", "text"):
         return text or None
     try:
         return int(text) if text.removeprefix("-").isdecimal() and len(text) < 16 else float(text)
     except ValueError:
-        raise ValueError(f"suspects.csv: {key}={text!r} is not a number") from None
+        raise ValueError(f"label_issues.csv: {key}={text!r} is not a number") from None
 
 
 def _read_json(file: Path) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Memory per training sample, keyed by the sample's index: losses, votes, soft labels, counts.
 
 It survives restarts (it is part of the checkpoint) and distributed training: every rank sees a part of the samples,
-writes what it learned about them, and `synchronise` brings all ranks to one and the same table.
+writes what it learned about them, and `synchronize` brings all ranks to one and the same table.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class SampleTable:
         self.samples = samples
         self.device = torch.device(device)
         self._columns: dict[str, Tensor] = {}
-        self._written: dict[str, Tensor] = {}  # rows this rank wrote since the last synchronise
+        self._written: dict[str, Tensor] = {}  # rows this rank wrote since the last synchronize
         self._added: dict[str, Tensor] = {}  # what this rank added since then
 
     def __contains__(self, name: str) -> bool:
@@ -64,7 +64,7 @@ class SampleTable:
         if _distributed():
             self._added.setdefault(name, torch.zeros_like(column))[index] += values
 
-    def synchronise(self) -> None:
+    def synchronize(self) -> None:
         """Make the table the same on all ranks. Every rank must call it."""
         if not _distributed():
             return
@@ -91,7 +91,7 @@ class SampleTable:
         return torch.zeros(self.samples, dtype=dtype, device=self.device)
 
     def state_dict(self) -> dict[str, Any]:
-        """The columns by name; `synchronise` first."""
+        """The columns by name; `synchronize` first."""
         return dict(self._columns)
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:

@@ -22,7 +22,7 @@ def self_confidence(labels: Labels, probabilities: Floats) -> Floats:
     return 1.0 - _own(labels, probabilities)
 
 
-def normalised_margin(labels: Labels, probabilities: Floats) -> Floats:
+def normalized_margin(labels: Labels, probabilities: Floats) -> Floats:
     """(1 - (p[s] - max over k != s of p[k])) / 2."""
     others = probabilities.copy()
     others[np.arange(len(labels)), labels] = -np.inf
@@ -49,7 +49,7 @@ def odds(labels: Labels, probabilities: Floats) -> Floats:
 #: The scores by name.
 SCORES: dict[str, Callable[[Labels, Floats], Floats]] = {
     "self-confidence": self_confidence,
-    "normalised margin": normalised_margin,
+    "normalized margin": normalized_margin,
     "confidence-weighted entropy": weighted_entropy,
     "odds": odds,
 }

@@ -22,11 +22,11 @@ _LEAST_GAP = 0.02  # however many samples are held out
 _ANSWERS: dict[str, Any] = {"warmup_epochs": count, "flip_ratio": ratio, "noise_estimate": ratio}
 
 
-def memorising(trained: Sequence[float], held_out: Sequence[float], samples: int) -> bool:
+def memorizing(trained: Sequence[float], held_out: Sequence[float], samples: int) -> bool:
     """Whether the network fits the labels it has seen better than those it has not.
 
     `trained` and `held_out` are the accuracies on observed labels, as fractions, after each epoch so far: of samples
-    trained on, and of `samples` held out. With t and v their means over the last three epochs, it is memorising if
+    trained on, and of `samples` held out. With t and v their means over the last three epochs, it is memorizing if
     t - v exceeds two standard errors of v, 2 sqrt(v (1 - v) / samples), and .02.
 
     Noisy validation accuracy stops rising at about the same time; but its own noise, which is several points for some
@@ -78,13 +78,13 @@ class Settling:
             optimizer.flip_ratio = self.flip_ratio
 
     def note_what_was_fitted(self, history: Sequence[Mapping[str, Any]]) -> None:
-        """Say so if a perturbed run memorised nothing: it may also have been kept from learning."""
+        """Say so if a perturbed run memorized nothing: it may also have been kept from learning."""
         if not self.config.sharpness_aware or not history or history[-1]["val_accuracy"] is None:
             return
         t, v = history[-1]["train_accuracy_observed"], history[-1]["val_accuracy"]
         if not _fits_better(t / 100, v / 100, len(self.evaluator.held_out_labels)):
             self.console.say(
-                f"nothing was memorised: labels trained on are fitted to {t:.1f} %, those held out to {v:.1f} %. If "
+                f"nothing was memorized: labels trained on are fitted to {t:.1f} %, those held out to {v:.1f} %. If "
                 "that is less than you hoped for, the perturbation may hold the network back: compare --optimizer sgd"
             )
 
@@ -92,7 +92,7 @@ class Settling:
         trained, held_out = (
             [record[name] / 100 for record in history] for name in ("train_accuracy_observed", "val_accuracy")
         )
-        if memorising(trained, held_out, len(self.evaluator.held_out_labels)):
+        if memorizing(trained, held_out, len(self.evaluator.held_out_labels)):
             self.warmup_epochs = len(history)
             why = "labels trained on are fitted better than those held out"
             self.console.say(f"warm-up ends after {self.warmup_epochs} epochs: {why}")

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ncsam.engine.loop import Trainer
 
 #: What the end of a run asks of the record of every epoch.
-_SUMMARISED = {"test_accuracy", "val_accuracy", "train_accuracy_observed", "memorised"}
+_SUMMARIZED = {"test_accuracy", "val_accuracy", "train_accuracy_observed", "memorized"}
 
 
 def take_snapshot(trainer: Trainer) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -77,7 +77,7 @@ def restore_snapshot(trainer: Trainer, state: Mapping[str, Any]) -> None:
         raise RunError(f"the checkpoint of {trainer.folder} stands at epoch {epoch}, batch {batch}, which it cannot")
     if len(state["history"]) != epoch:
         raise RunError(f"the checkpoint of {trainer.folder} has {len(state['history'])} epochs behind it, not {epoch}")
-    if not all(is_record(row) and row.keys() >= _SUMMARISED for row in state["history"]):
+    if not all(is_record(row) and row.keys() >= _SUMMARIZED for row in state["history"]):
         raise RunError(f"the checkpoint of {trainer.folder} has records of epochs that no run writes")
     with fitting(trainer.folder):
         _restore(trainer, state)

@@ -50,7 +50,7 @@ class Task:
     val: Indices | None
     record: NoisyLabels | None
     damaged: Sequence[BadImage] = ()
-    source: DataSet | None = None  # the pictures, where `dataset` holds features of them
+    source: DataSet | None = None  # the images, where `dataset` holds features of them
 
     @property
     def original(self) -> DataSet:
@@ -64,7 +64,7 @@ class Task:
 
     @property
     def noise_rate(self) -> float | None:
-        """The realised share of wrong labels among the samples that are trained on, where the clean ones are known."""
+        """The realized share of wrong labels among the samples that are trained on, where the clean ones are known."""
         split = self.dataset.train
         return None if split.clean is None else float(np.mean((split.labels != split.clean)[self.train]))
 
@@ -79,7 +79,7 @@ class Task:
         return kind_of(self.original)
 
     def loader(self, split: Split, config: RunConfig, batch_size: int, **options: Any) -> Loader:
-        """Batches of a split, prepared as its kind of data is: normalised, cut to size."""
+        """Batches of a split, prepared as its kind of data is: normalized, cut to size."""
         return Loader(
             split,
             batch_size,
@@ -144,7 +144,7 @@ def load_task(config: RunConfig, dataset: DataSet | None = None) -> Task:
 
 
 def without_damaged(dataset: DataSet, workers: int = 0) -> tuple[DataSet, list[BadImage]]:
-    """The dataset without the picture files that cannot be read, and the list of those; it decodes all of them."""
+    """The dataset without the image files that cannot be read, and the list of those; it decodes all of them."""
     bad: list[BadImage] = []
     splits: dict[str, Any] = {}
     for name in ("train", "val", "test"):
@@ -168,7 +168,7 @@ def settled(config: RunConfig, task: Task) -> RunConfig:
     if augment == "auto":  # a frozen backbone's features are computed once, which needs inputs that stay the same
         augment = "none" if "backbone" in config.freeze else kind.augmentation()
     if augment not in kind.augmentations:
-        raise bad_value("augment", augment, f"it is made for pictures, and {task.dataset.name} holds {kind.name}: none")
+        raise bad_value("augment", augment, f"it is made for images, and {task.dataset.name} holds {kind.name}: none")
     rho = default_radius(config.optimizer) if config.rho is None and config.sharpness_aware else config.rho
     # a small dataset makes too few steps of 128 in the usual number of epochs to fit anything, right or wrong
     batch_size = config.batch_size or (128 if len(task.train) >= _SMALL else 32)
@@ -186,8 +186,8 @@ def settled(config: RunConfig, task: Task) -> RunConfig:
     config = defaults.settled(config, model, augment, len(task.train), options.get("in_features"), batch_size)
     if config.sharpness_aware and config.warmup == "auto" and task.val is None and task.dataset.val is None:
         raise bad_value("warmup", "auto", "only with validation samples to watch: val_share above 0 (now 0)")
-    if config.rho == "heldout" and config.listens and task.val is None and task.dataset.val is None:
-        raise bad_value("rho", "heldout", "only with validation samples to listen to: val_share above 0 (now 0)")
+    if config.rho == "validation" and config.listens and task.val is None and task.dataset.val is None:
+        raise bad_value("rho", "validation", "only with validation samples to listen to: val_share above 0 (now 0)")
     if config.optimizer == "ncsam" and config.flip_ratio == "auto" and config.warmup_epochs == 0:
         raise bad_value("flip_ratio", "auto", "only after an epoch of warm-up, which warmup and epochs leave none")
     return config
@@ -196,7 +196,7 @@ def settled(config: RunConfig, task: Task) -> RunConfig:
 def view_names(config: RunConfig, wanted: Sequence[str], kind: Kind) -> list[str]:
     """The loader's views for those a method wants, or a sentence on why this kind of data does not have them.
 
-    "train" is the run's own augmentation. "auto" and "auto:simclr" leave it to the kind of data: pictures have the
+    "train" is the run's own augmentation. "auto" and "auto:simclr" leave it to the kind of data: images have the
     strong view, or the one that is named, where the run augments at all.
     """
     views = []
@@ -209,16 +209,16 @@ def view_names(config: RunConfig, wanted: Sequence[str], kind: Kind) -> list[str
         elif kind.has_view(view):
             views.append(view)
         else:
-            problem = f"it wants the view {view!r}, which is made for pictures, and these are {kind.name}"
+            problem = f"it wants the view {view!r}, which is made for images, and these are {kind.name}"
             raise bad_value("method", config.method, problem)
     return views
 
 
 def check_method(method: Method, task: Task) -> None:
-    """Refuse a method that compares views of pictures, or averages inputs, where the data does not allow it."""
+    """Refuse a method that compares views of images, or averages inputs, where the data does not allow it."""
     held = f"{task.dataset.name} holds {task.kind.name}"
-    if method.pictures_only and not task.kind.has_view("strong"):
-        raise bad_value("method", method.name, f"only with pictures, and {held}")
+    if method.images_only and not task.kind.has_view("strong"):
+        raise bad_value("method", method.name, f"only with images, and {held}")
     if method.mixes_inputs and not task.kind.mixable:
         raise bad_value("method", method.name, f"it averages inputs, and {held}, which have no average")
 

@@ -1,6 +1,6 @@
 """A small training loop over arrays in memory: any method, any optimizer, one process, nothing written to disk.
 
-`ncsam.engine` is the full loop, with pictures, ranks, checkpoints and a run folder. This one needs torch alone.
+`ncsam.engine` is the full loop, with images, ranks, checkpoints and a run folder. This one needs torch alone.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ def fit_arrays(
     method asks for is the row itself. An epoch's order depends on (seed, epoch) alone.
     """
     assert config.batch_size is not None, "the caller settles it"
-    if method.pictures_only or method.verified_share or len(method.stages(config.epochs)) > 1:
-        raise bad_value("method", method.name, "only by `ncsam train`: it needs pictures, verified labels or stages")
+    if method.images_only or method.verified_share or len(method.stages(config.epochs)) > 1:
+        raise bad_value("method", method.name, "only by `ncsam train`: it needs images, verified labels or stages")
     device = inputs.device
     steps = -(-len(inputs) // config.batch_size)  # batches whose sizes differ by at most one
     networks = [network.to(device) for network in method.build(create)]

@@ -33,7 +33,7 @@ class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
 
     `fit`, `predict`, `predict_proba` and `score` as everywhere; it goes into `cross_val_predict`, `GridSearchCV`,
     pipelines, and cleanlab's `CleanLearning`. Without further words it is what we recommend: cross-entropy with SAM at
-    a radius that sets itself, on a multilayer perceptron over standardised features.
+    a radius that sets itself, on a multilayer perceptron over standardized features.
 
     >>> from sklearn.datasets import load_digits
     >>> from ncsam.integrations.sklearn import NoisyLabelClassifier
@@ -55,12 +55,12 @@ class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         method_options: of the method, such as `{"weight": 3.0}`.
         options: further options of a run by their names in `ncsam.engine.RunConfig`, such as `{"kappa": 0.2}`.
         standardize: bring each feature to mean 0 and variance 1, by the training rows.
-        random_state: seed of initialisation, order and draws. The global generators stay as they are.
+        random_state: seed of initialization, order and draws. The global generators stay as they are.
         device: where to train, in torch's words.
 
     Attributes:
         classes_: the labels, sorted. n_features_in_: features in `fit`.
-        networks_: the trained networks, in double precision, so that an answer does not depend on its neighbours.
+        networks_: the trained networks, in double precision, so that an answer does not depend on its neighbors.
         method_: the method, as training left it. loss_curve_: mean training loss of each epoch.
     """
 

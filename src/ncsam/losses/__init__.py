@@ -13,10 +13,10 @@ Targets are class numbers or probabilities. `reduction` is "mean", "sum" or "non
 from ncsam.losses.classic import CE, MAE, LabelSmoothing, cross_entropy, mae
 from ncsam.losses.correction import Backward, Forward, backward_corrected, estimate_transition, forward_corrected
 from ncsam.losses.dmi import DMI, dmi
-from ncsam.losses.early_learning import ELR, elr, elr_regulariser
+from ncsam.losses.early_learning import ELR, elr, elr_regularizer
 from ncsam.losses.generalized import GCE, TruncatedGCE, gce, truncated_gce
 from ncsam.losses.jensen_shannon import GJS, JS, gjs, js
-from ncsam.losses.peer import Peer, confidence_regularised, peer
+from ncsam.losses.peer import Peer, confidence_regularized, peer
 from ncsam.losses.stochastic import SLN, noisy_targets, sln
 from ncsam.losses.symmetric import APL, NCE, RCE, Symmetric, apl, nce, rce, symmetric
 
@@ -40,11 +40,11 @@ __all__ = [
     "TruncatedGCE",
     "apl",
     "backward_corrected",
-    "confidence_regularised",
+    "confidence_regularized",
     "cross_entropy",
     "dmi",
     "elr",
-    "elr_regulariser",
+    "elr_regularizer",
     "estimate_transition",
     "forward_corrected",
     "gce",

@@ -55,7 +55,7 @@ def estimate_transition(probabilities: Tensor, *, quantile: float | None = 0.97)
     """T from a network's predictions (samples, classes), by anchor points.
 
     Row i is the prediction on the sample with the largest p_i, among those whose p_i lies below the given quantile of
-    p_i (the most certain ones are outliers; `None` keeps them). Rows are normalised.
+    p_i (the most certain ones are outliers; `None` keeps them). Rows are normalized.
     """
     if not len(check_logits(probabilities, "probabilities")):
         raise bad_value("probabilities.shape", tuple(probabilities.shape), "(samples, classes), one sample or more")

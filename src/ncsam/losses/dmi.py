@@ -13,7 +13,7 @@ def dmi(logits: Tensor, targets: Tensor, *, eps: float = 0.0) -> Tensor:
     r"""-log |det U|, U = Y^T P / |B|: labels Y (one-hot or probabilities) against predictions P over the batch.
 
     Label noise that depends on the class alone multiplies U by the transition matrix T, so it changes the loss by the
-    constant -log |det T| and not its minimiser. It is one number for a batch, which must be much larger than the
+    constant -log |det T| and not its minimizer. It is one number for a batch, which must be much larger than the
     number of classes.
 
     A class that no label of the batch names makes U singular. Its row is left out, and |det U| becomes the volume

@@ -1,4 +1,4 @@
-"""Early-learning regularisation (Liu et al., 2020, arXiv 2007.00151)."""
+"""Early-learning regularization (Liu et al., 2020, arXiv 2007.00151)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ncsam.losses.reduction import Loss, Reduction, check_logits, reduced
 _CLOSEST = 1e-4  # <p, t> stays this far from 1, where the logarithm has no bottom
 
 
-def elr_regulariser(logits: Tensor, memory: Tensor, *, reduction: Reduction = "mean") -> Tensor:
+def elr_regularizer(logits: Tensor, memory: Tensor, *, reduction: Reduction = "mean") -> Tensor:
     """log(1 - <p, t>), t the running mean of the sample's past predictions: it pulls p towards t."""
     if check_logits(memory, "memory").shape != check_logits(logits).shape:
         raise bad_value("memory.shape", tuple(memory.shape), f"that of the logits, {tuple(logits.shape)}")
@@ -26,8 +26,8 @@ def elr(
 ) -> Tensor:
     """CE + weight log(1 - <p, t>)."""
     weight = non_negative("weight", weight)
-    regulariser = elr_regulariser(logits, memory, reduction=reduction)
-    return cross_entropy(logits, targets, reduction=reduction) + weight * regulariser
+    regularizer = elr_regularizer(logits, memory, reduction=reduction)
+    return cross_entropy(logits, targets, reduction=reduction) + weight * regularizer
 
 
 class ELR(Loss):

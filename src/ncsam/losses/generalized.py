@@ -1,4 +1,4 @@
-"""Generalised cross-entropy, L_q, plain and truncated (Zhang and Sabuncu, 2018, arXiv 1805.07836)."""
+"""Generalized cross-entropy, L_q, plain and truncated (Zhang and Sabuncu, 2018, arXiv 1805.07836)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Peer loss, and its expectation, the confidence regulariser of CORES2."""
+"""Peer loss, and its expectation, the confidence regularizer of CORES2."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def peer(
 
     n1 and n2 are independent uniform draws: `peers` are positions n1 in the batch, one per sample, and `peer_targets`
     the labels y_{n2}. What is not given is drawn from the batch, by `generator`. In expectation over the draws this is
-    `confidence_regularised` with the batch's own label frequencies and beta = alpha.
+    `confidence_regularized` with the batch's own label frequencies and beta = alpha.
     """
 
     targets = check_targets(targets, check_logits(logits))
@@ -54,7 +54,7 @@ def peer(
     return reduced(of_target(losses, targets) - alpha * of_target(losses[peers], peer_targets), reduction)
 
 
-def confidence_regularised(
+def confidence_regularized(
     logits: Tensor,
     targets: Tensor,
     prior: Tensor,

@@ -24,7 +24,7 @@ def rce(logits: Tensor, targets: Tensor, *, log_zero: float = LOG_ZERO, reductio
 
 
 def nce(logits: Tensor, targets: Tensor, *, reduction: Reduction = "mean") -> Tensor:
-    r"""Normalised cross-entropy: log p_y / sum_c log p_c, in (0, 1) and 1 in all when summed over the labels."""
+    r"""Normalized cross-entropy: log p_y / sum_c log p_c, in (0, 1) and 1 in all when summed over the labels."""
     log_p = F.log_softmax(check_logits(logits), dim=1)
     return reduced(of_target(log_p / log_p.sum(dim=1, keepdim=True), targets), reduction)
 

@@ -18,7 +18,7 @@ class APL(LossMethod):
     The authors also clip the gradient's norm to 5 and decay the weights little (1e-4 on CIFAR-10, 1e-5 on CIFAR-100).
     """
 
-    about = "normalised cross-entropy and a bounded loss"
+    about = "normalized cross-entropy and a bounded loss"
     presets: ClassVar[Presets] = {
         "cifar10": {"alpha": 1.0, "beta": 1.0},
         "cifar100": {"alpha": 10.0, "beta": 0.1},

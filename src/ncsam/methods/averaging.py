@@ -18,7 +18,7 @@ class AveragingMethod(Method):
     """A method of one network that predicts with an average of its weights; with `decay` 0, with the weights.
 
     After each step w_avg <- d w_avg + (1 - d) w with d = min(decay, (1 + t) / (10 + t)), t the steps so far: an early
-    average forgets the initialisation. Buffers such as BatchNorm's statistics are copied.
+    average forgets the initialization. Buffers such as BatchNorm's statistics are copied.
     """
 
     average: nn.Module | None = None

@@ -172,10 +172,10 @@ class Method:
     cost: ClassVar[str] = "as cross-entropy"
     #: How many networks it trains, each with an optimizer of its own.
     networks: int = 1
-    #: Views of each picture it wants from the loader; "train" is the run's own augmentation.
+    #: Views of each image it wants from the loader; "train" is the run's own augmentation.
     views: tuple[str, ...] = ("train",)
-    #: Whether it makes sense for pictures alone, because it compares differently augmented views of them.
-    pictures_only: ClassVar[bool] = False
+    #: Whether it makes sense for images alone, because it compares differently augmented views of them.
+    images_only: ClassVar[bool] = False
     #: Share of the training samples whose label it may have checked where the dataset brings no verdicts of people.
     verified_share: float = 0.0
     #: Whether it averages the inputs of samples, which not every kind of data allows.

@@ -28,7 +28,7 @@ _SURE = -8.0  # a label whose loss is this far below the mean over all labels is
 
 @dataclass(frozen=True, kw_only=True)
 class Covaried(Plan):
-    """With the strength of the regulariser, and in the second stage the Bayes labels of the rows."""
+    """With the strength of the regularizer, and in the second stage the Bayes labels of the rows."""
 
     alpha: float
     prior: Tensor
@@ -40,14 +40,14 @@ class CAL(Method):
     r"""First labels that a Bayes classifier might give, then a loss corrected by covariances under them.
 
     Stage 1: L = CE(y) - alpha sum_c P(c) l(c), l(c) = -log(p_c + 1e-5), alpha growing to `alpha_first`, P the square
-    root of the label shares, normalised. In its last epoch each sample gets a label i: its own where
+    root of the label shares, normalized. In its last epoch each sample gets a label i: its own where
     CE(y) - mean_c CE(c) < -8, else the predicted one. Stage 2, a fresh network: L = CE(y) - alpha sum_c P(c) l(c) -
     CAL, alpha growing to `alpha_second`, P the label shares, and
 
-        CAL = sum_i P(i) sum_j mean over rows labelled i of (1[y = j] - P(y = j | i)) (l(j) - mean_ij),
+        CAL = sum_i P(i) sum_j mean over rows labeled i of (1[y = j] - P(y = j | i)) (l(j) - mean_ij),
 
-    mean_ij the mean of l(j) over all samples labelled i; CE(c) is -log(p_c + 1e-8). In each stage alpha is 0 for
-    `plain_epochs` and one epoch more, and grows over `ramp_epochs`; shares are of the second stage. Values and
+    mean_ij the mean of l(j) over all samples labeled i; CE(c) is -log(p_c + 1e-8). In each stage alpha is 0 for
+    `warmup_epochs` and one epoch more, and grows over `ramp_epochs`; shares are of the second stage. Values and
     gradients are those of the authors' code, but mean_ij is taken once before each epoch, from predictions without
     augmentation; they add it up along the epoch before, and begin with 0. Their stages are two runs of 100 epochs, of
     which the first is used up to epoch 65: `first_epochs`.
@@ -66,14 +66,14 @@ class CAL(Method):
         alpha_first: float = 2.0,
         alpha_second: float = 1.0,
         first_epochs: Span = 0.4,
-        plain_epochs: Span = 0.1,
+        warmup_epochs: Span = 0.1,
         ramp_epochs: Span = 0.3,
         sqrt_prior: bool = True,
     ) -> None:
         non_negative(alpha_first=alpha_first, alpha_second=alpha_second)
-        check_spans(first_epochs=first_epochs, plain_epochs=plain_epochs, ramp_epochs=ramp_epochs)
+        check_spans(first_epochs=first_epochs, warmup_epochs=warmup_epochs, ramp_epochs=ramp_epochs)
         self.alphas = (alpha_first, alpha_second)
-        self.first_epochs, self.plain_epochs, self.ramp_epochs = first_epochs, plain_epochs, ramp_epochs
+        self.first_epochs, self.warmup_epochs, self.ramp_epochs = first_epochs, warmup_epochs, ramp_epochs
         self.sqrt_prior = sqrt_prior
         self.means: Tensor | None = None
 
@@ -102,7 +102,7 @@ class CAL(Method):
 
     def plan(self, batch: Batch, networks: Sequence[nn.Module], state: State) -> tuple[Plan, ...]:
         second = state.epochs - self.first
-        plain, growing = in_epochs(self.plain_epochs, second), in_epochs(self.ramp_epochs, second)
+        plain, growing = in_epochs(self.warmup_epochs, second), in_epochs(self.ramp_epochs, second)
         alpha = self.alphas[min(1, state.stage)] * ramp(state.stage_epoch - 1, plain, growing)
         bayes = None
         if state.stage > 0:
@@ -141,10 +141,10 @@ def bayes_labels(logits: Tensor, labels: Tensor) -> Tensor:
 def covariance(
     logits: Tensor, labels: Tensor, bayes: Tensor, shares: Tensor, transition: Tensor, means: Tensor
 ) -> Tensor:
-    """sum_i P(i) sum_j mean over rows labelled i of (1[y = j] - P(y = j | i)) (l(j) - mean_ij)."""
+    """sum_i P(i) sum_j mean over rows labeled i of (1[y = j] - P(y = j | i)) (l(j) - mean_ij)."""
     losses = bounded_ce(logits, _FLOOR)
-    centred = F.one_hot(labels, logits.shape[1]).to(losses) - transition.to(losses)[bayes]
-    rows = (centred * (losses - means.to(losses)[bayes])).sum(dim=1)
+    centerd = F.one_hot(labels, logits.shape[1]).to(losses) - transition.to(losses)[bayes]
+    rows = (centerd * (losses - means.to(losses)[bayes])).sum(dim=1)
     sums = losses.new_zeros(logits.shape[1]).index_add(0, bayes, rows)
     counts = torch.bincount(bayes, minlength=logits.shape[1]).clamp_min(1)
     return (shares.to(losses) * sums / counts).sum()

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ncsam.data.loader import Batch
 
 _CENTRAL = "cc_central"
-_LABELLED = "cc_labelled"
+_LABELED = "cc_labeled"
 WIDTH = 128
 
 
@@ -44,17 +44,17 @@ class Critics(nn.Module):
 
 @register
 class CC(Dividing):
-    r"""DivideMix whose labelled samples are central in their class, and consistent between two critics.
+    r"""DivideMix whose labeled samples are central in their class, and consistent between two critics.
 
     Each network has, on its features, a reduction to 128 numbers and two classifiers h1 and h2 on that, the critics.
 
-    1. Centrality. With r_i the reduced features, normalised, and the centre of class c the normalised mean of those
-       that the critics together predict as c, the score of sample i is <r_i, centre of y_i>, scaled to [0, 1]; w_i is
+    1. Centrality. With r_i the reduced features, normalized, and the center of class c the normalized mean of those
+       that the critics together predict as c, the score of sample i is <r_i, center of y_i>, scaled to [0, 1]; w_i is
        the probability of the larger component of two Gaussians. i passes if w_i > `threshold`.
     2. Consistency. For `iterations` steps (or as many as an epoch has, where it has fewer; the authors' has some 800)
        on samples that passed, h1 and h2 alone learn to *disagree*:
        D = sum_c |softmax h1 - softmax h2| rises, `apart_weight` times, weighted by the share of the observed class.
-       Then, in each observed class, two Gaussians are fitted to D, and i is labelled if the probability of the smaller
+       Then, in each observed class, two Gaussians are fitted to D, and i is labeled if the probability of the smaller
        is at least `consistency`.
     3. MixMatch (see `dividemix`), each network on the other's division. The critics learn by the same loss, with half
        of its term for equal shares, from features that are constants for them. After each step the backbone takes one
@@ -69,15 +69,15 @@ class CC(Dividing):
     cost = "as dividemix, two more forward and backward passes in each step, and an inner loop before each epoch"
     views = ("train", "train")
     presets: ClassVar[Presets] = {
-        "cifar10": {"plain_epochs": 30, "threshold": 0.4, "consistency": 0.0},
-        "cifar100-instance20": {"plain_epochs": 30, "threshold": 0.4, "consistency": 0.0},
-        "cifar100-instance40": {"plain_epochs": 30, "threshold": 0.5, "consistency": 0.0},
-        "cifar100-instance60": {"plain_epochs": 30, "threshold": 0.3, "consistency": 0.3},
+        "cifar10": {"warmup_epochs": 30, "threshold": 0.4, "consistency": 0.0},
+        "cifar100-instance20": {"warmup_epochs": 30, "threshold": 0.4, "consistency": 0.0},
+        "cifar100-instance40": {"warmup_epochs": 30, "threshold": 0.5, "consistency": 0.0},
+        "cifar100-instance60": {"warmup_epochs": 30, "threshold": 0.3, "consistency": 0.3},
     }
 
     def __init__(
         self,
-        plain_epochs: Span = 0.1,
+        warmup_epochs: Span = 0.1,
         penalty: bool = False,
         threshold: float = 0.4,
         consistency: float = 0.0,
@@ -86,10 +86,10 @@ class CC(Dividing):
         agree_weight: float = 0.1,
         temperature: float = 0.5,
         alpha: float = 4.0,
-        unlabelled_weight: float = 25.0,
+        unlabeled_weight: float = 25.0,
         ramp_epochs: Span = 16,
     ) -> None:
-        super().__init__(plain_epochs, penalty, temperature, alpha, unlabelled_weight, ramp_epochs)
+        super().__init__(warmup_epochs, penalty, temperature, alpha, unlabeled_weight, ramp_epochs)
         non_negative(apart_weight=apart_weight, agree_weight=agree_weight)
         for name, value in (("threshold", threshold), ("consistency", consistency)):
             if not 0 <= value <= 1:
@@ -110,9 +110,9 @@ class CC(Dividing):
 
     def start(self, state: State) -> None:
         state.samples.column(_CENTRAL, (2,))
-        state.samples.column(_LABELLED, (2,), torch.bool)
+        state.samples.column(_LABELED, (2,), torch.bool)
 
-    # --- who is labelled
+    # --- who is labeled
 
     def begin_epoch(self, networks: Sequence[nn.Module], state: State) -> None:
         if not self.warm(state):
@@ -128,7 +128,7 @@ class CC(Dividing):
             if len(passed):
                 differ = discrepancy(state.predict([network], output="critics")[passed], state.num_classes)
                 kept[passed] = consistent(differ, state.labels[passed], self.consistency)
-            state.samples[_LABELLED][:, number] = kept
+            state.samples[_LABELED][:, number] = kept
 
     def _drive_apart(self, networks: Sequence[nn.Module], number: int, passed: Tensor, state: State) -> None:
         counts = torch.bincount(state.labels[passed], minlength=state.num_classes).float()
@@ -162,12 +162,12 @@ class CC(Dividing):
             return self.plans
         own = [mean_answer(network, batch.views) for network in networks]
         steady = [mean_answer(network, batch.views, evaluating=True) for network in networks]
-        w, labelled = state.samples[_CENTRAL][batch.index], state.samples[_LABELLED][batch.index]
+        w, labeled = state.samples[_CENTRAL][batch.index], state.samples[_LABELED][batch.index]
         self.plans = tuple(
             self.mixmatch(
                 batch,
                 batch.views,
-                labelled[:, 1 - k],
+                labeled[:, 1 - k],
                 w[:, 1 - k],
                 own[k],
                 (own[k] + steady[1 - k]) / 2,
@@ -233,8 +233,8 @@ def centrality(answer: Tensor, labels: Tensor, num_classes: int) -> Tensor:
     first, second = critics_of(answer, num_classes)
     reduced = F.normalize(answer[:, : answer.shape[1] - 2 * num_classes], dim=1)
     predicted = F.one_hot((first + second).argmax(dim=1), num_classes).to(reduced)
-    centres = F.normalize(predicted.T @ reduced, dim=1)  # of a sum as of a mean; a class never predicted has none
-    score = scaled((reduced * centres[labels]).sum(dim=1))
+    centers = F.normalize(predicted.T @ reduced, dim=1)  # of a sum as of a mean; a class never predicted has none
+    score = scaled((reduced * centers[labels]).sum(dim=1))
     far = (1 - score).cpu().double().numpy()
     return torch.from_numpy(gaussian_posterior(far, steps=100, tol=1e-1)).to(answer)
 

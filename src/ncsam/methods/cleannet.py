@@ -51,12 +51,12 @@ class Encoders(nn.Module):
 
 @register
 class CleanNet(Method):
-    r"""L = mean w_i CE_i, w_i = max(0, cos_i) of a sample and the class that it is labelled as.
+    r"""L = mean w_i CE_i, w_i = max(0, cos_i) of a sample and the class that it is labeled as.
 
     cos_i compares an encoding of the class, by attention over `references` of its features (k-means), with one of the
     sample. The encoders learn from samples whose label was verified as right (v = 1) or wrong (0):
     v (1 - cos) + 5 (1 - v) max(0, cos - .1); from unverified ones as if those with cos >= .1 were right, times
-    `unverified`; and from reconstructing features, times `reconstruction`. For `plain_epochs` the classifier is
+    `unverified`; and from reconstructing features, times `reconstruction`. For `warmup_epochs` the classifier is
     trained by cross-entropy; then, before each epoch, the encoders are trained for `inner_steps` on the network's
     present features (of unit length after log(1 + max(0, x))), 32 verified and 32 other samples a step.
 
@@ -78,19 +78,19 @@ class CleanNet(Method):
         inner_lr: float = 0.01,
         reconstruction: float = 0.1,
         unverified: float = 0.1,
-        plain_epochs: Span = 0.25,
+        warmup_epochs: Span = 0.25,
     ) -> None:
         if not 0 < verified_share < 1:
             raise bad_value("verified_share", verified_share, "a share above 0 and below 1")
         non_negative(inner_lr=inner_lr, reconstruction=reconstruction)
-        check_spans(plain_epochs=plain_epochs)
+        check_spans(warmup_epochs=warmup_epochs)
         if references < 1:
             raise bad_value("references", references, "a whole number from 1")
         self.verified_share = verified_share
         self.references = references
         self.inner_steps = count("inner_steps", inner_steps)
         self.inner_lr, self.reconstruction, self.unverified = inner_lr, reconstruction, ratio("unverified", unverified)
-        self.plain_epochs = plain_epochs
+        self.warmup_epochs = warmup_epochs
         self.encoders: Encoders | None = None
         self._saved: dict[str, Any] | None = None
 
@@ -98,7 +98,7 @@ class CleanNet(Method):
         state.samples.column(_WEIGHT, fill=1.0)
 
     def begin_epoch(self, networks: Sequence[nn.Module], state: State) -> None:
-        if state.epoch <= in_epochs(self.plain_epochs, state.epochs):
+        if state.epoch <= in_epochs(self.warmup_epochs, state.epochs):
             return
         assert state.verified is not None, "the engine gives verdicts to a method with a verified_share"
         features = scaled(state.predict(networks, output="features"))
@@ -172,9 +172,9 @@ def scaled(features: Tensor) -> Tensor:
 
 
 def references(features: Tensor, labels: Tensor, state: State, number: int) -> Tensor:
-    """k-means centres of each class, (classes, number, features); fewer samples than centres are repeated."""
+    """k-means centers of each class, (classes, number, features); fewer samples than centers are repeated."""
     random = state.random(stream=2)
-    centres = features.new_zeros(state.num_classes, number, features.shape[1])
+    centers = features.new_zeros(state.num_classes, number, features.shape[1])
     for label in range(state.num_classes):
         own = features[labels == label]
         if not len(own):
@@ -186,5 +186,5 @@ def references(features: Tensor, labels: Tensor, state: State, number: int) -> T
             sums = torch.zeros_like(found).index_add(0, nearest, own)
             sizes = torch.bincount(nearest, minlength=len(found)).unsqueeze(1)
             found = torch.where(sizes > 0, sums / sizes.clamp_min(1), found)
-        centres[label] = found[torch.arange(number, device=found.device) % len(found)]
-    return centres
+        centers[label] = found[torch.arange(number, device=found.device) % len(found)]
+    return centers

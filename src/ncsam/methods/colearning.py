@@ -44,7 +44,7 @@ class Colearning(Method):
 
     about = "a shared encoder under mixup, contrastive learning and a common structure of both"
     cost = "three views in each step, and a further step on one of them"
-    pictures_only = True
+    images_only = True
     views = ("train", "auto:simclr", "auto:simclr")
     presets: ClassVar[Presets] = {"cifar": {"alpha": 5.0, "temperature": 0.5}}
 

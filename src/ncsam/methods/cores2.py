@@ -1,4 +1,4 @@
-"""CORES2, the sample sieve with confidence regularisation (Cheng et al., 2021, arXiv 2010.02347)."""
+"""CORES2, the sample sieve with confidence regularization (Cheng et al., 2021, arXiv 2010.02347)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from ncsam.losses import confidence_regularised
+from ncsam.losses import confidence_regularized
 from ncsam.losses.peer import bounded_ce
 from ncsam.losses.reduction import non_negative, of_target
 from ncsam.methods.base import Outcome, Plan, State
@@ -37,22 +37,22 @@ class CORES2(RowsMethod):
     r"""L = mean over the kept of (l_i - beta sum_c P(c) (-log p_c)) / (1 + beta), l_i = -log p_y.
 
     Sample i is kept if l_i <= mean_c (-log p_c), all being kept for `sieve_after` and the epoch after it. beta is 0 for
-    `plain_epochs`, grows linearly to `beta` over `ramp_epochs`, then stays: 10, 30 and 30 of 100 epochs in the authors'
+    `warmup_epochs`, grows linearly to `beta` over `ramp_epochs`, then stays: 10, 30, 30 of 100 epochs in the authors'
     code. P is the share of each observed label among the samples that the last epoch kept. The division stands for the
     authors' learning rate, which they divide by 1 + beta. This is the first phase; their CORES2* adds consistency
     training on the rest. Labels that NCSAM flips enter through cross-entropy.
     """
 
-    about = "confidence regulariser and a sieve of samples"
+    about = "confidence regularizer and a sieve of samples"
     cost = "a forward pass more once the sieve works"
 
     def __init__(
-        self, beta: float = 2.0, plain_epochs: Span = 0.1, ramp_epochs: Span = 0.3, sieve_after: Span = 0.3
+        self, beta: float = 2.0, warmup_epochs: Span = 0.1, ramp_epochs: Span = 0.3, sieve_after: Span = 0.3
     ) -> None:
         non_negative(beta=beta)
-        check_spans(plain_epochs=plain_epochs, ramp_epochs=ramp_epochs, sieve_after=sieve_after)
+        check_spans(warmup_epochs=warmup_epochs, ramp_epochs=ramp_epochs, sieve_after=sieve_after)
         self.beta = beta
-        self.plain_epochs = plain_epochs
+        self.warmup_epochs = warmup_epochs
         self.ramp_epochs = ramp_epochs
         self.sieve_after = sieve_after
 
@@ -71,7 +71,7 @@ class CORES2(RowsMethod):
             kept = sieve(look(networks[0], batch.views[0]), batch.labels)
             state.samples.write(_KEPT, batch.index, kept)
             rows = rows[kept]
-        plain, length = in_epochs(self.plain_epochs, state.epochs), in_epochs(self.ramp_epochs, state.epochs)
+        plain, length = in_epochs(self.warmup_epochs, state.epochs), in_epochs(self.ramp_epochs, state.epochs)
         return (
             Sieved(
                 batch.views[0],
@@ -90,7 +90,7 @@ class CORES2(RowsMethod):
         kept = logits[plan.rows]
         if len(kept) == 0:
             return Outcome(logits.sum() * 0.0, kept, plan.targets)
-        value = confidence_regularised(kept, plan.targets, plan.prior, beta=plan.beta, floor=_FLOOR)
+        value = confidence_regularized(kept, plan.targets, plan.prior, beta=plan.beta, floor=_FLOOR)
         return Outcome(value / (1 + plan.beta), kept, plan.targets)
 
     def state_dict(self) -> dict[str, Tensor]:

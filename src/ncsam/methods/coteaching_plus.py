@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class CoteachingPlus(TwoNetworks):
     """Co-teaching among the samples on which the two networks disagree; predictions as there (`TwoNetworks`).
 
-    For `plain_epochs` (20 of 200 on CIFAR-10) it is Co-teaching. Then, in each batch, D holds the samples whose two
+    For `warmup_epochs` (20 of 200 on CIFAR-10) it is Co-teaching. Then, in each batch, D holds the samples whose two
     predicted classes differ, and each network trains on the R(e) share of D whose losses the other finds smallest.
     Where D is empty the step carries no loss, or with `skip_empty=False` the whole batch stands in for it, as in the
     authors' code. That code's slips (softmax twice, a loss divided twice, the first sample of D lost) are not kept.
@@ -32,9 +32,9 @@ class CoteachingPlus(TwoNetworks):
     name = "coteaching_plus"
     networks = 2
     presets: ClassVar[Presets] = {
-        "cifar10": {"plain_epochs": 20},
-        "cifar100": {"plain_epochs": 5},
-        "tiny-imagenet": {"plain_epochs": 100},
+        "cifar10": {"warmup_epochs": 20},
+        "cifar100": {"warmup_epochs": 5},
+        "tiny-imagenet": {"warmup_epochs": 100},
     }
 
     def __init__(
@@ -42,19 +42,19 @@ class CoteachingPlus(TwoNetworks):
         forget_rate: float | None = None,
         ramp_epochs: Span = 10,
         exponent: float = 1.0,
-        plain_epochs: Span = 0.1,
+        warmup_epochs: Span = 0.1,
         skip_empty: bool = True,
         ensemble: bool = True,
     ) -> None:
         super().__init__(forget_rate, ramp_epochs, exponent, ensemble)
-        check_spans(plain_epochs=plain_epochs)
-        self.plain_epochs = plain_epochs
+        check_spans(warmup_epochs=warmup_epochs)
+        self.warmup_epochs = warmup_epochs
         self.skip_empty = skip_empty
 
     def plan(self, batch: Batch, networks: Sequence[nn.Module], state: State) -> tuple[Plan, ...]:
         answers = [look(network, batch.views[0]) for network in networks]
         differ = answers[0].argmax(dim=1) != answers[1].argmax(dim=1)
-        if state.epoch <= in_epochs(self.plain_epochs, state.epochs) or not (self.skip_empty or bool(differ.any())):
+        if state.epoch <= in_epochs(self.warmup_epochs, state.epochs) or not (self.skip_empty or bool(differ.any())):
             differ.fill_(True)
         rows = differ.nonzero().flatten()
         share = self.remember_rate(state)

@@ -1,4 +1,4 @@
-"""CTRR, contrastive regularisation (Yi et al., 2022, arXiv 2203.01785)."""
+"""CTRR, contrastive regularization (Yi et al., 2022, arXiv 2203.01785)."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class CTRR(Method):
     r"""Cross-entropy, and similar representations for samples of which the network says the same.
 
     With q_i the predictor's answer to one contrastive view of sample i and z_j a trailing encoder's to another view of
-    j, normalised and kept 1e-4 away from 0 and 1, and c_ij = <q_i, z_j>:
+    j, normalized and kept 1e-4 away from 0 and 1, and c_ij = <q_i, z_j>:
 
     .. math::
         L = CE + \lambda \frac{1}{B} \sum_{ij} w_{ij} (2 - c_{ii}\ [i = j],\ 2 + \log(1 - c_{ij})\ [i \ne j]),
@@ -68,7 +68,7 @@ class CTRR(Method):
 
     about = "cross-entropy, and alike representations for samples that are predicted alike"
     cost = "two views in each step, a forward pass of a third and one more of the first"
-    pictures_only = True
+    images_only = True
     views = ("auto:resized", "auto:simclr", "auto:simclr")
     presets: ClassVar[Presets] = {
         "cifar10-symmetric20": {"weight": 50.0, "threshold": 0.4},

@@ -23,7 +23,7 @@ class Decoupling(RowsMethod):
     """Two networks, trained only on the samples of a batch whose predicted classes differ between them.
 
     L = sum over D of the cross-entropy / max(`least` |B|, |D|), D the samples of the batch B that differ: the mean over
-    D, but a small D makes a small step (`least` is .1 in the authors' code; 0 is the paper's algorithm). `plain_epochs`
+    D, but a small D makes a small step (`least` is .1 in the authors' code, 0 in the paper). `warmup_epochs`
     come first, on all samples.
     """
 
@@ -31,15 +31,15 @@ class Decoupling(RowsMethod):
     cost = "two networks, and a forward pass more of each"
     networks = 2
 
-    def __init__(self, plain_epochs: Span = 0.05, least: float = 0.1) -> None:
-        check_spans(plain_epochs=plain_epochs)
+    def __init__(self, warmup_epochs: Span = 0.05, least: float = 0.1) -> None:
+        check_spans(warmup_epochs=warmup_epochs)
         if not 0 <= least <= 1:
             raise bad_value("least", least, "a share of the batch in [0, 1]")
-        self.plain_epochs = plain_epochs
+        self.warmup_epochs = warmup_epochs
         self.least = least
 
     def plan(self, batch: Batch, networks: Sequence[nn.Module], state: State) -> tuple[Plan, ...]:
-        if state.epoch <= in_epochs(self.plain_epochs, state.epochs):
+        if state.epoch <= in_epochs(self.warmup_epochs, state.epochs):
             rows = torch.arange(len(batch), device=batch.labels.device)
         else:
             first, second = (look(network, batch.views[0]).argmax(dim=1) for network in networks)

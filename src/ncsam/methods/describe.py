@@ -35,10 +35,10 @@ def needs(name: str) -> list[str]:
         found.append("the noise rate: its own option, else --rate, else an estimate")
     if method.verified_share:
         found.append("verified labels: those of the data, else a share of clean ones")
-    if method.pictures_only:
-        found.append("pictures: it compares differently augmented views of them")
+    if method.images_only:
+        found.append("images: it compares differently augmented views of them")
     elif method.mixes_inputs:
-        found.append("inputs that have an average: pictures or vectors, not words")
+        found.append("inputs that have an average: images or vectors, not words")
     return found
 
 

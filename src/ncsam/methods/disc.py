@@ -58,7 +58,7 @@ class DISC(Method):
             + MixUp_w + MixUp_s,
 
     lambda_h being `hard_weight`, GCE with q = .7, and MixUp the cross-entropy of the clean, hard and purified samples
-    mixed in pairs with lambda ~ Beta(alpha, alpha), at least 1/2. `plain_epochs` come first: CE on both views.
+    mixed in pairs with lambda ~ Beta(alpha, alpha), at least 1/2. `warmup_epochs` come first: CE on both views.
 
     The thresholds count epochs: by default m = .99^(200 / epochs), so that at any share of a run they are where the
     authors' are in their 200. The authors pass mixed rows through the network apart; here all rows of a step go through
@@ -71,34 +71,34 @@ class DISC(Method):
     views = ("train", "auto")
     mixes_inputs = True
     presets: ClassVar[Presets] = {
-        "cifar": {"plain_epochs": 20, "keep": 0.99},
-        "cifar-asymmetric": {"plain_epochs": 20, "keep": 0.95},
-        "cifar-symmetric60": {"plain_epochs": 20, "keep": 0.95, "hard_weight": 0.2},
-        "cifar-symmetric80": {"plain_epochs": 20, "keep": 0.95, "hard_weight": 0.2},
-        "cifar-instance": {"plain_epochs": 15, "keep": 0.99},
-        "tiny-imagenet": {"plain_epochs": 15, "keep": 0.99},
-        "tiny-imagenet-asymmetric": {"plain_epochs": 15, "keep": 0.95},
-        "animal10n": {"plain_epochs": 10, "keep": 0.99},
-        "food101n": {"plain_epochs": 10, "keep": 0.95},
-        "clothing1m": {"plain_epochs": 10, "keep": 0.95},
+        "cifar": {"warmup_epochs": 20, "keep": 0.99},
+        "cifar-asymmetric": {"warmup_epochs": 20, "keep": 0.95},
+        "cifar-symmetric60": {"warmup_epochs": 20, "keep": 0.95, "hard_weight": 0.2},
+        "cifar-symmetric80": {"warmup_epochs": 20, "keep": 0.95, "hard_weight": 0.2},
+        "cifar-instance": {"warmup_epochs": 15, "keep": 0.99},
+        "tiny-imagenet": {"warmup_epochs": 15, "keep": 0.99},
+        "tiny-imagenet-asymmetric": {"warmup_epochs": 15, "keep": 0.95},
+        "animal10n": {"warmup_epochs": 10, "keep": 0.99},
+        "food101n": {"warmup_epochs": 10, "keep": 0.95},
+        "clothing1m": {"warmup_epochs": 10, "keep": 0.95},
     }
 
     def __init__(
         self,
-        plain_epochs: Span = 0.1,
+        warmup_epochs: Span = 0.1,
         keep: float | None = None,
         margin: float = 0.5,
         hard_weight: float = 1.0,
         q: float = 0.7,
         alpha: float = 5.0,
     ) -> None:
-        check_spans(plain_epochs=plain_epochs)
+        check_spans(warmup_epochs=warmup_epochs)
         non_negative(margin=margin, hard_weight=hard_weight)
         if keep is not None and not 0 <= keep < 1:
             raise bad_value("keep", keep, "a number in [0, 1), or null")
         if not alpha > 0:
             raise bad_value("alpha", alpha, "a positive number")
-        self.plain_epochs = plain_epochs
+        self.warmup_epochs = warmup_epochs
         self.keep = keep
         self.margin = margin
         self.hard_weight = hard_weight
@@ -126,7 +126,7 @@ class DISC(Method):
         both = join_rows(batch.views)
         answers = look(networks[0], both).float().softmax(dim=1)
         state.samples.write(_PROBABILITIES, batch.index, torch.stack(answers.chunk(2), dim=1))
-        if state.epoch <= max(1, in_epochs(self.plain_epochs, state.epochs)):
+        if state.epoch <= max(1, in_epochs(self.warmup_epochs, state.epochs)):
             return (Plan(both, batch.labels, batch.index),)
         kind, label = state.samples[_SET][batch.index], state.samples[_LABEL][batch.index]
         rows = (kind != NONE).nonzero().flatten()

@@ -24,57 +24,57 @@ _LOSSES = "dividemix_losses"
 
 @register
 class DivideMix(Dividing):
-    r"""Two networks; each treats what the *other* thinks mislabelled as unlabelled, and both train by MixMatch.
+    r"""Two networks; each treats what the *other* thinks mislabeled as unlabeled, and both train by MixMatch.
 
     1. Warm-up: cross-entropy, minus the entropy of the predictions with `penalty` (the authors' for asymmetric noise
        only, and off by default).
     2. Co-divide. Before each epoch, the losses of each network on the un-augmented training split (the mean over the
        last `average` epochs; 5 at 90 % noise) are scaled to [0, 1] and fitted by two Gaussians; w_i is the probability
-       of the one with the smaller mean. Sample i is labelled for a network if the other's w_i > `threshold`.
-    3. Co-refine and co-guess. With two views of each sample: a labelled one has the target w y + (1 - w) p, p the
-       network's own mean over the views; an unlabelled one the mean over both networks and views. Both are sharpened,
-       p_c^(1/T) normalised. The network itself answers as it trains, the other one in evaluation mode.
+       of the one with the smaller mean. Sample i is labeled for a network if the other's w_i > `threshold`.
+    3. Co-refine and co-guess. With two views of each sample: a labeled one has the target w y + (1 - w) p, p the
+       network's own mean over the views; an unlabeled one the mean over both networks and views. Both are sharpened,
+       p_c^(1/T) normalized. The network itself answers as it trains, the other one in evaluation mode.
     4. MixMatch. All rows are mixed with rows drawn from them all, lambda ~ Beta(alpha, alpha) but at least 1/2, drawn
        for each network by itself;
-       L = CE on the labelled rows + weight(t) mean (p - target)^2 on the others + sum_c (1/C) log((1/C) / mean p_c).
-       The weight rises linearly to `unlabelled_weight` over `ramp_epochs` after warm-up.
+       L = CE on the labeled rows + weight(t) mean (p - target)^2 on the others + sum_c (1/C) log((1/C) / mean p_c).
+       The weight rises linearly to `unlabeled_weight` over `ramp_epochs` after warm-up.
 
-    Predictions are by the mean of both networks. The authors draw labelled and unlabelled batches apart; here both come
+    Predictions are by the mean of both networks. The authors draw labeled and unlabeled batches apart; here both come
     as they fall in one batch, and the networks step in turn within it instead of epoch by epoch. NCSAM flips labels of
-    the labelled rows.
+    the labeled rows.
     """
 
     about = "two networks divide the samples for each other and train by MixMatch"
     cost = "two networks on twice the rows, eight more forward passes, two predictions of the training split an epoch"
     views = ("train", "train")
     presets: ClassVar[Presets] = {
-        "cifar10-symmetric20": {"plain_epochs": 10, "unlabelled_weight": 0.0},
-        "cifar10-symmetric50": {"plain_epochs": 10, "unlabelled_weight": 25.0},
-        "cifar10-symmetric80": {"plain_epochs": 10, "unlabelled_weight": 25.0},
+        "cifar10-symmetric20": {"warmup_epochs": 10, "unlabeled_weight": 0.0},
+        "cifar10-symmetric50": {"warmup_epochs": 10, "unlabeled_weight": 25.0},
+        "cifar10-symmetric80": {"warmup_epochs": 10, "unlabeled_weight": 25.0},
         "cifar10-symmetric90": {
-            "plain_epochs": 10,
-            "unlabelled_weight": 50.0,
+            "warmup_epochs": 10,
+            "unlabeled_weight": 50.0,
             "threshold": 0.6,
             "average": 5,
         },
-        "cifar10-asymmetric40": {"plain_epochs": 10, "unlabelled_weight": 0.0, "penalty": True},
-        "cifar100-symmetric20": {"plain_epochs": 30, "unlabelled_weight": 25.0},
-        "cifar100-symmetric50": {"plain_epochs": 30, "unlabelled_weight": 150.0},
-        "cifar100-symmetric80": {"plain_epochs": 30, "unlabelled_weight": 150.0},
+        "cifar10-asymmetric40": {"warmup_epochs": 10, "unlabeled_weight": 0.0, "penalty": True},
+        "cifar100-symmetric20": {"warmup_epochs": 30, "unlabeled_weight": 25.0},
+        "cifar100-symmetric50": {"warmup_epochs": 30, "unlabeled_weight": 150.0},
+        "cifar100-symmetric80": {"warmup_epochs": 30, "unlabeled_weight": 150.0},
     }
 
     def __init__(
         self,
-        plain_epochs: Span = 0.1,
+        warmup_epochs: Span = 0.1,
         penalty: bool = False,
         threshold: float = 0.5,
         average: int = 1,
         temperature: float = 0.5,
         alpha: float = 4.0,
-        unlabelled_weight: float = 25.0,
+        unlabeled_weight: float = 25.0,
         ramp_epochs: Span = 16,
     ) -> None:
-        super().__init__(plain_epochs, penalty, temperature, alpha, unlabelled_weight, ramp_epochs)
+        super().__init__(warmup_epochs, penalty, temperature, alpha, unlabeled_weight, ramp_epochs)
         if not 0 <= threshold <= 1:
             raise bad_value("threshold", threshold, "a probability in [0, 1]")
         if average < 1:

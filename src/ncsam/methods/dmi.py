@@ -25,7 +25,7 @@ class Joint(Plan):
 
 @register
 class DMI(Method):
-    r"""L = -log |det U|, U = Y^T P / |B|, after cross-entropy for `plain_epochs`.
+    r"""L = -log |det U|, U = Y^T P / |B|, after cross-entropy for `warmup_epochs`.
 
     The authors start from a network trained by cross-entropy and go on with a learning rate of 1e-6, for the gradient
     is that of a log-determinant, U^{-T}. Here the run has one learning rate, so the loss carries a `weight`. The
@@ -38,15 +38,15 @@ class DMI(Method):
 
     about = "determinant of labels against predictions"
 
-    def __init__(self, plain_epochs: Span = 0.5, weight: float = 0.01, eps: float = 1e-3) -> None:
-        check_spans(plain_epochs=plain_epochs)
+    def __init__(self, warmup_epochs: Span = 0.5, weight: float = 0.01, eps: float = 1e-3) -> None:
+        check_spans(warmup_epochs=warmup_epochs)
         non_negative(weight=weight, eps=eps)
-        self.plain_epochs = plain_epochs
+        self.warmup_epochs = warmup_epochs
         self.weight = weight
         self.eps = eps
 
     def plan(self, batch: Batch, networks: Sequence[nn.Module], state: State) -> tuple[Plan, ...]:
-        kind = Plan if state.epoch <= in_epochs(self.plain_epochs, state.epochs) else Joint
+        kind = Plan if state.epoch <= in_epochs(self.warmup_epochs, state.epochs) else Joint
         return (kind(batch.views[0], batch.labels, batch.index),)
 
     def loss(self, network: nn.Module, plan: Plan) -> Outcome:

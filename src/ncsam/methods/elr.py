@@ -1,4 +1,4 @@
-"""Early-learning regularisation (Liu et al., 2020, arXiv 2007.00151)."""
+"""Early-learning regularization (Liu et al., 2020, arXiv 2007.00151)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from ncsam._errors import bad_value
-from ncsam.losses import elr_regulariser
+from ncsam.losses import elr_regularizer
 from ncsam.losses.reduction import non_negative
 from ncsam.methods.base import Method, Outcome, Plan, Presets, State
 from ncsam.methods.planning import Noted, look
@@ -28,7 +28,7 @@ class ELR(Method):
 
     t_i is the running mean of the sample's own predictions, which early in training are right more often than its
     label. As in the authors' code t starts at 0, and p_i enters t_i before t_i enters the loss; the p_i of this
-    update is normalised after being kept 1e-4 away from 0 and 1.
+    update is normalized after being kept 1e-4 away from 0 and 1.
     """
 
     about = "pulls predictions towards their own past"
@@ -59,5 +59,5 @@ class ELR(Method):
     def loss(self, network: nn.Module, plan: Plan) -> Outcome:
         assert isinstance(plan, Noted)
         logits = network(plan.inputs)
-        value = F.cross_entropy(logits, plan.targets) + self.weight * elr_regulariser(logits, plan.note)
+        value = F.cross_entropy(logits, plan.targets) + self.weight * elr_regularizer(logits, plan.note)
         return Outcome(value, logits, plan.targets)

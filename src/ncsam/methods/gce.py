@@ -1,4 +1,4 @@
-"""Generalised cross-entropy (Zhang and Sabuncu, 2018, arXiv 1805.07836)."""
+"""Generalized cross-entropy (Zhang and Sabuncu, 2018, arXiv 1805.07836)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ncsam.methods.registry import register
 class GCE(LossMethod):
     """L = (1 - p_y^q) / q; q = .7 is the authors'."""
 
-    about = "generalised cross-entropy, between cross-entropy and the mean absolute error"
+    about = "generalized cross-entropy, between cross-entropy and the mean absolute error"
 
     def __init__(self, q: float = 0.7) -> None:
         super().__init__(gce, q=q)

@@ -1,4 +1,4 @@
-"""Truncated generalised cross-entropy (Zhang and Sabuncu, 2018, arXiv 1805.07836)."""
+"""Truncated generalized cross-entropy (Zhang and Sabuncu, 2018, arXiv 1805.07836)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _KEPT = "gce_truncated_kept"
 class GCETruncated(RowsMethod):
     r"""L = mean over the batch of v_i (1 - p_y^q) / q, with v_i = 1 if p_y > k, else 0.
 
-    That is alternating minimisation of sum_i v_i (L_q(p_i) - L_q(k)) over v and the weights. All v are 1 at first. From
+    That is alternating minimization of sum_i v_i (L_q(p_i) - L_q(k)) over v and the weights. All v are 1 at first. From
     epoch `prune_after` on (40 of 120 in the authors' CIFAR-10 recipe) they are set again every `refresh` epochs, from
     predictions on the un-augmented training split. The published code takes the best network so far for these
     predictions, and chooses it on the test split; here it is the present network. Where fewer than `least` of the

@@ -1,4 +1,4 @@
-"""The generalised Jensen-Shannon loss over two views (Englesson and Azizpour, 2021, arXiv 2105.04522)."""
+"""The generalized Jensen-Shannon loss over two views (Englesson and Azizpour, 2021, arXiv 2105.04522)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @register
 class GJS(Method):
-    """L = Z (pi KL(y | m) + (1 - pi)/2 sum_k KL(p_k | m)) of the label and the predictions on two views of a picture.
+    """L = Z (pi KL(y | m) + (1 - pi)/2 sum_k KL(p_k | m)) of the label and the predictions on two views of a image.
 
     Both views are augmented strongly (as by the authors: one operation of RandAugment at magnitude 3 of 30, and
     Cutout), or only shifted where the run has no augmentation. `view` names another recipe; "train" is the run's own.

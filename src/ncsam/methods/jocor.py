@@ -1,4 +1,4 @@
-"""JoCoR, joint training with co-regularisation (Wei et al., 2020, arXiv 2003.02752)."""
+"""JoCoR, joint training with co-regularization (Wei et al., 2020, arXiv 2003.02752)."""
 
 from __future__ import annotations
 

@@ -34,9 +34,9 @@ class Corrected(Plan):
 
 @register
 class MCorrection(Method):
-    r"""Mixup whose labels give way to predictions as far as a sample looks mislabelled (M-DYR-H; soft: M-DYR-S).
+    r"""Mixup whose labels give way to predictions as far as a sample looks mislabeled (M-DYR-H; soft: M-DYR-S).
 
-    Before each epoch past `plain_epochs` (105 of 300), which are plain mixup, a mixture of two Betas is fitted to those
+    Before each epoch past `warmup_epochs` (105 of 300), which are plain mixup, two Betas are fitted to those
     training losses that lie between their 5th and 95th percentiles, these being scaled to 0 and 1; w_i is the
     probability of the component of large losses, for all samples. The target of sample i is (1 - w_i) e_y + w_i z_i,
     z_i being its predicted class before mixing (`soft=True`: its probabilities). Targets are mixed like the inputs,
@@ -49,14 +49,14 @@ class MCorrection(Method):
     mixes_inputs = True
 
     def __init__(
-        self, alpha: float = 32.0, plain_epochs: Span = 0.35, balance: float = 1.0, soft: bool = False
+        self, alpha: float = 32.0, warmup_epochs: Span = 0.35, balance: float = 1.0, soft: bool = False
     ) -> None:
-        check_spans(plain_epochs=plain_epochs)
+        check_spans(warmup_epochs=warmup_epochs)
         non_negative(balance=balance)
         if not alpha > 0:
             raise bad_value("alpha", alpha, "a positive number")
         self.alpha = alpha
-        self.plain_epochs = plain_epochs
+        self.warmup_epochs = warmup_epochs
         self.balance = balance
         self.soft = soft
 
@@ -91,7 +91,7 @@ class MCorrection(Method):
         return Outcome(F.cross_entropy(logits, plan.targets) + self.balance * apart, logits, plan.targets)
 
     def _corrects(self, state: State) -> bool:
-        return state.epoch > max(1, in_epochs(self.plain_epochs, state.epochs))
+        return state.epoch > max(1, in_epochs(self.warmup_epochs, state.epochs))
 
 
 def probably_noisy(losses: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Two networks that divide the samples into labelled and unlabelled ones, and train on both by MixMatch."""
+"""Two networks that divide the samples into labeled and unlabeled ones, and train on both by MixMatch."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class MixMatch(Plan):
-    """Mixed rows: the first `labelled` of them under refined labels, the others under guessed ones."""
+    """Mixed rows: the first `labeled` of them under refined labels, the others under guessed ones."""
 
-    labelled: int
-    unlabelled_weight: float
+    labeled: int
+    unlabeled_weight: float
 
 
 class Dividing(Method):
@@ -41,57 +41,57 @@ class Dividing(Method):
 
     def __init__(
         self,
-        plain_epochs: Span,
+        warmup_epochs: Span,
         penalty: bool,
         temperature: float,
         alpha: float,
-        unlabelled_weight: float,
+        unlabeled_weight: float,
         ramp_epochs: Span,
     ) -> None:
-        check_spans(plain_epochs=plain_epochs, ramp_epochs=ramp_epochs)
-        non_negative(unlabelled_weight=unlabelled_weight)
+        check_spans(warmup_epochs=warmup_epochs, ramp_epochs=ramp_epochs)
+        non_negative(unlabeled_weight=unlabeled_weight)
         for name, value in (("temperature", temperature), ("alpha", alpha)):
             if not value > 0:
                 raise bad_value(name, value, "a positive number")
-        self.plain_epochs = plain_epochs
+        self.warmup_epochs = warmup_epochs
         self.penalty = penalty
         self.temperature = temperature
         self.alpha = alpha
-        self.unlabelled_weight = unlabelled_weight
+        self.unlabeled_weight = unlabeled_weight
         self.ramp_epochs = ramp_epochs
 
     def warm(self, state: State) -> bool:
         """Whether warm-up, of one epoch at least, is over."""
-        return state.epoch > plain_span(self.plain_epochs, state)
+        return state.epoch > plain_span(self.warmup_epochs, state)
 
     def mixmatch(
         self,
         batch: Batch,
         views: Sequence[Tree],
-        labelled: Tensor,
+        labeled: Tensor,
         trust: Tensor,
         own: Tensor,
         both: Tensor,
         state: State,
         stream: int,
     ) -> MixMatch:
-        """Rows of all `views`, mixed: `labelled` ones under trust * label + (1 - trust) * own, others under `both`.
+        """Rows of all `views`, mixed: `labeled` ones under trust * label + (1 - trust) * own, others under `both`.
 
         Both targets are sharpened.
         """
         onehot = F.one_hot(batch.labels, state.num_classes).to(own.dtype)
         refined = sharpened(torch.lerp(own, onehot, trust.to(own.dtype).unsqueeze(1)), self.temperature)
-        targets = torch.where(labelled.unsqueeze(1), refined, sharpened(both, self.temperature)).to(
+        targets = torch.where(labeled.unsqueeze(1), refined, sharpened(both, self.temperature)).to(
             first_leaf(views[0]).dtype
         )
-        groups = labelled.nonzero().flatten(), (~labelled).nonzero().flatten()
+        groups = labeled.nonzero().flatten(), (~labeled).nonzero().flatten()
         inputs = join_rows([take_rows(view, rows) for rows in groups for view in views])
         labels = torch.cat([targets[rows] for rows in groups for _ in views])
         epoch = state.epoch - 1 + state.batch / max(1, state.steps_per_epoch)
-        risen = ramp(epoch, plain_span(self.plain_epochs, state), in_epochs(self.ramp_epochs, state.epochs))
+        risen = ramp(epoch, plain_span(self.warmup_epochs, state), in_epochs(self.ramp_epochs, state.epochs))
         inputs, labels = mixed(inputs, labels, self.alpha, state, own_part_larger=True, stream=stream)
         count = len(groups[0]) * len(views)
-        return MixMatch(inputs, labels, labelled=count, unlabelled_weight=risen * self.unlabelled_weight)
+        return MixMatch(inputs, labels, labeled=count, unlabeled_weight=risen * self.unlabeled_weight)
 
     def warm_up_loss(self, logits: Tensor, targets: Tensor) -> Outcome:
         """Cross-entropy, minus the entropy of the predictions with `penalty`."""
@@ -107,13 +107,13 @@ class Dividing(Method):
 
 
 def mixmatch_loss(logits: Tensor, plan: MixMatch) -> Outcome:
-    """CE on the labelled rows + weight * mean (p - target)^2 on the others + sum_c (1/C) log((1/C) / mean p_c)."""
-    count, p = plan.labelled, logits.softmax(dim=1)
+    """CE on the labeled rows + weight * mean (p - target)^2 on the others + sum_c (1/C) log((1/C) / mean p_c)."""
+    count, p = plan.labeled, logits.softmax(dim=1)
     value = apart_from_equal(p)
     if count:
         value = value + F.cross_entropy(logits[:count], plan.targets[:count])
     if count < len(p):
-        value = value + plan.unlabelled_weight * (p[count:] - plan.targets[count:]).square().mean()
+        value = value + plan.unlabeled_weight * (p[count:] - plan.targets[count:]).square().mean()
     rows = slice(count) if count else slice(None)
     return Outcome(value, logits[rows], plan.targets[rows])
 
@@ -131,6 +131,6 @@ def mean_answer(network: nn.Module, views: Sequence[Tensor], *, evaluating: bool
 
 
 def sharpened(probabilities: Tensor, temperature: float) -> Tensor:
-    """p^(1/T), normalised."""
+    """p^(1/T), normalized."""
     powered = probabilities ** (1 / temperature)
     return powered / powered.sum(dim=1, keepdim=True)

@@ -26,7 +26,7 @@ def scaled(values: Tensor) -> Tensor:
 def gaussian_posterior(values: Floats, *, steps: int = 10, tol: float = 1e-2, floor: float = 5e-4) -> Floats:
     """The probability of each value to be of the component with the smaller mean, of a mixture of two Gaussians.
 
-    By expectation maximisation from the two-means split: at most `steps` steps, until the mean log-likelihood gains
+    By expectation maximization from the two-means split: at most `steps` steps, until the mean log-likelihood gains
     less than `tol`; `floor` is added to each variance. The settings are DivideMix's for scikit-learn's mixture, whose
     start is random and whose answer is the same where both settle.
     """
@@ -49,7 +49,7 @@ def beta_posterior(values: Floats, *, at: Floats | None = None, steps: int = 10)
 
     It is that of each value, or of others (`at`) that were not fitted.
 
-    Arazo et al. (2019, arXiv 1904.11238): expectation maximisation from Beta(1, 2) and Beta(2, 1), with the moments'
+    Arazo et al. (2019, arXiv 1904.11238): expectation maximization from Beta(1, 2) and Beta(2, 1), with the moments'
     parameters in each M-step, alpha = m (m (1 - m) / v - 1), beta = alpha (1 - m) / m. Values are kept 1e-4 away from
     0 and 1. As in the authors' code the posterior never falls beyond its maximum: the largest losses are noisy too.
     """

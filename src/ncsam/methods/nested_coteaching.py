@@ -57,7 +57,7 @@ class NestedCoteaching(Method):
     r"""Two networks with nested dropout, then co-teaching of the two.
 
     First each network is trained by cross-entropy on its first k features alone, k drawn for each batch with
-    P(k) ~ exp(-(k / sigma)^2): features are ordered, and few of them cannot memorise. Then, for `tune_epochs`, with
+    P(k) ~ exp(-(k / sigma)^2): features are ordered, and few of them cannot memorize. Then, for `tune_epochs`, with
     BatchNorm's statistics frozen and the learning rate times `tune_lr`, each trains on the 1 - `forget_rate` of the
     batch whose losses the other finds smallest, again with nested dropout, now with one k for both.
 

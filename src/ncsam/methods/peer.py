@@ -32,7 +32,7 @@ class PeerPlan(Plan):
 class Peer(Method):
     r"""L = mean (l(f(x_n), y_n) - a l(f(x_{n1}), y_{n2})) / (1 + a), l = -log(p + 1e-5), n1 and n2 drawn at random.
 
-    Cross-entropy alone for `plain_epochs`, then a grows linearly to `alpha` over `ramp_epochs`. The division by 1 + a
+    Cross-entropy alone for `warmup_epochs`, then a grows linearly to `alpha` over `ramp_epochs`. The division by 1 + a
     stands for the authors' learning rate, which they divide by it. Their multi-class code has 20 plain epochs of 300,
     then a grows, in pieces that are nearly one line, to 5 on uniform noise and 20 on sparse noise; the learning rate
     drops by 10 every 40 epochs. A large a at a large rate drives the network to chance, so a preset must not have one
@@ -43,20 +43,20 @@ class Peer(Method):
 
     about = "cross-entropy less that of random pairs"
     presets: ClassVar[Presets] = {
-        "uniform": {"alpha": 5.0, "plain_epochs": 20 / 300, "ramp_epochs": 280 / 300},
-        "sparse": {"alpha": 6.0, "plain_epochs": 20 / 120, "ramp_epochs": 100 / 120},
+        "uniform": {"alpha": 5.0, "warmup_epochs": 20 / 300, "ramp_epochs": 280 / 300},
+        "sparse": {"alpha": 6.0, "warmup_epochs": 20 / 120, "ramp_epochs": 100 / 120},
     }
 
-    def __init__(self, alpha: float = 1.0, plain_epochs: Span = 0.1, ramp_epochs: Span = 0.3) -> None:
-        check_spans(plain_epochs=plain_epochs, ramp_epochs=ramp_epochs)
+    def __init__(self, alpha: float = 1.0, warmup_epochs: Span = 0.1, ramp_epochs: Span = 0.3) -> None:
+        check_spans(warmup_epochs=warmup_epochs, ramp_epochs=ramp_epochs)
         if not alpha >= 0:
             raise bad_value("alpha", alpha, "a number from 0")
         self.alpha = alpha
-        self.plain_epochs = plain_epochs
+        self.warmup_epochs = warmup_epochs
         self.ramp_epochs = ramp_epochs
 
     def plan(self, batch: Batch, networks: Sequence[nn.Module], state: State) -> tuple[Plan, ...]:
-        plain = in_epochs(self.plain_epochs, state.epochs)
+        plain = in_epochs(self.warmup_epochs, state.epochs)
         alpha = self.alpha * ramp(state.epoch, plain, in_epochs(self.ramp_epochs, state.epochs))
         draws = torch.from_numpy(state.random().integers(len(batch), size=(2, len(batch)))).to(batch.labels.device)
         peers = {"peers": draws[0], "peer_labels": batch.labels[draws[1]]}

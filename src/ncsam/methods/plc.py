@@ -25,31 +25,31 @@ _FEW = 1e-3  # the threshold rises when fewer labels than this share have change
 
 @register
 class PLC(Method):
-    r"""Cross-entropy under labels that are corrected, for good, after each epoch past `plain_epochs`.
+    r"""Cross-entropy under labels that are corrected, for good, after each epoch past `warmup_epochs`.
 
-    q is the mean of the sample's predictions after the last `window` epochs, on the un-augmented picture. If
+    q is the mean of the sample's predictions after the last `window` epochs, on the un-augmented image. If
     q_y / max_c q_c < theta, its label y becomes argmax q. theta starts at `threshold`; after an epoch that changed
     fewer than .1 % of the labels it rises by .1, to .9 at most. The defaults are the authors' for CIFAR, where 8 of
-    180 epochs are plain. They average the predictions made during training, on augmented pictures.
+    180 epochs are plain. They average the predictions made during training, on augmented images.
     """
 
     about = "labels corrected for good, by a likelihood ratio"
     cost = "predicts the training split before each epoch"
     presets: ClassVar[Presets] = {
-        "cifar": {"plain_epochs": 8, "threshold": 0.3, "window": 5},
-        "cifar100-hybrid": {"plain_epochs": 15, "threshold": 0.3, "window": 5},
-        "animal10n": {"plain_epochs": 40, "threshold": 0.3, "window": 10},
-        "food101n": {"plain_epochs": 4, "threshold": 0.1, "window": 4},
+        "cifar": {"warmup_epochs": 8, "threshold": 0.3, "window": 5},
+        "cifar100-hybrid": {"warmup_epochs": 15, "threshold": 0.3, "window": 5},
+        "animal10n": {"warmup_epochs": 40, "threshold": 0.3, "window": 10},
+        "food101n": {"warmup_epochs": 4, "threshold": 0.1, "window": 4},
     }
 
-    def __init__(self, threshold: float = 0.3, plain_epochs: Span = 0.05, window: int = 5) -> None:
-        check_spans(plain_epochs=plain_epochs)
+    def __init__(self, threshold: float = 0.3, warmup_epochs: Span = 0.05, window: int = 5) -> None:
+        check_spans(warmup_epochs=warmup_epochs)
         if not 0 < threshold <= 1:
             raise bad_value("threshold", threshold, "a ratio in (0, 1]")
         if window < 1:
             raise bad_value("window", window, "a number of epochs from 1")
         self.threshold = threshold
-        self.plain_epochs = plain_epochs
+        self.warmup_epochs = warmup_epochs
         self.window = window
         self.seen = 0  # epochs whose predictions were kept
 
@@ -58,7 +58,7 @@ class PLC(Method):
         state.samples.column(_WINDOW, (self.window, state.num_classes))
 
     def begin_epoch(self, networks: Sequence[nn.Module], state: State) -> None:
-        done, plain = state.epoch - 1, plain_span(self.plain_epochs, state)
+        done, plain = state.epoch - 1, plain_span(self.warmup_epochs, state)
         if done <= plain - self.window or done == 0:
             return
         window = state.samples[_WINDOW]

@@ -1,4 +1,4 @@
-"""RegCE, regularised cross-entropy (Kang et al., 2023, arXiv 2307.05025)."""
+"""RegCE, regularized cross-entropy (Kang et al., 2023, arXiv 2307.05025)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @register
 class RegCE(AveragingMethod):
-    """Cross-entropy on strongly augmented pictures, predicting with averaged weights, under a sharp decay of the rate.
+    """Cross-entropy on strongly augmented images, predicting with averaged weights, under a sharp decay of the rate.
 
     `view` names the augmentation ("auto": strong, or only shifts where the run has none; "train": the run's own) and
     `decay` the averaging (see `AveragingMethod`). The learning rate is the run's: `--schedule steps` drops it by 10 at

@@ -30,7 +30,7 @@ class SELFIE(KnownRate):
 
     Each sample keeps its last q predicted classes (`history`). Its uncertainty is the entropy of their frequencies over
     log C; where that is at most `threshold` it is refurbished: from then on its label is its most frequent prediction,
-    renewed whenever it is certain again. After `plain_epochs` on everything, a batch trains on the ceil((1 - n) |B|)
+    renewed whenever it is certain again. After `warmup_epochs` on everything, a batch trains on the ceil((1 - n) |B|)
     samples of smallest loss and on the refurbished ones, under their new labels. n, `noise_share`, is the noise rate
     (see `KnownRate`).
 
@@ -44,12 +44,12 @@ class SELFIE(KnownRate):
     def __init__(
         self,
         noise_share: float | None = None,
-        plain_epochs: Span = 0.25,
+        warmup_epochs: Span = 0.25,
         history: int = 15,
         threshold: float = 0.05,
     ) -> None:
-        check_spans(plain_epochs=plain_epochs)
-        super().__init__("noise_share", noise_share, plain_epochs)
+        check_spans(warmup_epochs=warmup_epochs)
+        super().__init__("noise_share", noise_share, warmup_epochs)
         if history < 1:
             raise bad_value("history", history, "a number of predictions from 1")
         if not 0 <= threshold <= 1:

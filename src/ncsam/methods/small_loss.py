@@ -1,4 +1,4 @@
-"""Selection by small losses: what a network finds easy is probably labelled right."""
+"""Selection by small losses: what a network finds easy is probably labeled right."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from ncsam.methods.spans import Span, check_spans, plain_span
 class TransitionMethod(LossMethod):
     """Plain cross-entropy until T is there, then `corrected(logits, targets, T)`.
 
-    T is the `transition` given, as rows; else it is estimated after `plain_epochs` of cross-entropy: row i is the
+    T is the `transition` given, as rows; else it is estimated after `warmup_epochs` of cross-entropy: row i is the
     prediction on the sample trained on with the largest p_i below the `quantile` (null: all of them count). As in the
     authors' code, of all plain epochs the one is taken whose network has the smallest loss on the noisy samples held
     out (where none are, on all samples, which is the last epoch).
@@ -38,13 +38,13 @@ class TransitionMethod(LossMethod):
     def __init__(
         self,
         transition: Sequence[Sequence[float]] | None = None,
-        plain_epochs: Span = 0.1,
+        warmup_epochs: Span = 0.1,
         quantile: float | None = 0.97,
     ) -> None:
-        check_spans(plain_epochs=plain_epochs)
+        check_spans(warmup_epochs=warmup_epochs)
         if quantile is not None:
             check_quantile(quantile)
-        self.plain_epochs = plain_epochs
+        self.warmup_epochs = warmup_epochs
         self.quantile = quantile
         self.transition: Tensor | None = None
         self.candidate: Tensor | None = None
@@ -71,7 +71,7 @@ class TransitionMethod(LossMethod):
 
     def plain(self, state: State) -> int:
         """Epochs before T is there."""
-        return plain_span(self.plain_epochs, state)
+        return plain_span(self.warmup_epochs, state)
 
     def criterion(self, logits: Tensor, targets: Tensor) -> Tensor:
         if self.transition is None:

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 class TRevision(TransitionMethod):
     r"""L = mean b_i l_i, b_i = p_y / (T^T p)_y: importance weights that turn noisy risk into clean risk.
 
-    Three stages. Cross-entropy for `plain_epochs`, then T is estimated (or given: see `TransitionMethod`). Reweighting
-    with T. From `revise_after` on T is revised: it is T + D, rows normalised, and the slack D learns by the gradient of
+    Three stages. Cross-entropy for `warmup_epochs`, then T is estimated (or given: see `TransitionMethod`). Reweighting
+    with T. From `revise_after` on T is revised: it is T + D, rows normalized, and the slack D learns by the gradient of
     the same loss through the weights b, by an Adam of its own with `slack_lr`. For the network the weights are
     constants, and its steps are the run's own; in the authors' third stage the weights are differentiated and that
     Adam, at a rate of 5e-7, drives the network too, which at this rate hardly moves. Their code adds D to T once per
@@ -41,12 +41,12 @@ class TRevision(TransitionMethod):
     def __init__(
         self,
         transition: Sequence[Sequence[float]] | None = None,
-        plain_epochs: Span = 0.1,
+        warmup_epochs: Span = 0.1,
         revise_after: Span = 0.5,
         quantile: float | None = 0.97,
         slack_lr: float = 3e-5,
     ) -> None:
-        super().__init__(transition, plain_epochs, quantile)
+        super().__init__(transition, warmup_epochs, quantile)
         check_spans(revise_after=revise_after)
         if not slack_lr >= 0:
             raise bad_value("slack_lr", slack_lr, "a number from 0")
@@ -60,7 +60,7 @@ class TRevision(TransitionMethod):
 
     def plain(self, state: State) -> int:
         """The share itself: by a T that is still flat the weights follow p_y, which does no harm (see the trial)."""
-        return in_epochs(self.plain_epochs, state.epochs)
+        return in_epochs(self.warmup_epochs, state.epochs)
 
     def plan(self, batch: Batch, networks: Sequence[nn.Module], state: State) -> tuple[Plan, ...]:
         if self.transition is None:
@@ -105,7 +105,7 @@ class TRevision(TransitionMethod):
 
 
 def revised(transition: Tensor, slack: Tensor) -> Tensor:
-    """T + D as probabilities: none below 1e-6, rows normalised."""
+    """T + D as probabilities: none below 1e-6, rows normalized."""
     raw = (transition + slack).clamp(min=1e-6)
     return raw / raw.sum(dim=1, keepdim=True)
 

@@ -23,62 +23,62 @@ if TYPE_CHECKING:
     from ncsam.data.loader import Batch
 
 _DIVERGENCE = "unicon_divergence"
-_LABELLED = "unicon_labelled"
+_LABELED = "unicon_labeled"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Contrasted(MixMatch):
-    """MixMatch's rows, followed by two strong views of each unlabelled sample: `contrasted` rows in all."""
+    """MixMatch's rows, followed by two strong views of each unlabeled sample: `contrasted` rows in all."""
 
     contrasted: int
 
 
 @register
 class UNICON(Dividing):
-    r"""DivideMix with as many labelled samples of each class, strong views to train on, and contrastive learning.
+    r"""DivideMix with as many labeled samples of each class, strong views to train on, and contrastive learning.
 
     1. Warm-up: cross-entropy, minus the entropy of the predictions with `penalty` (for asymmetric noise).
     2. Before each epoch d_i = JSD(p_i, y_i) in bits, p_i the mean of both networks' predictions. The cut-off is the
        mean of d, or, where that exceeds `adjust_above`, mean - (mean - min) / `adjustment`. With R the share of d below
-       it, the R N / C samples of smallest d of each observed class are labelled.
-    3. Targets come from two weak views: sharpened w y + (1 - w) p for the labelled, w = 1 where d < .5, else 1 - d,
+       it, the R N / C samples of smallest d of each observed class are labeled.
+    3. Targets come from two weak views: sharpened w y + (1 - w) p for the labeled, w = 1 where d < .5, else 1 - d,
        p the network's own mean; the sharpened mean of both networks for the others.
     4. MixMatch on two strong views (see `ncsam.methods.mixmatch`), and `contrast_weight` times NT-Xent between the
-       projections of the unlabelled samples' strong views: one linear layer to 128 numbers, and BatchNorm.
+       projections of the unlabeled samples' strong views: one linear layer to 128 numbers, and BatchNorm.
 
     Checked against the authors' code, which differs in this: it takes d in nats, where d ends at .69 and its mean never
     exceeds .7; it divides anew for the second network, after the epoch of the first, where here both share a division;
-    it takes labelled and unlabelled samples from two loaders, where here they come as they fall in one batch; and it
+    it takes labeled and unlabeled samples from two loaders, where here they come as they fall in one batch; and it
     passes each view through the network apart, where here all rows of a step share BatchNorm's statistics. As there,
     the other network guesses in evaluation mode, and predictions are by the mean of both. NCSAM flips labels of the
-    labelled rows.
+    labeled rows.
     """
 
-    about = "DivideMix that selects uniformly over classes, trains on strong views, and contrasts the unlabelled"
+    about = "DivideMix that selects uniformly over classes, trains on strong views, and contrasts the unlabeled"
     cost = "two networks on twice the rows and more, eight more forward passes, two predictions of the split an epoch"
-    pictures_only = True
+    images_only = True
     views = ("train", "train", "auto:autoaugment", "auto:autoaugment")
     presets: ClassVar[Presets] = {
-        "cifar10": {"plain_epochs": 10},
-        "cifar10-asymmetric": {"plain_epochs": 10, "penalty": True},
-        "cifar100": {"plain_epochs": 30},
-        "tiny-imagenet": {"plain_epochs": 15, "alpha": 0.5, "unlabelled_weight": 50.0},
+        "cifar10": {"warmup_epochs": 10},
+        "cifar10-asymmetric": {"warmup_epochs": 10, "penalty": True},
+        "cifar100": {"warmup_epochs": 30},
+        "tiny-imagenet": {"warmup_epochs": 15, "alpha": 0.5, "unlabeled_weight": 50.0},
     }
 
     def __init__(
         self,
-        plain_epochs: Span = 0.05,
+        warmup_epochs: Span = 0.05,
         penalty: bool = False,
         adjust_above: float = 0.7,
         adjustment: float = 5.0,
         temperature: float = 0.5,
         alpha: float = 4.0,
-        unlabelled_weight: float = 30.0,
+        unlabeled_weight: float = 30.0,
         contrast_weight: float = 0.025,
         contrast_temperature: float = 0.05,
         ramp_epochs: Span = 16,
     ) -> None:
-        super().__init__(plain_epochs, penalty, temperature, alpha, unlabelled_weight, ramp_epochs)
+        super().__init__(warmup_epochs, penalty, temperature, alpha, unlabeled_weight, ramp_epochs)
         non_negative(contrast_weight=contrast_weight, adjust_above=adjust_above)
         for name, value in (("adjustment", adjustment), ("contrast_temperature", contrast_temperature)):
             if not value > 0:
@@ -94,7 +94,7 @@ class UNICON(Dividing):
 
     def start(self, state: State) -> None:
         state.samples.column(_DIVERGENCE)
-        state.samples.column(_LABELLED, dtype=torch.bool)
+        state.samples.column(_LABELED, dtype=torch.bool)
 
     def begin_epoch(self, networks: Sequence[nn.Module], state: State) -> None:
         if not self.warm(state):
@@ -104,7 +104,7 @@ class UNICON(Dividing):
         divergence = jensen_shannon(p, state.labels[rows])
         cut = cut_off(divergence, self.adjust_above, self.adjustment)
         state.samples[_DIVERGENCE][rows] = divergence
-        state.samples[_LABELLED][rows] = uniform_selection(divergence, state.labels[rows], cut, state.num_classes)
+        state.samples[_LABELED][rows] = uniform_selection(divergence, state.labels[rows], cut, state.num_classes)
 
     def plan(self, batch: Batch, networks: Sequence[nn.Module], state: State) -> tuple[Plan, ...]:
         weak, strong = batch.views[:2], batch.views[2:]
@@ -113,19 +113,19 @@ class UNICON(Dividing):
             return plain, plain
         own = [mean_answer(network, weak) for network in networks]
         steady = [mean_answer(network, weak, evaluating=True) for network in networks]
-        divergence, labelled = state.samples[_DIVERGENCE][batch.index], state.samples[_LABELLED][batch.index]
+        divergence, labeled = state.samples[_DIVERGENCE][batch.index], state.samples[_LABELED][batch.index]
         trust = torch.where(divergence < 0.5, 1.0, 1 - divergence)
-        contrasted = torch.cat([view[~labelled] for view in strong])
+        contrasted = torch.cat([view[~labeled] for view in strong])
         plans = []
         for k in (0, 1):
             both = (own[k] + steady[1 - k]) / 2
-            plan = self.mixmatch(batch, strong, labelled, trust, own[k], both, state, stream=k)
+            plan = self.mixmatch(batch, strong, labeled, trust, own[k], both, state, stream=k)
             plans.append(
                 Contrasted(
                     torch.cat((plan.inputs, contrasted)),
                     plan.targets,
-                    labelled=plan.labelled,
-                    unlabelled_weight=plan.unlabelled_weight,
+                    labeled=plan.labeled,
+                    unlabeled_weight=plan.unlabeled_weight,
                     contrasted=len(contrasted),
                 )
             )

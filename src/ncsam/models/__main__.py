@@ -6,7 +6,7 @@ from ncsam.models import Backbone, create, names
 
 
 def _row(name: str) -> str:
-    with torch.device("meta"):  # shapes without numbers: nothing is allocated or initialised
+    with torch.device("meta"):  # shapes without numbers: nothing is allocated or initialized
         ten, hundred = create(name, 10), create(name, 100)
     assert isinstance(ten, Backbone)
     counts = [sum(p.numel() for p in network.parameters()) for network in (ten, hundred)]

@@ -32,7 +32,7 @@ class Backbone(nn.Module):
         return cast(nn.Linear, self.get_submodule(self.head_name))
 
     def replace_head(self, num_classes: int) -> None:
-        """Put a fresh linear layer, in PyTorch's default initialisation, in the place of the head."""
+        """Put a fresh linear layer, in PyTorch's default initialization, in the place of the head."""
         old = self.head.weight
         fresh = nn.Linear(self.num_features, num_classes, device=old.device, dtype=old.dtype)
         parent, _, last = self.head_name.rpartition(".")
@@ -44,9 +44,9 @@ class Backbone(nn.Module):
 
 
 def init_kaiming(network: nn.Module) -> None:
-    """He's initialisation: convolution weights ~ N(0, 2 / fan_out), fan_out = out_channels * kernel area; biases 0.
+    """He's initialization: convolution weights ~ N(0, 2 / fan_out), fan_out = out_channels * kernel area; biases 0.
 
-    Normalisation layers keep scale 1 and shift 0, linear layers PyTorch's default. Source: He et al. 2015,
+    Normalization layers keep scale 1 and shift 0, linear layers PyTorch's default. Source: He et al. 2015,
     arXiv:1502.01852, eq. 14, as used for ResNets by torchvision and for WRNs by their authors.
     """
     for module in network.modules():
@@ -57,10 +57,10 @@ def init_kaiming(network: nn.Module) -> None:
 
 
 def check_size(x: Tensor, minimum: int, name: str) -> None:
-    """Refuse pictures that the network's own pooling would shrink to nothing."""
+    """Refuse images that the network's own pooling would shrink to nothing."""
     height, width = x.shape[-2:]
     if min(height, width) < minimum:
-        raise ValueError(f"{name} needs pictures of at least {minimum}x{minimum} pixels, got {height}x{width}")
+        raise ValueError(f"{name} needs images of at least {minimum}x{minimum} pixels, got {height}x{width}")
 
 
 def check_probability(name: str, value: float) -> None:

@@ -13,7 +13,7 @@ from ncsam.models.registry import register
 class CNN9(Backbone):
     """Nine 3x3 convolutions, each with BN and leaky ReLU (slope 0.01), in three groups; the last has no padding.
 
-    32x32 pictures pass at 32, 16 and 8 pixels and leave at 2x2, which is averaged. PyTorch's default initialisation,
+    32x32 images pass at 32, 16 and 8 pixels and leave at 2x2, which is averaged. PyTorch's default initialization,
     as in the source (bhanML/Co-teaching). One difference: the source's dropout stays on at test time; here
     `eval()` turns it off.
     """
@@ -40,7 +40,7 @@ class CNN9(Backbone):
 class CNN7(Backbone):
     """Six 3x3 convolutions (64-64, 128-128, 196-16), each with BN and ReLU, and a max-pool after every second.
 
-    The network of JoCoR's code for CIFAR and of Co-teaching+'s for CIFAR-100; PyTorch's default initialisation. At
+    The network of JoCoR's code for CIFAR and of Co-teaching+'s for CIFAR-100; PyTorch's default initialization. At
     32x32 the 16 maps are 4x4 when they are flattened; an adaptive pool brings other sizes there and changes nothing at
     32.
     """
@@ -66,7 +66,7 @@ class CNN7(Backbone):
 class CNNCoteachingPlus(Backbone):
     """Two 5x5 convolutions (6 and 16 maps), each with ReLU and a max-pool, then layers of 120 and 84.
 
-    The small network of Co-teaching+ for CIFAR-10 (xingruiyu/coteaching_plus); PyTorch's default initialisation. At
+    The small network of Co-teaching+ for CIFAR-10 (xingruiyu/coteaching_plus); PyTorch's default initialization. At
     32x32 the maps are 5x5 when they are flattened; an adaptive pool brings other sizes there and changes nothing at 32.
     """
 
@@ -130,5 +130,5 @@ def cnn_coteaching_plus(num_classes: int, in_channels: int = 3) -> CNNCoteaching
 
 @register
 def cnn_small(num_classes: int, in_channels: int = 3, *, width: int = 32) -> CNNSmall:
-    """A small CNN for the CPU and for pictures from 4x4 up."""
+    """A small CNN for the CPU and for images from 4x4 up."""
     return CNNSmall(num_classes, in_channels, positive("width", width, MOST))

@@ -18,7 +18,7 @@ def freeze(network: nn.Module, parts: Sequence[str]) -> nn.Module:
 
     "backbone" is everything but the head; a network that is no `Backbone` is then wrapped into one by `as_backbone`.
     Frozen modules stay in evaluation mode whatever `train()` says, so that BatchNorm keeps its statistics. With a
-    frozen backbone, the network also takes features in the place of pictures.
+    frozen backbone, the network also takes features in the place of images.
     """
     if BACKBONE in parts:
         network = as_backbone(network)

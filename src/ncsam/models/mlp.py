@@ -1,4 +1,4 @@
-"""Fully connected networks, for features and for small pictures."""
+"""Fully connected networks, for features and for small images."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MOST_FEATURES = 1_000_000_000
 
 
 class MLP(Backbone):
-    """Flatten, then linear layers with ReLU, then the head; PyTorch's default initialisation."""
+    """Flatten, then linear layers with ReLU, then the head; PyTorch's default initialization."""
 
     def __init__(self, num_classes: int, in_features: int, hidden: Sequence[int], dropout: float) -> None:
         super().__init__()
@@ -50,7 +50,7 @@ def mlp(
 ) -> MLP:
     """A multilayer perceptron of `hidden` widths on inputs of any shape with `in_features` numbers a sample.
 
-    `in_features=None` means pictures of 32x32: in_channels * 1024. With `hidden=()` it is logistic regression. With
+    `in_features=None` means images of 32x32: in_channels * 1024. With `hidden=()` it is logistic regression. With
     `in_features=784` and the default hidden width it is the MNIST network of Co-teaching+.
     """
     if in_features is None:

@@ -50,7 +50,7 @@ def create(
     pretrained: bool | str | os.PathLike[str] = False,
     **options: Any,
 ) -> nn.Module:
-    """Build the network called `name` for `num_classes` classes and pictures of `in_channels` channels.
+    """Build the network called `name` for `num_classes` classes and images of `in_channels` channels.
 
     name: one of `names()`, "torchvision:NAME", "timm:NAME", or "module:factory" for a function or class of yours; the
         factory is called with `num_classes`, `options`, and `in_channels` if it takes that. All but yours are

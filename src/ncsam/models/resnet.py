@@ -1,9 +1,9 @@
 """Residual networks (He et al. 2016, arXiv:1512.03385), under torchvision's parameter names.
 
-With stem "cifar" the first convolution is 3x3 with stride 1 and nothing is pooled after it, so that 32x32 pictures
+With stem "cifar" the first convolution is 3x3 with stride 1 and nothing is pooled after it, so that 32x32 images
 pass through the stages at 32, 16, 8 and 4 pixels; with "imagenet" it is 7x7 with stride 2 and a 3x3 max-pool follows.
-All are initialised by `init_kaiming`. (Several noisy-label repositories leave their CIFAR ResNets in PyTorch's default
-initialisation instead; the shapes are the same.)
+All are initialized by `init_kaiming`. (Several noisy-label repositories leave their CIFAR ResNets in PyTorch's default
+initialization instead; the shapes are the same.)
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Bottleneck(nn.Module):
 
 
 class Stages(Backbone):
-    """A backbone whose middle is `layer1`, `layer2`, ...: stages of blocks; each after the first halves the picture."""
+    """A backbone whose middle is `layer1`, `layer2`, ...: stages of blocks; each after the first halves the image."""
 
     def add_stages(self, block: Block, in_width: int, widths: Sequence[int], depths: Sequence[int]) -> int:
         """Register the stages; the width that comes out of the last one."""
@@ -96,7 +96,7 @@ class Stages(Backbone):
 
 
 def average(x: Tensor) -> Tensor:
-    """Mean over the picture: (N, C, H, W) to (N, C)."""
+    """Mean over the image: (N, C, H, W) to (N, C)."""
     return F.adaptive_avg_pool2d(x, 1).flatten(1)
 
 
@@ -155,5 +155,5 @@ def resnet50(num_classes: int, in_channels: int = 3, *, stem: str = "imagenet") 
 
 @register
 def resnet8(num_classes: int, in_channels: int = 3) -> ResNet:
-    """ResNet-(6n+2) with n = 1: basic blocks 1-1-1, widths 16-32-64; for the CPU and for pictures from 8x8 up."""
+    """ResNet-(6n+2) with n = 1: basic blocks 1-1-1, widths 16-32-64; for the CPU and for images from 8x8 up."""
     return ResNet(BasicBlock, (16, 32, 64), (1, 1, 1), num_classes, in_channels)

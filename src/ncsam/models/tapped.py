@@ -22,7 +22,7 @@ class Tapped(Backbone):
         self.num_features = self.head.in_features
 
     def forward(self, x: Tensor) -> Tensor:
-        if x.dim() == 2:  # features, of a network for pictures whose backbone is frozen
+        if x.dim() == 2:  # features, of a network for images whose backbone is frozen
             return super().forward(x)
         logits: Tensor = self.network(x)
         return logits

@@ -1,4 +1,4 @@
-"""VGG-19 with batch normalisation (Simonyan & Zisserman 2015, arXiv:1409.1556), under torchvision's parameter names."""
+"""VGG-19 with batch normalization (Simonyan & Zisserman 2015, arXiv:1409.1556), under torchvision's parameter names."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class _Features(nn.Sequential):
 class VGG(Backbone):
     """16 convolutions, two hidden layers of 4096 with dropout 1/2, and the head.
 
-    Initialised as in torchvision: convolutions by `init_kaiming`, linear weights ~ N(0, 0.01^2), all biases 0.
+    Initialized as in torchvision: convolutions by `init_kaiming`, linear weights ~ N(0, 0.01^2), all biases 0.
     """
 
     head_name = "classifier.6"

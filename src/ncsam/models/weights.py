@@ -46,7 +46,7 @@ _PUBLISHED: dict[str, dict[str, _Published]] = {
 
 @dataclass(frozen=True)
 class LoadReport:
-    """What `load_weights` did, by names of tensors; `fresh_head` are those of a head left as it was initialised."""
+    """What `load_weights` did, by names of tensors; `fresh_head` are those of a head left as it was initialized."""
 
     source: str
     loaded: tuple[str, ...]
@@ -69,7 +69,7 @@ def load_weights(model: nn.Module, source: str | os.PathLike[str] | Mapping[str,
     """Load a state dict, or a file that holds one, into `model` and report what was loaded, missing and unexpected.
 
     A checkpoint that keeps its weights under "state_dict" or "model" is opened, and the prefixes of data parallel and
-    compiled networks ("module.", "_orig_mod.") are dropped. A `Backbone`'s head is left as initialised where the
+    compiled networks ("module.", "_orig_mod.") are dropped. A `Backbone`'s head is left as initialized where the
     number of classes differs. Any other shape that does not fit is an error, and then nothing is loaded; so is a
     source of which nothing fits. Missing or unexpected tensors are warned about.
     """

@@ -41,7 +41,7 @@ def symmetric(
 ) -> NoisyLabels:
     """Symmetric noise, the true class excluded: a touched label becomes one of the other C - 1, all alike.
 
-    T = (1 - rate) I + rate / (C - 1) (1 - I), so the realised rate is `rate`. Patrini et al. 2017, Co-teaching,
+    T = (1 - rate) I + rate / (C - 1) (1 - I), so the realized rate is `rate`. Patrini et al. 2017, Co-teaching,
     JoCoR, CORES and CIFAR-N's utilities (`count="bernoulli"`); APL and GJS (`count="exact_per_class"`).
 
     >>> import numpy as np
@@ -66,7 +66,7 @@ def uniform(
 ) -> NoisyLabels:
     """Symmetric noise, the true class included: a touched label becomes any of the C, so 1 in C stays right.
 
-    The realised rate is rate (1 - 1/C): "20 %" of CIFAR-10 is 18 %. DivideMix, ELR, UNICON, CTRR, Co-learning, DISC.
+    The realized rate is rate (1 - 1/C): "20 %" of CIFAR-10 is 18 %. DivideMix, ELR, UNICON, CTRR, Co-learning, DISC.
     """
     clean, size = check_labels(labels, num_classes)
     rate, rng = check_rate(rate), stream(seed, "uniform")
@@ -89,10 +89,10 @@ def asymmetric(
 
     `class_map` is a name of `noise.MAPS` ("cifar10", "cifar100_blocks", "cifar100_superclass",
     "cifar100_block_pairs", "next_class"), the targets of all classes in order, or a dict of those that change. The
-    rate is that of the classes that change: on CIFAR-10 five of ten do, so "40 %" realises 20 %.
+    rate is that of the classes that change: on CIFAR-10 five of ten do, so "40 %" realizes 20 %.
 
     Labels are mapped from a frozen copy, so a cat turned dog is never turned back. Code that maps in place (APL, ELR)
-    realises 18.4 % where it says 40 %.
+    realizes 18.4 % where it says 40 %.
     """
     clean = as_labels(labels)
     size = resolve_num_classes(clean, map_size(class_map) if num_classes is None else num_classes)

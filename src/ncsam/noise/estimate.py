@@ -19,37 +19,37 @@ class NoiseEstimate:
         rate: the estimated share of wrong labels.
         transition: (C, C); `transition[i, j]` estimates P(label j | true class i). NaN for a class without samples.
         joint: (C, C); `joint[i, j]` estimates P(label i, true class j); sums to 1.
-        thresholds: (C,); the mean predicted probability of class c among the samples labelled c.
-        suspects: (N,); True for the samples counted as confidently of another class than their label.
+        thresholds: (C,); the mean predicted probability of class c among the samples labeled c.
+        label issues: (N,); True for the samples counted as confidently of another class than their label.
     """
 
     rate: float
     transition: Floats
     joint: Floats
     thresholds: Floats
-    suspects: Mask
+    label_issues: Mask
 
     def __str__(self) -> str:
         diagonal = self.transition.diagonal()
         return "\n".join(
             [
-                f"{'samples':<12}{len(self.suspects):,} in {len(self.thresholds):,} classes",
+                f"{'samples':<12}{len(self.label_issues):,} in {len(self.thresholds):,} classes",
                 f"{'wrong':<12}about {100 * self.rate:.1f} %",
                 f"{'kept':<12}{np.nanmin(diagonal):.3f} to {np.nanmax(diagonal):.3f} of a class",
-                f"{'suspects':<12}{int(self.suspects.sum()):,} samples",
+                f"{'issues':<12}{int(self.label_issues.sum()):,} samples",
             ]
         )
 
     def __repr__(self) -> str:
-        return f"<NoiseEstimate: {len(self.suspects):,} samples, about {100 * self.rate:.1f} % wrong>"
+        return f"<NoiseEstimate: {len(self.label_issues):,} samples, about {100 * self.rate:.1f} % wrong>"
 
 
 def estimate_noise(labels: npt.ArrayLike, probabilities: npt.ArrayLike) -> NoiseEstimate:
     """Noise rate and transition matrix by confident-learning counts (Northcutt et al. 2021, Confident learning).
 
-    t_j = mean of p(j | x) over the samples labelled j. A sample counts towards (label i, true class j) if j has the
+    t_j = mean of p(j | x) over the samples labeled j. A sample counts towards (label i, true class j) if j has the
     largest probability among the classes with p(j | x) >= t_j; samples below every threshold do not count. Each row i
-    of counts is then scaled to the number of samples labelled i, and all to sum 1.
+    of counts is then scaled to the number of samples labeled i, and all to sum 1.
 
     `probabilities` must be out of sample, for instance from cross-validation: a model that was trained on a wrong
     label believes it, and the estimate comes out too low.
@@ -57,7 +57,7 @@ def estimate_noise(labels: npt.ArrayLike, probabilities: npt.ArrayLike) -> Noise
     >>> labels = [0, 0, 0, 0, 1, 1, 1, 1]
     >>> sure_of_0, sure_of_1 = [0.9, 0.1], [0.1, 0.9]
     >>> found = estimate_noise(labels, [sure_of_0] * 3 + [sure_of_1] * 5)  # the fourth label is doubted
-    >>> found.rate, found.suspects.nonzero()[0].tolist()
+    >>> found.rate, found.label_issues.nonzero()[0].tolist()
     (0.125, [3])
     """
     given = as_labels(labels)
@@ -88,5 +88,5 @@ def estimate_noise(labels: npt.ArrayLike, probabilities: npt.ArrayLike) -> Noise
         transition=transition,
         joint=joint,
         thresholds=thresholds,
-        suspects=counted & (confident != given),
+        label_issues=counted & (confident != given),
     )

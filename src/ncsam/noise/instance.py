@@ -52,8 +52,8 @@ def instance(
     is all but one-hot; "normalized" (Co-learning, DISC) is a milder noise. The two should not be compared.
 
     Args:
-        inputs: (N, ...), one per label. uint8 pictures are brought to the scale that `input` names; anything else is
-            taken to be at that scale already. Pictures may be channels first or last (four at most, and more than
+        inputs: (N, ...), one per label. uint8 images are brought to the scale that `input` names; anything else is
+            taken to be at that scale already. Images may be channels first or last (four at most, and more than
             four rows); the labels are the same.
         input: "raw255", "unit" or "normalized".
         std: scale of q before truncation.
@@ -84,7 +84,7 @@ def instance_shared(
     As `instance`, but a = x_i W with a single W, so that on pixels, which are all positive, most wrong labels are the
     class with the largest column sum of W: a strongly imbalanced noise. Random numbers are those of
     `numpy.random.RandomState(seed)`, drawn in this order: 10^6 normals for q (the first N inside (0, 1) serve), W,
-    one uniform per sample. Pictures are read channels first, as CIFAR's files hold them. With seed 0 this makes CAL's
+    one uniform per sample. Images are read channels first, as CIFAR's files hold them. With seed 0 this makes CAL's
     `IDN_0.2_C10` and `IDN_0.4_C10` again (compared on the first 10,000 labels: all equal), but not `IDN_0.6_C10`.
     """
     clean, size = check_labels(labels, num_classes)

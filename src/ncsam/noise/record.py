@@ -81,12 +81,12 @@ class NoisyLabels:
 
     @cached_property
     def rate(self) -> float:
-        """The realised rate: the share of labels that are wrong."""
+        """The realized rate: the share of labels that are wrong."""
         return float(self.mask.mean())
 
     @cached_property
     def transition(self) -> Floats:
-        """Empirical transition matrix: `transition[i, j]` is the share of clean class i that is labelled j.
+        """Empirical transition matrix: `transition[i, j]` is the share of clean class i that is labeled j.
 
         The row of a class without samples is NaN.
         """
@@ -123,7 +123,7 @@ class NoisyLabels:
             source, target = divmod(int(confusions.argmax()), self.num_classes)
             if confusions[source, target] > 0:
                 share = confusions[source, target]
-                lines.append(("most often", f"{source} labelled {target} ({share:.3f} of class {source})"))
+                lines.append(("most often", f"{source} labeled {target} ({share:.3f} of class {source})"))
         counts = np.bincount(self.noisy, minlength=self.num_classes)
         lines.append(("class sizes", f"{counts.min():,} to {counts.max():,} by noisy label"))
         lines.append(("sha256", self.sha256))
@@ -199,8 +199,8 @@ class NoisyLabels:
         if size <= 12:
             for (row, column), share in np.ndenumerate(self.transition):
                 if share >= 0.005:
-                    colour = "white" if share > 0.5 else "black"
-                    ax.text(column, row, f"{share:.2f}", ha="center", va="center", color=colour, fontsize=7)
+                    color = "white" if share > 0.5 else "black"
+                    ax.text(column, row, f"{share:.2f}", ha="center", va="center", color=color, fontsize=7)
         ax.set(xlabel="noisy label", ylabel="clean label", title=f"{self.recipe.get('name')}: {self.rate:.1%} wrong")
         return ax
 

@@ -4,7 +4,6 @@ from ncsam.optim.asam import ASAM
 from ncsam.optim.bsam import BSAM
 from ncsam.optim.flipping import Flips
 from ncsam.optim.friendlysam import FriendlySAM
-from ncsam.optim.heldout import HeldOutRadius
 from ncsam.optim.ncsam import NCSAM
 from ncsam.optim.options import Options
 from ncsam.optim.radius import AutoRadius, Radius
@@ -14,8 +13,9 @@ from ncsam.optim.saner import SANER
 from ncsam.optim.sharpness_aware import SharpnessAware
 from ncsam.optim.step import Move, Step
 from ncsam.optim.telemetry import StepReport
+from ncsam.optim.validation_radius import ValidationRadius
 
-__all__ = ["ASAM", "BSAM", "NCSAM", "SAM", "SANER", "AutoRadius", "Flips", "FriendlySAM", "HeldOutRadius"]
+__all__ = ["ASAM", "BSAM", "NCSAM", "SAM", "SANER", "AutoRadius", "Flips", "FriendlySAM", "ValidationRadius"]
 __all__ += [
     "Move",
     "Options",

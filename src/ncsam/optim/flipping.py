@@ -1,4 +1,4 @@
-"""Which samples might be mislabelled, what their label might be instead, and the loss of that.
+"""Which samples might be mislabeled, what their label might be instead, and the loss of that.
 
 The flips are temporary: they shape one gradient and never reach the dataset.
 """
@@ -38,7 +38,7 @@ class StepFlips:
         self.flipped = 0
         self._offset = 0  # of the next micro-batch in this rank's batch
         self._flips: list[Flips] = []
-        self._mislabelled: list[Tensor] = []
+        self._mislabeled: list[Tensor] = []
 
     @torch.no_grad()
     def draw(
@@ -66,7 +66,7 @@ class StepFlips:
         if index is None:
             return None
         if clean_targets is not None:
-            self._mislabelled.append((observed != clean_targets)[index])
+            self._mislabeled.append((observed != clean_targets)[index])
         flips = Flips(index, flipped_labels(logits[index], observed[index], target))
         self._flips.append(flips if offset == 0 else Flips(index + offset, flips.labels))
         return flips, count
@@ -77,9 +77,9 @@ class StepFlips:
             return self._flips[0] if self._flips else None
         return Flips(torch.cat([f.index for f in self._flips]), torch.cat([f.labels for f in self._flips]))
 
-    def mislabelled_share(self) -> float | None:
-        """Share of this rank's flipped samples that are truly mislabelled, if clean labels were given."""
-        flips = torch.cat(self._mislabelled) if self._mislabelled else None
+    def mislabeled_share(self) -> float | None:
+        """Share of this rank's flipped samples that are truly mislabeled, if clean labels were given."""
+        flips = torch.cat(self._mislabeled) if self._mislabeled else None
         return None if flips is None or not len(flips) else float(flips.float().mean())
 
 

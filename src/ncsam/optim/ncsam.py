@@ -15,7 +15,7 @@ from ncsam._errors import bad_value
 from ncsam.optim.estimators import Compensation, Estimator, FlippedLoss
 from ncsam.optim.flipping import Flips, Selection, Target, criterion_by_name, flipped_loss
 from ncsam.optim.fused import Fused
-from ncsam.optim.look import Look
+from ncsam.optim.looksam import Look
 from ncsam.optim.options import Criterion, Options, Unpack, renamed
 from ncsam.optim.radius import RadiusLike
 from ncsam.optim.ramps import Ramp, ramp_by_name
@@ -30,7 +30,7 @@ _INVISIBLE = 1e-15  # a compensation this much smaller than rho changes no bit o
 
 @register
 class NCSAM(SharpnessAware):
-    r"""SAM whose perturbation is corrected for the bias that mislabelled samples put into it.
+    r"""SAM whose perturbation is corrected for the bias that mislabeled samples put into it.
 
     After warm-up, for a batch B with observed labels y and logits z at w:
 
@@ -147,7 +147,7 @@ class NCSAM(SharpnessAware):
         if name == "fused":
             return Fused(exact, every or 20)
         if self.perturbation == "local":
-            raise bad_value("perturbation", "local", "not with estimator='look', whose ranks share one step")
+            raise bad_value("perturbation", "local", "not with estimator='looksam', whose ranks share one step")
         self.radius.steps_per_update = every or 5
         return Look(exact, self.vectors, every or 5)
 

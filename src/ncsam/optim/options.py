@@ -29,11 +29,11 @@ class Options(TypedDict, total=False):
     total_steps: int | None
     #: This many first steps are the base optimizer's own.
     warmup_steps: int
-    #: Of rho="auto" and "heldout": the share of what was learned that a perturbation is to take away, .5 by default.
+    #: Of rho="auto" and "validation": the share of what was learned that a perturbation is to take away, .5 by default.
     rho_target: float
-    #: Of rho="auto" and "heldout": the loss of guessing, where it cannot be told from class labels.
+    #: Of rho="auto" and "validation": the loss of guessing, where it cannot be told from class labels.
     guess_loss: float | None
-    #: Of rho="auto" and "heldout": what tells how much a perturbation takes away, the "loss", or the "criterion" of
+    #: Of rho="auto" and "validation": what tells how much a perturbation takes away, the "loss", or the "criterion" of
     #: logits and targets where the loss is of another scale; then `backward` is given these in both phases.
     effect: Literal["loss", "criterion"]
     #: "synced": all ranks share the perturbation of the joined batch. "local": each rank of a DDP model perturbs by

@@ -58,7 +58,7 @@ class Radius:
     def end(self, perturbed: bool, params: Sequence[Tensor], group: dist.ProcessGroup | None) -> None:
         """The step is over; `.grad` holds the gradient at w + eps. Every rank calls it."""
 
-    def note_held_out(self, loss: float, progress: float | None) -> None:
+    def report_val_loss(self, loss: float, progress: float | None) -> None:
         """The loss of samples held out, at t in [0, 1] of training where that is known. Every rank is told the same."""
 
     def state_dict(self) -> dict[str, Any]:
@@ -72,8 +72,8 @@ class Radius:
         return f"{self.rho}"
 
 
-#: What `rho=` takes: a number, "auto", "heldout", or an object.
-RadiusLike: TypeAlias = float | Literal["auto", "heldout"] | Radius
+#: What `rho=` takes: a number, "auto", "validation", or an object.
+RadiusLike: TypeAlias = float | Literal["auto", "validation"] | Radius
 
 
 class AutoRadius(Radius):

@@ -33,7 +33,7 @@ class SAM(SharpnessAware):
     Args:
         base_optimizer: an instance of any `torch.optim.Optimizer`; its groups and state are shared.
         rho: radius of the perturbation. 0 gives the base optimizer's own step, bit for bit. "auto" lets it follow its
-            own effect, "heldout" listens to `note_held_out(loss)` as well; `AutoRadius(...)` and `HeldOutRadius(...)`
+            own effect, "validation" also uses `report_val_loss(loss)`; `AutoRadius(...)` and `ValidationRadius(...)`
             have settings of their own. In two phases, call `backward(loss)` at the perturbed weights, too.
         adaptive, eta: ASAM's scaling and its offset.
         options: those that all variants share, see `ncsam.optim.Options`.

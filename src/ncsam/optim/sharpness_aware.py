@@ -17,12 +17,12 @@ from ncsam._checks import ratio
 from ncsam._loops import right_lines
 from ncsam.optim import validate
 from ncsam.optim.flipping import joined_sizes, observed_labels
-from ncsam.optim.heldout import make_radius
 from ncsam.optim.modules import modules_behind, modules_of
 from ncsam.optim.options import Options, Unpack, completed
 from ncsam.optim.radius import AutoRadius, Radius, RadiusLike
 from ncsam.optim.step import MicroBatch, Move, Step, gradients_aside
 from ncsam.optim.telemetry import StepReport
+from ncsam.optim.validation_radius import make_radius
 from ncsam.optim.wrapper import OptimizerWrapper, uncompiled
 from ncsam.vectors.ranks import find_group, is_sharded, joining, without_sync
 from ncsam.vectors.saved import RandomState, SavedWeights, keeps_grad_mode
@@ -102,12 +102,12 @@ class SharpnessAware(OptimizerWrapper):
         """The share of what was learned that an automatic radius takes away; `None` with a fixed radius."""
         return self.radius.target if isinstance(self.radius, AutoRadius) else None
 
-    def note_held_out(self, loss: float) -> None:
-        """Tell the loss of samples held out, with their labels as they are: rho="heldout" listens, others do not.
+    def report_val_loss(self, loss: float) -> None:
+        """Tell the loss of samples held out, with their labels as they are: rho="validation" listens, others do not.
 
         Call it at even distances, say after every epoch, on every rank with the same value.
         """
-        self.radius.note_held_out(validate.held_out_loss(loss), self.progress)
+        self.radius.report_val_loss(validate.held_out_loss(loss), self.progress)
 
     # --- what a variant writes
 

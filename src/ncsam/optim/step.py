@@ -26,7 +26,7 @@ class MicroBatch(NamedTuple):
     logits: Tensor | None = None
     targets: Tensor | None = None
     clean_targets: Tensor | None = None
-    #: Summed loss and number of the correctly labelled samples, where telemetry asks for their gradient.
+    #: Summed loss and number of the correctly labeled samples, where telemetry asks for their gradient.
     clean: tuple[Tensor, int] | None = None
 
 
@@ -88,7 +88,7 @@ class Step:
         self._run, self.loss_scale, self.scaled = run, loss_scale, scaled
 
     def collect(self, loss: Tensor, batch: MicroBatch, keep_graph: bool = False) -> None:
-        """Backward of a loss into `.grad`, and of the batch's correctly labelled part aside."""
+        """Backward of a loss into `.grad`, and of the batch's correctly labeled part aside."""
         self._run(loss, retain_graph=keep_graph or batch.clean is not None)
         if batch.clean is not None:
             self.add_side_gradient("clean", *batch.clean, keep_graph=keep_graph)

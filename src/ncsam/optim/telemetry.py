@@ -39,18 +39,18 @@ class StepReport:
     #: ||eps||, and whether the projection onto the ball shortened it.
     perturbation_norm: float | None = None
     projected: bool | None = None
-    #: Number of flipped samples, and the share of them that were truly mislabelled (with `clean_targets`).
+    #: Number of flipped samples, and the share of them that were truly mislabeled (with `clean_targets`).
     flipped: int | None = None
-    flipped_mislabelled: float | None = None
+    flipped_mislabeled: float | None = None
     #: cos(eps, g_clean), g_clean over the samples whose observed label is right (with `clean_targets`).
     cos_clean: float | None = None
     #: cos(eps_SAM, g_clean): what SAM itself would have had.
     cos_clean_sam: float | None = None
 
     def note_flips(self, flips: StepFlips) -> None:
-        """How many samples were flipped, and how many of them were mislabelled, where that is known."""
+        """How many samples were flipped, and how many of them were mislabeled, where that is known."""
         self.flipped = flips.flipped or None
-        self.flipped_mislabelled = flips.mislabelled_share()
+        self.flipped_mislabeled = flips.mislabeled_share()
 
     def as_dict(self) -> dict[str, float | int | str | bool]:
         """The quantities that were measured, for a logger."""

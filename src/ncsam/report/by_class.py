@@ -1,4 +1,4 @@
-"""What a report says of each class: accuracies, confusions, suspected transitions, and how many labels are wrong."""
+"""What a report says of each class: accuracies, confusions, flagged transitions, and how many labels are wrong."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class Transition:
 
 @dataclass(frozen=True)
 class Confusions:
-    """Of a group's first run: held-out labels against predictions, suspected transitions, estimated noise.
+    """Of a group's first run: held-out labels against predictions, flagged transitions, estimated noise.
 
-    `shares` holds in row i the shares of the held-out samples labelled i that are predicted as each class.
+    `shares` holds in row i the shares of the held-out samples labeled i that are predicted as each class.
     """
 
     label: str
@@ -86,7 +86,7 @@ def _confusions(group: Group, names: Sequence[str] | None) -> Confusions:
     if counts is not None:
         with np.errstate(invalid="ignore"):
             shares = counts / counts.sum(axis=1, keepdims=True)
-    pairs = Counter((s.observed, s.suggested) for s in run.suspects() if s.suggested != s.observed)
+    pairs = Counter((s.observed, s.suggested) for s in run.label_issues() if s.suggested != s.observed)
     transitions = [
         Transition(class_name(names, observed), class_name(names, suggested), count)
         for (observed, suggested), count in pairs.most_common(MOST_TRANSITIONS)

@@ -76,7 +76,7 @@ class Report:
 
 
 def gather(paths: Iterable[str | os.PathLike[str]], *, title: str | None = None, images: int = 24) -> Report:
-    """Read run folders (or folders of them), and the pictures of the `images` most suspicious samples of each group."""
+    """Read run folders (or folders of them), and the images of the `images` most suspicious samples of each group."""
     count("images", images)
     runs = [run for run in find_runs(paths) if run.metrics]
     if not runs:
@@ -227,7 +227,7 @@ def _verified(runs: Sequence[Run]) -> list[str]:
 
 def _galleries(groups: Sequence[Group], images: int) -> tuple[list[Gallery], Sequence[str] | None, list[str]]:
     galleries = [gallery(group.runs[0], group.label, images) for group in groups] if images else []
-    galleries = [found for found in galleries if found.suspects]
+    galleries = [found for found in galleries if found.label_issues]
     notes = list(dict.fromkeys(found.missing for found in galleries if found.missing))
     classes = next((found.classes for found in galleries if found.classes), None)
     return galleries, classes, notes

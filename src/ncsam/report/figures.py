@@ -1,6 +1,6 @@
 """Curves over epochs: mean over seeds with a band of one standard deviation, as a PNG or as SVG that follows a page.
 
-The colours are those of Okabe and Ito, which colour-blind readers can tell apart; the line style says the same again.
+The colors are those of Okabe and Ito, which color-blind readers can tell apart; the line style says the same again.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Panel:
 
 CURVES = (
     Panel("test_accuracy", "Test accuracy", "correct, %"),
-    Panel("memorised", "Wrong labels memorised", "of wrong training labels, %"),
+    Panel("memorized", "Wrong labels memorized", "of wrong training labels, %"),
     Panel("train_accuracy_observed", "Training accuracy, observed labels", "agrees with given label, %"),
     Panel("train_accuracy_clean", "Training accuracy, clean labels", "agrees with true label, %"),
     Panel("val_accuracy", "Validation accuracy, noisy labels", "agrees with given label, %"),
@@ -57,33 +57,33 @@ TELEMETRY = (
     Panel("telemetry.projected", "Steps where the projection binds", "of measured steps, %"),
     Panel("telemetry.rho", "Radius of the perturbation", "rho"),
     Panel("telemetry.perturbation_norm", "Length of the perturbation", "‖eps‖"),
-    Panel("telemetry.flipped_mislabelled", "Flipped samples truly mislabelled", "of flipped samples, %"),
+    Panel("telemetry.flipped_mislabeled", "Flipped samples truly mislabeled", "of flipped samples, %"),
     Panel("telemetry.cos_clean", "Perturbation and clean gradient", "cos(eps, clean g)"),
     Panel("telemetry.cos_clean_sam", "SAM's own and clean gradient", "cos(eps of SAM, clean g)"),
 )
 
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f7f7f")
+COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f7f7f")
 STYLES = ("-", "--", "-.", ":", (0, (6, 1.5, 1, 1.5, 1, 1.5)))
 INK, MUTED, GRID = "#1d2330", "#5b6475", "#dfe3ea"
-#: Which variable of the page's style sheet each colour of a themed SVG becomes.
-VARIABLES = {INK: "--ink", MUTED: "--muted", GRID: "--grid"} | {c: f"--series-{i}" for i, c in enumerate(COLOURS)}
+#: Which variable of the page's style sheet each color of a themed SVG becomes.
+VARIABLES = {INK: "--ink", MUTED: "--muted", GRID: "--grid"} | {c: f"--series-{i}" for i, c in enumerate(COLORS)}
 
 
 @dataclass(frozen=True)
 class Look:
-    """Colour and line style of a group, by their numbers in `COLOURS` and `STYLES`."""
+    """Color and line style of a group, by their numbers in `COLORS` and `STYLES`."""
 
-    colour: int
+    color: int
     style: int
 
 
 def looks(groups: Sequence[Group]) -> list[Look]:
-    """Where both differ, the colour tells the optimizer and the style the method; else both tell the group."""
+    """Where both differ, the color tells the optimizer and the style the method; else both tell the group."""
     pairs = [(str(g.runs[0].config.get("optimizer")), str(g.runs[0].config.get("method"))) for g in groups]
-    colours, styles = (list(dict.fromkeys(names)) for names in zip(*pairs, strict=True)) if pairs else ([], [])
-    crossed = len(colours) > 1 and len(styles) > 1 and len(set(pairs)) == len(pairs)
-    numbers = [(colours.index(o), styles.index(m)) if crossed else (i, i) for i, (o, m) in enumerate(pairs)]
-    return [Look(colour % len(COLOURS), style % len(STYLES)) for colour, style in numbers]
+    colors, styles = (list(dict.fromkeys(names)) for names in zip(*pairs, strict=True)) if pairs else ([], [])
+    crossed = len(colors) > 1 and len(styles) > 1 and len(set(pairs)) == len(pairs)
+    numbers = [(colors.index(o), styles.index(m)) if crossed else (i, i) for i, (o, m) in enumerate(pairs)]
+    return [Look(color % len(COLORS), style % len(STYLES)) for color, style in numbers]
 
 
 def draw(ax: Axes, groups: Sequence[Group], panel: Panel) -> bool:
@@ -95,12 +95,12 @@ def draw(ax: Axes, groups: Sequence[Group], panel: Panel) -> bool:
             continue
         drawn = True
         epochs, means = [p.epoch for p in points], [p.mean for p in points]
-        colour = COLOURS[look.colour]
+        color = COLORS[look.color]
         marker = "o" if len(points) == 1 else None
         ax.plot(
             epochs,
             means,
-            color=colour,
+            color=color,
             linestyle=STYLES[look.style],
             label=printable(group.label),
             linewidth=1.8,
@@ -110,7 +110,7 @@ def draw(ax: Axes, groups: Sequence[Group], panel: Panel) -> bool:
         least, most = panel.limits
         low = [max(least, p.mean - (p.std or 0.0)) for p in band]
         high = [min(most, p.mean + (p.std or 0.0)) for p in band]
-        ax.fill_between([p.epoch for p in band], low, high, color=colour, alpha=0.16, linewidth=0)
+        ax.fill_between([p.epoch for p in band], low, high, color=color, alpha=0.16, linewidth=0)
     if drawn:
         _mark_warmup(ax, groups)
         ax.set_title(panel.title, loc="left", fontsize=11, color=INK, fontweight="bold")
@@ -168,8 +168,8 @@ def save_png(figure: Figure, path: str | os.PathLike[str]) -> Path:
 
 
 def curves_png(groups: Sequence[Group], path: str | os.PathLike[str], title: str = "") -> Path:
-    """Test accuracy and memorisation side by side, or the training accuracy where the clean labels are not known."""
-    known = any(group.curve("memorised") for group in groups)
+    """Test accuracy and memorization side by side, or the training accuracy where the clean labels are not known."""
+    known = any(group.curve("memorized") for group in groups)
     panels = CURVES[:2] if known else (CURVES[0], CURVES[2])
     figure, axes = new_figure(len(panels), width=5.2, height=3.9)
     figure.set_layout_engine("constrained")
@@ -185,7 +185,7 @@ def curves_png(groups: Sequence[Group], path: str | os.PathLike[str], title: str
 
 
 def panel_svg(groups: Sequence[Group], panel: Panel, *, width: float, height: float) -> str | None:
-    """The panel as an SVG element for a page, its colours the page's variables; `None` if there is nothing to draw."""
+    """The panel as an SVG element for a page, its colors the page's variables; `None` if there is nothing to draw."""
     figure, (ax,) = new_figure(width=width, height=height)
     # margins in inches, alike in all panels: they stand in line, and nothing has to be measured
     figure.subplots_adjust(left=0.62 / width, right=1 - 0.08 / width, bottom=0.48 / height, top=1 - 0.3 / height)
@@ -193,7 +193,7 @@ def panel_svg(groups: Sequence[Group], panel: Panel, *, width: float, height: fl
 
 
 def themed_svg(figure: Figure, title: str) -> str:
-    """The figure as an SVG element with text as text, and with the colours of `VARIABLES` left to the page."""
+    """The figure as an SVG element with text as text, and with the colors of `VARIABLES` left to the page."""
     matplotlib = need("matplotlib", "plot", "drawing curves")
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": title, "font.family": "sans-serif"}):
         figure.patch.set_visible(False)
@@ -208,8 +208,8 @@ def themed_svg(figure: Figure, title: str) -> str:
     svg = re.sub(r"font-family: [^;\"]*", "font-family: var(--sans)", svg)
     svg = re.sub(r'<g id="[^"]*"', "<g", svg)  # alike in every figure; a page has each id once
     svg = re.sub(r"\s*\n\s*", " ", svg)
-    for colour, variable in VARIABLES.items():
-        svg = re.sub(f'{colour}(?=[;"])', f"var({variable})", svg, flags=re.IGNORECASE)
+    for color, variable in VARIABLES.items():
+        svg = re.sub(f'{color}(?=[;"])', f"var({variable})", svg, flags=re.IGNORECASE)
     opening, rest = svg.split(">", 1)
     opening = re.sub(r' (width|height)="[^"]*"', "", opening)
     return f'{opening} role="img" aria-label="{title}">{rest}'

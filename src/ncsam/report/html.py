@@ -28,7 +28,7 @@ def to_html(report: Report) -> str:
         *(f'<p class="note">{escape(note)}</p>' for note in report.notes),
         _summary(report),
         _figures(report.groups, "Curves", "curves", CURVES, _curve_words(report.groups), large=2),
-        _suspects(report),
+        _label_issues(report),
         by_class(report),
         _annotators(report),
         _noise(report),
@@ -89,7 +89,7 @@ def _legend(groups: Sequence[Group], panels: Sequence[Panel]) -> str:
     for group, look in zip(groups, looks(groups), strict=True):
         if not any(group.curve(panel.metric) for panel in panels):
             continue
-        line = f'stroke="var(--series-{look.colour})" stroke-dasharray="{_DASHES[look.style]}"'
+        line = f'stroke="var(--series-{look.color})" stroke-dasharray="{_DASHES[look.style]}"'
         swatch = f'<svg viewBox="0 0 34 10" aria-hidden="true"><path d="M0 5H34" {line} stroke-width="2.4"/></svg>'
         items.append(f"<li>{swatch}{escape(group.label)}</li>")
     return f'<ul class="legend">{"".join(items)}</ul>'
@@ -98,14 +98,14 @@ def _legend(groups: Sequence[Group], panels: Sequence[Panel]) -> str:
 def _curve_words(groups: Sequence[Group]) -> str:
     several = any(len(group.runs) > 1 for group in groups)
     band = " Lines are means over seeds, bands one standard deviation to each side." if several else ""
-    unknown = not any(group.curve("memorised") for group in groups)
-    memorised = " The clean labels are not known, so memorisation cannot be shown." if unknown else ""
-    return f"Against the epoch.{band}{memorised}"
+    unknown = not any(group.curve("memorized") for group in groups)
+    memorized = " The clean labels are not known, so memorization cannot be shown." if unknown else ""
+    return f"Against the epoch.{band}{memorized}"
 
 
 _TELEMETRY_WORDS = (
     "Means over the measured steps of an epoch. g is the gradient of the mini-batch, clean g that of its rightly "
-    "labelled samples, g* that of the flipped ones, eps the perturbation, rho its radius, s the compensation."
+    "labeled samples, g* that of the flipped ones, eps the perturbation, rho its radius, s the compensation."
 )
 
 
@@ -158,12 +158,12 @@ def _noise(report: Report) -> str:
         words += f"wrong, {100 * record.rate:.2f} % (run {run.folder.name})"
         readable = record.num_classes <= READABLE
         names = report.class_names
-        shown = matrix(record.transition, names, "clean ↓ labelled →") if readable else _matrix_picture(record)
+        shown = matrix(record.transition, names, "clean ↓ labeled →") if readable else _matrix_image(record)
         parts.append(f"<h3>{escape(words)}</h3>\n{shown}")
     return "\n".join([*parts, "</section>"])
 
 
-def _matrix_picture(record: NoisyLabels) -> str:
+def _matrix_image(record: NoisyLabels) -> str:
     figure, (ax,) = new_figure(width=6.4, height=5.4)
     figure.set_layout_engine("constrained")
     record.plot(ax)
@@ -173,48 +173,51 @@ def _matrix_picture(record: NoisyLabels) -> str:
     return f'<img style="max-width:100%;border-radius:10px" alt="transition matrix" src="data:image/png;base64,{uri}">'
 
 
-def _suspects(report: Report) -> str:
+def _label_issues(report: Report) -> str:
     if not report.galleries:
         return ""
     parts = [
-        '<section id="suspects">\n<h2>The most suspicious labels</h2>\n<p class="quiet">Training samples whose label '
+        '<section id="issues">\n<h2>The most suspicious labels</h2>\n<p class="quiet">Training samples whose label '
         "the run doubts most: the <s>observed label</s>, then the <b>suggested one</b>. The whole list is in each "
-        "run's <code>suspects.csv</code>.</p>"
+        "run's <code>label_issues.csv</code>.</p>"
     ]
     for place, found in enumerate(report.galleries):
         seed = "" if found.run.seed is None else f", seed {found.run.seed}"
         wrong = found.really_wrong
-        share = "" if wrong is None else f": {wrong} of these {len(found.suspects)} are really mislabelled"
+        share = "" if wrong is None else f": {wrong} of these {len(found.label_issues)} are really mislabeled"
         opened = " open" if place == 0 else ""
         parts.append(
             f"<details{opened}><summary>{escape(found.label)}{escape(seed)}{share}</summary>\n"
             f"<p>{escape(found.trust)}</p>\n"
-            f'<div class="gallery">{"".join(_suspect(found, i) for i in range(len(found.suspects)))}</div></details>'
+            '<div class="gallery">'
+            f"{''.join(_label_issue(found, i) for i in range(len(found.label_issues)))}</div></details>"
         )
     return "\n".join([*parts, "</section>"])
 
 
-def _suspect(found: Gallery, number: int) -> str:
-    suspect, uri = found.suspects[number], found.pictures[number]
-    observed, suggested = escape(found.name(suspect.observed)), escape(found.name(suspect.suggested))
+def _label_issue(found: Gallery, number: int) -> str:
+    label_issue, uri = found.label_issues[number], found.images[number]
+    observed, suggested = escape(found.name(label_issue.observed)), escape(found.name(label_issue.suggested))
     image = ""
     if uri is not None:
         kind = ' class="tiny"' if found.tiny else ""
-        image = f'<img{kind} loading="lazy" alt="sample {suspect.index}" src="{uri}">'
+        image = f'<img{kind} loading="lazy" alt="sample {label_issue.index}" src="{uri}">'
     text = found.texts[number]
     words = "" if text is None else f"<p>{escape(text)}</p>"
     truth = ""
-    if suspect.clean is not None:
-        right = suspect.clean == suspect.observed
+    if label_issue.clean is not None:
+        right = label_issue.clean == label_issue.observed
         truth = (
             "<small>its label was right</small>"
             if right
-            else f"<small>truly {escape(found.name(suspect.clean))}</small>"
+            else f"<small>truly {escape(found.name(label_issue.clean))}</small>"
         )
-    where = f"sample {suspect.index}, suspicion {suspect.suspicion:.4f}" + (f", {suspect.path}" if suspect.path else "")
+    where = f"sample {label_issue.index}, suspicion {label_issue.suspicion:.4f}" + (
+        f", {label_issue.path}" if label_issue.path else ""
+    )
     return (
         f'<figure title="{escape(where)}">{image}{words}<figcaption><s>{observed}</s> → <b>{suggested}</b>{truth}'
-        f"<small>#{suspect.index}, {suspect.suspicion:.2f}</small></figcaption></figure>"
+        f"<small>#{label_issue.index}, {label_issue.suspicion:.2f}</small></figcaption></figure>"
     )
 
 

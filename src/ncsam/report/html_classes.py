@@ -11,7 +11,7 @@ import numpy.typing as npt
 from ncsam.report.by_class import Confusions
 from ncsam.report.content import Cell, Report
 
-#: Up to this many classes a matrix is a table with numbers; above, a picture or nothing.
+#: Up to this many classes a matrix is a table with numbers; above, a image or nothing.
 READABLE = 20
 
 
@@ -46,7 +46,7 @@ def _confusions(found: Confusions, class_names: Sequence[str] | None) -> str:
     if found.shares is not None and len(found.shares) <= READABLE:
         parts.append(
             '<p class="quiet">Samples that were held out: of each observed label, the shares predicted as each class.'
-            f"</p>{matrix(found.shares, class_names, 'labelled ↓ predicted →')}"
+            f"</p>{matrix(found.shares, class_names, 'labeled ↓ predicted →')}"
         )
     if not parts:
         return ""

@@ -20,15 +20,15 @@ STATISTIC = (
 
 
 def write_markdown(report: Report, path: Path) -> list[Path]:
-    """Write `path` and the picture `NAME-curves.png` beside it; both paths."""
-    picture = curves_png(report.groups, path.with_name(f"{path.stem}-curves.png"), report.title)
+    """Write `path` and the image `NAME-curves.png` beside it; both paths."""
+    image = curves_png(report.groups, path.with_name(f"{path.stem}-curves.png"), report.title)
     with atomic_path(path) as temporary:
-        temporary.write_text(to_markdown(report, picture.name), encoding="utf-8", errors="backslashreplace")
-    return [path, picture]
+        temporary.write_text(to_markdown(report, image.name), encoding="utf-8", errors="backslashreplace")
+    return [path, image]
 
 
-def to_markdown(report: Report, picture: str) -> str:
-    """The text, with `picture` as the address of the curves."""
+def to_markdown(report: Report, image: str) -> str:
+    """The text, with `image` as the address of the curves."""
     rows = [
         [markdown(group.label), str(len(group.runs)), *(_bold(cell.text, cell.top) for cell in cells)]
         for group, cells in zip(report.groups, report.cells, strict=True)
@@ -42,10 +42,10 @@ def to_markdown(report: Report, picture: str) -> str:
         "\n".join(f"- {markdown(text)}" for text in report.explained),
         STATISTIC,
         "## Curves",
-        f"![Test accuracy and memorisation against the epoch]({quote(picture)})",
+        f"![Test accuracy and memorization against the epoch]({quote(image)})",
         *_noise(report),
         *_classes(report),
-        *_suspects(report.galleries),
+        *_label_issues(report.galleries),
         *_annotators(report),
         "## Configuration",
         table(
@@ -91,17 +91,17 @@ def _classes(report: Report) -> list[str]:
     return ["## By class", *parts] if parts else []
 
 
-def _suspects(galleries: Sequence[Gallery]) -> list[str]:
+def _label_issues(galleries: Sequence[Gallery]) -> list[str]:
     parts = []
     for found in galleries:
         wrong = found.really_wrong
-        share = "" if wrong is None else f" {wrong} of these {len(found.suspects)} are really mislabelled."
+        share = "" if wrong is None else f" {wrong} of these {len(found.label_issues)} are really mislabeled."
         known = [] if wrong is None else ["clean"]
         rows = [
             [str(s.index), markdown(found.name(s.observed)), markdown(found.name(s.suggested)), f"{s.suspicion:.3f}"]
             + ([] if s.clean is None else [markdown(found.name(s.clean))])
             + ([] if text is None else [markdown(text)])
-            for s, text in zip(found.suspects, found.texts, strict=True)
+            for s, text in zip(found.label_issues, found.texts, strict=True)
         ]
         shown = ["sample"] if any(text is not None for text in found.texts) else []
         head = ["index", "observed", "suggested", "suspicion", *known, *shown]

@@ -1,4 +1,4 @@
-"""Suspicious samples as pictures or texts, read again from the run's dataset, small enough to lie inside a page."""
+"""Suspicious samples as images or texts, read again from the run's dataset, small enough to lie inside a page."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from typing import TYPE_CHECKING
 from ncsam._named import is_reference
 from ncsam.data import DataSet, load
 from ncsam.data.stores import kind_of
-from ncsam.engine.runs import Run, Suspect, class_name
-from ncsam.engine.suspect_table import trust_sentence
+from ncsam.engine.label_issues_table import trust_sentence
+from ncsam.engine.runs import LabelIssue, Run, class_name
 from ncsam.engine.task import reader_options
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-#: Up to this longest side, in pixels, the pixels of a picture are shown as squares.
+#: Up to this longest side, in pixels, the pixels of a image are shown as squares.
 TINY = 64
 
 
 @dataclass(frozen=True)
 class Gallery:
-    """The most suspicious samples of a run. `pictures` are data URIs and `texts` words; `None` where there is none.
+    """The most suspicious samples of a run. `images` are data URIs and `texts` words; `None` where there is none.
 
     `missing` says why there is nothing to show at all, `classes` are the class names where the dataset could be read,
     `trust` is how many of the first 100 are probably wrong, or why that cannot be known.
@@ -33,8 +33,8 @@ class Gallery:
 
     label: str
     run: Run
-    suspects: Sequence[Suspect]
-    pictures: Sequence[str | None]
+    label_issues: Sequence[LabelIssue]
+    images: Sequence[str | None]
     texts: Sequence[str | None]
     tiny: bool
     classes: Sequence[str] | None
@@ -43,36 +43,36 @@ class Gallery:
 
     @property
     def really_wrong(self) -> int | None:
-        """How many of the samples shown are mislabelled; `None` where the clean labels are not known."""
-        if any(suspect.clean is None for suspect in self.suspects):
+        """How many of the samples shown are mislabeled; `None` where the clean labels are not known."""
+        if any(label_issue.clean is None for label_issue in self.label_issues):
             return None
-        return sum(suspect.clean != suspect.observed for suspect in self.suspects)
+        return sum(label_issue.clean != label_issue.observed for label_issue in self.label_issues)
 
     def name(self, label: int) -> str:
         return class_name(self.classes, label)
 
 
 def gallery(run: Run, label: str, count: int) -> Gallery:
-    """The first `count` suspects of a run, with what there is to show. Data that cannot be read is said, not raised."""
-    suspects = run.suspects(count)
-    if not suspects:
+    """The first `count` label issues of a run, with what there is to show. Unreadable data is reported, not raised."""
+    label_issues = run.label_issues(count)
+    if not label_issues:
         return Gallery(label, run, [], [], [], False, None, None)
-    trust = trust_sentence(run.suspect_rows(100), run.trust, "the first")
+    trust = trust_sentence(run.issue_rows(100), run.trust, "the first")
     try:
         dataset = dataset_of(run)
     except (OSError, ValueError, ImportError) as error:
         missing = f"The samples are not shown: the dataset could not be read again ({error})"
-        none = [None] * len(suspects)
-        return Gallery(label, run, suspects, none, none, False, run.classes, missing, trust)
+        none = [None] * len(label_issues)
+        return Gallery(label, run, label_issues, none, none, False, run.classes, missing, trust)
     kind, inputs = kind_of(dataset), dataset.train.inputs
-    found = [kind.preview(inputs, s.index) if 0 <= s.index < len(inputs) else None for s in suspects]
+    found = [kind.preview(inputs, s.index) if 0 <= s.index < len(inputs) else None for s in label_issues]
     texts = [preview if isinstance(preview, str) else None for preview in found]
-    pictures = [None if isinstance(preview, str) else preview for preview in found]
-    shown = [picture for picture in pictures if picture is not None]
+    images = [None if isinstance(preview, str) else preview for preview in found]
+    shown = [image for image in images if image is not None]
     nothing = None if shown or any(texts) else f"The samples of {dataset.name} are {kind.name}, which are not shown."
-    tiny = bool(shown) and max(max(picture.size) for picture in shown) <= TINY
-    uris = [None if picture is None else data_uri(picture) for picture in pictures]
-    return Gallery(label, run, suspects, uris, texts, tiny, dataset.classes, nothing, trust)
+    tiny = bool(shown) and max(max(image.size) for image in shown) <= TINY
+    uris = [None if image is None else data_uri(image) for image in images]
+    return Gallery(label, run, label_issues, uris, texts, tiny, dataset.classes, nothing, trust)
 
 
 def dataset_of(run: Run) -> DataSet:
@@ -91,7 +91,7 @@ def _load(source: str, root: str | None, options: str) -> DataSet:
 
 
 def data_uri(image: Image) -> str:
-    """PNG for small pictures, which it keeps exactly; JPEG for photographs, which it keeps short."""
+    """PNG for small images, which it keeps exactly; JPEG for photographs, which it keeps short."""
     kind = "png" if max(image.size) <= TINY else "jpeg"
     buffer = io.BytesIO()
     image.save(buffer, format=kind, **({"quality": 82} if kind == "jpeg" else {"optimize": True}))

@@ -22,7 +22,7 @@ from ncsam.engine.progress import duration
 from ncsam.methods import create as create_method
 
 _BATCHES, _EPOCHS = 4, 2  # of a trial; its last epoch counts, the first has to warm up
-_BYTES_OF_A_SAMPLE = 200  # in the checkpoint, suspects.csv and noise.npz
+_BYTES_OF_A_SAMPLE = 200  # in the checkpoint, label_issues.csv and noise.npz
 _SMALL_SIDE, _FEW = 16, 8  # above so many pixels, whose networks take a time that grows with the batch, so few samples
 
 
@@ -61,7 +61,7 @@ class Estimate:
         wall = self.seconds / min(self.at_a_time, self.runs)
         return (
             f"{self.runs} runs to do: about {duration(wall)} on this machine with {self.at_a_time} at a time, "
-            f"and {self.bytes / 1e9:.2g} GB of disk; decoding of picture files is not counted"
+            f"and {self.bytes / 1e9:.2g} GB of disk; decoding of image files is not counted"
         )
 
 
@@ -132,14 +132,14 @@ def _measure(config: RunConfig, shape: Shape, threads: int) -> Trial:
     random = np.random.default_rng(0)
     count = _BATCHES * batch
 
-    def pictures(number: int) -> Any:
+    def images(number: int) -> Any:
         return random.integers(256, size=(number, shape.side, shape.side, shape.channels), dtype=np.uint8)
 
     labels = np.arange(count) % shape.classes
     dataset = from_arrays(
-        pictures(count),
+        images(count),
         labels,
-        x_test=pictures(count),
+        x_test=images(count),
         y_test=labels,
         classes=[str(number) for number in range(shape.classes)],
         allow_empty=True,

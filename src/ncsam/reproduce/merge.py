@@ -11,7 +11,7 @@ from typing import Any
 from ncsam._errors import bad_value, need
 from ncsam._files import atomic_path, parse_yaml, read_json, read_text
 from ncsam.engine import RunConfig
-from ncsam.engine.metrics import summarise
+from ncsam.engine.metrics import summarize
 from ncsam.engine.runs import Run
 from ncsam.reproduce.record import Record, spoken
 from ncsam.reproduce.results import METRICS, run_name
@@ -101,7 +101,7 @@ def _check(name: str, out: Path, other: Path, theirs: Record) -> None:
     if changed:
         listed = "; ".join(f"{key} is {was!r}, not {wanted!r}" for key, (was, wanted) in changed.items())
         raise bad_value("run", str(other / name), f"the configuration of its cell ({listed})")
-    told = summarise(run.metrics)
+    told = summarize(run.metrics)
     differing = [metric for metric in METRICS if told[metric] != run.summary.get(metric)]
     if len(run.metrics) != expected.epochs or differing:
         raise bad_value("run", str(other / name), "its summary is not that of its epochs")

@@ -55,9 +55,7 @@ _FACTS: dict[str, list[Note]] = {
         Note("CE and SGD are the same runs of ours; the paper takes CE from another paper.", rows=("ce", "sgd")),
     ],
     "table3": [
-        Note(
-            "Pictures of 64 x 64 with a crop and a mirror; others cut 56 or enlarge to 224, which alone moves figures."
-        ),
+        Note("Images of 64 x 64 with a crop and a mirror; others cut 56 or enlarge to 224, which alone moves figures."),
         Note(
             "Asymmetric noise is a pair flip, as in the tables that the paper compares with.",
             None,

@@ -121,9 +121,9 @@ def _write(plan: Plan, done: Done, metric: str | None, record: Record) -> list[F
         names = [run_name(row, column, seed) for seed in plan.seeds for row, column in table.cells]
         filled.append(fill(table, plan.setting, plan.seeds, done.summaries, metric, record.notes(names), done.errors))
         if filled[-1].columns:
-            picture = plan.out / f"{_CURVES}.png"
-            drawn = table.name == _CURVES and picture.is_file()
-            words.sheet(filled[-1], [picture.name] if drawn else []).write(plan.out)
+            image = plan.out / f"{_CURVES}.png"
+            drawn = table.name == _CURVES and image.is_file()
+            words.sheet(filled[-1], [image.name] if drawn else []).write(plan.out)
     return filled
 
 

@@ -19,7 +19,7 @@ SCALES = ("paper", "small", "smoke")
 #: What comes with scikit-learn stands in for datasets that are not there, where nothing else is named.
 _EMBEDDED = "digits"
 _REDUCTIONS: dict[str, dict[str, Any]] = {
-    # without augmentation, under which so short a run memorises nothing and there is nothing to compensate for
+    # without augmentation, under which so short a run memorizes nothing and there is nothing to compensate for
     "small": {"model": "resnet8", "epochs": 12, "batch_size": 64, "augment": "none"},
     # of four or six epochs, none lies between warm-up (a quarter) and the end of the compensation's ramp (a half)
     "smoke": {"model": "mlp", "model_options": {"hidden": [32]}, "epochs": 8, "batch_size": 32, "augment": "none"},

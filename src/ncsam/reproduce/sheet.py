@@ -27,7 +27,7 @@ class Section(NamedTuple):
 
 @dataclass(frozen=True)
 class Sheet:
-    """What is shown: sections below each other, pictures by the names of their files, notes; and all of it as CSV."""
+    """What is shown: sections below each other, images by the names of their files, notes; and all of it as CSV."""
 
     name: str
     title: str
@@ -35,7 +35,7 @@ class Sheet:
     sections: Sequence[Section]
     notes: Sequence[str]
     csv: str
-    pictures: Sequence[str] = ()
+    images: Sequence[str] = ()
 
     def write(self, folder: Path) -> list[Path]:
         """Write it under its name in all formats; the files."""
@@ -61,9 +61,9 @@ def to_markdown(sheet: Sheet) -> str:
         markdown_table(list(map(markdown, section.head)), [list(map(markdown, line)) for line in section.lines])
         for section in sheet.sections
     ]
-    pictures = [f"![{markdown(sheet.title)}]({name})" for name in sheet.pictures]
+    images = [f"![{markdown(sheet.title)}]({name})" for name in sheet.images]
     notes = "\n".join(f"- {markdown(text)}" for text in sheet.notes)
-    parts = [f"## {markdown(sheet.title)}", markdown(sheet.caption), *tables, *pictures, "Not comparable:", notes]
+    parts = [f"## {markdown(sheet.title)}", markdown(sheet.caption), *tables, *images, "Not comparable:", notes]
     return "\n\n".join([*parts, markdown(_MADE)]) + "\n"
 
 
@@ -78,7 +78,7 @@ def to_latex(sheet: Sheet) -> str:
 
 
 def to_html(sheet: Sheet) -> str:
-    """A page that loads nothing but its pictures."""
+    """A page that loads nothing but its images."""
     parts = [f"<h1>{escape(sheet.title)}</h1>", f'<p class="quiet">{escape(sheet.caption)}</p>']
     for section in sheet.sections:
         head = "".join(f'<th scope="col">{escape(text)}</th>' for text in section.head)
@@ -87,7 +87,7 @@ def to_html(sheet: Sheet) -> str:
             for name, *texts in section.lines
         )
         parts.append(f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>')
-    parts += [f'<p><img src="{escape(name)}" alt="{escape(sheet.title)}" width="100%"></p>' for name in sheet.pictures]
+    parts += [f'<p><img src="{escape(name)}" alt="{escape(sheet.title)}" width="100%"></p>' for name in sheet.images]
     notes = "".join(f"<li>{escape(text)}</li>" for text in sheet.notes)
     parts += [f"<h2>Not comparable</h2>\n<ul>{notes}</ul>", f"<footer>{escape(_MADE)}</footer>"]
     return page(sheet.title, "\n".join(parts))

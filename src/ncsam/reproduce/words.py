@@ -89,11 +89,11 @@ def _sections(filled: Filled) -> Iterator[Section]:
         yield Section(["", *(column.title + marks.of_column(column) for column in columns)], lines)
 
 
-def sheet(filled: Filled, pictures: Sequence[str] = ()) -> Sheet:
+def sheet(filled: Filled, images: Sequence[str] = ()) -> Sheet:
     """The table as it is shown."""
     sections = list(_sections(filled))
     notes = _Marked(filled).texts()
-    return Sheet(filled.table.name, filled.table.title, caption(filled), sections, notes, to_csv(filled), pictures)
+    return Sheet(filled.table.name, filled.table.title, caption(filled), sections, notes, to_csv(filled), images)
 
 
 def to_csv(filled: Filled) -> str:

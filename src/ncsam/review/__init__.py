@@ -1,1 +1,1 @@
-"""People judge suspects on a local page, and what becomes of their decisions."""
+"""People judge label issues on a local page, and what becomes of their decisions."""

@@ -1,4 +1,4 @@
-"""The suspects of a run in the order in which they are reviewed, filtered and cut into pages."""
+"""The label issues of a run in the order in which they are reviewed, filtered and cut into pages."""
 
 from __future__ import annotations
 
@@ -69,12 +69,12 @@ def check_reviewer(name: object) -> str:
 
 
 class Queue:
-    """The rows of `suspects.csv` as columns, the worst first. A sample's place is its row."""
+    """The rows of `label_issues.csv` as columns, the worst first. A sample's place is its row."""
 
     def __init__(self, run: Run) -> None:
-        rows = run.suspect_rows()
+        rows = run.issue_rows()
         if not rows:
-            raise ValueError(f"{run.folder} has no suspects.csv yet; a run writes it when it ends")
+            raise ValueError(f"{run.folder} has no label_issues.csv yet; a run writes it when it ends")
         self.index: Indices = np.array([row["index"] for row in rows], dtype=np.int64)
         self.observed: Indices = np.array([row["observed"] for row in rows], dtype=np.int64)
         self.suggested: Indices = np.array([row["suggested"] for row in rows], dtype=np.int64)
@@ -87,7 +87,7 @@ class Queue:
             f"{name} {row.get('text') or ''}".casefold() for name, row in zip(self.names, rows, strict=True)
         ]
         if not np.array_equal(np.sort(self.index), np.arange(len(rows))):
-            raise ValueError(f"{run.folder / 'suspects.csv'} does not hold every training sample once")
+            raise ValueError(f"{run.folder / 'label_issues.csv'} does not hold every training sample once")
         self.row_of: Indices = np.empty(len(rows), dtype=np.int64)
         self.row_of[self.index] = np.arange(len(rows))
         self._by_pair = self._ordered_by_pair()
@@ -144,7 +144,7 @@ class Queue:
         return row if order == "worst" else int(self._pair_place[row])
 
     def typical(self, label: int, count: int) -> Indices:
-        """The samples labelled so that are the least suspicious: at most half of them, so that few are wrong."""
+        """The samples labeled so that are the least suspicious: at most half of them, so that few are wrong."""
         rows = np.flatnonzero(self.observed == label)
         return self.index[rows[::-1][: min(count, (len(rows) + 1) // 2)]]
 

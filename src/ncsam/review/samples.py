@@ -1,4 +1,4 @@
-"""What a reviewer sees of a sample: a small picture, the values of a vector, or text; made when it is asked for."""
+"""What a reviewer sees of a sample: a small image, the values of a vector, or text; made when it is asked for."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from ncsam._errors import need
 from ncsam.data.types import Split
 from ncsam.data.upright import upright
 
-SMALL, LARGE = 192, 768  # longest sides of pictures in the grid and alone, in pixels
-_EXACT = 64  # up to this side pictures are kept exactly, and shown as squares
+SMALL, LARGE = 192, 768  # longest sides of images in the grid and alone, in pixels
+_EXACT = 64  # up to this side images are kept exactly, and shown as squares
 _MOST_VALUES = 256
 _MOST_TEXT = 4000
-_SIDE = 8  # of the tiny picture by which pictures are compared
+_SIDE = 8  # of the tiny image by which images are compared
 
 
 class Samples:
@@ -28,22 +28,22 @@ class Samples:
     def __init__(self, split: Split, columns: Sequence[str] = ()) -> None:
         self.split = split
         self.columns = list(columns)
-        self.picture = lru_cache(maxsize=4000)(self._picture)
+        self.image = lru_cache(maxsize=4000)(self._image)
         self._descriptor = lru_cache(maxsize=20_000)(self._described)
 
     def shown(self, index: int) -> dict[str, Any]:
-        """`kind` is picture, vector, row or text; a row is a vector whose `values` have `names`."""
+        """`kind` is image, vector, row or text; a row is a vector whose `values` have `names`."""
         item: Any = self.split.inputs[index]
         if isinstance(item, Path):
-            return {"kind": "picture"}
+            return {"kind": "image"}
         if isinstance(item, str):
             return {"kind": "text", "text": item[:_MOST_TEXT]}
         if self._file(index) is not None:
-            return {"kind": "picture"}
+            return {"kind": "image"}
         if not isinstance(item, np.ndarray):
             return {"kind": "text", "text": repr(item)[:_MOST_TEXT]}
         if item.dtype == np.uint8 and item.ndim == 3:
-            return {"kind": "picture"}
+            return {"kind": "image"}
         flat = item.reshape(-1)
         values = [float(f"{v:.4g}") for v in flat[:_MOST_VALUES]]
         if len(self.columns) == len(flat):
@@ -51,13 +51,13 @@ class Samples:
         return {"kind": "vector", "values": values, "length": len(flat)}
 
     def _file(self, index: int) -> Path | None:
-        """The picture of a sample: its own file, or the one that its features were computed from."""
+        """The image of a sample: its own file, or the one that its features were computed from."""
         name = self.split.path(index)
         path = None if name is None else Path(name)
         return path if path is not None and path.is_file() else None
 
-    def _picture(self, index: int, longest: int) -> tuple[bytes, str] | None:
-        """A PNG or JPEG and its media type; `None` for what is no picture or cannot be read."""
+    def _image(self, index: int, longest: int) -> tuple[bytes, str] | None:
+        """A PNG or JPEG and its media type; `None` for what is no image or cannot be read."""
         image = self._opened(index, longest)
         if image is None:
             return None
@@ -68,7 +68,7 @@ class Samples:
         return buffer.getvalue(), "image/png" if exact else "image/jpeg"
 
     def _opened(self, index: int, longest: int) -> Any:
-        pil: Any = need("PIL.Image", "data", "showing pictures")
+        pil: Any = need("PIL.Image", "data", "showing images")
         item: Any = self.split.inputs[index]
         path = self._file(index)
         if path is not None:
@@ -84,7 +84,7 @@ class Samples:
         return pil.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels)
 
     def nearest(self, index: int, candidates: npt.NDArray[np.int64], count: int) -> list[int]:
-        """Of the candidates, those that look the most like a sample: by tiny pictures, or by the vectors themselves."""
+        """Of the candidates, those that look the most like a sample: by tiny images, or by the vectors themselves."""
         own = self._descriptor(index)
         others = [(int(c), self._descriptor(int(c))) for c in candidates if c != index]
         if own is None:
@@ -102,5 +102,5 @@ class Samples:
         if image is None:
             return None
         tiny = np.asarray(image.convert("RGB").resize((_SIDE, _SIDE)), dtype=np.float32).reshape(-1)
-        centred: npt.NDArray[np.float32] = tiny - tiny.mean()
-        return centred
+        centerd: npt.NDArray[np.float32] = tiny - tiny.mean()
+        return centerd

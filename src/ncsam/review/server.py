@@ -1,4 +1,4 @@
-"""The review page's server: suspects in pages, pictures on demand, decisions written at once."""
+"""The review page's server: label issues in pages, images on demand, decisions written at once."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _FILES = {
     "page.svg": ("page.svg", "image/svg+xml"),
 }
 _LONGEST_BODY = 10_000  # bytes
-_CANDIDATES, _NEIGHBOURS = 100, 4
+_CANDIDATES, _NEIGHBORS = 100, 4
 
 
 class Review:
@@ -122,13 +122,13 @@ class Review:
             **self.samples.shown(index),
         }
 
-    def neighbours(self, index: int) -> dict[str, Any]:
+    def neighbors(self, index: int) -> dict[str, Any]:
         """Samples that look like this one, among those that surely carry its observed and its suggested label."""
         row = self._row(index)
         found: dict[str, Any] = {}
         for name in ("observed", "suggested"):
             label = int(getattr(self.queue, name)[row])
-            near = self.samples.nearest(index, self.queue.typical(label, _CANDIDATES), _NEIGHBOURS)
+            near = self.samples.nearest(index, self.queue.typical(label, _CANDIDATES), _NEIGHBORS)
             found[name] = {"label": label, "items": [self.item(self._row(i)) for i in near]}
         return found
 
@@ -188,16 +188,16 @@ def application(review: Review) -> Starlette:
         review.keep_view(await _body(request))
         return JSONResponse({})
 
-    async def neighbours(request: Request) -> Response:
-        return JSONResponse(await asyncio.to_thread(review.neighbours, request.path_params["index"]))
+    async def neighbors(request: Request) -> Response:
+        return JSONResponse(await asyncio.to_thread(review.neighbors, request.path_params["index"]))
 
-    async def picture(request: Request) -> Response:
+    async def image(request: Request) -> Response:
         index = request.path_params["index"]
         review._row(index)
         longest = LARGE if request.path_params["size"] == "large" else SMALL
-        found = await asyncio.to_thread(review.samples.picture, index, longest)
+        found = await asyncio.to_thread(review.samples.image, index, longest)
         if found is None:
-            raise HTTPException(404, "this sample has no picture that can be shown")
+            raise HTTPException(404, "this sample has no image that can be shown")
         return Response(found[0], media_type=found[1], headers={"cache-control": "private, max-age=3600"})
 
     async def decide(request: Request) -> Response:
@@ -218,8 +218,8 @@ def application(review: Review) -> Starlette:
             Route("/api/start", start),
             Route("/api/items", items, methods=["POST"]),
             Route("/api/view", view, methods=["POST"]),
-            Route("/api/neighbours/{index:int}", neighbours),
-            Route("/picture/{size}/{index:int}", picture),
+            Route("/api/neighbors/{index:int}", neighbors),
+            Route("/image/{size}/{index:int}", image),
             Route("/api/decide", decide, methods=["POST"]),
             Route("/api/undo", undo, methods=["POST"]),
         ],

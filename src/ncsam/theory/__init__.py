@@ -11,8 +11,8 @@ from ncsam.theory.bound import (
 )
 from ncsam.theory.curvature import Eigenvalues, hessian_eigenvalues, hessian_trace
 from ncsam.theory.estimate import Estimate
-from ncsam.theory.landscape import Landscape, filter_normalised, loss_line, loss_plane
-from ncsam.theory.neighbourhood import NeighbourhoodMaximum, clipped, improbability, neighbourhood_maximum, zero_one
+from ncsam.theory.landscape import Landscape, filter_normalized, loss_line, loss_plane
+from ncsam.theory.neighborhood import NeighborhoodMaximum, clipped, improbability, neighborhood_maximum, zero_one
 from ncsam.theory.sharpness import Sharpness, average_sharpness, m_sharpness, sharpness_by_labels
 from ncsam.theory.surface import LossSurface
 
@@ -22,7 +22,7 @@ __all__ = [
     "Estimate",
     "Landscape",
     "LossSurface",
-    "NeighbourhoodMaximum",
+    "NeighborhoodMaximum",
     "NoisyLabelBound",
     "Sharpness",
     "WithClean",
@@ -31,7 +31,7 @@ __all__ = [
     "average_sharpness",
     "clean_samples_needed",
     "clipped",
-    "filter_normalised",
+    "filter_normalized",
     "hessian_eigenvalues",
     "hessian_trace",
     "improbability",
@@ -40,7 +40,7 @@ __all__ = [
     "loss_plane",
     "m_sharpness",
     "mean_alignment",
-    "neighbourhood_maximum",
+    "neighborhood_maximum",
     "noisy_label_bound",
     "sam_bound",
     "sharpness_by_labels",

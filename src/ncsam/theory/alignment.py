@@ -1,4 +1,4 @@
-"""Where the perturbation points: SAM's and NCSAM's against the gradient of the rightly labelled samples."""
+"""Where the perturbation points: SAM's and NCSAM's against the gradient of the rightly labeled samples."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _NAN = float("nan")
 class Alignment:
     r"""The gradients of one batch (or their mean over several) in lengths and angles; nan where there is none.
 
-    g_B is the batch's gradient, g_clean that of its rightly labelled samples, g_noise that of the mislabelled ones,
+    g_B is the batch's gradient, g_clean that of its rightly labeled samples, g_noise that of the mislabeled ones,
     g* the estimate that NCSAM makes of g_noise by flipping labels [eq:sam_perturbation, eq:dw].
 
     Both perturbations lie in the plane of g_B and g*, and the projection changes a length only. So the ratio
@@ -38,7 +38,7 @@ class Alignment:
     `at(q)` evaluates it for other strengths.
     """
 
-    #: lambda_B, the share of the batch that is mislabelled.
+    #: lambda_B, the share of the batch that is mislabeled.
     noise_share: float
     grad_norm: float
     clean_norm: float
@@ -60,8 +60,8 @@ class Alignment:
     cos_sam: float
     #: q = s ||g*|| / rho.
     compensation_ratio: float
-    #: The share of flipped samples that are truly mislabelled.
-    flipped_mislabelled: float
+    #: The share of flipped samples that are truly mislabeled.
+    flipped_mislabeled: float
 
     @property
     def gain(self) -> float:
@@ -176,7 +176,7 @@ def _measured(
         cos_clean=cos_clean_sam,
         cos_sam=1.0,
         compensation_ratio=0.0,
-        flipped_mislabelled=float((~right)[flips.index].float().mean()) if len(flips.index) else _NAN,
+        flipped_mislabeled=float((~right)[flips.index].float().mean()) if len(flips.index) else _NAN,
     )
 
 

@@ -1,4 +1,4 @@
-"""The generalisation bound of sharpness-aware training under label noise, term by term."""
+"""The generalization bound of sharpness-aware training under label noise, term by term."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class NoisyLabelBound:
 
 
 def noisy_label_bound(
-    neighbourhood_loss: npt.ArrayLike,
+    neighborhood_loss: npt.ArrayLike,
     n: npt.ArrayLike,
     alpha: npt.ArrayLike,
     num_parameters: npt.ArrayLike,
@@ -64,16 +64,16 @@ def noisy_label_bound(
 
     It holds if 0 <= L <= 1, if the n_s samples with right labels are drawn from the clean distribution, if the prior
     does not depend on them, and if L_D(w) <= E L_D(w + eps) for eps ~ N(0, sigma^2 I) (the paper's Assumption). The
-    probability is over the clean samples, the mislabelled ones held fixed. By the Corollary it is also over the joint
-    draw, if the theorem holds for every mislabelled subset with fixed n_s and n_n; where n_s itself is random, read it
+    probability is over the clean samples, the mislabeled ones held fixed. By the Corollary it is also over the joint
+    draw, if the theorem holds for every mislabeled subset with fixed n_s and n_n; where n_s itself is random, read it
     conditional on n_s, or pay a union bound over its values.
 
     With alpha = 0 it is SAM's own bound, `sam_bound`. It grows with alpha, and is infinite at n_s = 1.
 
     Args:
-        neighbourhood_loss: max over the rho-ball of L_M, the mean loss on all training samples with their observed
-            labels, in [0, 1]. `neighbourhood_maximum` estimates it from below; then the total is an estimate too.
-        n: training samples, right and wrong; alpha: the realised share of wrong labels, in [0, 1).
+        neighborhood_loss: max over the rho-ball of L_M, the mean loss on all training samples with their observed
+            labels, in [0, 1]. `neighborhood_maximum` estimates it from below; then the total is an estimate too.
+        n: training samples, right and wrong; alpha: the realized share of wrong labels, in [0, 1).
         num_parameters: K. weight_norm: ||w||. rho: the radius, above 0. delta: in (0, 1).
 
     All arguments may be arrays, which are broadcast.
@@ -85,7 +85,7 @@ def noisy_label_bound(
     except ValueError:
         shapes = ", ".join(f"{name} {values.shape}" for name, values in numbers.items() if values.ndim)
         raise ValueError(f"these shapes do not go together: {shapes}; give numbers, or arrays of one shape") from None
-    _check("neighbourhood_loss", loss, (loss >= 0) & (loss <= 1), "in [0, 1], as the theorem needs of its loss")
+    _check("neighborhood_loss", loss, (loss >= 0) & (loss <= 1), "in [0, 1], as the theorem needs of its loss")
     _check("alpha", alpha_, (alpha_ >= 0) & (alpha_ < 1), "a share of wrong labels in [0, 1)")
     _check("num_parameters", K, (K >= 1) & np.isfinite(K), "finite and at least 1")
     _check("weight_norm", w, (w >= 0) & np.isfinite(w), "finite and not negative")
@@ -108,7 +108,7 @@ def noisy_label_bound(
 
 
 def sam_bound(
-    neighbourhood_loss: npt.ArrayLike,
+    neighborhood_loss: npt.ArrayLike,
     n: npt.ArrayLike,
     num_parameters: npt.ArrayLike,
     weight_norm: npt.ArrayLike,
@@ -116,7 +116,7 @@ def sam_bound(
     delta: npt.ArrayLike = 0.05,
 ) -> NoisyLabelBound:
     """SAM's bound for right labels (Foret et al., 2021, Appendix A.1): `noisy_label_bound` at alpha = 0."""
-    return noisy_label_bound(neighbourhood_loss, n, 0.0, num_parameters, weight_norm, rho, delta)
+    return noisy_label_bound(neighborhood_loss, n, 0.0, num_parameters, weight_norm, rho, delta)
 
 
 def amplification_factor(alpha: npt.ArrayLike) -> Number:

@@ -40,7 +40,7 @@ def hessian_eigenvalues(
     tolerance: float = 1e-3,
     seed: int = 0,
 ) -> Eigenvalues:
-    """The `count` largest eigenvalues of the Hessian of the mean loss, by Lanczos with full reorthogonalisation.
+    """The `count` largest eigenvalues of the Hessian of the mean loss, by Lanczos with full reorthogonalization.
 
     It ends when their errors are below `tolerance` times the largest in size, or after `max_steps` products. Each
     step keeps one vector of the size of the weights. Equal eigenvalues are found once.

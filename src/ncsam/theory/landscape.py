@@ -60,10 +60,10 @@ class Landscape:
         return Path(path)
 
 
-def filter_normalised(model: nn.Module, seed: int = 0) -> Vector:
+def filter_normalized(model: nn.Module, seed: int = 0) -> Vector:
     """A random direction whose every filter is as long as the network's own (Li et al., 2018).
 
-    A filter is a row along the first axis of a weight with two axes or more. Biases and the weights of normalisation
+    A filter is a row along the first axis of a weight with two axes or more. Biases and the weights of normalization
     layers (one axis or none) do not move.
     """
     generator = seeded(seed)
@@ -79,12 +79,12 @@ def loss_line(
     criterion: Criterion = F.cross_entropy,
     seed: int = 0,
 ) -> Landscape:
-    """L(w + a d) for each a of `at` (21 from -1 to 1), d filter-normalised if not given.
+    """L(w + a d) for each a of `at` (21 from -1 to 1), d filter-normalized if not given.
 
     Batches (inputs, labels, clean labels) give both sets of labels from the same passes.
     """
     surface = LossSurface(model, data, criterion)
-    along = filter_normalised(model, seed) if direction is None else _checked(direction, surface)
+    along = filter_normalized(model, seed) if direction is None else _checked(direction, surface)
     return _measured(surface, (along,), at)
 
 
@@ -97,11 +97,11 @@ def loss_plane(
     criterion: Criterion = F.cross_entropy,
     seed: int = 0,
 ) -> Landscape:
-    """L(w + a d + b e) on the grid `at` x `at` (21 from -1 to 1), d and e filter-normalised if not given."""
+    """L(w + a d + b e) on the grid `at` x `at` (21 from -1 to 1), d and e filter-normalized if not given."""
     surface = LossSurface(model, data, criterion)
     if directions is None:
         count("seed", seed, most=2**62 - 1)  # two directions are drawn, from twice the seed and the next
-        directions = (filter_normalised(model, 2 * seed), filter_normalised(model, 2 * seed + 1))
+        directions = (filter_normalized(model, 2 * seed), filter_normalized(model, 2 * seed + 1))
     if not isinstance(directions, (tuple, list)) or len(directions) != 2:
         raise bad_value("directions", directions, "two directions")
     return _measured(surface, tuple(_checked(each, surface, "directions") for each in directions), at)
@@ -131,8 +131,8 @@ def _filters(weight: Tensor, generator: torch.Generator) -> Tensor:
         return torch.zeros_like(weight)
     drawn = torch.randn(weight.shape, generator=generator, dtype=weight.dtype).to(weight.device).flatten(1)
     own = weight.flatten(1).norm(dim=1, keepdim=True)
-    normalised: Tensor = drawn * (own / drawn.norm(dim=1, keepdim=True))
-    return normalised.view_as(weight)
+    normalized: Tensor = drawn * (own / drawn.norm(dim=1, keepdim=True))
+    return normalized.view_as(weight)
 
 
 def _checked(direction: Sequence[Tensor], surface: LossSurface, name: str = "direction") -> Vector:

@@ -12,7 +12,7 @@ from ncsam._errors import bad_value
 from ncsam.theory.batches import Data, batches, label_sets
 from ncsam.theory.curvature import hessian_eigenvalues, hessian_trace
 from ncsam.theory.estimate import Estimate, check_draws, seeded
-from ncsam.theory.neighbourhood import neighbourhood_maximum
+from ncsam.theory.neighborhood import neighborhood_maximum
 from ncsam.theory.surface import Criterion, LossSurface, trainable
 
 
@@ -40,7 +40,7 @@ def m_sharpness(
     for x, y, *_ in batches(data, trainable(model)[0].device):
         for start in range(0, len(x), m or len(x)):
             group = (x[start : start + (m or len(x))], y[start : start + (m or len(x))])
-            found = neighbourhood_maximum(
+            found = neighborhood_maximum(
                 model,
                 group,
                 rho,
@@ -50,7 +50,7 @@ def m_sharpness(
                 restarts=1,
                 step_size=rho if steps == 1 else None,
             )
-            total += (found.value - found.centre) * len(group[1])
+            total += (found.value - found.center) * len(group[1])
             samples += len(group[1])
     if not samples:
         raise bad_value("data", "0 samples", "at least one")
@@ -70,11 +70,11 @@ def average_sharpness(
     rho = non_negative("rho", rho)
     surface = LossSurface(model, data, criterion)
     generator = seeded(seed)
-    centre = surface.value()[0]
+    center = surface.value()[0]
     rises = []
     for _ in range(check_draws(draws)):
         with surface.moved(surface.random_direction(generator), rho):
-            rises.append(surface.value()[0] - centre)
+            rises.append(surface.value()[0] - center)
     return Estimate.of(rises)
 
 
@@ -98,7 +98,7 @@ def sharpness_by_labels(
     draws: int = 10,
     seed: int = 0,
 ) -> dict[str, Sharpness]:
-    """All measures on the observed and on the clean labels, and on the rightly and the wrongly labelled samples.
+    """All measures on the observed and on the clean labels, and on the rightly and the wrongly labeled samples.
 
     The sets are those of `label_sets`: a network that fits its wrong labels is sharp on `wrong` and on `clean`, and may
     look flat on `observed`.

@@ -1,4 +1,4 @@
-"""Kinds of data, one file each: pictures, vectors, token sequences, trees of tensors.
+"""Kinds of data, one file each: images, vectors, token sequences, trees of tensors.
 
 Every module in this folder is imported, and every subclass of `Kind` found in it is known. A kind of your own, defined
 anywhere, is known as soon as its module is imported.
@@ -49,7 +49,7 @@ def _class_of(inputs: Inputs) -> type[Kind]:
         if isinstance(inputs, np.ndarray):
             held = f"{inputs.dtype} array of shape {inputs.shape}"
         raise bad_value(
-            "split.inputs", held, "uint8 (N, H, W, C) pictures, float (N, ...) features, paths, texts, or trees"
+            "split.inputs", held, "uint8 (N, H, W, C) images, float (N, ...) features, paths, texts, or trees"
         )
     return found
 

@@ -40,7 +40,7 @@ class Look:
     channels_last: bool
     workers: int
 
-    def normaliser(self, unit: float, shape: tuple[int, ...], device: torch.device) -> tuple[Tensor, Tensor]:
+    def normalizer(self, unit: float, shape: tuple[int, ...], device: torch.device) -> tuple[Tensor, Tensor]:
         """Scale and shift with `x * scale + shift = (x / unit - mean) / std`."""
         std = np.asarray(self.std or (1.0,), dtype=np.float64)
         shift = -np.asarray(self.mean or (0.0,), dtype=np.float64) / std
@@ -57,7 +57,7 @@ class Look:
             return result.to(self.dtype, memory_format=torch.channels_last)
         return result.to(self.dtype)
 
-    def check_normalisation(self, channels: int, what: str) -> None:
+    def check_normalization(self, channels: int, what: str) -> None:
         """Mean and std are one number for all channels, or one for each."""
         for name, values in (("mean", self.mean), ("std", self.std)):
             if values is not None and len(values) not in (1, channels):
@@ -68,7 +68,7 @@ class Look:
 
 @dataclass(frozen=True)
 class Plain:
-    """The view that changes nothing: a sample as it is, normalised where its kind is."""
+    """The view that changes nothing: a sample as it is, normalized where its kind is."""
 
     draws: int = 0  # how many uniform numbers it needs for a sample
 
@@ -91,7 +91,7 @@ class Store(ABC):
             raise bad_value("views", views, "at least one view")
         for view in several:
             if view not in ("plain", Plain()):
-                raise bad_value("views", view, f"it is made for pictures, and these are {self.kind}; only 'plain'")
+                raise bad_value("views", view, f"it is made for images, and these are {self.kind}; only 'plain'")
         return (Plain(),) * len(several)
 
     def check(self, look: Look) -> Look:
@@ -171,7 +171,7 @@ class Kind(ABC):
     # --- in and out
 
     def preparation(self, inputs: Inputs) -> dict[str, Any]:
-        """Options of a `Loader` for these inputs, beside those of the run: how they are normalised and cut."""
+        """Options of a `Loader` for these inputs, beside those of the run: how they are normalized and cut."""
         return {}
 
     @abstractmethod
@@ -183,7 +183,7 @@ class Kind(ABC):
         """What `ncsam predict` is given: the samples, each with a name for the table."""
 
     def preview(self, inputs: Inputs, index: int) -> Image | str | None:
-        """A sample as a report shows it: a picture or a text; `None` where there is nothing to show."""
+        """A sample as a report shows it: a image or a text; `None` where there is nothing to show."""
         return None
 
     @classmethod

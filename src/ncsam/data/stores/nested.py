@@ -29,7 +29,7 @@ class Trees(Kind):
     """Any tree of tensors; a network gets it as its one argument, batched along the first axis.
 
     `form` is the tree with a word such as "float32 3 4", type and shape of one sample, in the place of each tensor.
-    Floats get the run's precision, other types stay. There is no normalisation and no usual network.
+    Floats get the run's precision, other types stay. There is no normalization and no usual network.
     """
 
     form: Any

@@ -25,7 +25,7 @@ _SHOWN = 8  # numbers of a preview
 
 @dataclass(frozen=True)
 class Vectors(Kind):
-    """float32 arrays (N, ...), normalised along the last axis; the usual network is an MLP.
+    """float32 arrays (N, ...), normalized along the last axis; the usual network is an MLP.
 
     `shape` is that of one sample; `columns` are the names of its numbers where they come from a table.
     """
@@ -107,11 +107,11 @@ class VectorStore(Store):
         self.values = torch.from_numpy(np.ascontiguousarray(inputs, dtype=np.float32)).to(device)
 
     def check(self, look: Look) -> Look:
-        look.check_normalisation(self.values.shape[-1], "features along the last axis")
+        look.check_normalization(self.values.shape[-1], "features along the last axis")
         return look
 
     def render(self, works: Iterable[Work], look: Look) -> Iterator[tuple[Tensor, ...]]:
-        scale, shift = look.normaliser(1, (-1,), self.values.device)
+        scale, shift = look.normalizer(1, (-1,), self.values.device)
         for work in works:
             index = torch.from_numpy(work.index).to(self.values.device)
             values = self.values.index_select(0, index).mul_(scale).add_(shift)

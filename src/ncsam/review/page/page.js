@@ -92,14 +92,14 @@ function namedValues(item) {
 
 function sight(item, size) {
   const box = element("div", "sight");
-  if (item.kind === "picture") {
+  if (item.kind === "image") {
     const image = element("img");
     image.alt = named(item);
     image.addEventListener("load", () => {
       if (Math.max(image.naturalWidth, image.naturalHeight) <= 16) image.classList.add("tiny");
     });
-    image.addEventListener("error", () => image.replaceWith(element("p", "quiet", "This picture cannot be shown.")));
-    image.src = `picture/${size}/${item.index}`;
+    image.addEventListener("error", () => image.replaceWith(element("p", "quiet", "This image cannot be shown.")));
+    image.src = `image/${size}/${item.index}`;
     box.append(image);
   } else if (item.kind === "text") {
     box.append(element("pre", "", item.text));
@@ -116,11 +116,11 @@ function card(item, position) {
   made.tabIndex = position === current ? 0 : -1;
   made.dataset.index = item.index;
   made.setAttribute("aria-label",
-    `${named(item)}: labelled ${classes[item.observed]}, suggested ${classes[item.suggested]}`);
+    `${named(item)}: labeled ${classes[item.observed]}, suggested ${classes[item.suggested]}`);
   if (position === current) made.setAttribute("aria-current", "true");
   made.append(sight(item, view.layout === "one" ? "large" : "small"));
   const labels = element("dl", "labels");
-  labels.append(element("dt", "", "labelled"), element("dd", "observed", classes[item.observed]));
+  labels.append(element("dt", "", "labeled"), element("dd", "observed", classes[item.observed]));
   labels.append(element("dt", "", "suggested"), element("dd", "suggested", classes[item.suggested]));
   made.append(labels);
   if (item.p_wrong !== null) {
@@ -152,34 +152,34 @@ function show(focus = true) {
   byId("where").textContent = items.length
     ? `${(before + current + 1).toLocaleString("en")} of ${total.toLocaleString("en")} in this view`
     : "Nothing is left in this view. Choose another one above, or go on with `ncsam clean`.";
-  byId("neighbours").replaceChildren();
+  byId("neighbors").replaceChildren();
   for (const id of ["accept", "keep", "other", "unsure"]) byId(id).disabled = !items.length;
   if (focus) (list.querySelector('[aria-current="true"]') || byId("main")).focus({ preventScroll: false });
   if (view.layout === "one" && items.length) {
-    showNeighbours(items[current]);
+    showNeighbors(items[current]);
     items.slice(current + 1, current + 4).forEach((item) => {
-      if (item.kind === "picture") new Image().src = `picture/large/${item.index}`;
+      if (item.kind === "image") new Image().src = `image/large/${item.index}`;
     });
   }
 }
 
-async function showNeighbours(item) {
+async function showNeighbors(item) {
   let found;
   try {
-    found = await ask(`api/neighbours/${item.index}`);
+    found = await ask(`api/neighbors/${item.index}`);
   } catch {
     return; // a comparison that is missing keeps nobody from deciding
   }
   if (items[current] !== item) return; // the reviewer has moved on
-  const section = byId("neighbours");
+  const section = byId("neighbors");
   section.replaceChildren();
   for (const name of ["observed", "suggested"]) {
     if (name === "suggested" && found.suggested.label === found.observed.label) continue;
-    section.append(element("h2", "", `Labelled ${classes[found[name].label]}, and little doubted`));
+    section.append(element("h2", "", `Labeled ${classes[found[name].label]}, and little doubted`));
     const list = element("ul");
-    for (const neighbour of found[name].items) {
+    for (const neighbor of found[name].items) {
       const entry = element("li", "card");
-      entry.append(sight(neighbour, "small"), element("p", "name", named(neighbour).split("/").pop()));
+      entry.append(sight(neighbor, "small"), element("p", "name", named(neighbor).split("/").pop()));
       list.append(entry);
     }
     section.append(list);
@@ -391,7 +391,7 @@ inTurn(async () => {
   optionsOf(byId("suggested"), named);
   optionsOf(byId("pair"), found.pairs.map((pair) => [
     `${pair.observed},${pair.suggested}`,
-    `${classes[pair.suggested]} labelled ${classes[pair.observed]} (${pair.count.toLocaleString("en")})`,
+    `${classes[pair.suggested]} labeled ${classes[pair.observed]} (${pair.count.toLocaleString("en")})`,
   ]));
   showFilters();
   showState(found);

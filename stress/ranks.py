@@ -1,0 +1,120 @@
+"""Two processes, one of which runs out of batches, computes NaN, or raises: all end, none hangs; in DDP and FSDP2."""
+
+from __future__ import annotations
+
+import gc
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+from itertools import product
+
+from stress.tally import Tally
+
+_PATIENCE = 240  # seconds; two processes import torch, on a machine that may be busy
+_CASES = [
+    *product(("ddp", "fsdp"), ("uneven", "nan", "raise", "die"), ("sam", "ncsam", "bsam")),
+]
+#: How the first and the second rank must end: 0 at their end, 1 with an error or killed. Under `Join` SAM with a fixed
+#: radius goes on alone and the others refuse to begin; FSDP2 has no `Join`, so that the rank left alone must be told.
+_FINE = {
+    "nan": [0, 0],
+    "raise": [1, 1],
+    "die": [1, 1],
+    "uneven ddp": [0, 0],
+    "uneven ddp ncsam": [1, 1],
+    "uneven fsdp": [1, 0],
+}
+
+
+def run(tally: Tally, trials: int | None = None) -> None:
+    cases = list(_CASES)
+    random.Random(tally.seed).shuffle(cases)
+    for number, (strategy, fault, name) in enumerate(cases):
+        if number and (not tally.time_left if trials is None else number >= trials):
+            break
+        codes = trial(strategy, name, fault)
+        wanted = next(
+            _FINE[key] for key in (f"{fault} {strategy} {name}", f"{fault} {strategy}", fault) if key in _FINE
+        )
+        tally.held(codes == wanted, f"ranks, {strategy}, {name}, {fault}: ended with {codes}, not {wanted}")
+
+
+def trial(strategy: str, name: str, fault: str) -> list[int | None]:
+    """The exit codes of two processes; `None` for one that had to be killed."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2", "OMP_NUM_THREADS": "1"}
+    running = [
+        subprocess.Popen(
+            [sys.executable, "-m", "stress.ranks", strategy, name, fault],
+            env={**os.environ, **place, "RANK": str(rank), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            stderr=subprocess.DEVNULL,
+        )
+        for rank in range(2)
+    ]
+    until = time.monotonic() + _PATIENCE
+    codes: list[int | None] = []
+    for process in running:
+        try:
+            code = process.wait(max(1.0, until - time.monotonic()))
+            codes.append(int(code != 0))
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            codes.append(None)
+    return codes
+
+
+def one_rank(strategy: str, name: str, fault: str) -> None:
+    """What a process does: eight steps, unless something happens to it."""
+    import torch
+    import torch.distributed as dist
+
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    steps(strategy, name, fault, dist.get_rank())
+    gc.collect()  # the network goes while the ranks are still connected: torch's own ending of it may hang without them
+    dist.destroy_process_group()
+
+
+def steps(strategy: str, name: str, fault: str, rank: int) -> None:
+    from contextlib import nullcontext
+
+    import torch
+    from torch import nn
+    from torch.distributed.algorithms.join import Join
+    from torch.distributed.fsdp import fully_shard
+    from torch.nn.parallel import DistributedDataParallel
+
+    from ncsam import optim
+
+    torch.manual_seed(0)
+    model: nn.Module = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
+    if strategy == "ddp":
+        model = DistributedDataParallel(model)
+    else:
+        fully_shard(model)
+    base = torch.optim.SGD(model.parameters(), lr=0.05)
+    optimizer = optim.get(name)(base, rho=0.1, model=model, total_steps=8)
+    join = Join([model]) if fault == "uneven" and strategy == "ddp" else nullcontext()  # type: ignore[list-item]
+    with join:
+        for step in range(8):
+            if fault == "uneven" and rank == 1 and step == 5:
+                break
+            x, y = torch.randn(6, 4), torch.arange(6) % 3
+            if fault == "nan" and rank == 1 and step == 3:
+                x = x * float("nan")
+            if fault == "raise" and rank == 1 and step == 3:
+                raise ZeroDivisionError
+            if fault == "die" and rank == 1 and step == 3:
+                os.kill(os.getpid(), signal.SIGKILL)
+            optimizer.step(lambda x=x: model(x), y)  # type: ignore[misc]
+
+
+if __name__ == "__main__":
+    one_rank(*sys.argv[1:])

@@ -1,0 +1,92 @@
+"""That the campaign's part of calls from Python notices what it should."""
+
+import random
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+
+sys.path.append(str(Path(__file__).parents[2]))  # where the campaign lies
+from ncsam import losses
+from stress import calls
+from stress.callables import Call
+from stress.callables import calls as everything
+from stress.tally import Tally
+from stress.wrong_values import changed, refused
+
+
+def test_what_is_public_is_called():
+    names = {call.name for call in everything()}
+    assert {f"losses.{name}" for name in losses.__all__} <= names
+    assert {"optim.ncsam", "optim.sam.step", "methods.create.dividemix", "noise.symmetric", "data.Loader"} <= names
+
+
+def answered(function, wrong, hints=None):
+    hints = hints or {"rate": float}
+    call = Call("noise.planted", function, hints, lambda: {"rate": 0.5}, {})
+    return calls.answer(call, {"rate": wrong}, {"rate": wrong})
+
+
+def test_a_puzzle_of_another_library_is_noticed():
+    assert "not ours, RuntimeError: Boolean value of Tensor" in answered(lambda rate: bool(rate), torch.zeros(2))
+    assert "not ours, TypeError: unsupported operand" in answered(lambda rate: rate + 1, None)
+    assert "AttributeError" in answered(lambda rate: rate.shape, "x")
+
+
+def test_a_wrong_value_that_is_accepted_is_noticed():
+    for wrong in (True, None, "abc", float("nan"), [0.5], {}, np.zeros(2)):
+        assert answered(lambda rate: rate, wrong).endswith("rate is accepted")
+    for right in (0.25, 1, np.float32(0.1), np.int64(3)):
+        assert answered(lambda rate: rate, right) is None
+
+
+def test_a_sentence_of_ours_is_no_break_and_one_that_names_nothing_is():
+    from ncsam._checks import ratio
+
+    assert answered(lambda rate: ratio("rate", rate), "abc") is None
+    assert "it names no argument" in answered(lambda rate: ratio("other", rate), "abc")
+
+
+def test_a_number_of_numpy_must_be_accepted():
+    def picky(rate):
+        if type(rate) is not float:
+            raise TypeError("rate")
+
+    assert answered(picky, np.float32(0.5)).endswith("TypeError: rate")
+
+
+def test_a_call_that_does_not_end_is_noticed(monkeypatch):
+    monkeypatch.setattr(calls, "_PATIENCE", 0.1)
+    assert "no answer in 0.1 s" in answered(lambda rate: time.sleep(5), 0.5)
+
+
+def test_a_planted_break_is_found_and_repeated_by_its_seed(monkeypatch, capsys):
+    """Without its check, a loss takes what it should not; the message says how to see it again."""
+    monkeypatch.setattr("ncsam.losses.generalized.number", lambda name, value, *_: value)
+    call = next(call for call in everything() if call.name == "losses.gce")
+    monkeypatch.setattr(calls, "calls", lambda: (call,))
+    tally = Tally("calls", seed=3, until=time.monotonic())
+    calls.run(tally, 200)
+    assert tally.broke
+    seed = tally.broke[0].split("random.Random('")[1].split("'")[0]
+    assert f"random.Random({seed!r}): {calls.trial(call, random.Random(seed))}" in tally.broke[0]
+
+
+def test_wrong_values_follow_the_seed():
+    call = next(call for call in everything() if call.name == "losses.gce")
+    drawn = [[repr(changed(call, "q", None, random.Random(seed))) for seed in range(40)] for _ in range(2)]
+    assert drawn[0][:5] == drawn[1][:5]
+    assert len(set(drawn[0])) > 15
+    assert refused(call, "q", "abc")
+    assert not refused(call, "q", np.float32(0.5))
+
+
+def test_errors_of_a_network_are_its_own_and_those_of_a_loss_are_ours(monkeypatch):
+    given = {"rate": torch.zeros(2, 2)}
+    network = Call("noise.planted", lambda rate: torch.nn.Linear(3, 1)(rate), {"rate": float}, dict, {})
+    assert calls.answer(network, given, given) is None
+    monkeypatch.setattr("ncsam.losses.generalized.check_logits", lambda logits: logits)
+    loss = Call("noise.planted", lambda rate: losses.GCE()(rate, rate), {"rate": float}, dict, {})
+    assert "AttributeError" in calls.answer(loss, {"rate": "x"}, {"rate": "x"})
