@@ -32,9 +32,9 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from ncsam.data import load
-from ncsam.data.loader import Loader
+from ncsam.data.augment.views import View
+from ncsam.data.loading.loader import Loader
 from ncsam.data.types import Split
-from ncsam.data.views import View
 
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)
 PADDING, CUTOUT, CUTOUT_PROBABILITY = 4, 16, 0.5

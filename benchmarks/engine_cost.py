@@ -27,8 +27,8 @@ from ncsam.data import from_arrays
 from ncsam.data.types import DataSet
 from ncsam.engine import RunConfig
 from ncsam.engine.interrupt import Interrupt
-from ncsam.engine.loop import Trainer
-from ncsam.engine.task import load_task, settled
+from ncsam.engine.task import load_task, resolve_auto
+from ncsam.engine.trainer import Trainer
 from timing import Candidate, arguments, ratio, table, take_turns, write_json
 
 WARMUP = 2  # epochs of each that are not counted
@@ -93,7 +93,7 @@ def measure(optimizer: str, samples: int, rounds: int, folder: Path) -> dict[str
         accelerator="cpu",
     )
     task = load_task(config, images(samples))
-    config = settled(config, task)
+    config = resolve_auto(config, task)
     trainer = Trainer(Fabric(accelerator="cpu", devices=1), config, task, folder, console=False)
     bare = bare_epochs(config, trainer)
     loggers = trainer._open_loggers()

@@ -22,8 +22,8 @@ from ncsam import methods
 from ncsam.compare.specs import folder_name, with_spec
 from ncsam.engine import RunConfig
 from ncsam.engine.interrupt import Interrupt
-from ncsam.engine.loop import Trainer
-from ncsam.engine.task import load_task, settled
+from ncsam.engine.task import load_task, resolve_auto
+from ncsam.engine.trainer import Trainer
 from timing import parser, ratio, table, write_json
 
 
@@ -45,7 +45,7 @@ def epochs_in_turn(names: Sequence[str], optimizer: str, epochs: int, folder: Pa
     task = load_task(shared)
     trainers = {}
     for method in names:
-        config = settled(with_spec(with_spec(shared, "method", method), "optimizer", optimizer), task)
+        config = resolve_auto(with_spec(with_spec(shared, "method", method), "optimizer", optimizer), task)
         where = folder / folder_name(method, optimizer, config.seed)
         where.mkdir(parents=True)
         trainers[method] = TimedTrainer(Fabric(accelerator="cpu", devices=1), config, task, where, console=False)

@@ -35,7 +35,7 @@ def made_run(folder: Path, samples: int) -> Path:
     np.savez(folder / "data.npz", x=x, y=labels, x_test=x[:10], y_test=labels[:10])
     RunConfig(data=str(folder / "data.npz"), epochs=1).save(folder / "config.yaml")
     (folder / "summary.json").write_text(json.dumps({"epochs": 1}))
-    (folder / "trust.json").write_text(json.dumps({"known": True, "reason": ""}))
+    (folder / "label_posterior.json").write_text(json.dumps({"known": True, "reason": ""}))
     chances = np.sort(generator.random(samples))[::-1]
     with (folder / "label_issues.csv").open("w", newline="") as file:
         table = csv.writer(file)

@@ -20,9 +20,9 @@ from PIL import Image
 
 from ncsam import methods
 from ncsam.data import from_arrays
-from ncsam.data.loader import Loader
+from ncsam.data.loading.loader import Loader
 from ncsam.engine import RunConfig
-from ncsam.engine.label_issues import Dynamics
+from ncsam.engine.dynamics import Dynamics
 from ncsam.engine.samples import SampleTable
 from ncsam.engine.task import load_task, view_names
 from ncsam.methods import Method, State
@@ -105,7 +105,7 @@ def decoded(images: int) -> float:
             data=folder, data_options={"size": [224, 224]}, model="resnet18", augment="standard", val_share=0
         )
         task = load_task(config)
-        loader = task.loader(task.dataset.train, config, 32, views=view_names(config, ["train"], task.kind))
+        loader = task.loader(task.dataset.train, config, 32, views=view_names(config, ["train"], task.modality))
         began = time.process_time()
         seen = sum(len(batch) for batch in loader.iterate(1))
         return seen / (time.process_time() - began)

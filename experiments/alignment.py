@@ -26,7 +26,7 @@ from common import markdown_table, parser, write
 from ncsam import data, models, noise
 from ncsam._errors import need
 from ncsam._files import atomic_path
-from ncsam.data.loader import Loader
+from ncsam.data.loading.loader import Loader
 from ncsam.data.types import DataSet
 from ncsam.optim import NCSAM
 from ncsam.optim.ramps import smooth

@@ -13,7 +13,7 @@ from ncsam._files import atomic_path
 from ncsam.compare import compare
 from ncsam.compare.specs import folder_name
 from ncsam.engine import RunConfig
-from ncsam.engine.runs import Run
+from ncsam.runs.reader import Run
 
 Options = Mapping[str, Any]
 #: A number by seed.

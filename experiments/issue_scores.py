@@ -17,8 +17,8 @@ import numpy as np
 
 from common import Table, main
 from ncsam.engine import RunConfig, train
+from ncsam.engine.dynamics import Dynamics, auroc
 from ncsam.engine.evaluate import Predictions
-from ncsam.engine.label_issues import Dynamics, auroc
 from ncsam.engine.task import load_task
 
 

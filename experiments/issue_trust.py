@@ -20,10 +20,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from issue_runs import CASES, REGIMES, Case, case, regimes_of
 
-from ncsam.engine.label_issues import auroc
-from ncsam.engine.scores import SCORES, suspicion
+from issue_runs import CASES, REGIMES, Case, case, regimes_of
+from ncsam.engine.dynamics import auroc
+from ncsam.issues.scores import SCORES, suspicion
 
 SHARES = (0.01, 0.05, 0.1)
 #: `scores`: AUROC and precisions by name; `figures`: stated and real shares of the first 100; `reason`: why not known.

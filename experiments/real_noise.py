@@ -37,9 +37,9 @@ from ncsam.auto import auto
 from ncsam.data.labels import stratified
 from ncsam.engine import RunConfig
 from ncsam.engine.config import read_preset
-from ncsam.engine.folds import load_oof
-from ncsam.engine.label_issues import auroc
+from ncsam.engine.dynamics import auroc
 from ncsam.engine.task import load_task
+from ncsam.issues.folds import load_oof
 from ncsam.optim import AutoRadius
 from problems import CIFAR, FASHION, NOISES, first, small_cifar, small_fashion
 

@@ -57,7 +57,7 @@ CORE = (
     *("SAM auto", "SAM auto, target .25", "warm-up, SAM auto", "warm-up, ASAM auto", "NCSAM, the paper's"),
     *("NCSAM relative +, auto", "NCSAM relative -, auto", "NCSAM, not projected"),
 )
-#: Where augmentation leaves little memorized, the question is what a radius costs.
+#: ExecutorConfig augmentation leaves little memorized, the question is what a radius costs.
 AUGMENTED = ("SGD", "SAM auto", "SAM auto, target .25", "SAM auto, target .1")
 
 

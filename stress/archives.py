@@ -19,7 +19,7 @@ _NAMES = ["0001", "../../0002", "/etc/0003", "a/b/0004", "Ü", "", ".", "x" * 30
 
 
 def encoded(chance: random.Random, top: Path) -> bytes:
-    """A image as bytes, now and then a spoiled one."""
+    """An image as bytes, now and then a spoiled one."""
     path = top / "one.png"
     image(path, chance)
     raw = path.read_bytes()
@@ -84,7 +84,7 @@ def _add(tar: tarfile.TarFile, name: str, content: bytes) -> None:
 
 def _shard_index(chance: random.Random, folder: Path) -> str:
     """An index that claims to be of these archives, and is not."""
-    from ncsam.data.shards import INDEX
+    from ncsam.data.readers.shards import INDEX
 
     archives = sorted(folder.glob("*.tar"))
     stats = [archive.stat() for archive in archives]
@@ -160,7 +160,7 @@ def parquet(chance: random.Random, top: Path) -> tuple[list[Any], str]:
 
 def index(chance: random.Random, top: Path) -> tuple[list[Any], str]:
     """A folder of images with an index of its files that lies."""
-    from ncsam.data.folder_index import INDEX
+    from ncsam.data.readers.folder_index import INDEX
 
     folder = top / "photos"
     for name in ("cat", "dog"):

@@ -18,8 +18,8 @@ from PIL import Image
 from ncsam import methods, models, noise, optim
 from ncsam.cli.kinds import Listed, Settings
 from ncsam.cli.main import main
-from ncsam.compare.worker import answer
-from ncsam.compare.workers import Job, Result
+from ncsam.jobs.local import Job, Result
+from ncsam.jobs.worker import answer
 from ncsam.reproduce.tables import GROUPS, TABLES
 from stress import cells, records, runs, values
 from stress.values import anything, features

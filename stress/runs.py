@@ -126,7 +126,7 @@ def folder(chance: random.Random, top: Path) -> tuple[list[Any], str]:
         "noise.npz",
         "noise.json",
         "checkpoints/last.json",
-        "trust.json",
+        "label_posterior.json",
         "annotators.csv",
     ]
     name = chance.choice(names)

@@ -45,7 +45,7 @@ def small_config(**changes: Any) -> RunConfig:
 
 
 def difference(one: Path, other: Path) -> str | None:
-    """Where two finished runs differ; `None` if they are equal in every bit that is not a time."""
+    """ExecutorConfig two finished runs differ; `None` if they are equal in every bit that is not a time."""
     first, second = (load_checkpoint(folder / "checkpoints") for folder in (one, other))
     assert first is not None
     assert second is not None

@@ -25,7 +25,7 @@ import torch
 
 from ncsam.data import DataSet, from_arrays
 from ncsam.engine import train
-from ncsam.engine.loop import Trainer
+from ncsam.engine.trainer import Trainer
 from ncsam.report.content import write_report
 from stress.kills import IMPORTED
 from stress.small import difference, small_config

@@ -14,7 +14,7 @@ from ncsam._files import atomic_path
 from ncsam.auto import auto
 from ncsam.embed import embed, image_encoder
 from ncsam.engine import RunConfig, train
-from ncsam.engine.out_of_fold import judge_by_folds
+from ncsam.engine.out_of_fold import find_label_issues_cv
 from stress.small import difference, small_config, small_data
 
 
@@ -39,7 +39,7 @@ def _folds(out: Path) -> None:
         with atomic_path(features) as temporary:
             np.savez(temporary, x=data.inputs, y=data.labels)
     train(small_config(data=str(features), checkpoint_every=None), out, console=False)
-    judge_by_folds(out, 2, console=False)
+    find_label_issues_cv(out, 2, console=False)
 
 
 def _race(out: Path) -> None:
@@ -67,7 +67,7 @@ def _different_features(one: Path, other: Path) -> str | None:
 
 WORKS = {
     "train": Work(_train, difference),
-    "folds": Work(_folds, _different_files("oof_probs.npy", "label_issues.csv", "trust.json")),
+    "folds": Work(_folds, _different_files("oof_probs.npy", "label_issues.csv", "label_posterior.json")),
     "race": Work(_race, _different_files("oof_probs.npy", "label_issues.csv")),
     "embed": Work(_embed, _different_features),
 }

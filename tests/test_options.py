@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ncsam import _checks, methods, models
-from ncsam._options import fitted, fitted_options
+from ncsam._options import coerce, coerce_options
 
 
 @pytest.mark.parametrize(
@@ -32,7 +32,7 @@ from ncsam._options import fitted, fitted_options
     ],
 )
 def test_what_fits_comes_back(value, hint, result):
-    found = fitted("x", value, hint)
+    found = coerce("x", value, hint)
     assert found == result
     assert type(found) in (type(result), np.int64)
 
@@ -57,7 +57,7 @@ def test_what_fits_comes_back(value, hint, result):
 )
 def test_what_does_not_fit_is_said(value, hint, said):
     with pytest.raises(ValueError, match=re.escape(said)):
-        fitted("x", value, hint)
+        coerce("x", value, hint)
 
 
 def test_numbers_of_options_are_finite():
@@ -65,7 +65,7 @@ def test_numbers_of_options_are_finite():
 
     for number in (float("nan"), float("inf"), ".inf", "nan"):
         with pytest.raises(ValueError, match=r"alpha=.*"):
-            fitted_options(takes, {"alpha": number})
+            coerce_options(takes, {"alpha": number})
 
 
 @pytest.mark.parametrize("name", methods.names())
@@ -103,7 +103,7 @@ def test_numbers_of_numpy_are_numbers(value):
             assert check("x", value) == 0.25
             assert type(check("x", value)) is float
     assert type(_checks.count("x", np.int64(3))) is int
-    assert type(fitted("x", np.int64(3), int | float)) is int  # a span of three epochs, and no share
+    assert type(coerce("x", np.int64(3), int | float)) is int  # a span of three epochs, and no share
 
 
 @pytest.mark.parametrize("value", [True, None, "0.5", float("nan"), float("inf"), [0.5], np.zeros(2), Fraction(1, 3)])
@@ -131,7 +131,7 @@ def test_a_word_that_is_nearly_right_is_asked_for():
     with pytest.raises(ValueError, match=r"x='absolut'"):
         _checks.choice("x", "absolut", ("absolute", "relative"))
     with pytest.raises(ValueError, match=r"x='autoo'"):
-        fitted("x", "autoo", float | Literal["auto"])
+        coerce("x", "autoo", float | Literal["auto"])
     with pytest.raises(ValueError, match=r"x=\['auto'\]"):
         _checks.choice("x", ["auto"], ("auto",))
 
@@ -147,7 +147,7 @@ def test_a_value_is_shown_in_one_line():
 
 
 def test_arrays_are_lists_of_what_they_hold():
-    assert fitted("x", np.array([0.5, 1]), Sequence[float]) == [0.5, 1.0]
+    assert coerce("x", np.array([0.5, 1]), Sequence[float]) == [0.5, 1.0]
     for value in (np.float64("nan"), np.zeros((2, 2)), np.array(["a"])):
         with pytest.raises(ValueError, match=r"x=.*"):
-            fitted("x", value, list[float])
+            coerce("x", value, list[float])

@@ -20,7 +20,7 @@ torch.set_num_threads(1)
 for module in sys.argv[2:]:
     importlib.import_module(module)
 from ncsam.engine import RunConfig, train
-from ncsam.engine.loop import Trainer
+from ncsam.engine.trainer import Trainer
 
 save, stop = Trainer.save, None
 def saving(self):

@@ -6,12 +6,26 @@ import difflib
 from collections.abc import Iterable
 from types import ModuleType
 
+from ncsam.errors import DamagedFileError, UsageError
+
+__all__ = [
+    "DamagedFileError",
+    "bad_value",
+    "did_you_mean",
+    "known_name",
+    "need",
+    "refuse_unknown",
+    "shown",
+    "unexpected",
+    "unknown_name",
+]
+
 _SHOWN = 400  # characters of a value
 
 
-def bad_value(name: str, value: object, allowed: str) -> ValueError:
-    """A `ValueError` that names the argument, shows its value and states what is allowed."""
-    return ValueError(f"invalid {name}={shown(value)}: expected {allowed}")
+def bad_value(name: str, value: object, allowed: str) -> UsageError:
+    """A `UsageError` that names the argument, shows its value and states what is allowed."""
+    return UsageError(f"invalid {name}={shown(value)}: expected {allowed}")
 
 
 def shown(value: object) -> str:
@@ -23,10 +37,10 @@ def shown(value: object) -> str:
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
 
-def unknown_name(kind: str, name: object, known: Iterable[str]) -> ValueError:
-    """A `ValueError` for a mistyped name, with the nearest known ones suggested."""
+def unknown_name(kind: str, name: object, known: Iterable[str]) -> UsageError:
+    """A `UsageError` for a mistyped name, with the nearest known ones suggested."""
     names = sorted(known)
-    return ValueError(f"unknown {kind} {shown(name)}.{did_you_mean(name, names, ' ')} Known: {', '.join(names)}")
+    return UsageError(f"unknown {kind} {shown(name)}.{did_you_mean(name, names, ' ')} Known: {', '.join(names)}")
 
 
 def known_name(kind: str, name: str, known: Iterable[str]) -> str:
@@ -58,10 +72,6 @@ def refuse_unknown(owner: str, given: Iterable[str], known: Iterable[str]) -> No
     for option in given:
         if option not in names:
             raise unknown_name(f"option of {owner}", option, names or ["none"])
-
-
-class DamagedFileError(ValueError):
-    """A file of the user's that is there and cannot be read: what stops is the run, and no argument was wrong."""
 
 
 def need(module: str, extra: str, purpose: str) -> ModuleType:

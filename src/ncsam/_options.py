@@ -15,7 +15,7 @@ _MOST = 2**63 - 1
 _WORDS = {int: "a whole number", float: "a number", str: "text", bool: "true or false", dict: "a mapping"}
 
 
-def fitted(name: str, value: Any, hint: Any) -> Any:
+def coerce(name: str, value: Any, hint: Any) -> Any:
     """The value as one of the types of `hint`, or a `ValueError` that says which they are.
 
     Whole numbers count as floats, and so does text that is a number, as YAML reads `1e-3`. Tuples count as lists, and
@@ -35,14 +35,14 @@ def fitted(name: str, value: Any, hint: Any) -> Any:
     raise bad_value(name, value, listed + did_you_mean(value, map(str, words), ". "))
 
 
-def fitted_options(builder: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:
+def coerce_options(builder: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:
     """Options by name as `builder` annotates them, numbers finite; those it does not annotate are left as they are."""
     function = builder.__init__ if inspect.isclass(builder) else builder
     try:
         hints = get_type_hints(function)
     except (NameError, TypeError):  # an annotation for type checkers alone
         hints = {}
-    found = {name: fitted(name, value, hints.get(name, Any)) for name, value in options.items()}
+    found = {name: coerce(name, value, hints.get(name, Any)) for name, value in options.items()}
     for name, value in found.items():
         if isinstance(value, float):
             number(name, value)
@@ -90,7 +90,7 @@ def _as_list(value: Any, kind: Any, base: Any) -> tuple[bool, Any]:
     of = get_args(kind)
     if of:
         try:
-            items = [fitted("", each, of[0]) for each in value]
+            items = [coerce("", each, of[0]) for each in value]
         except ValueError:
             return False, value
         value = value if items == list(value) else items
@@ -106,7 +106,7 @@ def _as_tuple(value: Any, of: tuple[Any, ...]) -> tuple[bool, Any]:
         return False, value
     try:
         return True, tuple(
-            fitted("", each, kind) for each, kind in zip(value, kinds or [Any] * len(value), strict=True)
+            coerce("", each, kind) for each, kind in zip(value, kinds or [Any] * len(value), strict=True)
         )
     except ValueError:
         return False, value

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from ncsam._errors import refuse_unknown
-from ncsam._options import fitted_options
+from ncsam._options import coerce_options
 
 
 def enter(table: dict[str, Any], kind: str, name: str, entry: object) -> None:
@@ -27,4 +27,4 @@ def check_options(
     parameters = inspect.signature(builder).parameters.values()
     known = [p.name for p in parameters if p.name not in but and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
     refuse_unknown(name, options, known)
-    return fitted_options(builder, options)
+    return coerce_options(builder, options)

@@ -18,9 +18,9 @@ from ncsam.auto.on_ray import FoldsOnRay
 from ncsam.auto.outcome import Fold, train_fold
 from ncsam.auto.portfolio import portfolio
 from ncsam.auto.problem import Problem
-from ncsam.compare.batch import Where
-from ncsam.engine.errors import RunError
 from ncsam.engine.task import load_task
+from ncsam.errors import RunError
+from ncsam.jobs.executor import ExecutorConfig
 
 
 @pytest.fixture
@@ -30,7 +30,9 @@ def url() -> str:
 
 def race(folder: Path, url: str, seed: int = 1) -> tuple[list[dict[str, Any]], Any]:
     """A small race; its leaderboard without times."""
-    board = auto(config(seed=seed), folder, folds=3, dataset=clouds(), where=Where(mirror=url), say=lambda text: None)
+    board = auto(
+        config(seed=seed), folder, folds=3, dataset=clouds(), where=ExecutorConfig(mirror=url), say=lambda text: None
+    )
     rows = [{name: value for name, value in row.items() if name != "seconds"} for row in board["candidates"]]
     return rows, board["chosen"]
 

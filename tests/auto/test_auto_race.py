@@ -24,13 +24,13 @@ from ncsam.auto.portfolio import portfolio
 from ncsam.auto.problem import Member, Problem
 from ncsam.auto.race import Race, behind, hits
 from ncsam.data import from_arrays
-from ncsam.engine.errors import RunError
-from ncsam.engine.folds import load_oof
-from ncsam.engine.runs import Run
 from ncsam.engine.task import load_task
-from ncsam.engine.trained import load_trained
+from ncsam.errors import RunError
+from ncsam.issues.folds import load_oof
 from ncsam.models import create
 from ncsam.models.mean import Mean
+from ncsam.runs.predictor import load_predictor
+from ncsam.runs.reader import Run
 
 
 @dataclass(frozen=True)
@@ -220,7 +220,7 @@ def test_auto_writes_a_run_that_answers_as_the_mean_of_its_networks(tmp_path, qu
     run = Run.read(tmp_path / "run")
     assert run.finished
     assert json.loads((tmp_path / "run" / "leaderboard.json").read_text()) == board
-    trained = load_trained(tmp_path / "run")
+    trained = load_predictor(tmp_path / "run")
     test = dataset.test
     p = torch.cat(list(trained.probabilities(test.inputs)))
     assert p.shape == (240, 3)

@@ -17,9 +17,9 @@ from ncsam.auto.on_ray import FoldsOnRay, folds_on_ray
 from ncsam.auto.portfolio import portfolio
 from ncsam.auto.problem import Problem
 from ncsam.auto.race import Race
-from ncsam.compare.batch import Where
-from ncsam.engine.errors import RunError
 from ncsam.engine.task import load_task
+from ncsam.errors import RunError
+from ncsam.jobs.executor import ExecutorConfig
 from ray_workers import needs_proc, one_killed
 
 
@@ -79,7 +79,7 @@ def test_what_a_node_says_went_wrong_is_said_here(file: Path, tmp_path: Path, mo
     with pytest.raises(RunError, match="training diverged"):
         FoldsOnRay(ray, ray, [])(problem, candidate, 0, tmp_path / "race", lambda: None)
     with pytest.raises(ValueError, match="only without ray"):
-        auto(settings, tmp_path / "out", dataset=clouds(), where=Where(on="ray"))
+        auto(settings, tmp_path / "out", dataset=clouds(), where=ExecutorConfig(on="ray"))
 
 
 @pytest.mark.slow
@@ -90,7 +90,7 @@ def test_a_race_on_ray_ends_like_one_here(file: Path, tmp_path: Path) -> None:
     problem = Problem(settings, load_task(settings), 2)
     candidates = [next(c for c in portfolio(problem) if isinstance(c, kind)) for kind in (Linear, Network)]
     names = [each.name for each in candidates]
-    with one_killed("_train") as killed, folds_on_ray(Where(2, "ray"), names, ahead=True) as train:
+    with one_killed("_train") as killed, folds_on_ray(ExecutorConfig(2, "ray"), names, ahead=True) as train:
         there = Race(problem, tmp_path / "ray", say=str, train=train).run(candidates)
     assert killed
     threads = torch.get_num_threads()

@@ -10,8 +10,8 @@ import torch
 from auto_cases import clouds, config
 
 from ncsam.auto import auto
-from ncsam.compare.batch import Where
-from ncsam.engine.errors import RunError
+from ncsam.errors import RunError
+from ncsam.jobs.executor import ExecutorConfig
 
 
 def refused(out: Path, changes: dict[str, Any], options: dict[str, Any]) -> None:
@@ -24,7 +24,7 @@ def refused(out: Path, changes: dict[str, Any], options: dict[str, Any]) -> None
         ({"accelerator": "cuda"}, {}, "accelerator='cuda'"),
         ({"accelerator": "nonsense"}, {}, "unknown accelerator 'nonsense'"),
         ({"precision": "nonsense"}, {}, "unknown precision 'nonsense'"),
-        ({}, {"where": Where(mirror="data:,x")}, "mirror='data:,x'"),
+        ({}, {"where": ExecutorConfig(mirror="data:,x")}, "mirror='data:,x'"),
         ({}, {"budget": 0}, "budget=0"),
         ({}, {"budget": -1.0}, "budget=-1.0"),
         ({}, {"budget": float("nan")}, "budget=nan"),

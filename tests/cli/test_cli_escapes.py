@@ -96,8 +96,8 @@ def test_what_a_run_folder_says_is_shown_and_not_obeyed(run, tmp_path, recwarn):
     """Somebody else's words: a reason, a recipe, a heading, the name of the data."""
     theirs = tmp_path / "theirs"
     shutil.copytree(run[1], theirs)
-    trust = json.loads((theirs / "trust.json").read_text())
-    (theirs / "trust.json").write_text(json.dumps({**trust, "known": False, "reason": "\x1b[2J"}))
+    trust = json.loads((theirs / "label_posterior.json").read_text())
+    (theirs / "label_posterior.json").write_text(json.dumps({**trust, "known": False, "reason": "\x1b[2J"}))
     assert r"cannot be known here: \x1b[2J." in call("issues", theirs).output
     recipe = json.loads((theirs / "noise.json").read_text())
     (theirs / "noise.json").write_text(json.dumps({**recipe, "recipe": {"name": "\x1b[2J"}}))

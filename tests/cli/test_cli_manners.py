@@ -14,7 +14,7 @@ from cli_cases import QUICK, call
 from ncsam.cli.failures import as_failure
 from ncsam.cli.main import COMMANDS, main
 from ncsam.engine.config import optimizer_names
-from ncsam.engine.errors import Interrupted, RunError
+from ncsam.errors import Interrupted, RunError
 
 COMMAND = [sys.executable, "-m", "ncsam"]
 

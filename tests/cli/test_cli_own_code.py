@@ -18,7 +18,7 @@ from PIL import Image
 
 from ncsam.cli.main import main
 from ncsam.engine import RunConfig, checkpoint
-from ncsam.engine.trained import load_trained
+from ncsam.runs.predictor import load_predictor
 
 OWN = """
 import numpy as np, torch
@@ -88,11 +88,11 @@ def test_everything_of_ones_own(folder):
     )  # fmt: skip
     assert config.model_options == {"width": 3}
 
-    trained = load_trained(Path("run"), model=f"{folder}:network", method=f"{folder}:HalfLoss")
+    trained = load_predictor(Path("run"), model=f"{folder}:network", method=f"{folder}:HalfLoss")
     assert sum(p.numel() for p in trained.network.parameters()) == 5 * 3 + 3 + 3 * 2 + 2
     # a file decides nothing: what it names is imported only if the call names it, too
     with pytest.raises(ValueError, match="name it yourself with --method"):
-        load_trained(Path("run"), model=f"{folder}:network")
+        load_predictor(Path("run"), model=f"{folder}:network")
     with pytest.raises(ValueError, match="name it yourself with --method"):
         RunConfig.from_yaml("run/config.yaml", model=f"{folder}:network")
     again = ncsam("train", "--config", "run/config.yaml", "--out", "other")

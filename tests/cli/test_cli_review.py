@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from cli_cases import call
 
-from ncsam.engine.folds import load_oof
-from ncsam.engine.predictions import label_issues_frame
+from ncsam.issues.folds import load_oof
 from ncsam.review.decisions import Decisions
+from ncsam.runs.predictions import label_issues_frame
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +33,7 @@ def test_folds_judge_every_label_by_a_network_that_never_saw_it(run):
     rows = json.loads(call("issues", run, "--top", "10", "--json").output)
     assert sorted(row["index"] for row in rows) == list(range(10))
     assert all(row["suggested"] == row["clean"] and row["p_wrong"] > 0.8 for row in rows)
-    assert json.loads((run / "trust.json").read_text())["source"] == "out-of-fold predictions, 4 folds"
+    assert json.loads((run / "label_posterior.json").read_text())["source"] == "out-of-fold predictions, 4 folds"
     stamps = {path: path.stat().st_mtime_ns for path in (run / "folds").rglob("last.ckpt")}
     assert len(stamps) == 4
     call("issues", run, "--folds", "4")
@@ -107,7 +107,9 @@ def test_suggestions_that_cannot_be_trusted_come_with_a_warning(run, tmp_path):
     data = run.parent / "data.npz"
     options = ["--optimizer", "sgd", "--epochs", "1", "--lr", "0.00001", "--quiet", "--folds", "2", "--seed", "3"]
     call("train", data, *options, "--out", tmp_path / "run")
-    (tmp_path / "run" / "trust.json").write_text(json.dumps({"known": False, "reason": "the networks know little"}))
+    (tmp_path / "run" / "label_posterior.json").write_text(
+        json.dumps({"known": False, "reason": "the networks know little"})
+    )
     rows = (tmp_path / "run" / "label_issues.csv").read_text().splitlines()
     at = rows[0].split(",").index("p_wrong")
     blank = [[*row.split(",")[:at], "", "", *row.split(",")[at + 2 :]] for row in rows[1:]]

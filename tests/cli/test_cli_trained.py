@@ -13,12 +13,12 @@ from PIL import Image
 
 from ncsam import data, models
 from ncsam.cli.export import to_safetensors
-from ncsam.data.stores import saved_kind
-from ncsam.data.stores.images import Images
+from ncsam.data.modalities import saved_modality
+from ncsam.data.modalities.images import Images
 from ncsam.engine import RunConfig
 from ncsam.engine.checkpoint import load_checkpoint
-from ncsam.engine.trained import Answer, Trained, load_trained
 from ncsam.methods import Method
+from ncsam.runs.predictor import Predictor, Trained, load_predictor
 
 DIGITS = data.load("digits")
 
@@ -82,7 +82,7 @@ def test_what_cannot_be_predicted_is_said(tmp_path, trained):
     np.savez(tmp_path / "z.npz", z=np.zeros(3))
     np.savez(tmp_path / "x.npz", x=DIGITS.test.inputs[:1])
     assert "no image is in it or below it" in call("predict", trained, tmp_path / "empty", code=2).output
-    assert "cannot be decoded as a image" in call("predict", trained, tmp_path / "no.png", code=1).output
+    assert "cannot be decoded as an image" in call("predict", trained, tmp_path / "no.png", code=1).output
     assert "has no array named x or images; it holds z" in call("predict", trained, tmp_path / "z.npz", code=2).output
     both = call("predict", trained, tmp_path / "z.npz", tmp_path / "no.png", code=2).output
     assert "an .npz stands alone" in both
@@ -141,7 +141,7 @@ def test_a_run_without_a_checkpoint_is_refused(tmp_path):
     from made_runs import make_run
 
     with pytest.raises(ValueError, match="a run folder with a checkpoint, as training writes it; this one has none"):
-        load_trained(make_run(tmp_path / "a"))
+        load_predictor(make_run(tmp_path / "a"))
 
 
 def test_double_precision_is_no_obstacle(tmp_path):
@@ -167,9 +167,9 @@ def test_the_networks_that_answer_are_the_ones_exported(tmp_path, inputs):
 
     one, two, average = (models.create("mlp", 10, 1, in_features=64, hidden=[3]) for _ in range(3))
     for kept, expected in ((average, [average]), (None, [one, two])):
-        answer = Answer(Averaged(kept), [one, two]).eval()
+        answer = Predictor(Averaged(kept), [one, two]).eval()
         assert answer.predictors(inputs) == expected
-        kind = saved_kind(Images((0.5,), (0.5,), (8, 8), 1))
+        kind = saved_modality(Images((0.5,), (0.5,), (8, 8), 1))
         about = {"name": "d", "classes": list("abcdefghij"), **kind}
         to_safetensors(Trained(answer, RunConfig(), about), tmp_path / "w.safetensors")
         names = set(average.state_dict())
@@ -178,7 +178,7 @@ def test_the_networks_that_answer_are_the_ones_exported(tmp_path, inputs):
         assert set(weights) == {prefix + name for prefix in prefixes for name in names}
         for prefix, network in zip(prefixes, expected, strict=True):
             torch.testing.assert_close(weights[f"{prefix}fc.bias"], network.fc.bias.detach(), rtol=0, atol=0)
-    assert not Answer(Averaged(average.train()), [one]).eval().kept[0].training
+    assert not Predictor(Averaged(average.train()), [one]).eval().kept[0].training
 
 
 @pytest.mark.parametrize("method", [["regce"], ["sln", "--method-options", "decay=0.95"]])
@@ -203,7 +203,7 @@ def test_features_are_predicted_too(tmp_path):
     call("train", tmp_path / "f.npz", *QUICK[4:], "--quiet", "--out", tmp_path / "r")
     rows = json.loads(call("predict", tmp_path / "r", tmp_path / "f.npz", "--json").output)
     assert len(rows) == 60
-    assert load_trained(tmp_path / "r").example(3).shape == (3, 5)
+    assert load_predictor(tmp_path / "r").example(3).shape == (3, 5)
     call("export", tmp_path / "r", "--out", tmp_path / "m.pt")
     with torch.no_grad():
         logits = torch.jit.load(tmp_path / "m.pt")(torch.from_numpy((x - x.mean(0)) / x.std(0)))

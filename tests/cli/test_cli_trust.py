@@ -9,7 +9,7 @@ from cli_cases import QUICK, call
 
 from ncsam.engine import RunConfig, train
 from ncsam.engine.checkpoint import load_checkpoint, save_checkpoint
-from ncsam.engine.trained import load_trained
+from ncsam.runs.predictor import load_predictor
 
 FACTORY = "trap_networks:build"
 ATTACK = """
@@ -113,7 +113,7 @@ def test_a_run_of_one_s_own_factory_goes_on_and_can_be_used(tmp_path, trap):
     config = RunConfig(data="digits", model=FACTORY, epochs=1, batch_size=256, optimizer="sgd")
     train(config, tmp_path / "run", console=False)
     assert train(config, tmp_path / "run", console=False)["model"] == FACTORY
-    assert load_trained(tmp_path / "run", model=FACTORY).config.model == FACTORY
+    assert load_predictor(tmp_path / "run", model=FACTORY).config.model == FACTORY
     assert RunConfig.from_yaml(tmp_path / "run/config.yaml", model=FACTORY).model == FACTORY
 
 

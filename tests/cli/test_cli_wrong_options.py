@@ -13,11 +13,11 @@ from PIL import Image
 
 from ncsam import models
 from ncsam.cli.paths import Readable, Written
-from ncsam.compare import batch
 from ncsam.embed.encoder import usable_device
 from ncsam.engine import RunConfig, train
-from ncsam.engine.lock import locked
 from ncsam.engine.optimizers import check_options
+from ncsam.jobs import executor as batch
+from ncsam.runs.lock import locked
 
 sys.path.append(str(Path(__file__).parents[2]))  # where the campaign lies
 from stress import commands, inputs

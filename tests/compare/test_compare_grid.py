@@ -14,13 +14,14 @@ import numpy as np
 import pytest
 import torch
 
-from ncsam.compare import compare, workers
+from ncsam.compare import compare
 from ncsam.compare.grid import _mean_and_deviation
 from ncsam.compare.specs import folder_name, with_spec
-from ncsam.compare.worker import is_small
 from ncsam.engine import RunConfig
-from ncsam.engine.lock import locked
+from ncsam.jobs import local as workers
+from ncsam.jobs.worker import is_small
 from ncsam.methods import Method, register, registry
+from ncsam.runs.lock import locked
 
 
 def test_specs() -> None:

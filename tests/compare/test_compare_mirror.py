@@ -12,13 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from ncsam.compare import batch, compare, mirror
-from ncsam.compare.batch import Where
-from ncsam.compare.mirror import Mirror, mirrored
-from ncsam.compare.worker import answer
-from ncsam.compare.workers import Job, Result
+from ncsam.compare import compare
 from ncsam.engine import Interrupted, RunConfig, train
-from ncsam.engine.loop import Trainer
+from ncsam.engine.trainer import Trainer
+from ncsam.jobs import executor as batch
+from ncsam.jobs import mirror
+from ncsam.jobs.executor import ExecutorConfig
+from ncsam.jobs.local import Job, Result
+from ncsam.jobs.mirror import Mirror, mirrored
+from ncsam.jobs.worker import answer
 
 CONFIG = RunConfig(
     data="digits", noise="symmetric", rate=0.4, epochs=3, model="mlp", optimizer="sam", accelerator="cpu"
@@ -124,7 +126,7 @@ def test_a_copy_that_failed_is_made_by_the_next_command(
     assert answer(job, 1) == {"summary": None, "error": "the store is full"}
     monkeypatch.setattr(Mirror, "store", store)
     assert not Mirror(url).is_finished("run")
-    done = batch.do_all([Job("run", CONFIG, tmp_path / "run")], Where(mirror=url), say=lambda line: None)
+    done = batch.run_jobs([Job("run", CONFIG, tmp_path / "run")], ExecutorConfig(mirror=url), say=lambda line: None)
     assert done.summaries.keys() == {"run"}
     assert Mirror(url).read("run", "summary.json") == (tmp_path / "run/summary.json").read_bytes()
 
@@ -167,21 +169,21 @@ def test_a_url_that_keeps_no_file_is_refused(tmp_path: Path, handler: type[ReadO
         threading.Thread(target=server.serve_forever, daemon=True).start()
         url = f"http://127.0.0.1:{server.server_port}/runs"
         with pytest.raises(ValueError, match=rf"^invalid mirror='{url}'"):
-            Where(mirror=url).check()
+            ExecutorConfig(mirror=url).check()
         server.shutdown()
 
 
 def test_a_mirror_takes_a_file_and_is_left_as_it_was(tmp_path: Path, url: str) -> None:
     for each in (url, str(tmp_path / "store" / "runs")):
-        Where(mirror=each).check()
+        ExecutorConfig(mirror=each).check()
         there = Mirror(each)
         assert there.files.find(str(there.root)) == []
     (tmp_path / "file").touch()
     with pytest.raises(ValueError, match=r"mirror='.*/file'"):
-        Where(mirror=str(tmp_path / "file")).check()
+        ExecutorConfig(mirror=str(tmp_path / "file")).check()
 
 
 @pytest.mark.parametrize("wrong", ["ftp://127.0.0.1:1/x", "zip://nowhere.zip"])
 def test_a_place_that_cannot_be_opened_is_named(wrong: str) -> None:
     with pytest.raises(ValueError, match=rf"^invalid mirror='{wrong}'"):
-        Where(mirror=wrong)
+        ExecutorConfig(mirror=wrong)

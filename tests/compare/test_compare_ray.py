@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from ncsam.compare import compare, on_ray
-from ncsam.compare.on_ray import check_cluster, cluster, parse_resources, remote
+from ncsam.compare import compare
 from ncsam.engine import RunConfig
+from ncsam.jobs import ray_cluster as on_ray
+from ncsam.jobs.ray_cluster import check_cluster, cluster, parse_resources, remote
 from ray_workers import needs_proc, one_killed
 
 

@@ -15,12 +15,13 @@ from click.testing import CliRunner
 
 from ncsam.cli import compare as command
 from ncsam.cli.main import main
-from ncsam.compare import batch, compare
-from ncsam.compare.batch import check_size
-from ncsam.compare.worker import answer
-from ncsam.compare.workers import Job, Result
+from ncsam.compare import compare
 from ncsam.engine import RunConfig, RunError
-from ncsam.engine.lock import locked
+from ncsam.jobs import executor as batch
+from ncsam.jobs.executor import check_size
+from ncsam.jobs.local import Job, Result
+from ncsam.jobs.worker import answer
+from ncsam.runs.lock import locked
 
 
 @pytest.fixture

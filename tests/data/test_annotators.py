@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from ncsam.data.annotators import join, read_annotations
+from ncsam.data.tables.annotators import join, read_annotations
 
 
 def test_one_column_or_one_row_per_annotator_is_the_same(tmp_path):

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ncsam.data.augment import center_crop, crop_windows, cutout, normalize, resize_boxes
+from ncsam.data.augment.basic import center_crop, crop_windows, cutout, normalize, resize_boxes
 
 
 def images(count: int, channels: int, height: int, width: int, seed: int = 0) -> np.ndarray[Any, Any]:

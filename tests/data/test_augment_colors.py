@@ -10,10 +10,10 @@ import torch
 from PIL import Image, ImageEnhance, ImageOps
 
 from ncsam.data import from_arrays
-from ncsam.data.jitter import jitter, turned
-from ncsam.data.loader import Loader
-from ncsam.data.policy import CIFAR_POLICY, autoaugment
-from ncsam.data.views import VIEWS, View
+from ncsam.data.augment.autoaugment import CIFAR_POLICY, autoaugment
+from ncsam.data.augment.color_jitter import jitter, turned
+from ncsam.data.augment.views import VIEWS, View
+from ncsam.data.loading.loader import Loader
 
 
 def noise(count: int, channels: int = 3) -> np.ndarray:

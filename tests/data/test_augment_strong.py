@@ -9,8 +9,8 @@ import pytest
 import torch
 from PIL import Image, ImageEnhance, ImageOps
 
-from ncsam.data import strong
-from ncsam.data.strong import COLOR_OPERATIONS, OPERATIONS, randaugment
+from ncsam.data.augment import randaugment as strong
+from ncsam.data.augment.randaugment import COLOR_OPERATIONS, OPERATIONS, randaugment
 
 SIGNED = np.array([-1.0, -0.4, 0.0, 0.3, 0.7, 1.0])
 

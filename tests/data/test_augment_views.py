@@ -10,8 +10,8 @@ import pytest
 import torch
 from scipy import stats
 
-from ncsam.data.sampling import uniforms
-from ncsam.data.views import VIEWS, View, corners, lengths, resolve_views, whole
+from ncsam.data.augment.views import VIEWS, View, corners, lengths, resolve_views, whole
+from ncsam.data.loading.sampling import uniforms
 
 
 def draws(view: View, rows: int, seed: int = 0) -> Any:

@@ -14,10 +14,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ncsam.data.loader import Batch, Loader
-from ncsam.data.sampling import Batches, Layout, epoch_order, uniforms
+from ncsam.data.augment.views import VIEWS, View
+from ncsam.data.loading.loader import Batch, Loader
+from ncsam.data.loading.sampling import Batches, Layout, epoch_order, uniforms
 from ncsam.data.types import Split
-from ncsam.data.views import VIEWS, View
 
 MEAN, STD = (0.5, 0.4, 0.3), (0.2, 0.25, 0.3)
 

@@ -10,14 +10,14 @@ import pytest
 import torch
 from PIL import Image
 
-from ncsam.data.loader import Loader
-from ncsam.data.sampling import uniforms
+from ncsam.data.augment.views import View
+from ncsam.data.loading.loader import Loader
+from ncsam.data.loading.sampling import uniforms
 from ncsam.data.types import LazyImages, Split
-from ncsam.data.views import View
 
 
 def smooth(height: int, width: int, turn: int = 0) -> np.ndarray[Any, Any]:
-    """A image of slow waves, so that resampling and JPEG change it little."""
+    """An image of slow waves, so that resampling and JPEG change it little."""
     y, x = np.mgrid[0 : 1 : height * 1j, 0 : 1 : width * 1j]
     planes = [128 + 100 * np.sin(3 * (a * y + b * x) + turn) for a, b in ((1, 0), (0, 1), (1, 1))]
     return np.stack(planes, axis=-1).astype(np.uint8)

@@ -17,10 +17,11 @@ from PIL import Image
 
 from ncsam import data
 from ncsam.cli.main import main
-from ncsam.data import decode, kept
-from ncsam.data.loader import Batch, Loader
+from ncsam.data.augment.views import View
+from ncsam.data.images import decode
+from ncsam.data.images import decode_cache as kept
+from ncsam.data.loading.loader import Batch, Loader
 from ncsam.data.types import PathList
-from ncsam.data.views import View
 from ncsam.engine import RunConfig, train
 from ncsam.engine.checkpoint import load_checkpoint
 
@@ -50,14 +51,14 @@ def make_folder(root: Path, shapes: list[tuple[int, int]], count: int = 11, suff
 def decodings(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """How often each file was decoded, by the name of its split and its own."""
     counted: Counter[str] = Counter()
-    upright = decode.upright
+    upright = decode.exif_transpose
 
     def counting(file: Any, mode: str) -> Any:
         path = Path(file.filename)
         counted[f"{path.parts[-3]}/{path.name}"] += 1
         return upright(file, mode)
 
-    monkeypatch.setattr(decode, "upright", counting)
+    monkeypatch.setattr(decode, "exif_transpose", counting)
     return counted
 
 
@@ -137,7 +138,7 @@ def test_a_damaged_file_is_named_and_not_kept(tmp_path: Path) -> None:
     whole = damaged.read_bytes()
     damaged.write_bytes(whole[:60])
     keeping = loader(path, shuffle=False)
-    with pytest.raises(ValueError, match=r"005.png \(sample 8\) cannot be decoded as a image"):
+    with pytest.raises(ValueError, match=r"005.png \(sample 8\) cannot be decoded as an image"):
         [*keeping.iterate(0)]
     damaged.write_bytes(whole)
     assert_same([*keeping.iterate(0)], [*loader(path, False, shuffle=False).iterate(0)])

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from ncsam import data
-from ncsam.data.cifar import CIFAR10_CLASSES
+from ncsam.data.readers.cifar import CIFAR10_CLASSES
 
 RNG = np.random.default_rng(7)
 PER_BATCH = 4
@@ -27,7 +27,7 @@ FINE, COARSE = RNG.permutation(100)[: len(TRAIN)], RNG.integers(0, 20, len(TRAIN
 
 
 def row(image: np.ndarray) -> bytes:
-    """A image as CIFAR writes it: all of red row by row, then green, then blue."""
+    """An image as CIFAR writes it: all of red row by row, then green, then blue."""
     return bytes(int(image[y, x, c]) for c in range(3) for y in range(32) for x in range(32))
 
 

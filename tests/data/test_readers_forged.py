@@ -15,9 +15,9 @@ import pytest
 from PIL import Image
 
 from ncsam import data
-from ncsam.data import folder_index, shards
-from ncsam.data.annotators import read_annotations
-from ncsam.data.archives import extract, read_members
+from ncsam.data.readers import folder_index, shards
+from ncsam.data.readers.archives import extract, read_members
+from ncsam.data.tables.annotators import read_annotations
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (4, 6, 7, 3), dtype=np.uint8)
 

@@ -13,9 +13,9 @@ from PIL import Image
 from ncsam import data
 from ncsam._files import read_text
 from ncsam.data import from_arrays, load
-from ncsam.data.files import image_files
+from ncsam.data.images.files import image_files
 from ncsam.engine import RunConfig, train
-from ncsam.engine.runs import Run
+from ncsam.runs.reader import Run
 
 
 def images(folder: Path, classes: tuple[str, ...] = ("cat", "dog"), count: int = 3) -> Path:
@@ -92,7 +92,7 @@ def test_a_pipe_among_the_images_is_one_sentence(tmp_path: Path) -> None:
     os.mkfifo(folder / "cat/x.png")
     error = within(20, lambda: load(folder))
     assert isinstance(error, ValueError)
-    assert "x.png is a pipe, a socket or a device, not a image file" in str(error)
+    assert "x.png is a pipe, a socket or a device, not an image file" in str(error)
     (tmp_path / "table.csv").write_text("path,label\nphotos/cat/x.png,a\nphotos/cat/1.png,b\n")
     error = within(20, lambda: load(tmp_path / "table.csv"))
     assert isinstance(error, FileNotFoundError)

@@ -11,8 +11,8 @@ import pytest
 from PIL import Image
 
 from ncsam import data
-from ncsam.data import folder as folder_module
-from ncsam.data import folder_index
+from ncsam.data.readers import folder as folder_module
+from ncsam.data.readers import folder_index
 
 
 @pytest.fixture

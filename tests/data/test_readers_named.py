@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from ncsam import data
-from ncsam.data import idx
+from ncsam.data.readers import idx
 
 RNG = np.random.default_rng(11)
 

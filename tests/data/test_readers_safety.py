@@ -19,8 +19,8 @@ from PIL import Image
 
 from ncsam import data
 from ncsam.data import registry
-from ncsam.data.archives import extract
-from ncsam.data.download import Remote, data_root, fetch
+from ncsam.data.readers.archives import extract
+from ncsam.data.readers.download import Remote, data_root, fetch
 from ncsam.data.types import PathList
 
 # --- archives -------------------------------------------------------------------------------------------------------
@@ -164,7 +164,7 @@ def test_download_through_load(tmp_path: Path, server: tuple[str, Path], monkeyp
     import gzip
     import struct
 
-    from ncsam.data import idx
+    from ncsam.data.readers import idx
 
     url, folder = server
     digests = {}
@@ -208,7 +208,7 @@ def damaged(tmp_path: Path) -> Path:
         Image.fromarray(rng.integers(0, 256, (40, 40, 3), dtype=np.uint8)).save(path)
     whole = (tmp_path / "a" / "2.jpg").read_bytes()
     (tmp_path / "a" / "2.jpg").write_bytes(whole[: len(whole) // 2])  # its header is fine
-    (tmp_path / "a" / "5.jpg").write_text("not a image")
+    (tmp_path / "a" / "5.jpg").write_text("not an image")
     (tmp_path / "a" / "6.jpg").write_bytes(b"")
     return tmp_path
 

@@ -14,8 +14,8 @@ import pytest
 from PIL import Image
 
 from ncsam import data
-from ncsam.data import shards
-from ncsam.data.loader import Loader
+from ncsam.data.loading.loader import Loader
+from ncsam.data.readers import shards
 from ncsam.engine import RunConfig, train
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (9, 6, 7, 3), dtype=np.uint8)
@@ -104,7 +104,7 @@ def test_archives_that_cannot_be_used_say_why(tmp_path: Path) -> None:
     with tarfile.open(tmp_path / "c.tar", "w") as tar:
         add(tar, "1.png", b"no image")
         add(tar, "1.cls", b"0")
-    with pytest.raises(ValueError, match=r"c\.tar, sample 0 cannot be read as a image"):
+    with pytest.raises(ValueError, match=r"c\.tar, sample 0 cannot be read as an image"):
         data.load(tmp_path / "c.tar")
 
 

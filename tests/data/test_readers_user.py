@@ -17,11 +17,11 @@ from PIL import Image
 from torch.utils.data import Dataset, TensorDataset
 
 from ncsam import data
-from ncsam.data.arrays import statistics
+from ncsam.data.images.exif import infer_image_size
 from ncsam.data.labels import encode_labels, stratified
-from ncsam.data.loader import Loader
-from ncsam.data.torch_dataset import as_image
-from ncsam.data.upright import usual_size
+from ncsam.data.loading.loader import Loader
+from ncsam.data.readers.arrays import statistics
+from ncsam.data.readers.torch_dataset import as_image
 
 RNG = np.random.default_rng(5)
 
@@ -112,7 +112,7 @@ def test_usual_size(tmp_path: Path, sizes: list[tuple[int, int]], expected: tupl
     paths = [tmp_path / f"{i}.png" for i in range(len(sizes))]
     for path, size in zip(paths, sizes, strict=True):
         Image.new("1", size).save(path)
-    assert usual_size(paths) == expected
+    assert infer_image_size(paths) == expected
 
 
 def test_usual_size_reads_headers_only_the_right_way_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,7 +123,7 @@ def test_usual_size_reads_headers_only_the_right_way_up(tmp_path: Path, monkeypa
     Image.new("RGB", (20, 30)).save(tmp_path / "upright.png")
     (tmp_path / "damaged.png").write_bytes(b"no image")
     monkeypatch.setattr("PIL.ImageFile.ImageFile.load", lambda _: pytest.fail("pixels were read"))
-    assert usual_size(sorted(tmp_path.iterdir())) == (30, 20)
+    assert infer_image_size(sorted(tmp_path.iterdir())) == (30, 20)
 
 
 def test_images_of_one_size_reach_the_network_as_they_are(tmp_path: Path) -> None:
@@ -529,4 +529,4 @@ def test_sizes_and_means_may_be_lists_as_a_configuration_has_them(tmp_path: Path
         Image.new("RGB", (20, 30)).save(tmp_path / label / "0.png")
     found = data.load(tmp_path, size=[16, 12], mean=[0.5, 0.4, 0.3], std=[1.0, 1.0, 1.0])
     assert (found.size, found.mean, found.std) == ((16, 12), (0.5, 0.4, 0.3), (1.0, 1.0, 1.0))
-    assert data.kind_of(found).size == (16, 12)
+    assert data.modality_of(found).size == (16, 12)

@@ -14,9 +14,9 @@ from torch.utils.data import Dataset
 
 from ncsam import data, models
 from ncsam._trees import TreeArrays, join_rows, named_leaves, nested, take_rows, tree_map
-from ncsam.data.loader import Loader
-from ncsam.data.stores import kind_of, open_store, restored_kind, saved_kind
-from ncsam.data.stores.tokens import Texts, Words, shortened
+from ncsam.data.loading.loader import Loader
+from ncsam.data.modalities import modality_of, open_store, restored_modality, saved_modality
+from ncsam.data.modalities.text import Texts, Words, shortened
 
 TEXTS = ["The cat sat.", "A dog, a cat!", "", "Don't sit", "cat cat cat cat cat cat"]
 
@@ -112,7 +112,7 @@ def test_a_table_of_texts_is_read_as_it_was_written(tmp_path: Path) -> None:
         assert read.train.labels.tolist() == [1, 0]
         assert "new" not in read.train.inputs.tokenizer.words  # the vocabulary is of the training rows
         assert read.test.inputs.tokenizer is read.train.inputs.tokenizer
-        assert kind_of(read).column == "Review"
+        assert modality_of(read).column == "Review"
         part = read.train.take(np.array([1]))
         assert list(part.inputs) == ["bad film"]
 
@@ -142,7 +142,7 @@ def test_a_tokenizer_of_transformers(tmp_path: Path) -> None:
     (batch,) = Loader(read.train, 2, shuffle=False).iterate(0)
     assert batch.views[0]["input_ids"].tolist() == [[2, 3], [3, 0]]
     assert batch.views[0]["attention_mask"].tolist() == [[True, True], [True, False]]
-    kind = restored_kind(saved_kind(kind_of(read)))
+    kind = restored_modality(saved_modality(modality_of(read)))
     again = kind.read([write_table(tmp_path / "new.csv", [["text"], ["dog cow"]])])[1]
     assert again.tokenizer.encode(list(again), 9) == [[3, 1]]
     with pytest.raises(ValueError, match="tokenizer="):
@@ -166,12 +166,12 @@ def test_a_table_of_numbers_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert read.mean == pytest.approx((-0.25, 0.5, 10))  # of the training rows
     assert read.std == pytest.approx((1.75, 0.5, 10))
     assert read.notes == ("columns that are not used: id, city",)
-    names, again = kind_of(read).read([path])
+    names, again = modality_of(read).read([path])
     np.testing.assert_array_equal(again, np.concatenate([read.train.inputs, read.test.inputs]))
     assert names[2] == f"{path}[2]"
     chosen = data.load(path, columns=["hours", "id"])
     assert chosen.train.inputs.tolist() == [[20, 7], [0, 8]]
-    assert kind_of(chosen).preview(chosen.train.inputs, 0) == "hours 20, id 7"
+    assert modality_of(chosen).preview(chosen.train.inputs, 0) == "hours 20, id 7"
 
 
 def test_parquet_has_numbers_and_texts_too(tmp_path: Path) -> None:
@@ -251,7 +251,7 @@ def test_trees_of_arrays_and_their_npz(tmp_path: Path) -> None:
         assert batch.views[0]["values"].tolist() == x["values"].tolist()
         assert batch.views[0]["values"].dtype == torch.float32
         assert batch.views[0]["more"]["count"].tolist() == x["more"]["count"].tolist()
-    kind = restored_kind(saved_kind(kind_of(again)))
+    kind = restored_modality(saved_modality(modality_of(again)))
     assert kind.form == {"values": "float32 2", "more": {"count": "int64 1"}}
     names, inputs = kind.read([tmp_path / "x.npz"])
     assert names[3].endswith("x.npz[3]")
@@ -280,12 +280,12 @@ def one_of_each(tmp_path: Path) -> list[data.DataSet]:
 
 
 def test_every_kind_survives_being_saved_and_has_an_example(tmp_path: Path) -> None:
-    kinds = {kind_of(dataset).name for dataset in one_of_each(tmp_path)}
+    kinds = {modality_of(dataset).name for dataset in one_of_each(tmp_path)}
     assert kinds == set(data.kinds())
     for dataset in one_of_each(tmp_path):
-        kind = kind_of(dataset)
-        torch.save(saved_kind(kind), tmp_path / "kind.pt")
-        again = restored_kind(torch.load(tmp_path / "kind.pt", weights_only=True))
+        kind = modality_of(dataset)
+        torch.save(saved_modality(kind), tmp_path / "kind.pt")
+        again = restored_modality(torch.load(tmp_path / "kind.pt", weights_only=True))
         assert again == kind
         (batch,) = Loader(dataset.train, 6, views="plain", **kind.preparation(dataset.train.inputs)).iterate(0)
         shapes = [
@@ -300,7 +300,7 @@ def test_every_kind_survives_being_saved_and_has_an_example(tmp_path: Path) -> N
 
 def test_views_of_images_are_refused_elsewhere(tmp_path: Path) -> None:
     for dataset in one_of_each(tmp_path)[1:]:
-        kind = kind_of(dataset).name
+        kind = modality_of(dataset).name
         for view in ("weak", "strong", data.View(flip=0.5)):
             with pytest.raises(ValueError, match=f"it is made for images, and these are {kind}; only 'plain'"):
                 Loader(dataset.train, 2, views=view)

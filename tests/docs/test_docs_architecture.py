@@ -14,8 +14,8 @@ from lightning_fabric import Fabric
 
 import ncsam
 from ncsam.engine import RunConfig
-from ncsam.engine.loop import Trainer
-from ncsam.engine.task import load_task, settled
+from ncsam.engine.task import load_task, resolve_auto
+from ncsam.engine.trainer import Trainer
 
 ROOT = Path(ncsam.__file__).parent
 PAGE = (Path(__file__).parents[2] / "docs" / "architecture.md").read_text(encoding="utf-8")
@@ -74,7 +74,7 @@ def test_the_walk_is_the_order_of_the_calls(tmp_path: Path) -> None:
     assert len({file for file, _ in walk}) == len(walk)
     config = RunConfig(noise="symmetric", rate=0.4, optimizer="ncsam", warmup=0.0, epochs=1, accelerator="cpu")
     task = load_task(config)
-    trainer = Trainer(Fabric(accelerator="cpu", devices=1), settled(config, task), task, tmp_path, console=False)
+    trainer = Trainer(Fabric(accelerator="cpu", devices=1), resolve_auto(config, task), task, tmp_path, console=False)
     trainer._begin_epoch(1)
     batch = next(iter(trainer.loader.iterate(1, 0)))
     calls: list[tuple[str, str]] = []

@@ -16,10 +16,10 @@ from ncsam.data import from_arrays
 from ncsam.engine import RunConfig, train
 from ncsam.engine.checkpoint import load_checkpoint
 from ncsam.engine.optimizers import build_optimizer
-from ncsam.engine.trained import load_trained
 from ncsam.methods import create as create_method
 from ncsam.models import create
 from ncsam.models.freeze import freeze
+from ncsam.runs.predictor import load_predictor
 
 MODEL = "tiny_networks:build"
 
@@ -72,7 +72,7 @@ def test_cached_features_train_the_head_as_the_whole_network_would(tmp_path, mon
 def test_the_run_answers_images_and_the_cache_is_used_again(tmp_path, capsys):
     dataset = images()
     summary = train(config(), tmp_path / "run", dataset=dataset, console=False)
-    answer = load_trained(tmp_path / "run", model=MODEL)
+    answer = load_predictor(tmp_path / "run", model=MODEL)
     p = torch.cat(list(answer.probabilities(dataset.test.inputs)))
     assert 100 * (p.argmax(dim=1).numpy() == dataset.test.labels).mean() == pytest.approx(summary["last"])
     train(config(seed=2), tmp_path / "again", dataset=dataset, console=True)
@@ -94,14 +94,14 @@ def test_label_issues_of_a_folder_are_told_by_their_files(tmp_path):
 
 
 def test_augmentation_is_off_by_itself_with_a_frozen_backbone():
-    from ncsam.engine.task import load_task, settled
+    from ncsam.engine.task import load_task, resolve_auto
 
     large = np.zeros((20, 32, 32, 3), dtype=np.uint8)
     large[::2] = 255
     dataset = from_arrays(large, [0, 1] * 10)
     for parts, wanted in ((["backbone"], "none"), ([], "standard")):
         asked = config(augment="auto", freeze=parts)
-        assert settled(asked, load_task(asked, dataset)).augment == wanted
+        assert resolve_auto(asked, load_task(asked, dataset)).augment == wanted
 
 
 def test_parts_are_named_by_the_beginnings_of_their_names():

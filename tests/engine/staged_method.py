@@ -10,8 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ncsam.data.loader import Batch
-from ncsam.methods import Method, Outcome, Plan, Stage, State, register
+from ncsam.data.loading.loader import Batch
+from ncsam.methods import LossOutput, Method, Plan, Stage, State, register
 from ncsam.methods.heads import WithHeads
 from ncsam.methods.steps import adam, part
 
@@ -37,7 +37,7 @@ class Staged(Method):
         norm = nn.BatchNorm1d(backbone.num_features)
         return [WithHeads(backbone, {"side": nn.Sequential(norm, nn.Linear(backbone.num_features, 2))})]
 
-    def begin_epoch(self, networks: Sequence[nn.Module], state: State) -> None:
+    def on_epoch_start(self, networks: Sequence[nn.Module], state: State) -> None:
         assert state.verified is not None
         features = state.predict(networks, output="features")
         self.means.append(float(features[state.verified == 1].mean()))
@@ -63,11 +63,11 @@ class Staged(Method):
             Plan(batch.views[0] + 0.01 * noise.view(-1, *[1] * (batch.views[0].ndim - 1)), batch.labels, batch.index),
         )
 
-    def loss(self, network: nn.Module, plan: Plan) -> Outcome:
+    def loss(self, network: nn.Module, plan: Plan) -> LossOutput:
         logits = network(plan.inputs)
-        return Outcome(F.cross_entropy(logits, plan.targets), logits, plan.targets)
+        return LossOutput(F.cross_entropy(logits, plan.targets), logits, plan.targets)
 
-    def after_step(self, networks: Sequence[nn.Module], state: State) -> None:
+    def on_step_end(self, networks: Sequence[nn.Module], state: State) -> None:
         self._side(networks)
         self.side.step(self._apart(networks[0], self.batch.views[0], self.batch.labels), state, lr=0.1 * state.lr)
 

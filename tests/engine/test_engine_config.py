@@ -9,7 +9,7 @@ import pytest
 
 from ncsam.engine import RunConfig, preset_names, preset_text
 from ncsam.engine.optimizers import learning_rate
-from ncsam.engine.runs import Run
+from ncsam.runs.reader import Run
 
 
 def test_what_is_saved_is_read_back(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import torch
 from ncsam.data import from_arrays
 from ncsam.engine import RunConfig, defaults, train
 from ncsam.engine.optimizers import build_optimizer
-from ncsam.engine.task import load_task, settled
+from ncsam.engine.task import load_task, resolve_auto
 from ncsam.methods import create
 
 
@@ -61,16 +61,16 @@ def test_the_full_target_is_for_cross_entropy_without_augmentation() -> None:
 
 def test_few_inputs_have_the_gentle_target(tmp_path: Path) -> None:
     config = RunConfig.from_preset("recommended", data=features(tmp_path, 300, columns=4))
-    assert settled(config, load_task(config)).rho_target == 0.1
+    assert resolve_auto(config, load_task(config)).rho_target == 0.1
 
 
 def test_the_recommended_setting_follows_the_data_and_yields_to_what_is_given(tmp_path: Path) -> None:
     config = RunConfig.from_preset("recommended", data=features(tmp_path, 300))
-    found = settled(config, load_task(config))
+    found = resolve_auto(config, load_task(config))
     assert (found.lr, found.weight_decay, found.rho_target, found.batch_size) == (0.0125, 0.005, 0.4, 128)
     assert found.epochs == 267  # 270 samples in three steps
     given = config.replace(lr=0.1, weight_decay=0.0, epochs=3, rho_target=0.2)
-    found = settled(given, load_task(given))
+    found = resolve_auto(given, load_task(given))
     assert (found.lr, found.weight_decay, found.epochs, found.rho_target) == (0.1, 0.0, 3, 0.2)
     assert config.conflicts(found) == {}
 
@@ -95,8 +95,8 @@ def nameless_rate(params: Any, **options: Any) -> torch.optim.Optimizer:
 )
 def test_the_learning_rate_knows_its_base(tmp_path: Path, options: dict[str, Any], lr: float, gentle: float) -> None:
     config = RunConfig.from_dict({"data": features(tmp_path, 60), **options})
-    assert settled(config, load_task(config)).lr == lr
-    assert settled(config.replace(lr="auto"), load_task(config)).lr == pytest.approx(gentle)
+    assert resolve_auto(config, load_task(config)).lr == lr
+    assert resolve_auto(config.replace(lr="auto"), load_task(config)).lr == pytest.approx(gentle)
     assert config.conflicts(config.replace(lr=lr)) == {}
     assert config.conflicts(config.replace(lr=0.3)) == {"lr": (0.3, lr)}  # a folder's other rate is not taken over
 
@@ -150,7 +150,7 @@ def test_a_radius_listens_from_the_start_where_images_are_augmented(augment: str
 
 def test_a_head_on_a_frozen_backbone_takes_gentle_steps_whoever_trained_that(tmp_path: Path) -> None:
     config = RunConfig(data=features(tmp_path, 60), lr="auto", weight_decay="auto", model="mlp", freeze=["backbone"])
-    found = defaults.settled(config, "resnet18", "none", 60, None, 32)
+    found = defaults.resolve_auto(config, "resnet18", "none", 60, None, 32)
     assert (found.lr, found.weight_decay) == (0.0125, 0.3)
 
 

@@ -9,7 +9,7 @@ import torch
 from test_engine_resume import small_config, small_data, stop_after_two_epochs
 
 from ncsam.engine import RunError, train
-from ncsam.engine.loop import Trainer
+from ncsam.engine.trainer import Trainer
 
 DEEP = {"hidden": [8, 8]}
 NO_CHECKPOINT = r"training diverged\. Try a smaller lr \(now 1e\+18\)\. There is no checkpoint yet$"

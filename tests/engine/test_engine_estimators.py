@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ncsam.engine import RunConfig, train
 from ncsam.engine.learner import Learner
-from ncsam.engine.loop import Trainer
+from ncsam.engine.trainer import Trainer
 
 from test_engine_run import config, images  # isort: skip
 

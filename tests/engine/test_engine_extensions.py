@@ -12,12 +12,12 @@ from torch import nn
 
 from ncsam import methods, models
 from ncsam.data import from_arrays
-from ncsam.data.stores.images import Images
+from ncsam.data.modalities.images import Images
 from ncsam.engine import RunConfig, train
-from ncsam.engine.loop import Trainer
 from ncsam.engine.modes import evaluating, train_mode
 from ncsam.engine.stages import Stages
 from ncsam.engine.task import view_names
+from ncsam.engine.trainer import Trainer
 from ncsam.engine.verified import verdicts
 from ncsam.methods import Method, Stage, State
 from ncsam.methods.heads import WithHeads, features_of
@@ -86,7 +86,7 @@ def test_a_stage_begins_with_fresh_weights_optimizer_and_schedule(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: dict[int, Any] = {}
-    begin, step = staged_method.Staged.begin_epoch, Trainer._step
+    begin, step = staged_method.Staged.on_epoch_start, Trainer._step
     rates: list[float] = []
 
     def beginning(self: Any, networks: Any, state: State) -> None:
@@ -95,7 +95,7 @@ def test_a_stage_begins_with_fresh_weights_optimizer_and_schedule(
         begin(self, networks, state)
 
     self_trainer: list[Trainer] = []
-    monkeypatch.setattr(staged_method.Staged, "begin_epoch", beginning)
+    monkeypatch.setattr(staged_method.Staged, "on_epoch_start", beginning)
 
     def stepping(self: Trainer, *args: Any) -> None:
         step(self, *args)
@@ -117,13 +117,13 @@ def test_a_stage_begins_with_fresh_weights_optimizer_and_schedule(
 def test_frozen_norms_stay_frozen(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Through evaluations, which put networks into evaluation mode and back."""
     seen: list[torch.Tensor] = []
-    after = staged_method.Staged.after_step
+    after = staged_method.Staged.on_step_end
 
     def noting(self: Any, networks: Any, state: State) -> None:
         after(self, networks, state)
         seen.append(networks[0].state_dict()["heads.side.0.running_mean"].clone())
 
-    monkeypatch.setattr(staged_method.Staged, "after_step", noting)
+    monkeypatch.setattr(staged_method.Staged, "on_step_end", noting)
     wanted = options(data, optimizer="sgd", method_options={"fresh": False, "frozen": True})
     train(RunConfig.from_dict(wanted), tmp_path, console=False)
     assert not torch.equal(seen[0], seen[4])
@@ -213,7 +213,7 @@ def test_inner_batches_hold_the_asked_samples_once(data: Path, tmp_path: Path, m
             found.append(batches)
         self._side(networks)
 
-    monkeypatch.setattr(staged_method.Staged, "begin_epoch", asking)
+    monkeypatch.setattr(staged_method.Staged, "on_epoch_start", asking)
     train(RunConfig.from_dict({**options(data, optimizer="sgd"), "epochs": 2}), tmp_path, console=False)
     orders = [torch.cat([batch.index for batch in batches]).tolist() for batches in found]
     assert sorted(len(batch) for batch in found[0]) == [2, 2, 3]

@@ -16,8 +16,8 @@ from test_engine_resume import assert_same_run, small_config, small_data, stop_a
 from ncsam._files import atomic_path
 from ncsam.engine import RunError, train
 from ncsam.engine.checkpoint import load_checkpoint, save_checkpoint
-from ncsam.engine.lock import locked
-from ncsam.engine.loop import Trainer
+from ncsam.engine.trainer import Trainer
+from ncsam.runs.lock import locked
 
 
 def go(folder: Path, **changes: object) -> dict[str, object]:

@@ -10,9 +10,9 @@ import pytest
 
 from ncsam.data import from_arrays
 from ncsam.engine import RunConfig, train
-from ncsam.engine.folds import load_oof, save_oof, stratified_folds
 from ncsam.engine.out_of_fold import out_of_fold
 from ncsam.engine.task import load_task
+from ncsam.issues.folds import load_oof, save_oof, stratified_folds
 
 
 @pytest.mark.parametrize(("counts", "folds"), [((7, 11, 3), 5), ((2, 2, 2, 2), 4), ((1, 1, 1, 50), 3)])

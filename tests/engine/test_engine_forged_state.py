@@ -13,7 +13,7 @@ from test_engine_resume import small_config, small_data, stop_after_two_epochs
 from ncsam.engine import RunError, train
 from ncsam.engine.checkpoint import load_checkpoint, save_checkpoint
 from ncsam.engine.samples import SampleTable
-from ncsam.engine.saved_forms import is_plain, refuse_other_optimizer, same_form
+from ncsam.engine.saved_forms import is_plain, matches_structure, refuse_other_optimizer
 
 _GROUP = ("learners", 0, "optimizer", "param_groups", 0)
 _STATE = ("learners", 0, "optimizer", "state", 0)
@@ -111,11 +111,11 @@ def test_a_column_keeps_its_form() -> None:
 
 
 def test_one_form() -> None:
-    assert same_form({"a": 1, "more": 2}, {"a": 0.5})
-    assert same_form([0.9, (0.9, 0.999)], [0.8, [0.9, 0.99]])
-    assert same_form(torch.zeros(2), torch.ones(2))
-    assert same_form(0.5, None)
-    assert same_form(False, True)
+    assert matches_structure({"a": 1, "more": 2}, {"a": 0.5})
+    assert matches_structure([0.9, (0.9, 0.999)], [0.8, [0.9, 0.99]])
+    assert matches_structure(torch.zeros(2), torch.ones(2))
+    assert matches_structure(0.5, None)
+    assert matches_structure(False, True)
     for saved, own in [
         ({}, {"a": 1}),
         ([1], [1, 2]),
@@ -127,6 +127,6 @@ def test_one_form() -> None:
         ([], None),
         ("a", 1),
     ]:
-        assert not same_form(saved, own)
+        assert not matches_structure(saved, own)
     assert is_plain({"a": [1, (None, "b")]})
     assert not is_plain({"a": [1, (torch.zeros(()),)]})

@@ -16,8 +16,8 @@ from click.testing import CliRunner
 from ncsam import data
 from ncsam.cli.main import main
 from ncsam.engine import RunConfig, train
-from ncsam.engine.loop import Trainer
-from ncsam.engine.trained import load_trained
+from ncsam.engine.trainer import Trainer
+from ncsam.runs.predictor import load_predictor
 from two_processes import checkpoint, train_by_two
 
 GOOD, BAD = ["lovely", "great", "superb"], ["awful", "dull", "poor"]
@@ -83,7 +83,7 @@ def test_texts_from_the_command_line(reviews: Path, trained_on_texts: Path, tmp_
 
 def test_an_exported_network_of_texts_gives_the_same_logits(trained_on_texts: Path, tmp_path: Path) -> None:
     run("export", trained_on_texts, "--out", tmp_path / "model.pt")
-    trained = load_trained(trained_on_texts)
+    trained = load_predictor(trained_on_texts)
     example = trained.example(3)
     about = json.loads((tmp_path / "model.json").read_text())
     assert about["inputs"] == ["input_ids", "attention_mask"]
@@ -181,7 +181,7 @@ def test_trees_train_and_predict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     found = list(csv.DictReader(run("predict", out, tmp_path / "x.npz", "--model", factory).splitlines()))
     assert np.mean([int(row["label"]) == label for row, label in zip(found, y, strict=True)]) >= 0.9
     run("export", out, "--model", factory, "--out", tmp_path / "m.pt")
-    network = load_trained(out, model=factory).network
+    network = load_predictor(out, model=factory).network
     traced = torch.jit.load(tmp_path / "m.pt")(torch.from_numpy(values), torch.from_numpy(count))
     tree = {"values": torch.from_numpy(values), "more": {"count": torch.from_numpy(count)}}
     torch.testing.assert_close(traced, network(tree))
@@ -247,7 +247,7 @@ def test_onnx_of_texts_takes_any_batch_and_length(trained_on_texts: Path, tmp_pa
     evaluator = pytest.importorskip("onnx.reference").ReferenceEvaluator
     pytest.importorskip("onnxscript")
     run("export", trained_on_texts, "--format", "onnx", "--out", tmp_path / "model.onnx")
-    network = load_trained(trained_on_texts).network
+    network = load_predictor(trained_on_texts).network
     inputs = {"input_ids": torch.randint(0, 9, (5, 11)), "attention_mask": torch.rand(5, 11) < 0.7}
     (found,) = evaluator(str(tmp_path / "model.onnx")).run(None, {k: v.numpy() for k, v in inputs.items()})
     np.testing.assert_allclose(found, network(inputs).detach().numpy(), atol=1e-5)

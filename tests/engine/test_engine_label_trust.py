@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ncsam.engine.calibration import best_stiffness, calibrated
-from ncsam.engine.label_trust import assess
-from ncsam.engine.scores import SCORES, ranks, suspicion
+from ncsam.issues.calibration import best_stiffness, calibrated
+from ncsam.issues.posterior import assess
+from ncsam.issues.scores import SCORES, ranks, suspicion
 
 
 def corrupted(n: int, transition: np.ndarray, spread: float, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -98,7 +98,7 @@ def test_a_matrix_mends_classes_that_are_taken_for_one_another() -> None:
 def test_a_sample_s_own_label_does_not_move_its_own_prediction(monkeypatch: pytest.MonkeyPatch) -> None:
     _, labels, rows = corrupted(300, SYMMETRIC, 3.0, seed=7)
     part = np.arange(300) % 3
-    monkeypatch.setattr("ncsam.engine.calibration.stratified_folds", lambda labels, parts: part)
+    monkeypatch.setattr("ncsam.issues.calibration.stratified_folds", lambda labels, parts: part)
     changed = labels.copy()
     changed[part == 1] = 0
     one, two = (calibrated(rows, given, stiffness=1.0)[0] for given in (labels, changed))

@@ -21,9 +21,9 @@ from ncsam.data import from_arrays
 from ncsam.data.types import DataSet
 from ncsam.engine import Interrupted, RunConfig, RunError, train
 from ncsam.engine import checkpoint as checkpoint_module
-from ncsam.engine.lock import locked
-from ncsam.engine.loop import Trainer
 from ncsam.engine.metrics import TIME_FIELDS
+from ncsam.engine.trainer import Trainer
+from ncsam.runs.lock import locked
 
 
 def small_data(samples: int = 96, seed: int = 0) -> DataSet:
@@ -252,13 +252,13 @@ def test_checkpoints_of_very_short_epochs_take_a_twentieth_of_the_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock, saved = [100.0], []
-    monkeypatch.setattr("ncsam.engine.loop.time.perf_counter", lambda: clock[0])
+    monkeypatch.setattr("ncsam.engine.trainer.time.perf_counter", lambda: clock[0])
 
     def slow(folder: Path, state: dict[str, object], about: dict[str, object]) -> None:
         clock[0] += 1.0
         saved.append(state["epoch"])
 
-    monkeypatch.setattr("ncsam.engine.loop.save_checkpoint", slow)
+    monkeypatch.setattr("ncsam.engine.trainer.save_checkpoint", slow)
     step = Trainer._step
 
     def timed(self: Trainer, *args: object) -> None:

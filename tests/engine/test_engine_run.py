@@ -17,7 +17,7 @@ from lightning_fabric.plugins import MixedPrecision
 
 from ncsam import NCSAM, models, optim
 from ncsam.data import from_arrays
-from ncsam.data.loader import Loader
+from ncsam.data.loading.loader import Loader
 from ncsam.data.types import DataSet
 from ncsam.engine import RunConfig, train
 from ncsam.engine.learner import Learner

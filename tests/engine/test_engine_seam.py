@@ -11,9 +11,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ncsam.data.loader import Batch
+from ncsam.data.loading.loader import Batch
 from ncsam.engine import RunConfig, train
-from ncsam.engine.loop import Trainer
+from ncsam.engine.trainer import Trainer
 from ncsam.methods import Method, Plan, State, registry
 
 from test_engine_run import images  # isort: skip
@@ -33,7 +33,7 @@ class Exchange(Method):
         state.samples.column("chosen", dtype=torch.int64)
         state.samples.column("smoothed", (state.num_classes,))
 
-    def begin_epoch(self, networks: Sequence[nn.Module], state: State) -> None:
+    def on_epoch_start(self, networks: Sequence[nn.Module], state: State) -> None:
         self.epochs_seen.append(state.epoch)
         if state.epoch > 1:
             state.samples["smoothed"].mul_(0.5).add_(state.predict(networks), alpha=0.5)
@@ -49,7 +49,7 @@ class Exchange(Method):
             state.samples.add("chosen", batch.index[rows], 1)
         return tuple(Plan(weak[rows], batch.labels[rows], batch.index[rows]) for rows in reversed(easy))
 
-    def after_step(self, networks: Sequence[nn.Module], state: State) -> None:
+    def on_step_end(self, networks: Sequence[nn.Module], state: State) -> None:
         weights = nn.utils.parameters_to_vector(networks[0].parameters()).detach()
         self.average = weights if self.average is None else torch.lerp(self.average, weights, 0.1)
 

@@ -13,8 +13,8 @@ from ncsam import models
 from ncsam.data import from_arrays
 from ncsam.data.types import DataSet
 from ncsam.engine import RunConfig, train
-from ncsam.engine.settle import memorizing
-from ncsam.engine.task import load_task, settled
+from ncsam.engine.schedule_control import memorizing
+from ncsam.engine.task import load_task, resolve_auto
 from ncsam.noise import estimate_noise
 
 
@@ -195,6 +195,6 @@ def test_a_target_left_open_is_gentle_where_images_are_augmented(
     images[::2] = 255
     data = from_arrays(images, np.arange(20) % 2, name="images")
     chosen = RunConfig.from_dict({"data": "images", "optimizer": "sam", "rho": "auto", "rho_target": "auto", **options})
-    found = settled(chosen, load_task(chosen, data))
+    found = resolve_auto(chosen, load_task(chosen, data))
     assert found.rho_target == expected
     assert chosen.conflicts(found) == {}  # so the same command goes on with the run

@@ -81,7 +81,7 @@ def twin(model: nn.Module) -> nn.Module:
 
 
 def largest_parameter_difference(one: nn.Module, two: nn.Module) -> float:
-    """Where ranks or frameworks may keep buffers of their own."""
+    """ExecutorConfig ranks or frameworks may keep buffers of their own."""
     pairs = zip(one.parameters(), two.parameters(), strict=True)
     return max(float((left - right).detach().abs().max()) for left, right in pairs)
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ncsam.data.loader import Batch
+from ncsam.data.loading.loader import Batch
 from ncsam.engine.samples import SampleTable
 from ncsam.methods import State
 

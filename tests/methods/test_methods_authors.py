@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from method_cases import Table, batch, state
 
-from ncsam.data.views import VIEWS
+from ncsam.data.augment.views import VIEWS
 from ncsam.losses import backward_corrected
 from ncsam.methods import create
 from ncsam.methods.jocor import Pair
@@ -37,7 +37,7 @@ def test_sln_corrects_by_the_samples_trained_on():
     method = create("sln", correct_after=1)
     method.start(here)
     here.epoch = 2
-    method.begin_epoch([], here)
+    method.on_epoch_start([], here)
     l = math.log(0.8 / 0.4) / math.log(0.8 / 0.2)  # noqa: E741
     expected = torch.tensor([[1.0, 0.0], [l, 1 - l], [1.0, 0.0], [0.0, 0.0]])
     torch.testing.assert_close(here.samples["sln_targets"], expected)
@@ -49,7 +49,7 @@ def test_anchors_are_samples_trained_on():
     here.held_out = torch.tensor([False, False, True, True])
     method = create("forward", warmup_epochs=1, quantile=None)
     here.epoch = 2
-    method.begin_epoch([], here)
+    method.on_epoch_start([], here)
     torch.testing.assert_close(method.transition, p[:2])
 
 
@@ -59,7 +59,7 @@ def test_backward_survives_an_anchor_of_two_classes():
     here = state([0, 1, 2], 3, predict=lambda networks: p)
     method = create("backward", warmup_epochs=1, quantile=None)
     here.epoch = 2
-    method.begin_epoch([], here)
+    method.on_epoch_start([], here)
     assert method.transition[0].tolist() == method.transition[1].tolist() == [0.5, 0.5, 0.0]
     logits = torch.randn(4, 3, requires_grad=True)
     loss = method.criterion(logits, torch.tensor([0, 1, 2, 0]))
@@ -81,7 +81,7 @@ def test_backward_survives_any_estimate(seed):
     here = state([i % 5 for i in range(12)], 5, predict=lambda networks: p)
     method = create("backward", warmup_epochs=1, quantile=None)
     here.epoch = 2
-    method.begin_epoch([], here)
+    method.on_epoch_start([], here)
     assert math.isfinite(float(method.criterion(torch.randn(6, 5, generator=random), torch.arange(6) % 5)))
 
 
@@ -140,7 +140,7 @@ def test_gce_truncated_keeps_a_floor():
         method = create("gce_truncated", prune_after=2, **options)
         method.start(here)
         here.epoch = 2
-        method.begin_epoch([], here)
+        method.on_epoch_start([], here)
         (plan,) = method.plan(batch(here), [Table(p.log())], here)
         assert plan.index.tolist() == kept
 

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from ncsam.data.loader import Batch
+from ncsam.data.loading.loader import Batch
 from ncsam.methods import State, create, names
 
 CLASSES = 3

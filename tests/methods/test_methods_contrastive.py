@@ -11,7 +11,7 @@ from method_cases import state
 from torch import nn
 
 from ncsam import models
-from ncsam.data.loader import Batch
+from ncsam.data.loading.loader import Batch
 from ncsam.methods import create
 from ncsam.methods.colearning import squared_distances, structure
 from ncsam.methods.contrastive import nt_xent
@@ -79,7 +79,7 @@ def test_ctrr_target_trails_behind():
     with torch.no_grad():
         whole.backbone.fc.weight.add_(1.0)
         whole.heads["predictor"][0][0].weight.add_(2.0)
-    method.after_step([whole], state([0], 3))
+    method.on_step_end([whole], state([0], 3))
     torch.testing.assert_close(method.target.backbone.fc.weight, before + 0.1)
     torch.testing.assert_close(method.target.projection[0].weight, projected + 0.2)
     assert not any(p.requires_grad for p in method.target.parameters())
@@ -133,7 +133,7 @@ def test_colearning_structure_steps_on_the_classifier_alone():
     answer = whole(seen.views[0], "projector")
     value = structure(answer["projector"].detach(), answer["logits"])
     gradient = torch.autograd.grad(value, whole.backbone.head.weight)[0]
-    method.after_step([whole], here)
+    method.on_step_end([whole], here)
     changed = {name for name, value in whole.state_dict().items() if not torch.equal(value, before[name])}
     assert changed == {"backbone.fc.weight"}  # the bias has no part in differences
     expected = before["backbone.fc.weight"] - 0.5 * 0.2 * gradient

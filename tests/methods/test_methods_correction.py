@@ -11,19 +11,19 @@ from method_cases import Table, batch, log, state
 from torch import nn
 
 from ncsam.methods import create
-from ncsam.methods.selfie import settled
+from ncsam.methods.selfie import resolve_auto
 from ncsam.methods.sln import corrected_targets
 from ncsam.methods.trevision import importance, revised
 
 
 def test_selfie_is_certain_of_what_it_always_said():
     history = torch.tensor([[1, 1, 1, 1], [1, 1, 1, 2], [2, 2, -1, 2], [0, 1, 2, 0]], dtype=torch.int32)
-    certain, label = settled(history, 3, 0.05)
+    certain, label = resolve_auto(history, 3, 0.05)
     assert certain.tolist() == [True, False, False, False]  # the third row is not full
     assert label[[0, 1, 3]].tolist() == [1, 1, 0]
     uncertainty = -(0.75 * math.log(0.75) + 0.25 * math.log(0.25)) / math.log(3)
-    assert settled(history, 3, uncertainty + 1e-6)[0].tolist() == [True, True, False, False]
-    assert settled(history, 3, uncertainty - 1e-3)[0].tolist() == [True, False, False, False]
+    assert resolve_auto(history, 3, uncertainty + 1e-6)[0].tolist() == [True, True, False, False]
+    assert resolve_auto(history, 3, uncertainty - 1e-3)[0].tolist() == [True, False, False, False]
 
 
 def test_selfie_trains_on_small_losses_and_refurbished_labels():
@@ -69,10 +69,10 @@ def test_plc_relabels_by_the_likelihood_ratio_of_the_window():
     here = state([0, 0, 0], 2, predict=lambda networks: next(answers))
     method = create("plc", warmup_epochs=2, window=2, threshold=0.3)
     method.start(here)
-    method.begin_epoch([], here)
+    method.on_epoch_start([], here)
     labels = []
     for here.epoch in (2, 3, 4):
-        method.begin_epoch([], here)
+        method.on_epoch_start([], here)
         (plan,) = method.plan(batch(here), [], here)
         labels.append(plan.targets.tolist())
     # after two epochs the mean of sample 1 is (.2, .8): .25 < .3; of sample 2 (.3, .7): .43; then (.2, .8): .25
@@ -86,7 +86,7 @@ def test_plc_raises_its_threshold_when_nothing_changes():
     method.start(here)
     thresholds, labels = [], []
     for here.epoch in (2, 3, 4, 5):
-        method.begin_epoch([], here)
+        method.on_epoch_start([], here)
         thresholds.append(method.threshold)
         labels.append(here.samples["plc_label"].tolist())
     assert thresholds == pytest.approx([0.8, 0.9, 0.9, 0.9])
@@ -99,7 +99,7 @@ def test_plc_leaves_samples_held_out_alone():
     method = create("plc", warmup_epochs=1, window=1)
     method.start(here)
     here.epoch = 2
-    method.begin_epoch([], here)
+    method.on_epoch_start([], here)
     assert here.samples["plc_label"].tolist() == [0, 1]
 
 
@@ -132,10 +132,10 @@ def test_mcorrection_finds_the_large_losses():
     here = state([0] * 100, 2, predict=lambda networks: torch.stack((own, 1 - own), dim=1))
     method = create("mcorrection", warmup_epochs=1)
     method.start(here)
-    method.begin_epoch([], here)
+    method.on_epoch_start([], here)
     assert here.samples["mcorrection_noisy"].sum() == 0  # not before the plain epochs are over
     here.epoch = 2
-    method.begin_epoch([], here)
+    method.on_epoch_start([], here)
     noisy = here.samples["mcorrection_noisy"]
     assert (noisy[:60] < 0.1).all()
     assert (noisy[60:] > 0.85).all()
@@ -150,7 +150,7 @@ def test_transition_is_estimated_after_the_plain_epochs(name):
     method.start(here)
     logits, labels = torch.randn(5, 3), torch.tensor([0, 1, 2, 1, 0])
     for here.epoch in range(1, 6):
-        method.begin_epoch([], here)
+        method.on_epoch_start([], here)
         if here.epoch <= 2:
             assert method.transition is None
             assert torch.equal(method.criterion(logits, labels), F.cross_entropy(logits, labels))
@@ -170,7 +170,7 @@ def test_a_network_that_knows_nothing_yet_gives_no_transition():
     here = state([0, 1], 2, epochs=20, steps_per_epoch=11, predict=lambda networks: torch.eye(2))
     method = create("forward")
     for here.epoch in range(1, 12):
-        method.begin_epoch([], here)
+        method.on_epoch_start([], here)
         assert (method.transition is None) == (here.epoch <= 10)
 
 
@@ -186,13 +186,13 @@ def test_the_plain_epoch_that_fits_the_noisy_samples_held_out_best_gives_the_tra
     for here.epoch in (1, 2, 3, 4):
         if here.epoch == 4:
             restarted.load_state_dict(method.state_dict())
-            restarted.begin_epoch([], here)
-        method.begin_epoch([], here)
+            restarted.on_epoch_start([], here)
+        method.on_epoch_start([], here)
     for found in (method.transition, restarted.transition):
         torch.testing.assert_close(found, torch.tensor([[0.7, 0.3], [0.3, 0.7]]))
     here.held_out = None
     for here.epoch in (1, 2, 3, 4):
-        blind.begin_epoch([], here)
+        blind.on_epoch_start([], here)
     torch.testing.assert_close(blind.transition, torch.tensor([[0.9, 0.1], [0.1, 0.9]]))
 
 
@@ -229,7 +229,7 @@ def test_a_given_transition_is_used_from_the_start():
 
 
 def test_importance_weights_turn_noisy_risk_into_clean_risk():
-    """Where p is the clean posterior, the mean of b l over noisy labels is the mean of l over clean ones."""
+    """ExecutorConfig p is the clean posterior, the mean of b l over noisy labels is the mean of l over clean ones."""
     transition = torch.tensor([[0.7, 0.2, 0.1], [0.1, 0.8, 0.1], [0.2, 0.2, 0.6]])
     logits = torch.randn(6, 3)
     p = logits.softmax(1)
@@ -278,7 +278,7 @@ def test_gce_truncated_lets_go_of_what_the_network_does_not_believe():
     method.start(here)
     network = Table(p.log())
     for here.epoch in range(1, 8):
-        method.begin_epoch([network], here)
+        method.on_epoch_start([network], here)
         (plan,) = method.plan(batch(here), [network], here)
         assert plan.index.tolist() == ([0, 1, 2, 3] if here.epoch < 2 else [0, 2])
     assert calls == [2, 5]
@@ -349,7 +349,7 @@ def test_averaged_weights():
     for step in range(1, 4):
         with torch.no_grad():
             network.weight.fill_(step)
-        method.after_step([network], state([0], 2))
+        method.on_step_end([network], state([0], 2))
         weights.append(method.average.weight.clone())
     # d = min(.5, (1 + t) / (10 + t)): 2/11, 3/12, 4/13
     expected = first

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from method_cases import Table, batch, state
 
-from ncsam.data.loader import Batch
+from ncsam.data.loading.loader import Batch
 from ncsam.methods import Plan, create
 from ncsam.methods.disc import CLEAN, HARD, NONE, PURIFIED, Selected, selected
 
@@ -42,7 +42,7 @@ def test_thresholds_follow_the_confidence_and_decide_before_they_move():
     assert plan.inputs.flatten().tolist() == [0, 1, 2, 3]
     torch.testing.assert_close(here.samples["disc_probabilities"][1], torch.tensor([[0.4, 0.6], [0.9, 0.1]]))
     here.epoch = 2
-    method.begin_epoch([], here)
+    method.on_epoch_start([], here)
     # from 1/N = .5: sample 0 is over both, sample 1 over the strong one alone
     assert here.samples["disc_set"].tolist() == [CLEAN, HARD]
     expected = 0.75 * 0.5 + 0.25 * torch.tensor([[0.8, 0.6], [0.6, 0.9]])
@@ -55,7 +55,7 @@ def test_by_default_thresholds_rise_with_the_share_of_the_run():
     method.start(here)
     here.samples["disc_probabilities"].fill_(0.5)
     here.epoch = 2
-    method.begin_epoch([], here)
+    method.on_epoch_start([], here)
     keep = 0.99**10
     assert float(here.samples["disc_thresholds"][0, 0]) == pytest.approx(keep * 1.0 + (1 - keep) * 0.5)
 

@@ -29,7 +29,7 @@ def divided(average: int = 1, **options):
     method = create("dividemix", warmup_epochs=1, average=average)
     method.start(here)
     here.epoch = 2
-    method.begin_epoch(networks, here)
+    method.on_epoch_start(networks, here)
     return method, here, networks
 
 
@@ -65,7 +65,7 @@ def test_losses_may_be_averaged_over_epochs():
     for network in networks:
         network.number = 1 - network.number  # the networks change their minds
     here.epoch = 3
-    method.begin_epoch(networks, here)
+    method.on_epoch_start(networks, here)
     kept = here.samples["dividemix_losses"]
     assert torch.equal(kept[:, :, 0], first)
     torch.testing.assert_close(kept[:, 0, 1], first[:, 1])
@@ -208,7 +208,7 @@ def test_warm_up_is_cross_entropy_less_the_entropy(penalty):
     here = state([0, 1], 2)
     method = create("dividemix", penalty=penalty)
     method.start(here)
-    method.begin_epoch([], here)  # nothing to divide yet
+    method.on_epoch_start([], here)  # nothing to divide yet
     network = Table(p.log())
     plans = method.plan(batch(here, views=2), [network, network], here)
     assert all(type(plan) is Plan for plan in plans)

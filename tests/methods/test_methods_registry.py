@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ncsam import methods
-from ncsam.data.stores.images import Images
+from ncsam.data.modalities.images import Images
 from ncsam.engine import RunConfig
 from ncsam.engine.task import view_names
 from ncsam.methods.registry import _METHODS

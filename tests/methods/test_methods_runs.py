@@ -15,8 +15,8 @@ from ncsam import methods
 from ncsam.data import from_arrays
 from ncsam.data.types import DataSet
 from ncsam.engine import RunConfig, train
-from ncsam.engine.loop import Trainer
-from ncsam.engine.trained import load_trained
+from ncsam.engine.trainer import Trainer
+from ncsam.runs.predictor import load_predictor
 
 CLASSES = 4
 #: Options that let a method's own part begin with the second epoch; the others' does with the first.
@@ -126,7 +126,7 @@ def test_two_epochs_and_the_same_bits_after_a_stop(
 
     if optimizer == "sgd":  # from the checkpoint alone, as `ncsam predict` does
         test = images().test
-        found = torch.cat(list(load_trained(tmp_path / "whole").probabilities(test.inputs))).argmax(dim=1)
+        found = torch.cat(list(load_predictor(tmp_path / "whole").probabilities(test.inputs))).argmax(dim=1)
         assert 100 * float((found.numpy() == test.labels).mean()) == pytest.approx(whole["summary"]["last"])
 
     step = Trainer._step

@@ -54,7 +54,7 @@ def test_an_unknown_noise_rate_is_estimated_on_the_samples_held_out():
     method = create("mentornet", ramp_epochs=2)
     rates = []
     for here.epoch in (1, 2, 3, 4):
-        method.begin_epoch([], here)
+        method.on_epoch_start([], here)
         rates.append(method.remember_rate(here))
     assert rates == pytest.approx([1, 1, 0.8, 0.8])
     again = create("mentornet", ramp_epochs=2)
@@ -153,13 +153,13 @@ def test_cores2_sieve_prior_and_loss():
     assert float(method.loss(network, plan).loss.detach()) == pytest.approx(float(F.cross_entropy(logits, here.labels)))
 
     here.epoch = 2  # the authors count from 0 and keep all while e <= sieve_after
-    method.begin_epoch([network], here)
+    method.on_epoch_start([network], here)
     (plan,) = method.plan(batch(here), [network], here)
     assert plan.index.tolist() == [0, 1, 2, 3]
     assert plan.beta == pytest.approx(1.0)
 
     here.epoch = 3
-    method.begin_epoch([network], here)
+    method.on_epoch_start([network], here)
     (plan,) = method.plan(batch(here), [network], here)
     # sample 1: 2.30 against a mean of 1.61; sample 3: 1.20 against 1.11; both are sieved out
     assert plan.index.tolist() == [0, 2]
@@ -169,7 +169,7 @@ def test_cores2_sieve_prior_and_loss():
     assert float(method.loss(network, plan).loss.detach()) == pytest.approx(float(loss.mean()) / 3, rel=1e-5)
 
     here.epoch = 4  # the prior counts what the last epoch kept
-    method.begin_epoch([network], here)
+    method.on_epoch_start([network], here)
     assert method.prior.tolist() == [0.5, 0.5, 0.0]
     assert method.plan(batch(here), [network], here)[0].beta == pytest.approx(2.0)
 
@@ -178,7 +178,7 @@ def test_samples_held_out_do_not_enter_the_prior():
     here = state([0, 0, 1, 2], 3, held_out=torch.tensor([False, True, False, False]))
     method = create("cores2")
     method.start(here)
-    method.begin_epoch([], here)
+    method.on_epoch_start([], here)
     assert method.prior.tolist() == pytest.approx([1 / 3] * 3)
 
 

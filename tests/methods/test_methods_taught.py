@@ -209,7 +209,7 @@ def test_the_second_stage_takes_means_and_transitions_from_the_first():
     method.stages(10)
     method.start(here)
     here.samples.write("cal_bayes", torch.arange(4), torch.tensor([0, 0, 1, 1]))
-    method.begin_epoch([], here)
+    method.on_epoch_start([], here)
     torch.testing.assert_close(method.transition, torch.tensor([[0.5, 0.5], [0.0, 1.0]]))
     torch.testing.assert_close(method.bayes_shares, torch.tensor([0.5, 0.5]))
     torch.testing.assert_close(method.means[0], -(p[:2] + 1e-5).log().mean(0))
@@ -226,7 +226,7 @@ def test_the_first_stage_notes_labels_in_its_last_epoch():
     method = methods.create("cal", first_epochs=4, warmup_epochs=1, ramp_epochs=2)
     assert [s.epochs for s in method.stages(10)] == [4, 6]
     method.start(here)
-    method.begin_epoch([], here)
+    method.on_epoch_start([], here)
     table = Table(log([[0.3, 0.7], [0.2, 0.8]]))
     (plan,) = method.plan(batch(here), [table], here)
     assert here.samples["cal_bayes"].tolist() == [-1, -1]
@@ -258,7 +258,7 @@ def test_alpha_of_cal_in_its_authors_run(stage, epoch, alpha):
     method.stages(165)
     method.start(here)
     here.samples.write("cal_bayes", torch.arange(2), torch.tensor([0, 1]))
-    method.begin_epoch([], here)
+    method.on_epoch_start([], here)
     (plan,) = method.plan(batch(here), [Table(torch.zeros(2, 2))], here)
     assert plan.alpha == pytest.approx(alpha)
 
@@ -301,7 +301,7 @@ def test_it_weighs_wrong_labels_less():
     here = state(labels.tolist(), 2, features=lambda networks: features, verified=verified, epoch=5)
     method = methods.create("cleannet", inner_steps=150, inner_lr=0.05, references=4)
     method.start(here)
-    method.begin_epoch([nn.Identity()], here)
+    method.on_epoch_start([nn.Identity()], here)
     weights = here.samples["cleannet_weight"]
     unseen = torch.arange(80) >= 40
     assert float(weights[unseen & ~wrong].mean()) > 0.8

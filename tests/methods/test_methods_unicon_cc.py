@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from method_cases import state
 
 from ncsam import models
-from ncsam.data.loader import Batch
+from ncsam.data.loading.loader import Batch
 from ncsam.methods import create
 from ncsam.methods.cc import WIDTH, centrality, consistent, discrepancy
 from ncsam.methods.contrastive import nt_xent
@@ -57,7 +57,7 @@ def test_unicon_divides_by_the_mean_of_both_networks():
     method = create("unicon", warmup_epochs=1)
     method.start(here)
     here.epoch = 2
-    method.begin_epoch(networks, here)
+    method.on_epoch_start(networks, here)
     mean = (answers[0] + 0.5) / 2
     torch.testing.assert_close(here.samples["unicon_divergence"], jensen_shannon(mean, here.labels))
     assert here.samples["unicon_labeled"].tolist() == [True, False, False, True]
@@ -187,7 +187,7 @@ def test_the_backbone_steps_towards_agreement():
     heads = [p.detach().clone() for p in networks[0].heads.parameters()]
     value = 0.5 * discrepancy(networks[0](x, "critics")["critics"], 3).mean()
     (gradient,) = torch.autograd.grad(value, weight)
-    method.after_step(networks, here)
+    method.on_step_end(networks, here)
     torch.testing.assert_close(weight.detach(), before - 0.1 * (gradient + 5e-4 * before))
     assert all(torch.equal(a, b) for a, b in zip(heads, networks[0].heads.parameters(), strict=True))
 

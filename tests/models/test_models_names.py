@@ -234,7 +234,7 @@ def test_a_library_that_is_absent_is_said_to_be(monkeypatch):
 
 
 def test_our_names_are_torchvisions():
-    """Where torchvision works: the same keys, shapes and bits."""
+    """ExecutorConfig torchvision works: the same keys, shapes and bits."""
     try:
         from torchvision import models as theirs
     except Exception as error:

@@ -164,7 +164,7 @@ def test_fused_is_exact_where_the_norm_is_known(options):
     "options", [{"kappa": 0.0}, {"compensation": "relative"}, {"adaptive": True, "eta": 0.01}], ids=str
 )
 def test_look_that_always_measures(options):
-    """Without compensation it is SAM. Where a norm that it does not follow must be known, ||g*|| or ||T g_B||, it
+    """Without compensation it is SAM. ExecutorConfig a norm that it does not follow must be known, ||g*|| or ||T g_B||, it
     measures exactly."""
     model = network("convolutional")
     other = twin(model)

@@ -8,7 +8,6 @@ import pytest
 from PIL import Image
 
 from made_runs import make_run
-from ncsam.engine.runs import find_runs
 from ncsam.report import figures
 from ncsam.report.figures import (
     COLORS,
@@ -23,6 +22,7 @@ from ncsam.report.figures import (
     thinned,
 )
 from ncsam.report.groups import Point, group_runs
+from ncsam.runs.reader import find_runs
 
 ACCURACY = CURVES[0]
 

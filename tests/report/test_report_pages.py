@@ -13,7 +13,7 @@ from PIL import Image
 from made_runs import add_classes, add_noise, make_run
 from ncsam import data
 from ncsam._text import markdown
-from ncsam.data import kind_of
+from ncsam.data import modality_of
 from ncsam.engine.by_class import ByClass
 from ncsam.report.content import gather, noise_text, write_report
 from ncsam.report.html import plain
@@ -160,7 +160,7 @@ def test_photographs_are_shown_the_way_up_that_training_sees(tmp_path):
     (tmp_path / "a").mkdir()
     Image.fromarray(np.rot90(pixels).copy()).save(tmp_path / "a" / "0.png", exif=turned)
     read = data.load(tmp_path)
-    shown = kind_of(read).preview(read.train.inputs, 0)
+    shown = modality_of(read).preview(read.train.inputs, 0)
     np.testing.assert_array_equal(np.asarray(shown), pixels)
 
 
@@ -261,7 +261,7 @@ def test_it_says_how_far_to_trust_the_label_issues(runs, tmp_path):
     assert unknown in (tmp_path / "report.html").read_text(encoding="utf-8")
     assert unknown in (tmp_path / "report.md").read_text(encoding="utf-8")
     for run in runs.iterdir():
-        (run / "trust.json").write_text(json.dumps({"known": True}))
+        (run / "label_posterior.json").write_text(json.dumps({"known": True}))
         head, *rows = (run / "label_issues.csv").read_text().splitlines()
         lines = [f"{row},{p},{q}" for row, p, q in zip(rows, (0.9, 0.8, 0.5), (0.7, 0.6, 0.1), strict=True)]
         (run / "label_issues.csv").write_text("\n".join([f"{head},p_wrong,p_suggested", *lines]) + "\n")

@@ -7,8 +7,8 @@ import pytest
 
 from made_runs import add_noise, make_run
 from ncsam._statistics import Spread
-from ncsam.engine.runs import Run, find_runs
 from ncsam.report.groups import group_runs
+from ncsam.runs.reader import Run, find_runs
 
 
 def test_a_run_is_read_whole(tmp_path):

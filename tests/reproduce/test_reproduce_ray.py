@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from ncsam.compare import on_ray
-from ncsam.compare.batch import Where
+from ncsam.jobs import ray_cluster as on_ray
+from ncsam.jobs.executor import ExecutorConfig
 from ncsam.reproduce import TABLES, reproduce, scales
 from ncsam.reproduce.run import Plan
 from ncsam.reproduce.scales import Setting
@@ -46,10 +46,10 @@ def test_a_lost_worker_changes_no_cell(tmp_path: Path, monkeypatch: pytest.Monke
         return bool(begun) and not ended
 
     with one_killed("_run", when=is_under_way) as killed:
-        there, done = reproduce(plans["ray"], Where(2, "ray", "cpu=1"), say=lambda line: None)
+        there, done = reproduce(plans["ray"], ExecutorConfig(2, "ray", "cpu=1"), say=lambda line: None)
     assert killed
     assert done.errors == {}
-    here, _ = reproduce(plans["local"], Where(2), say=lambda line: None)
+    here, _ = reproduce(plans["local"], ExecutorConfig(2), say=lambda line: None)
     assert there == here
     for job in plans["ray"].jobs:
         assert epochs(job.out) == epochs(tmp_path / "local" / job.name)

@@ -11,12 +11,11 @@ from typing import Any
 import pytest
 import yaml
 
-from ncsam.compare import batch
-from ncsam.compare.batch import Where
-from ncsam.compare.worker import answer
-from ncsam.compare.workers import Job, Result
 from ncsam.engine import RunConfig
-from ncsam.engine.runs import Run
+from ncsam.jobs import executor as batch
+from ncsam.jobs.executor import ExecutorConfig
+from ncsam.jobs.local import Job, Result
+from ncsam.jobs.worker import answer
 from ncsam.optim.ramps import constant, smooth
 from ncsam.reproduce import TABLES, reproduce
 from ncsam.reproduce import estimate as estimates
@@ -25,6 +24,7 @@ from ncsam.reproduce.merge import merge
 from ncsam.reproduce.record import Record
 from ncsam.reproduce.run import Plan, show
 from ncsam.reproduce.scales import Setting
+from ncsam.runs.reader import Run
 
 QUIET: Callable[[str], None] = lambda line: None  # noqa: E731
 
@@ -117,7 +117,7 @@ def test_runs_go_to_ray_with_what_they_need(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(batch, "run_on_ray", run_on_ray)
     monkeypatch.setattr(batch, "check_cluster", lambda: None)
     made = plan(tmp_path, "curves", ["sgd"])
-    (found,), done = reproduce(made, Where(3, "ray", "gpu=1,cpu=4"), say=QUIET)
+    (found,), done = reproduce(made, ExecutorConfig(3, "ray", "gpu=1,cpu=4"), say=QUIET)
     assert asked == [(["cifar10-symmetric-40/ce-sgd-s1"], 3, {"gpu": 1.0, "cpu": 4.0})]
     assert (list(done.errors), found.cells) == (["cifar10-symmetric-40/ce-sgd-s1"], {})
 
@@ -270,7 +270,7 @@ def test_the_estimate_counts_samples_passes_and_what_is_there(tmp_path: Path, mo
     }
     monkeypatch.setattr(estimates, "_measure", lambda config, shape, threads: trials[config.optimizer])
     sgd, sam, ncsam = plan(tmp_path, "curves", ["sgd", "sam", "ncsam"]).jobs
-    where = Where(workers=1)
+    where = ExecutorConfig(workers=1)
     looked_at = 8 * (320 + 160) * 1e-4 + 2.0
     assert estimate([sgd], {}, where).seconds == pytest.approx(8 * 320 * 1e-3 + looked_at)
     assert estimate([sam], {}, where).seconds == pytest.approx(8 * 320 * 2e-3 + looked_at)

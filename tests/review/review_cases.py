@@ -32,7 +32,7 @@ def made_run(tmp_path, count=30, probabilities=True):
     (folder / "summary.json").write_text(json.dumps({"epochs": 1}))
     (folder / "metrics.jsonl").write_text(json.dumps({"epoch": 1}) + "\n")
     known = {"known": True, "reason": ""} if probabilities else {"known": False, "reason": "the networks know little"}
-    (folder / "trust.json").write_text(json.dumps(known))
+    (folder / "label_posterior.json").write_text(json.dumps(known))
     with (folder / "label_issues.csv").open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(["index", "observed", "suggested", "suspicion", "p_wrong", "p_suggested", "path"])

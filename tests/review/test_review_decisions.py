@@ -9,13 +9,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from review_cases import made_run, queue_order
 
-from ncsam.engine.errors import RunError
-from ncsam.engine.runs import Run
+from ncsam.errors import RunError
 from ncsam.review.clean import cleaned
 from ncsam.review.decisions import Decisions
 from ncsam.review.progress import progress
 from ncsam.review.queue import Queue, View
 from ncsam.review.server import Review
+from ncsam.runs.reader import Run
 
 
 def test_every_decision_is_a_line_and_is_read_back(tmp_path):

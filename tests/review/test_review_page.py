@@ -33,7 +33,7 @@ class Page:
     def script(self, text, *arguments):
         return self.browser.execute_script(text, *arguments)
 
-    def settled(self):
+    def resolve_auto(self):
         """Wait until every key that was pressed has been worked off."""
         self.browser.set_script_timeout(WAIT)
         self.browser.execute_async_script("const done = arguments[0]; waiting.then(() => setTimeout(done, 0));")
@@ -43,13 +43,13 @@ class Page:
 
         for key in keys:
             ActionChains(self.browser).send_keys(key).perform()
-        self.settled()
+        self.resolve_auto()
 
     def choose(self, name, value):
         from selenium.webdriver.support.ui import Select
 
         Select(self.browser.find_element("id", name)).select_by_value(value)
-        self.settled()
+        self.resolve_auto()
 
     @property
     def current(self):
@@ -111,7 +111,7 @@ def test_another_class_is_chosen_by_typing_its_name(page, served):
     page.press("u")  # typed into the field, not "unsure"
     assert decisions(served.folder) == []
     page.press(Keys.BACKSPACE, *served.review.classes[third][:4], Keys.ENTER)
-    page.settled()
+    page.resolve_auto()
     (line,) = decisions(served.folder)
     assert (line["index"], line["choice"], line["label"]) == (index, "other", third)
     page.press("o", Keys.ESCAPE)
@@ -141,7 +141,7 @@ def test_filters_grid_and_reload(page, served):
     page.script(
         "const s = document.getElementById('search'); s.value = 'onerror'; s.dispatchEvent(new Event('change'))"
     )
-    page.settled()
+    page.resolve_auto()
     assert page.shown == [1]
 
 
@@ -161,7 +161,7 @@ def test_two_reviewers_one_after_the_other(page, served):
     order = queue_order(30)
     page.press("a")
     page.script("const r = document.getElementById('reviewer'); r.value = 'Ben'; r.dispatchEvent(new Event('change'))")
-    page.settled()
+    page.resolve_auto()
     page.choose("status", "mine")
     assert page.current == order[0]
     page.press("k")

@@ -183,7 +183,7 @@ def test_a_loader_gives_one_record_per_batch_and_their_mean():
 
 
 def test_clean_labels_join_a_loader_by_index():
-    from ncsam.data.loader import Loader
+    from ncsam.data.loading.loader import Loader
     from ncsam.data.types import Split
 
     x, _, clean = batch(30)

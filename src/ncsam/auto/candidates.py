@@ -15,9 +15,9 @@ from ncsam.auto.costs import Costs
 from ncsam.auto.linear import INNER_FOLDS, Fit, RandomFeatures, discriminant, logistic, prune_label_issues
 from ncsam.auto.problem import Member, Problem
 from ncsam.engine.config import RunConfig
-from ncsam.engine.loop import Trainer
-from ncsam.engine.task import Task, settled
-from ncsam.engine.trained import Answer
+from ncsam.engine.task import Task, resolve_auto
+from ncsam.engine.trainer import Trainer
+from ncsam.runs.predictor import Predictor
 
 
 class Candidate(Protocol):
@@ -89,7 +89,7 @@ class Network:
         """The options of one fold, all of them."""
         config = problem.config.replace(evaluate_train_every=10**9, telemetry_every=0, loggers=[])
         batch_size = equal_batches(len(task.train), self.changes.get("batch_size") or config.batch_size or 128)
-        return settled(config.replace(**{**self.changes, "batch_size": batch_size}), task)
+        return resolve_auto(config.replace(**{**self.changes, "batch_size": batch_size}), task)
 
     def fit(self, problem: Problem, fold: int, scratch: Path) -> list[Member]:
         task = problem.fold_task(fold)
@@ -98,7 +98,7 @@ class Network:
         trainer = Trainer(problem.fabric, config, task, scratch, console=False)
         trainer.resume()
         trainer.fit()
-        answer = Answer(trainer.method, [learner.bare for learner in trainer.learners]).eval()
+        answer = Predictor(trainer.method, [learner.bare for learner in trainer.learners]).eval()
         with torch.no_grad():
             example = next(problem.loader(task.dataset.train, task.train[:1]).iterate(0)).views[0]
             members = [

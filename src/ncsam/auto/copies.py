@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from ncsam.auto.outcome import Fold, fold_file
-from ncsam.compare.mirror import Mirror
-from ncsam.engine.errors import RunError
+from ncsam.errors import RunError
+from ncsam.jobs.mirror import Mirror
 
 ABOUT = "auto.json"
 CANDIDATES = "candidates"

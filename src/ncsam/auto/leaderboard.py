@@ -17,7 +17,7 @@ from ncsam.auto.ensemble import Chosen
 from ncsam.auto.outcome import Outcome, held_out_labels
 from ncsam.auto.problem import Problem
 from ncsam.engine.checkpoint import writing
-from ncsam.engine.errors import RunError
+from ncsam.errors import RunError
 from ncsam.noise import estimate_noise
 
 NAME = "leaderboard.json"

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ncsam._guards import without_guards
-from ncsam.engine.folds import stratified_folds
+from ncsam.issues.folds import stratified_folds
 from ncsam.noise import estimate_noise
 
 INNER_FOLDS = 5

@@ -18,11 +18,11 @@ from ncsam.auto.copies import Copies
 from ncsam.auto.outcome import Fold, fold_file, train_fold
 from ncsam.auto.portfolio import portfolio
 from ncsam.auto.problem import Problem
-from ncsam.compare.batch import Where
-from ncsam.compare.on_ray import cluster, parse_resources, remote
 from ncsam.engine.config import RunConfig
-from ncsam.engine.errors import RunError
 from ncsam.engine.task import load_task
+from ncsam.errors import RunError
+from ncsam.jobs.executor import ExecutorConfig
+from ncsam.jobs.ray_cluster import cluster, parse_resources, remote
 
 
 class FoldsOnRay:
@@ -73,7 +73,7 @@ class FoldsOnRay:
 
 
 @contextlib.contextmanager
-def folds_on_ray(where: Where, names: Sequence[str], *, ahead: bool) -> Iterator[FoldsOnRay]:
+def folds_on_ray(where: ExecutorConfig, names: Sequence[str], *, ahead: bool) -> Iterator[FoldsOnRay]:
     """A cluster and its way to train folds; `names` are the candidates, whose first folds are given out `ahead`."""
     ray: Any = need("ray", "ray", "running on a Ray cluster")
     needed = parse_resources(where.resources)

@@ -16,7 +16,7 @@ from ncsam._files import atomic_path
 from ncsam.auto.candidates import Candidate
 from ncsam.auto.problem import Member, Problem
 from ncsam.engine.checkpoint import writing
-from ncsam.engine.errors import RunError
+from ncsam.errors import RunError
 
 Floats = npt.NDArray[np.float32]
 _FORMAT = "ncsam fold 1"
@@ -70,7 +70,7 @@ def held_out_labels(problem: Problem, folds: int) -> npt.NDArray[np.int64]:
 
 
 def fold_file(candidate: str, number: int) -> str:
-    """Where a fold lies below the folder of all candidates."""
+    """ExecutorConfig a fold lies below the folder of all candidates."""
     return f"{candidate}/fold-{number}.pt"
 
 

@@ -14,7 +14,7 @@ _SAM: dict[str, Any] = {**_GENTLE, "optimizer": "sam", "rho": "auto", "rho_targe
 _M_CORRECTION: dict[str, Any] = {**_GENTLE, "optimizer": "sgd", "method": "mcorrection"}
 _WIDTH = 1024  # of random features
 
-#: Kind, strength and rounds of pruning of linear classifiers, the cheapest first. Pruned twice they differ enough from
+#: Modality, strength and rounds of pruning of linear classifiers, the cheapest first. Pruned twice they differ enough from
 #: those pruned once to help a mean; the weakly shrunk ones of random features are for data that is far from linear.
 _SMOOTH = (
     *(("discriminant", 0.6, 0), ("discriminant", 0.6, 1), ("discriminant", 0.6, 2)),

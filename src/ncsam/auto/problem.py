@@ -14,12 +14,12 @@ from torch import Tensor, nn
 
 from ncsam import models
 from ncsam._errors import bad_value
-from ncsam.data.loader import Loader
+from ncsam.data.loading.loader import Loader
 from ncsam.data.types import Labels, Split
 from ncsam.engine.config import RunConfig
 from ncsam.engine.fabric import build_fabric
-from ncsam.engine.folds import stratified_folds
 from ncsam.engine.task import Task
+from ncsam.issues.folds import stratified_folds
 
 Floats = npt.NDArray[np.float32]
 Indices = npt.NDArray[np.int64]
@@ -45,8 +45,8 @@ class Problem:
     """A task cut into folds. Positions count in the training split; samples held out for good are in no fold."""
 
     def __init__(self, config: RunConfig, task: Task, folds: int) -> None:
-        if task.kind.name not in ("images", "vectors"):
-            held = f"{task.dataset.name} holds {task.kind.name}; ncsam embed turns texts into vectors"
+        if task.modality.name not in ("images", "vectors"):
+            held = f"{task.dataset.name} holds {task.modality.name}; ncsam embed turns texts into vectors"
             raise bad_value("data", config.data, f"images or vectors, and {held}")
         self.config = config
         self.task = task
@@ -65,7 +65,7 @@ class Problem:
     @property
     def channels(self) -> int:
         """As the networks are told: 1 for features."""
-        return self.task.kind.in_channels
+        return self.task.modality.in_channels
 
     @property
     def is_vectors(self) -> bool:

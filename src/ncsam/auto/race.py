@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ncsam.auto.candidates import Candidate
-from ncsam.auto.costs import Costs, spoken
+from ncsam.auto.costs import Costs, format_duration
 from ncsam.auto.outcome import Fold, Outcome, held_out_labels, train_fold
 from ncsam.auto.problem import Problem
-from ncsam.engine.errors import RunError
+from ncsam.errors import RunError
 
 _SURE = 3.0  # standard errors by which a candidate must be behind to be stopped; it is asked after every fold
 
@@ -72,9 +72,9 @@ class Race:
         """All candidates, as they came out."""
         folds = self.problem.num_folds
         expected = [folds * candidate.seconds(self.problem, self.costs) for candidate in candidates]
-        within = f", at most {spoken(self.budget)} of it" if self.budget else ""
+        within = f", at most {format_duration(self.budget)} of it" if self.budget else ""
         self.say(
-            f"{len(candidates)} candidates, {folds} folds: about {spoken(sum(expected))} if none is stopped{within}"
+            f"{len(candidates)} candidates, {folds} folds: about {format_duration(sum(expected))} if none is stopped{within}"
         )
         for number, (candidate, seconds) in enumerate(zip(candidates, expected, strict=True), start=1):
             outcome = Outcome(candidate)
@@ -88,7 +88,7 @@ class Race:
         for number in range(folds):
             left = expected / folds * (folds - number) if not number else outcome.seconds / number * (folds - number)
             if self.budget is not None and self.best is not None and self.seconds + left > self.budget:
-                outcome.status, outcome.reason = "skipped", f"{spoken(left)} more would exceed the budget"
+                outcome.status, outcome.reason = "skipped", f"{format_duration(left)} more would exceed the budget"
                 return
             try:
                 outcome.folds.append(self._fold(outcome, number))
@@ -117,4 +117,4 @@ class Race:
             return f"{name} {outcome.status}: {outcome.reason}"
         own = 100 * hits(self.problem, outcome).mean()
         why = f"  {outcome.status}: {outcome.reason}" if outcome.reason else ""
-        return f"{name} {own:6.2f} % of the labels of samples it never saw  {spoken(outcome.seconds)}{why}"
+        return f"{name} {own:6.2f} % of the labels of samples it never saw  {format_duration(outcome.seconds)}{why}"

@@ -25,23 +25,23 @@ from ncsam.auto.outcome import Fold, train_fold
 from ncsam.auto.portfolio import portfolio
 from ncsam.auto.problem import Problem
 from ncsam.auto.race import Race
-from ncsam.compare.batch import Where
-from ncsam.data.stores import saved_kind
+from ncsam.data.modalities import saved_modality
 from ncsam.data.types import DataSet
 from ncsam.engine.checkpoint import fitting, save_checkpoint, writing
 from ncsam.engine.config import NEUTRAL, RunConfig
 from ncsam.engine.device import check_accelerator
-from ncsam.engine.errors import RunError
+from ncsam.engine.dynamics import Dynamics
 from ncsam.engine.evaluate import Predictions
-from ncsam.engine.folder import refuse_other_work
-from ncsam.engine.folds import load_oof, save_oof
-from ncsam.engine.label_issues import Dynamics
-from ncsam.engine.label_issues_table import write_label_issues
-from ncsam.engine.lock import locked
 from ncsam.engine.loggers import FIELDS, MetricsFiles
 from ncsam.engine.metrics import accuracy, calibration_error, summarize
 from ncsam.engine.samples import SampleTable
 from ncsam.engine.task import load_task
+from ncsam.errors import RunError
+from ncsam.issues.folds import load_oof, save_oof
+from ncsam.issues.table import write_label_issues
+from ncsam.jobs.executor import ExecutorConfig
+from ncsam.runs.layout import refuse_other_work
+from ncsam.runs.lock import locked
 
 MODEL = "mean"
 _MOST = 12  # candidates in the mean, of vectors; of images, whose networks are large, one
@@ -54,7 +54,7 @@ def auto(
     folds: int = 5,
     budget: float | None = None,
     dataset: DataSet | None = None,
-    where: Where | None = None,
+    where: ExecutorConfig | None = None,
     say: Callable[[str], None] = print,
     command: str | None = None,
 ) -> dict[str, Any]:
@@ -127,7 +127,7 @@ def _free_after_a_mistake(folder: Path) -> Iterator[None]:
 
 
 def _trained_where(
-    where: Where | None, candidates: Sequence[Candidate], budget: float | None
+    where: ExecutorConfig | None, candidates: Sequence[Candidate], budget: float | None
 ) -> AbstractContextManager[Callable[..., Fold]]:
     """How a fold is trained: in this process, or on a Ray cluster for as long as the race takes."""
     if where is None or where.on == "local":
@@ -188,7 +188,7 @@ def _write_run(folder: Path, problem: Problem, chosen: Chosen, board: dict[str, 
         "data": {
             "name": dataset.name,
             "classes": list(dataset.classes),
-            **saved_kind(task.kind),
+            **saved_modality(task.modality),
         },
     }
     whole = {**about, "config": config.to_dict(), "learners": [state], "method": {}, "history": [record]}

@@ -41,8 +41,8 @@ def annotators(answers: Path, method: str, soft: bool, out: Path | None) -> None
 
     Prints every annotator's estimated accuracy. The table has the item's column, label and agreement.
     """
-    from ncsam.data.annotators import ABSENT, join, read_annotations
-    from ncsam.data.columns import COLUMN_NAMES
+    from ncsam.data.tables.annotators import ABSENT, join, read_annotations
+    from ncsam.data.tables.columns import COLUMN_NAMES
 
     keep([answers], out)
     given = read_annotations(answers)

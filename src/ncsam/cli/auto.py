@@ -15,8 +15,8 @@ from ncsam.cli.options import ConfigCommand, config_options, default_out, resolv
 from ncsam.cli.output import say, show_table
 from ncsam.cli.paths import Written
 from ncsam.cli.where import on_options
-from ncsam.compare.batch import Where
 from ncsam.engine.config import RunConfig
+from ncsam.jobs.executor import ExecutorConfig
 
 EPILOG = """\b
 Examples:
@@ -82,7 +82,7 @@ def auto(
         folder,
         folds=folds,
         budget=budget,
-        where=Where(on=on, resources=resources, mirror=mirror),
+        where=ExecutorConfig(on=on, resources=resources, mirror=mirror),
         say=(lambda text: None) if quiet else say,
         command=shlex.join(ctx.meta["ncsam.command"]),
     )

@@ -14,7 +14,7 @@ from ncsam._errors import bad_value
 from ncsam.cli.options import data_option, model_option
 from ncsam.cli.output import show_table
 from ncsam.engine.analysis import radius, training_data
-from ncsam.engine.trained import load_trained
+from ncsam.runs.predictor import load_predictor
 
 EPILOG = """\b
 Examples:
@@ -53,7 +53,7 @@ def bound(
     observed labels, which takes about steps x restarts epochs. It is an estimate from below; what the bound itself
     assumes is in docs/theory.md.
     """
-    trained = load_trained(run, model=model)
+    trained = load_predictor(run, model=model)
     task = training_data(run, trained, data)
     config = trained.config.replace(precision="32-true")
     known = alpha if alpha is not None else task.noise_rate if task.noise_rate is not None else config.rate

@@ -13,7 +13,7 @@ import click
 
 from ncsam.cli.output import say, show_table
 from ncsam.cli.paths import Written, files_of, keep
-from ncsam.engine.runs import Run
+from ncsam.runs.reader import Run
 
 if TYPE_CHECKING:
     from ncsam.review.clean import Cleaned
@@ -106,7 +106,7 @@ def _write(found: Cleaned, run: Path, out: Path | None, folder: Path | None, cop
 
 def _trust(found: Cleaned, unseen: int, trust: Mapping[str, Any]) -> str:
     """How many of the suggestions that nobody looked at are right, or a warning that it cannot be known."""
-    from ncsam.engine.label_issues_table import not_known
+    from ncsam.issues.table import not_known
 
     moved = found.labels != found.observed
     chances = [

@@ -18,13 +18,13 @@ from ncsam.cli.results import show_comparison
 from ncsam.cli.train import what_would_be_done
 from ncsam.cli.where import where_options
 from ncsam.compare import compare as run_comparison
-from ncsam.compare.batch import Where
 from ncsam.compare.grid import planned
 from ncsam.compare.specs import names_code
-from ncsam.engine.runs import find_runs
+from ncsam.jobs.executor import ExecutorConfig
 from ncsam.report.content import noise_text, write_report
 from ncsam.report.figures import curves_png
 from ncsam.report.groups import group_runs
+from ncsam.runs.reader import find_runs
 
 EPILOG = """\b
 Examples:
@@ -60,7 +60,7 @@ def compare(
     methods: list[str],
     optimizers: list[str],
     seeds: int | list[int],
-    where: Where,
+    where: ExecutorConfig,
     out: Path | None,
     dry_run: bool,
     **_: Any,
@@ -70,7 +70,7 @@ def compare(
     A method or optimizer may carry options of its own, with colons: sam:rho=0.1:warmup=0.25, mixup:alpha=8. It may be
     a class of yours in a file of this folder: mine:MyMethod:alpha=8.
 
-    Ends in a table of means and standard deviations, a image of the curves, a report, and comparison.json.
+    Ends in a table of means and standard deviations, an image of the curves, a report, and comparison.json.
     """
     config = resolve(ctx, names_code=any(map(names_code, [*methods, *optimizers])))
     folder = out or default_out(config, comparison=True)

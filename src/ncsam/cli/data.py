@@ -16,7 +16,7 @@ from ncsam.cli.failures import FAILED, Failure
 from ncsam.cli.kinds import settings_option
 from ncsam.cli.output import say, show_table
 from ncsam.data.check import first_few
-from ncsam.data.files import other_files
+from ncsam.data.images.files import other_files
 from ncsam.engine.config import RunConfig
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -75,7 +75,7 @@ def describe(classes: int, **source: Any) -> None:
 def check(workers: int, **source: Any) -> None:
     """Check DATA before training: labels in range, no empty class, and every image file decodes.
 
-    Exits with 1 if a image is damaged, and names every such file.
+    Exits with 1 if an image is damaged, and names every such file.
     """
     dataset = load(source)
     bad = []

@@ -21,7 +21,7 @@ from ncsam._trees import Tree, leaves, named_leaves, tree_map
 from ncsam._version import __version__
 from ncsam.cli.options import method_option, model_option
 from ncsam.cli.paths import Written, files_of, keep
-from ncsam.engine.trained import Trained, load_trained
+from ncsam.runs.predictor import LoadedRun, load_predictor
 
 EPILOG = """\b
 Examples:
@@ -33,7 +33,7 @@ Examples:
 
 class Format(NamedTuple):
     suffix: str
-    write: Callable[[Trained, Path], None]
+    write: Callable[[LoadedRun, Path], None]
 
 
 class Flat(nn.Module):
@@ -50,7 +50,7 @@ class Flat(nn.Module):
         return logits
 
 
-def to_torchscript(trained: Trained, path: Path) -> None:
+def to_torchscript(trained: LoadedRun, path: Path) -> None:
     """A traced network that needs PyTorch alone: `torch.jit.load(path)(inputs)` gives logits.
 
     Of a tree of tensors it takes each as an argument of its own, in the order that the .json beside it names.
@@ -66,7 +66,7 @@ def to_torchscript(trained: Trained, path: Path) -> None:
             torch.jit.save(traced, file)
 
 
-def to_onnx(trained: Trained, path: Path) -> None:
+def to_onnx(trained: LoadedRun, path: Path) -> None:
     """An ONNX graph with inputs `inputs`, or one for each tensor of a tree, by its name, and outputs `logits`.
 
     The batch may have any size, and token sequences any length.
@@ -74,7 +74,7 @@ def to_onnx(trained: Trained, path: Path) -> None:
     for module in ("onnx", "onnxscript"):
         need(module, "onnx", "exporting to ONNX")
     example = trained.example()
-    axes = {axis: torch.export.Dim(name) for axis, name in trained.kind.axes.items()}
+    axes = {axis: torch.export.Dim(name) for axis, name in trained.modality.axes.items()}
     with _silence():
         torch.onnx.export(
             trained.network,
@@ -104,7 +104,7 @@ def _silence() -> Iterator[None]:
         logging.disable(before)
 
 
-def to_safetensors(trained: Trained, path: Path) -> None:
+def to_safetensors(trained: LoadedRun, path: Path) -> None:
     """The weights that answer, by name; of several networks, under `0.`, `1.` and so on. What they mean is inside."""
     save_file = need("safetensors.torch", "train", "exporting to safetensors").save_file
     states = [network.state_dict() for network in trained.network.predictors(trained.example())]
@@ -141,21 +141,21 @@ def export(run: Path, kind: str, out: Path | None, model: str | None, method: st
     if path.suffix == words.suffix:
         raise bad_value("out", str(path), f"a file that does not end in {words.suffix}, where the class names go")
     keep(files_of(run), path, words)
-    trained = load_trained(run, model=model, method=method)
+    trained = load_predictor(run, model=model, method=method)
     with atomic_path(path) as new, atomic_path(words) as new_words:
         FORMATS[kind].write(trained, new)
         new_words.write_text(json.dumps(described(trained), indent=2) + "\n", encoding="utf-8")
     click.echo(f"{path}\n{words}")
 
 
-def described(trained: Trained) -> dict[str, object]:
+def described(trained: LoadedRun) -> dict[str, object]:
     """What one must know to use the weights."""
     config = trained.config
     about = {"model": config.model, "model_options": config.model_options, "method": config.method}
-    prepared = {"inputs": input_names(trained), "prepared": trained.kind.prepared}
+    prepared = {"inputs": input_names(trained), "prepared": trained.modality.prepared}
     return {"ncsam": __version__, **about, **trained.about, **prepared}
 
 
-def input_names(trained: Trained) -> list[str]:
+def input_names(trained: LoadedRun) -> list[str]:
     """One for each tensor that goes in, in order."""
     return [name or "inputs" for name, _ in named_leaves(trained.example())]

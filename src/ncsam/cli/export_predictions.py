@@ -50,7 +50,7 @@ def export_predictions(
     Out-of-fold predictions where the run has them (`ncsam issues RUN --folds 5`), which is what other tools want;
     else those of the run itself, which has seen the labels: a warning says so.
     """
-    from ncsam.engine.predictions import label_issues_frame, take_predictions, training_predictions
+    from ncsam.runs.predictions import label_issues_frame, take_predictions, training_predictions
 
     if out is None and take is None and table is None:
         raise click.UsageError("Say what to do: --out FILE, --table FILE or --take FILE.")

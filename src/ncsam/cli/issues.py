@@ -12,9 +12,9 @@ import click
 from ncsam.cli.failures import MISTAKE, Failure
 from ncsam.cli.options import method_option, model_option
 from ncsam.cli.output import as_csv, say, show_table
-from ncsam.data.stores.tokens import shortened
-from ncsam.engine.label_issues_table import trust_sentence
-from ncsam.engine.runs import Run, class_name
+from ncsam.data.modalities.text import shortened
+from ncsam.issues.table import trust_sentence
+from ncsam.runs.reader import Run, class_name
 
 _TEXT = 80  # characters of a text that are shown
 EPILOG = """\b
@@ -65,11 +65,11 @@ def issues(
 
 
 def _judge(run: Path, folds: int, *, console: bool, named: dict[str, Any]) -> None:
-    from ncsam.engine.out_of_fold import judge_by_folds
+    from ncsam.engine.out_of_fold import find_label_issues_cv
 
     if not Run.read(run).finished:
         raise Failure(f"{run} is not finished: finish it first, by the command that began it", MISTAKE)
-    judge_by_folds(run, folds, console=console, named=named)
+    find_label_issues_cv(run, folds, console=console, named=named)
 
 
 def _named(run: Run, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -18,7 +18,7 @@ from ncsam.cli.complete import known
 from ncsam.cli.kinds import Listed, Scalar, settings_option
 from ncsam.cli.paths import Readable
 from ncsam.engine.config import RENAMED, RunConfig, read_preset, read_yaml
-from ncsam.engine.trust import refuse_unnamed
+from ncsam.engine.untrusted import require_explicit_import
 
 #: The first field of each section of `--help`; those that follow it belong to the same one.
 SECTIONS = {
@@ -105,7 +105,7 @@ def _importable(ctx: click.Context, param: click.Parameter, value: str | None) -
 def resolve(ctx: click.Context, *, names_code: bool = False) -> RunConfig:
     """The preset, over it the file, over that the options that were given.
 
-    Where one of these is a `module:Name`, or `names_code` says that the command has others, the current folder is
+    ExecutorConfig one of these is a `module:Name`, or `names_code` says that the command has others, the current folder is
     importable.
     """
     params = ctx.params
@@ -126,7 +126,7 @@ def resolve(ctx: click.Context, *, names_code: bool = False) -> RunConfig:
             given[name] = params[name]
             options[name] = {**(options.get(name) or {}), **params[name]} if param.multiple else params[name]
     if params.get("config"):
-        refuse_unnamed(str(params["config"]), options, given)
+        require_explicit_import(str(params["config"]), options, given)
     if names_code or any(is_reference(value) for value in given.values()):
         make_folder_importable()
     _drop_old_models_options(read, given, options)
@@ -194,7 +194,7 @@ def settled_by_data(config: RunConfig, runs: Sequence[RunConfig]) -> RunConfig |
     """
     from ncsam.engine.network import check_network
     from ncsam.engine.optimizers import check_options
-    from ncsam.engine.task import load_task, settled
+    from ncsam.engine.task import load_task, resolve_auto
 
     try:
         task = load_task(config.replace(download=False))
@@ -203,10 +203,10 @@ def settled_by_data(config: RunConfig, runs: Sequence[RunConfig]) -> RunConfig |
             raise
         return None
     for run in runs:
-        whole = settled(run, task)
+        whole = resolve_auto(run, task)
         check_options(whole)
-        check_network(whole, task.dataset.num_classes, task.kind.in_channels)
-    return settled(config, task).replace(download=config.download)
+        check_network(whole, task.dataset.num_classes, task.modality.in_channels)
+    return resolve_auto(config, task).replace(download=config.download)
 
 
 def echo_config(config: RunConfig, runs: Sequence[RunConfig]) -> None:

@@ -13,7 +13,7 @@ import click
 
 _OF_A_RUN = (
     *("config.yaml", "summary.json", "metrics.jsonl", "metrics.csv", "noise.npz", "noise.json", "label_issues.csv"),
-    *("trust.json", "oof_probs.npy", "oof_probs.json", "review.jsonl", "auto.json", "leaderboard.json"),
+    *("label_posterior.json", "oof_probs.npy", "oof_probs.json", "review.jsonl", "auto.json", "leaderboard.json"),
     *("checkpoints/last.ckpt", "checkpoints/previous.ckpt", "checkpoints/last.json"),
 )
 
@@ -61,7 +61,7 @@ class Written(click.Path):
 
 def files_of(run: Path) -> list[str | Path]:
     """What a run is made of: its data, and what training and reviewing wrote."""
-    from ncsam.engine.runs import Run
+    from ncsam.runs.reader import Run
 
     data = []
     with contextlib.suppress(ValueError, OSError):  # what is wrong with it is said by what needs it

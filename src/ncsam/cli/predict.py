@@ -17,7 +17,7 @@ from ncsam.cli.options import method_option, model_option
 from ncsam.cli.output import as_csv, say
 from ncsam.cli.paths import Readable, Written, files_of, keep
 from ncsam.data import Inputs, Split, check_images
-from ncsam.engine.trained import load_trained
+from ncsam.runs.predictor import load_predictor
 
 EPILOG = """\b
 Examples:
@@ -60,8 +60,8 @@ def predict(
     Gives a line per sample: where it is from, its label, and the probability of that label.
     """
     keep([*inputs, *files_of(run)], out)
-    trained = load_trained(run, model=model, method=method)
-    names, found = trained.kind.read(inputs)
+    trained = load_predictor(run, model=model, method=method)
+    names, found = trained.modality.read(inputs)
     if top > len(trained.classes):
         raise bad_value("top", top, f"there are {len(trained.classes)} classes")
     if skip_damaged:

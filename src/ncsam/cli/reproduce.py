@@ -13,7 +13,7 @@ from ncsam.cli.kinds import Listed, Seeds, settings_option
 from ncsam.cli.output import say, show_table
 from ncsam.cli.paths import Written
 from ncsam.cli.where import where_options
-from ncsam.compare.batch import Where, check_size, look
+from ncsam.jobs.executor import ExecutorConfig, check_size, look
 from ncsam.reproduce.cost import cost as measure_cost
 from ncsam.reproduce.merge import merge as merge_cells
 from ncsam.reproduce.results import METRICS, Filled
@@ -74,7 +74,7 @@ def _tables(name: str) -> Callable[..., None]:
         stand_in: str | None,
         data_root: str | None,
         metric: str | None,
-        where: Where,
+        where: ExecutorConfig,
         out: Path | None,
         dry_run: bool,
     ) -> None:

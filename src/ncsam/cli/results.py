@@ -8,7 +8,7 @@ from typing import Any
 from ncsam._statistics import Spread
 from ncsam.cli.output import is_narrow, say, show_table
 from ncsam.engine.metrics import SUMMARY
-from ncsam.engine.runs import Run
+from ncsam.runs.reader import Run
 
 
 def show_summary(run: Run) -> None:

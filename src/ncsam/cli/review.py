@@ -8,7 +8,7 @@ import click
 
 from ncsam._errors import need
 from ncsam.cli.failures import MISTAKE, Failure
-from ncsam.engine.runs import Run
+from ncsam.runs.reader import Run
 
 EPILOG = """\b
 Examples:

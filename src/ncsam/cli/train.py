@@ -15,8 +15,8 @@ from ncsam.cli.output import say
 from ncsam.cli.paths import Written
 from ncsam.cli.results import show_summary
 from ncsam.engine import train as run_training
-from ncsam.engine.out_of_fold import check_folds, judge_by_folds
-from ncsam.engine.runs import Run
+from ncsam.engine.out_of_fold import check_folds, find_label_issues_cv
+from ncsam.runs.reader import Run
 
 EPILOG = """\b
 Examples:
@@ -66,7 +66,7 @@ def train(ctx: click.Context, /, out: Path | None, folds: int | None, dry_run: b
             check_folds(config, folds)
         run_training(config, folder, console=not quiet, command=shlex.join(ctx.meta["ncsam.command"]))
         if folds is not None:
-            judge_by_folds(folder, folds, console=not quiet, named=config.to_dict())
+            find_label_issues_cv(folder, folds, console=not quiet, named=config.to_dict())
     fabric = sys.modules.get("lightning_fabric.utilities")  # imported where there may be several processes
     if fabric is not None and getattr(fabric.rank_zero_only, "rank", None):  # of which one speaks
         return

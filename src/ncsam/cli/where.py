@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from ncsam.compare.batch import Where
+from ncsam.jobs.executor import ExecutorConfig
 
 
 def on_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -31,6 +31,6 @@ def where_options(command: Callable[..., Any]) -> Callable[..., Any]:
     @on_options
     @functools.wraps(command)
     def with_where(*args: Any, jobs: int | None, on: Any, resources: str, mirror: str, **options: Any) -> Any:
-        return command(*args, where=Where(jobs, on, resources, mirror), **options)
+        return command(*args, where=ExecutorConfig(jobs, on, resources, mirror), **options)
 
     return with_where

@@ -13,15 +13,15 @@ from typing import Any, Literal
 from ncsam._errors import bad_value
 from ncsam._files import atomic_path
 from ncsam._statistics import Spread
-from ncsam.compare.batch import Done, Where, check_size, do_all, look
 from ncsam.compare.specs import check_combination, folder_name, with_spec
-from ncsam.compare.workers import Job
 from ncsam.engine import RunConfig, RunError
 from ncsam.engine.device import check_accelerator
-from ncsam.engine.folder import refuse_other_work
-from ncsam.engine.lock import locked
 from ncsam.engine.metrics import SUMMARY
-from ncsam.engine.runs import COMMAND_FILE
+from ncsam.jobs.executor import Done, ExecutorConfig, check_size, look, run_jobs
+from ncsam.jobs.local import Job
+from ncsam.runs.layout import refuse_other_work
+from ncsam.runs.lock import locked
+from ncsam.runs.reader import COMMAND_FILE
 
 _FILE = "comparison.json"
 _LIST = "a list of at least one, none of them twice"
@@ -50,7 +50,7 @@ def compare(
         config: what all runs share; each spec changes its copy.
         methods, optimizers: specs, as above.
         seeds: how many, counted from `config.seed`, or which; at most 10,000 runs in all.
-        workers, on, resources, mirror: see `ncsam.compare.batch.Where`.
+        workers, on, resources, mirror: see `ncsam.jobs.executor.Where`.
         say: takes a line for each run that ends.
         command: noted in the folder, for its report.
 
@@ -59,7 +59,7 @@ def compare(
     others).
     """
     folder = Path(out)
-    where = Where(workers, on, resources, mirror)
+    where = ExecutorConfig(workers, on, resources, mirror)
     runs = planned(config, methods, optimizers, seeds)
     jobs = [Job(run.name, run.config, folder / run.name) for run in runs]
     if where.on == "local":  # the nodes of a cluster may have what this machine has not
@@ -82,7 +82,7 @@ def compare(
                 temporary.write_text(json.dumps(rows, indent=2) + "\n", encoding="utf-8")
             return rows
 
-        return write(do_all(jobs, where, say, write))
+        return write(run_jobs(jobs, where, say, write))
 
 
 @dataclass(frozen=True)

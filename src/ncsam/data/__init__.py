@@ -6,7 +6,14 @@ a split: augmented views, observed labels, and the samples' indices.
 """
 
 # Importing a reader's module registers it.
-from ncsam.data import (  # noqa: F401
+from ncsam.data.augment.views import View
+from ncsam.data.check import check
+from ncsam.data.describe import describe
+from ncsam.data.images.files import BadImage, check_images, into_memory
+from ncsam.data.labels import hold_out
+from ncsam.data.loading.loader import Batch, Loader
+from ncsam.data.modalities import Modality, Store, kinds, modality_of
+from ncsam.data.readers import (  # noqa: F401
     animal10n,
     cifar,
     cifar_human,
@@ -17,21 +24,14 @@ from ncsam.data import (  # noqa: F401
     reduced,
     tiny_imagenet,
 )
-from ncsam.data.arrays import from_arrays, from_npz
-from ncsam.data.check import check
-from ncsam.data.describe import describe
-from ncsam.data.files import BadImage, check_images, into_memory
-from ncsam.data.folder import from_folder
-from ncsam.data.labels import hold_out
-from ncsam.data.loader import Batch, Loader
+from ncsam.data.readers.arrays import from_arrays, from_npz
+from ncsam.data.readers.folder import from_folder
+from ncsam.data.readers.shards import from_shards
+from ncsam.data.readers.texts import from_texts
+from ncsam.data.readers.torch_dataset import from_dataset
 from ncsam.data.registry import Entry, entry, load, names, register
-from ncsam.data.shards import from_shards
-from ncsam.data.stores import Kind, Store, kind_of, kinds
-from ncsam.data.table import from_table
-from ncsam.data.texts import from_texts
-from ncsam.data.torch_dataset import from_dataset
+from ncsam.data.tables.table import from_table
 from ncsam.data.types import UNKNOWN, DataSet, Inputs, Labels, LazyImages, PathList, Split
-from ncsam.data.views import View
 
 __all__ = [
     "UNKNOWN",
@@ -40,10 +40,10 @@ __all__ = [
     "DataSet",
     "Entry",
     "Inputs",
-    "Kind",
     "Labels",
     "LazyImages",
     "Loader",
+    "Modality",
     "PathList",
     "Split",
     "Store",
@@ -61,9 +61,9 @@ __all__ = [
     "from_texts",
     "hold_out",
     "into_memory",
-    "kind_of",
     "kinds",
     "load",
+    "modality_of",
     "names",
     "register",
 ]

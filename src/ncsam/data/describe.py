@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ncsam.data.stores import described, kind_of
+from ncsam.data.modalities import described, modality_of
 from ncsam.data.types import DataSet, Split
 
 
@@ -12,7 +12,7 @@ def describe(dataset: DataSet, classes: int = 10) -> str:
     """Splits with their sizes, where the inputs lie, the realized noise where clean labels are known, and the counts of
     the first `classes` classes.
     """
-    size = f"{dataset.size[0]} x {dataset.size[1]}" if dataset.size else kind_of(dataset).name
+    size = f"{dataset.size[0]} x {dataset.size[1]}" if dataset.size else modality_of(dataset).name
     lines = [f"{dataset.name}: {dataset.num_classes} classes, {size}, from {dataset.source}"]
     for name, split in dataset.splits.items():
         lines.append(f"  {name:<14} {len(split):>9,}  {described(split.inputs)}{_noise(split)}")

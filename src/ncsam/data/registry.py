@@ -11,8 +11,8 @@ from typing import Any
 
 from ncsam._errors import bad_value, refuse_unknown, unknown_name
 from ncsam._named import find_named, is_reference
-from ncsam._options import fitted_options
-from ncsam.data.download import data_root
+from ncsam._options import coerce_options
+from ncsam.data.readers.download import data_root
 from ncsam.data.types import DataSet
 
 Reader = Callable[..., DataSet]
@@ -93,7 +93,7 @@ def load(
             raise bad_value("root" if root is not None else "download", root or download, "only for a named dataset")
         where = Path(source).expanduser()
     refuse_unknown(repr(source), options, list(inspect.signature(read).parameters)[1:])
-    return read(where, **fitted_options(read, options))
+    return read(where, **coerce_options(read, options))
 
 
 def _own(reference: str, options: dict[str, Any]) -> DataSet:
@@ -105,12 +105,12 @@ def _own(reference: str, options: dict[str, Any]) -> DataSet:
 
 
 def _reader_of_path(source: str | os.PathLike[str]) -> Reader:
-    from ncsam.data.arrays import from_npz
-    from ncsam.data.arrow_files import is_table_folder
-    from ncsam.data.files import subfolders
-    from ncsam.data.folder import from_folder
-    from ncsam.data.shards import from_shards
-    from ncsam.data.table import from_table
+    from ncsam.data.images.files import subfolders
+    from ncsam.data.readers.arrays import from_npz
+    from ncsam.data.readers.folder import from_folder
+    from ncsam.data.readers.shards import from_shards
+    from ncsam.data.tables.arrow_files import is_table_folder
+    from ncsam.data.tables.table import from_table
 
     path = Path(source).expanduser()
     if path.is_dir():

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 Labels: TypeAlias = npt.NDArray[np.int64]
-#: One per sample, in a form that one of `ncsam.data.stores` knows. Images: a uint8 array (N, H, W, C), paths, or
+#: One per sample, in a form that one of `ncsam.data.modalities` knows. Images: a uint8 array (N, H, W, C), paths, or
 #: uint8 arrays (H, W, C) made on demand. Vectors: a float32 array (N, ...). Texts, and trees of arrays. A sequence that
 #: is no array may have `take(index)`, for some of its samples.
 Inputs: TypeAlias = "npt.NDArray[Any] | Sequence[Any]"

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from ncsam import models
 from ncsam._errors import bad_value
-from ncsam.data.files import IMAGENET_MEAN, IMAGENET_STD
+from ncsam.data.images.files import IMAGENET_MEAN, IMAGENET_STD
 from ncsam.models.backbone import Backbone
 from ncsam.models.external import takes_pretrained
 from ncsam.models.tapped import as_backbone

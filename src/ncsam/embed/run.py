@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from ncsam._errors import bad_value
 from ncsam._files import atomic_path
-from ncsam.data.loader import Loader
+from ncsam.data.loading.loader import Loader
 from ncsam.data.types import DataSet, Split
 from ncsam.embed.encoder import Encoder
 from ncsam.embed.parts import Floats, Parts

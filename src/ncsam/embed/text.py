@@ -12,8 +12,8 @@ import numpy as np
 import torch
 
 from ncsam._errors import bad_value, unknown_name
-from ncsam.data.columns import COLUMN_NAMES, read_columns
 from ncsam.data.labels import encode_labels
+from ncsam.data.tables.columns import COLUMN_NAMES, read_columns
 from ncsam.data.types import DataSet, Split
 from ncsam.embed.encoder import usable_device
 from ncsam.embed.parts import Floats, Parts

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from ncsam.engine.config import RunConfig, preset_names, preset_text
-from ncsam.engine.errors import Interrupted, RunError
+from ncsam.errors import Interrupted, RunError
 
 if TYPE_CHECKING:
     from ncsam.engine.run import train

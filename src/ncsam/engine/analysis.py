@@ -8,30 +8,30 @@ from pathlib import Path
 from ncsam._checks import positive
 from ncsam._errors import bad_value
 from ncsam.engine.optimizers import LARGEST_FLIP_RATIO
-from ncsam.engine.runs import Run
 from ncsam.engine.task import Task, load_task, view_names
-from ncsam.engine.trained import Trained
-from ncsam.engine.trust import refuse_unnamed
+from ncsam.engine.untrusted import require_explicit_import
 from ncsam.optim.ramps import ramp_by_name
+from ncsam.runs.predictor import LoadedRun
+from ncsam.runs.reader import Run
 from ncsam.theory.alignment import Alignment, alignments
 from ncsam.theory.batches import WithClean
 
 _TURNING = ("sign", "compensation", "noise_mean", "selection", "flip_target")  # options that turn NCSAM's perturbation
 
 
-def training_data(folder: Path, trained: Trained, data: str | None = None) -> Task:
+def training_data(folder: Path, trained: LoadedRun, data: str | None = None) -> Task:
     """The data that a run was trained on, read again; refused if its labels are not those of the checkpoint.
 
     Where it is a function (`module:name`), that is called only if `data` is that very name.
     """
-    refuse_unnamed(f"the checkpoint of {folder}", {"data": trained.config.data}, {"data": data})
+    require_explicit_import(f"the checkpoint of {folder}", {"data": trained.config.data}, {"data": data})
     task = load_task(trained.config.replace(download=False))
     if trained.labels_sha256 != task.labels_sha256:
         raise bad_value("run", str(folder), "a run whose training labels are still there; they have changed since")
     return task
 
 
-def radius(trained: Trained, given: float | None) -> float:
+def radius(trained: LoadedRun, given: float | None) -> float:
     """The rho that was asked for, or the run's own where that is a number."""
     rho = trained.config.rho if given is None else given
     if rho is None or isinstance(rho, str) or not rho > 0:
@@ -39,7 +39,7 @@ def radius(trained: Trained, given: float | None) -> float:
     return rho
 
 
-def last_radius(run: Run, trained: Trained, given: float | None) -> float:
+def last_radius(run: Run, trained: LoadedRun, given: float | None) -> float:
     """The same; of a radius that follows training, the telemetry's last."""
     followed = run.curve("telemetry.rho")
     if given is None and isinstance(trained.config.rho, str) and followed:
@@ -48,7 +48,7 @@ def last_radius(run: Run, trained: Trained, given: float | None) -> float:
 
 
 def alignments_at_end(
-    run: Run, trained: Trained, task: Task, *, rho: float | None, kappa: float | None, batches: int
+    run: Run, trained: LoadedRun, task: Task, *, rho: float | None, kappa: float | None, batches: int
 ) -> list[Alignment]:
     """Of NCSAM's perturbation at the last checkpoint, on batches as the run would draw and augment them next.
 
@@ -59,7 +59,7 @@ def alignments_at_end(
     if split.clean is None or task.noise_rate is None:
         raise bad_value("run", str(run.folder), "its clean labels are not known, so there is no clean gradient")
     loader = task.loader(
-        split, config, config.batch_size or 128, views=view_names(config, ("train",), task.kind), subset=task.train
+        split, config, config.batch_size or 128, views=view_names(config, ("train",), task.modality), subset=task.train
     )
     drawn = list(islice(loader.iterate(config.epochs + 1), batches))
     ramp = ramp_by_name(config.optimizer_options.get("ramp", "smooth"))

@@ -20,8 +20,8 @@ import torch
 
 from ncsam._files import atomic_path
 from ncsam._text import printable_lines
-from ncsam.engine.errors import RunError
 from ncsam.engine.saved_forms import is_plain
+from ncsam.errors import RunError
 
 FORMAT = "ncsam checkpoint 2"
 NAME, BEFORE = "last.ckpt", "previous.ckpt"

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_type_hints
 from ncsam._errors import bad_value, need, unknown_name
 from ncsam._files import atomic_path, parse_yaml, read_text
 from ncsam._named import find_named, is_reference
-from ncsam._options import fitted
+from ncsam._options import coerce
 from ncsam._version import __version__
-from ncsam.engine.folds import parse_fold
-from ncsam.engine.trust import refuse_unnamed
+from ncsam.engine.untrusted import require_explicit_import
+from ncsam.issues.folds import parse_fold
 
 #: Base optimizers, and the learning rate that each has where none is named.
 BASES = {"sgd": 0.05, "adamw": 0.001}
@@ -169,7 +169,7 @@ class RunConfig:
 
     def __post_init__(self) -> None:
         for name, hint in _hints().items():
-            object.__setattr__(self, name, fitted(name, getattr(self, name), hint))
+            object.__setattr__(self, name, coerce(name, getattr(self, name), hint))
         self._settle_optimizer()
         for name, known in (("optimizer", (*optimizer_names(),)), ("base", (*BASES,)), ("augment", AUGMENTATIONS)):
             if name == "augment" or not is_reference(getattr(self, name)):  # one of the user's own
@@ -246,7 +246,7 @@ class RunConfig:
         A network from elsewhere (`module:factory`) must be among the overrides: a file does not decide what code runs.
         """
         options = {**read_yaml(Path(path)), **overrides}
-        refuse_unnamed(str(path), options, overrides)
+        require_explicit_import(str(path), options, overrides)
         return cls.from_dict(options)
 
     @classmethod

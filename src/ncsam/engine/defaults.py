@@ -40,7 +40,7 @@ HARMED: Mapping[str, Sequence[str]] = {
 }
 
 
-def settled(
+def resolve_auto(
     config: RunConfig, model: str, augment: str, samples: int, inputs: int | None, batch_size: int
 ) -> RunConfig:
     """The configuration with what these options leave open; `inputs` is the number of features, for an mlp."""

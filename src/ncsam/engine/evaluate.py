@@ -13,7 +13,7 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ncsam.data.loader import Loader
+from ncsam.data.loading.loader import Loader
 from ncsam.data.types import Labels
 from ncsam.engine.config import RunConfig
 from ncsam.engine.metrics import EVALUATED, accuracy, calibration_error, memorized

@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import nn
 
-from ncsam.data.arrays import from_npz
-from ncsam.data.download import data_root
+from ncsam.data.readers.arrays import from_npz
+from ncsam.data.readers.download import data_root
 from ncsam.embed.encoder import Encoder
 from ncsam.embed.run import embed, fingerprint, image_loader
 from ncsam.engine.config import RunConfig

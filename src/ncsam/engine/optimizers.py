@@ -15,7 +15,7 @@ from ncsam import optim
 from ncsam._errors import bad_value, refuse_unknown
 from ncsam._guards import without_guards
 from ncsam._named import find_named, is_reference
-from ncsam._options import fitted
+from ncsam._options import coerce
 from ncsam.engine.config import BASES, RunConfig
 from ncsam.methods import Method
 from ncsam.methods import create as create_method
@@ -151,8 +151,8 @@ def learning_rate(config: RunConfig) -> Callable[[float], float]:
     """
     options = dict(config.schedule_options)
     if config.schedule == "steps":
-        milestones = fitted("milestones", options.pop("milestones", [0.5, 0.75]), list[float])
-        gamma = fitted("gamma", options.pop("gamma", 0.1), float)
+        milestones = coerce("milestones", options.pop("milestones", [0.5, 0.75]), list[float])
+        gamma = coerce("gamma", options.pop("gamma", 0.1), float)
         if any(not 0 <= m <= 1 for m in milestones):
             raise bad_value("milestones", milestones, "a list of shares of training in [0, 1]")
         if not 0 < gamma <= 1:

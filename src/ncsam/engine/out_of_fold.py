@@ -15,17 +15,17 @@ from ncsam._errors import bad_value
 from ncsam.data.types import DataSet
 from ncsam.engine.checkpoint import load_checkpoint
 from ncsam.engine.config import RunConfig, read_yaml
-from ncsam.engine.folds import OutOfFold, load_oof, save_oof, stratified_folds
-from ncsam.engine.label_issues_table import rewrite_label_issues
 from ncsam.engine.run import train
 from ncsam.engine.task import FOLD_SEED, load_task
-from ncsam.engine.trained import load_trained
-from ncsam.engine.trust import refuse_unnamed
+from ncsam.engine.untrusted import require_explicit_import
+from ncsam.issues.folds import OutOfFold, load_oof, save_oof, stratified_folds
+from ncsam.issues.table import rewrite_label_issues
+from ncsam.runs.predictor import load_predictor
 
 Floats = npt.NDArray[np.float32]
 
 
-def judge_by_folds(
+def find_label_issues_cv(
     folder: str | os.PathLike[str],
     folds: int,
     *,
@@ -59,7 +59,7 @@ def out_of_fold(
     """
     folder = Path(folder)
     options = read_yaml(folder / "config.yaml")
-    refuse_unnamed(str(folder / "config.yaml"), options, named or {})
+    require_explicit_import(str(folder / "config.yaml"), options, named or {})
     config = RunConfig.from_dict(options)
     if config.fold is not None:
         raise bad_value("run", str(folder), f"a run on all samples; this one holds out part {config.fold}")
@@ -95,7 +95,7 @@ def _predictions(folder: Path, held: npt.NDArray[np.int64], inputs: Any, config:
         rows = samples["probability_sum"][held].double().numpy()
         means: Floats = (rows / rows.sum(axis=1, keepdims=True)).astype(np.float32)
         return means
-    trained = load_trained(folder, model=config.model, method=config.method)
+    trained = load_predictor(folder, model=config.model, method=config.method)
     return np.concatenate([batch.cpu().numpy() for batch in trained.probabilities(inputs)])
 
 

@@ -24,16 +24,16 @@ from ncsam.engine.by_class import measure_by_class
 from ncsam.engine.checkpoint import writing
 from ncsam.engine.config import RunConfig
 from ncsam.engine.device import choose_device
-from ncsam.engine.errors import RunError
-from ncsam.engine.folder import clear_leftovers, read_summary, refuse_other_work
-from ncsam.engine.label_issues_table import write_label_issues
-from ncsam.engine.lock import Held, locked
-from ncsam.engine.loop import Trainer
 from ncsam.engine.metrics import summarize
 from ncsam.engine.network import create_network
-from ncsam.engine.task import Task, load_task, settled, view_names
+from ncsam.engine.task import Task, load_task, resolve_auto, view_names
+from ncsam.engine.trainer import Trainer
+from ncsam.errors import RunError
+from ncsam.issues.table import write_label_issues
 from ncsam.methods import create as create_method
 from ncsam.models.freeze import BACKBONE
+from ncsam.runs.layout import clear_leftovers, read_summary, refuse_other_work
+from ncsam.runs.lock import FolderLock, locked
 
 if TYPE_CHECKING:
     from ncsam.engine.device import Device
@@ -73,7 +73,7 @@ def _train(
     if fabric.world_size > 1:
         atexit.register(_leave_group)
     with contextlib.ExitStack() as stack:
-        held: list[Held] = []  # by the first rank alone
+        held: list[FolderLock] = []  # by the first rank alone
         _first_rank_first(fabric, lambda: refuse_other_work(folder, "config.yaml"))
         _first_rank_first(fabric, lambda: held.append(stack.enter_context(locked(folder))))
         summary = read_summary(folder, config)
@@ -85,7 +85,7 @@ def _train(
             clear_leftovers(each.folder)
         with fabric.rank_zero_first(local=True):  # one process fetches, the others find it there
             task = load_task(config, dataset)
-        config = settled(config, task)
+        config = resolve_auto(config, task)
         with fabric.rank_zero_first(local=True):
             task = _on_features(fabric, config, task, console)
         trainer = Trainer(fabric, config, task, folder, console)
@@ -124,8 +124,8 @@ def _on_features(fabric: Device, config: RunConfig, task: Task, console: bool) -
     return with_features(
         config,
         task,
-        partial(create_network, config, task.dataset.num_classes, task.kind.in_channels, pretrained=True),
-        view_names(config, create_method(config.method, **config.method_options).views, task.kind),
+        partial(create_network, config, task.dataset.num_classes, task.modality.in_channels, pretrained=True),
+        view_names(config, create_method(config.method, **config.method_options).views, task.modality),
         device=fabric.device,
         say=print if console and fabric.is_global_zero else lambda text: None,
     )

@@ -14,7 +14,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from ncsam._errors import bad_value, unknown_name
-from ncsam.engine.saved_forms import same_form
+from ncsam.engine.saved_forms import matches_structure
 
 
 class SampleTable:
@@ -99,7 +99,7 @@ class SampleTable:
         for name, values in state.items():
             if len(values) != self.samples:
                 raise bad_value("samples", self.samples, f"the saved table is of {len(values)}")
-            if name in self._columns and not same_form(values, self._columns[name]):
+            if name in self._columns and not matches_structure(values, self._columns[name]):
                 raise bad_value("column", name, f"it is there already, as {_form(self._columns[name])}")
             self._columns[name] = values.to(self.device)
         self._written.clear()

@@ -15,7 +15,7 @@ from torch import Tensor
 from ncsam._checks import LARGEST
 
 
-def same_form(saved: Any, own: Any) -> bool:
+def matches_structure(saved: Any, own: Any) -> bool:
     """Whether a saved value may stand in the place of our own: a tensor of that shape and type, a number for a number.
 
     A mapping may hold more than ours. Where we have nothing, any single value may stand.
@@ -23,9 +23,11 @@ def same_form(saved: Any, own: Any) -> bool:
     if isinstance(own, Tensor):
         return isinstance(saved, Tensor) and saved.shape == own.shape and saved.dtype == own.dtype
     if isinstance(own, Mapping):
-        return isinstance(saved, Mapping) and all(name in saved and same_form(saved[name], own[name]) for name in own)
+        return isinstance(saved, Mapping) and all(
+            name in saved and matches_structure(saved[name], own[name]) for name in own
+        )
     if isinstance(own, (list, tuple)):
-        return isinstance(saved, (list, tuple)) and len(saved) == len(own) and all(map(same_form, saved, own))
+        return isinstance(saved, (list, tuple)) and len(saved) == len(own) and all(map(matches_structure, saved, own))
     if own is None:
         return saved is None or isinstance(saved, (bool, str)) or _is_number(saved)
     if isinstance(own, (int, float)) and not isinstance(own, bool):
@@ -65,7 +67,7 @@ def refuse_other_optimizer(optimizer: torch.optim.Optimizer, state: Mapping[str,
     base = getattr(optimizer, "base_optimizer", optimizer)
     if not isinstance(base, (torch.optim.SGD, torch.optim.AdamW)):
         return
-    if not same_form(groups, own):
+    if not matches_structure(groups, own):
         raise ValueError("the groups have other options")
     params = [p for group in optimizer.param_groups for p in group["params"]]
     for number, entry in state["state"].items():
@@ -75,6 +77,6 @@ def refuse_other_optimizer(optimizer: torch.optim.Optimizer, state: Mapping[str,
 
 def _is_entry(base: torch.optim.Optimizer, parameter: Tensor, entry: Mapping[str, Any]) -> bool:
     if isinstance(base, torch.optim.SGD):
-        return entry.get("momentum_buffer") is None or same_form(entry["momentum_buffer"], parameter)
-    known = same_form(entry, {"exp_avg": parameter, "exp_avg_sq": parameter})
+        return entry.get("momentum_buffer") is None or matches_structure(entry["momentum_buffer"], parameter)
+    known = matches_structure(entry, {"exp_avg": parameter, "exp_avg_sq": parameter})
     return known and isinstance(step := entry.get("step"), Tensor) and step.ndim == 0 and step.is_floating_point()

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 import torch.distributed as dist
 
 from ncsam._version import __version__
-from ncsam.data.stores import saved_kind
+from ncsam.data.modalities import saved_modality
 from ncsam.engine.checkpoint import fitting, random_state, restore_random_state
 from ncsam.engine.config import RunConfig
-from ncsam.engine.errors import RunError
-from ncsam.engine.folder import refuse_another
-from ncsam.engine.runs import is_record
+from ncsam.errors import RunError
+from ncsam.runs.layout import refuse_another
+from ncsam.runs.reader import is_record
 
 if TYPE_CHECKING:
-    from ncsam.engine.loop import Trainer
+    from ncsam.engine.trainer import Trainer
 
 #: What the end of a run asks of the record of every epoch.
 _SUMMARIZED = {"test_accuracy", "val_accuracy", "train_accuracy_observed", "memorized"}
@@ -39,7 +39,7 @@ def take_snapshot(trainer: Trainer) -> tuple[dict[str, Any], dict[str, Any]]:
         "data": {
             "name": dataset.name,
             "classes": list(dataset.classes),
-            **saved_kind(trainer.task.original_kind),
+            **saved_modality(trainer.task.original_modality),
         },
     }
     state = {

@@ -18,17 +18,17 @@ import torch
 from ncsam import data, noise
 from ncsam._errors import bad_value, refuse_unknown, unknown_name
 from ncsam._files import open_arrays
-from ncsam._options import fitted_options
-from ncsam.data.columns import CLEANED, TABLE_SUFFIXES, read_columns
-from ncsam.data.files import BadImage
+from ncsam._options import coerce_options
+from ncsam.data.images.files import BadImage
 from ncsam.data.labels import stratified
-from ncsam.data.loader import Loader
-from ncsam.data.stores import Kind, kind_of
+from ncsam.data.loading.loader import Loader
+from ncsam.data.modalities import Modality, modality_of
+from ncsam.data.tables.columns import CLEANED, TABLE_SUFFIXES, read_columns
 from ncsam.data.types import DataSet, Labels, Split
 from ncsam.engine import defaults
 from ncsam.engine.config import RunConfig
-from ncsam.engine.folds import parse_fold, stratified_folds
 from ncsam.engine.optimizers import LARGEST_FLIP_RATIO, default_radius
+from ncsam.issues.folds import parse_fold, stratified_folds
 from ncsam.methods import Method
 from ncsam.noise import NoisyLabels
 
@@ -69,21 +69,21 @@ class Task:
         return None if split.clean is None else float(np.mean((split.labels != split.clean)[self.train]))
 
     @cached_property
-    def kind(self) -> Kind:
+    def modality(self) -> Modality:
         """What kind of data it is, with all that depends on that."""
-        return kind_of(self.dataset)
+        return modality_of(self.dataset)
 
     @cached_property
-    def original_kind(self) -> Kind:
+    def original_modality(self) -> Modality:
         """The kind of `original`."""
-        return kind_of(self.original)
+        return modality_of(self.original)
 
     def loader(self, split: Split, config: RunConfig, batch_size: int, **options: Any) -> Loader:
         """Batches of a split, prepared as its kind of data is: normalized, cut to size."""
         return Loader(
             split,
             batch_size,
-            **self.kind.preparation(split.inputs),
+            **self.modality.preparation(split.inputs),
             batches=config.batches,
             seed=config.seed,
             dtype=torch.float64 if config.precision == "64-true" else torch.float32,
@@ -155,13 +155,13 @@ def without_damaged(dataset: DataSet, workers: int = 0) -> tuple[DataSet, list[B
     return dataclasses.replace(dataset, **splits), bad
 
 
-def settled(config: RunConfig, task: Task) -> RunConfig:
+def resolve_auto(config: RunConfig, task: Task) -> RunConfig:
     """The configuration with every "auto" replaced by what it means for this data.
 
     `flip_ratio=None` is the noise rate, at most .4, where that is said. Else it is estimated after warm-up, and
     `warmup="auto"` is decided on the way: both are refused here where the run will have nothing to go by.
     """
-    kind = task.kind
+    kind = task.modality
     model, usual = kind.network() if config.model == "auto" else (config.model, {})
     options = {**kind.required(model), **usual, **config.model_options}
     augment = config.augment
@@ -183,7 +183,7 @@ def settled(config: RunConfig, task: Task) -> RunConfig:
         batch_size=batch_size,
         flip_ratio=flip_ratio,
     )
-    config = defaults.settled(config, model, augment, len(task.train), options.get("in_features"), batch_size)
+    config = defaults.resolve_auto(config, model, augment, len(task.train), options.get("in_features"), batch_size)
     if config.sharpness_aware and config.warmup == "auto" and task.val is None and task.dataset.val is None:
         raise bad_value("warmup", "auto", "only with validation samples to watch: val_share above 0 (now 0)")
     if config.rho == "validation" and config.listens and task.val is None and task.dataset.val is None:
@@ -193,7 +193,7 @@ def settled(config: RunConfig, task: Task) -> RunConfig:
     return config
 
 
-def view_names(config: RunConfig, wanted: Sequence[str], kind: Kind) -> list[str]:
+def view_names(config: RunConfig, wanted: Sequence[str], kind: Modality) -> list[str]:
     """The loader's views for those a method wants, or a sentence on why this kind of data does not have them.
 
     "train" is the run's own augmentation. "auto" and "auto:simclr" leave it to the kind of data: images have the
@@ -216,10 +216,10 @@ def view_names(config: RunConfig, wanted: Sequence[str], kind: Kind) -> list[str
 
 def check_method(method: Method, task: Task) -> None:
     """Refuse a method that compares views of images, or averages inputs, where the data does not allow it."""
-    held = f"{task.dataset.name} holds {task.kind.name}"
-    if method.images_only and not task.kind.has_view("strong"):
+    held = f"{task.dataset.name} holds {task.modality.name}"
+    if method.images_only and not task.modality.has_view("strong"):
         raise bad_value("method", method.name, f"only with images, and {held}")
-    if method.mixes_inputs and not task.kind.mixable:
+    if method.mixes_inputs and not task.modality.mixable:
         raise bad_value("method", method.name, f"it averages inputs, and {held}, which have no average")
 
 
@@ -256,7 +256,7 @@ def _corrupted(config: RunConfig, dataset: DataSet) -> NoisyLabels:
     seed = config.seed if config.noise_seed is None else config.noise_seed
     known = {"num_classes": dataset.num_classes, "seed": seed}
     refuse_unknown(config.noise, options, set(parameters) - {"labels", "rate", *known})
-    options = fitted_options(noise.GENERATORS[config.noise], options)
+    options = coerce_options(noise.GENERATORS[config.noise], options)
     return noise.make(config.noise, dataset.train.labels, config.rate, **known, **options)
 
 

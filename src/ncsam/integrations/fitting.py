@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from ncsam._errors import bad_value
-from ncsam.data.loader import Batch
+from ncsam.data.loading.loader import Batch
 from ncsam.engine.modes import evaluating
 from ncsam.engine.optimizers import build_optimizer, learning_rate
 from ncsam.engine.samples import SampleTable
@@ -59,7 +59,7 @@ def fit_arrays(
     total, done, losses = config.epochs * steps, 0, []
     for epoch in range(1, config.epochs + 1):
         state.epoch, state.batch = epoch, 0
-        method.begin_epoch(networks, state)
+        method.on_epoch_start(networks, state)
         for network, optimizer in zip(networks, optimizers, strict=True):
             network.train()
             if isinstance(optimizer, SharpnessAware):
@@ -76,7 +76,7 @@ def fit_arrays(
                 for group in optimizer.param_groups:
                     group["lr"] = group["initial_lr"] * factor(done / total)
                 seen += step(method, network, optimizer, plan) / len(networks)
-            method.after_step(networks, state)
+            method.on_step_end(networks, state)
             done += 1
         losses.append(float(seen) / steps)
     return networks, losses

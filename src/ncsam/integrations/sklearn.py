@@ -158,7 +158,7 @@ class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
                 "seed": int(check_random_state(self.random_state).randint(2**31 - 1)),
             }
         )
-        return defaults.settled(config, "mlp", "none", samples, inputs, self.batch_size)
+        return defaults.resolve_auto(config, "mlp", "none", samples, inputs, self.batch_size)
 
     def _network(self, X: Any) -> nn.Module:
         shape, classes = X.shape[1:], len(self.classes_)

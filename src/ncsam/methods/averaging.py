@@ -40,7 +40,7 @@ class AveragingMethod(Method):
             self.average.to(state.labels.device)
 
     @torch.no_grad()
-    def after_step(self, networks: Sequence[nn.Module], state: State) -> None:
+    def on_step_end(self, networks: Sequence[nn.Module], state: State) -> None:
         if self.average is None:
             return
         self.steps += 1

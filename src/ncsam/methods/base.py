@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from ncsam._trees import Tree
 
 if TYPE_CHECKING:
-    from ncsam.data.loader import Batch
+    from ncsam.data.loading.loader import Batch
 
 Presets: TypeAlias = "Mapping[str, Mapping[str, Any]]"
 
@@ -105,7 +105,7 @@ class State:
     def batches(
         self, index: Tensor, view: str | Sequence[str] = "plain", *, batch_size: int | None = None, stream: int = 0
     ) -> Iterator[Batch]:
-        """Shuffled batches of the samples at `index` (positions) for a loop inside `begin_epoch`; this rank's part.
+        """Shuffled batches of the samples at `index` (positions) for a loop inside `on_epoch_start`; this rank's part.
 
         `view` names one view of each sample or several. Order and augmentation depend on (seed, epoch, stream) alone.
         """
@@ -154,7 +154,7 @@ class Plan:
     index: Tensor | None = None
 
 
-class Outcome(NamedTuple):
+class LossOutput(NamedTuple):
     """A differentiable loss, with the logits and targets behind it, whose labels NCSAM may flip."""
 
     loss: Tensor
@@ -197,23 +197,23 @@ class Method:
     def start(self, state: State) -> None:
         """Before the first epoch: make columns in `state.samples`."""
 
-    def begin_epoch(self, networks: Sequence[nn.Module], state: State) -> None:
+    def on_epoch_start(self, networks: Sequence[nn.Module], state: State) -> None:
         """Before each epoch: fit mixtures, estimate transitions, relabel, train further parts on `state.batches`."""
 
     def plan(self, batch: Batch, networks: Sequence[nn.Module], state: State) -> tuple[Plan, ...]:
         """Decide once, without gradients, what this batch trains on: one plan for each network."""
         raise NotImplementedError  # each method's own
 
-    def loss(self, network: nn.Module, plan: Plan) -> Outcome:
+    def loss(self, network: nn.Module, plan: Plan) -> LossOutput:
         """The loss of one network on its plan: the same value whenever it is called at the same weights."""
         logits = network(plan.inputs)
-        return Outcome(self.criterion(logits, plan.targets), logits, plan.targets)
+        return LossOutput(self.criterion(logits, plan.targets), logits, plan.targets)
 
     def criterion(self, logits: Tensor, targets: Tensor) -> Tensor:
         """Mean loss over rows; also the one for flipped labels."""
         return F.cross_entropy(logits, targets)
 
-    def after_step(self, networks: Sequence[nn.Module], state: State) -> None:
+    def on_step_end(self, networks: Sequence[nn.Module], state: State) -> None:
         """After all networks have stepped: averages of weights, further steps (see `ncsam.methods.steps`)."""
 
     def predict(self, networks: Sequence[nn.Module], inputs: Tree) -> Tensor:

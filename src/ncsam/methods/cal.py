@@ -12,14 +12,14 @@ from torch import Tensor, nn
 
 from ncsam.losses.peer import bounded_ce
 from ncsam.losses.reduction import non_negative, of_target
-from ncsam.methods.base import Method, Outcome, Plan, Presets, Stage, State
+from ncsam.methods.base import LossOutput, Method, Plan, Presets, Stage, State
 from ncsam.methods.cores2 import label_shares
 from ncsam.methods.planning import look
 from ncsam.methods.registry import register
 from ncsam.methods.spans import Span, check_spans, in_epochs, ramp
 
 if TYPE_CHECKING:
-    from ncsam.data.loader import Batch
+    from ncsam.data.loading.loader import Batch
 
 _BAYES = "cal_bayes"
 _FLOOR, _OWN_FLOOR = 1e-5, 1e-8
@@ -85,7 +85,7 @@ class CAL(Method):
     def start(self, state: State) -> None:
         state.samples.column(_BAYES, dtype=torch.int64, fill=-1)
 
-    def begin_epoch(self, networks: Sequence[nn.Module], state: State) -> None:
+    def on_epoch_start(self, networks: Sequence[nn.Module], state: State) -> None:
         trained = state.trained
         shares = label_shares(state.labels[trained], state.num_classes)
         if state.stage == 0:
@@ -112,7 +112,7 @@ class CAL(Method):
             state.samples.write(_BAYES, batch.index, labels)
         return (Covaried(batch.views[0], batch.labels, batch.index, alpha=alpha, prior=self.prior, bayes=bayes),)
 
-    def loss(self, network: nn.Module, plan: Plan) -> Outcome:
+    def loss(self, network: nn.Module, plan: Plan) -> LossOutput:
         assert isinstance(plan, Covaried)
         logits = network(plan.inputs)
         own = of_target(bounded_ce(logits, _OWN_FLOOR), plan.targets)
@@ -120,7 +120,7 @@ class CAL(Method):
         if plan.bayes is not None:
             assert self.means is not None, "set before each epoch of the second stage"
             value = value - covariance(logits, plan.targets, plan.bayes, self.bayes_shares, self.transition, self.means)
-        return Outcome(value, logits, plan.targets)
+        return LossOutput(value, logits, plan.targets)
 
     def state_dict(self) -> dict[str, Any]:
         names = ("prior", "bayes_shares", "transition", "means")

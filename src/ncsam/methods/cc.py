@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ncsam._errors import bad_value
 from ncsam.losses.reduction import non_negative
-from ncsam.methods.base import Outcome, Plan, Presets, State
+from ncsam.methods.base import LossOutput, Plan, Presets, State
 from ncsam.methods.heads import WithHeads, check_backbone
 from ncsam.methods.mixmatch import Dividing, MixMatch, apart_from_equal, mean_answer, mixmatch_loss
 from ncsam.methods.mixtures import gaussian_posterior, scaled
@@ -20,7 +20,7 @@ from ncsam.methods.spans import Span
 from ncsam.methods.steps import SideOptimizer, sgd
 
 if TYPE_CHECKING:
-    from ncsam.data.loader import Batch
+    from ncsam.data.loading.loader import Batch
 
 _CENTRAL = "cc_central"
 _LABELED = "cc_labeled"
@@ -114,7 +114,7 @@ class CC(Dividing):
 
     # --- who is labeled
 
-    def begin_epoch(self, networks: Sequence[nn.Module], state: State) -> None:
+    def on_epoch_start(self, networks: Sequence[nn.Module], state: State) -> None:
         if not self.warm(state):
             return
         rows = state.trained
@@ -178,7 +178,7 @@ class CC(Dividing):
         )
         return self.plans
 
-    def loss(self, network: nn.Module, plan: Plan) -> Outcome:
+    def loss(self, network: nn.Module, plan: Plan) -> LossOutput:
         answer = network(plan.inputs, "detached:critics")
         critics = critics_of(answer["critics"], answer["logits"].shape[1])
         if not isinstance(plan, MixMatch):
@@ -189,7 +189,7 @@ class CC(Dividing):
         others = [mixmatch_loss(critic, plan).loss - apart_from_equal(critic.softmax(dim=1)) / 2 for critic in critics]
         return outcome._replace(loss=outcome.loss + sum(others))
 
-    def after_step(self, networks: Sequence[nn.Module], state: State) -> None:
+    def on_step_end(self, networks: Sequence[nn.Module], state: State) -> None:
         for network, plan, sides in zip(networks, self.plans, self._sides(networks), strict=True):
             if isinstance(plan, MixMatch) and self.agree_weight:
                 answer = network(plan.inputs, "critics")

@@ -12,13 +12,13 @@ from torch import Tensor, nn
 from ncsam._checks import count, ratio
 from ncsam._errors import bad_value
 from ncsam.losses.reduction import non_negative
-from ncsam.methods.base import Method, Outcome, Plan, Presets, State
+from ncsam.methods.base import LossOutput, Method, Plan, Presets, State
 from ncsam.methods.planning import Noted
 from ncsam.methods.registry import register
 from ncsam.methods.spans import Span, check_spans, in_epochs
 
 if TYPE_CHECKING:
-    from ncsam.data.loader import Batch
+    from ncsam.data.loading.loader import Batch
 
 _WEIGHT = "cleannet_weight"
 _MARGIN = 0.1  # a similarity above it counts as relevant
@@ -97,7 +97,7 @@ class CleanNet(Method):
     def start(self, state: State) -> None:
         state.samples.column(_WEIGHT, fill=1.0)
 
-    def begin_epoch(self, networks: Sequence[nn.Module], state: State) -> None:
+    def on_epoch_start(self, networks: Sequence[nn.Module], state: State) -> None:
         if state.epoch <= in_epochs(self.warmup_epochs, state.epochs):
             return
         assert state.verified is not None, "the engine gives verdicts to a method with a verified_share"
@@ -144,11 +144,11 @@ class CleanNet(Method):
     def plan(self, batch: Batch, networks: Sequence[nn.Module], state: State) -> tuple[Plan, ...]:
         return (Noted(batch.views[0], batch.labels, batch.index, note=state.samples[_WEIGHT][batch.index]),)
 
-    def loss(self, network: nn.Module, plan: Plan) -> Outcome:
+    def loss(self, network: nn.Module, plan: Plan) -> LossOutput:
         assert isinstance(plan, Noted)
         logits = network(plan.inputs)
         value = (plan.note.to(logits) * F.cross_entropy(logits, plan.targets, reduction="none")).mean()
-        return Outcome(value, logits, plan.targets)
+        return LossOutput(value, logits, plan.targets)
 
     def state_dict(self) -> dict[str, Any]:
         return {"encoders": self._saved if self.encoders is None else self.encoders.state_dict()}

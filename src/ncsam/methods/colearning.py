@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ncsam._errors import bad_value
 from ncsam.losses.reduction import non_negative
-from ncsam.methods.base import Method, Outcome, Plan, Presets, State
+from ncsam.methods.base import LossOutput, Method, Plan, Presets, State
 from ncsam.methods.contrastive import nt_xent
 from ncsam.methods.heads import WithHeads, check_backbone, projector
 from ncsam.methods.mixup import mixed
@@ -19,7 +19,7 @@ from ncsam.methods.registry import register
 from ncsam.methods.steps import SideOptimizer, sgd
 
 if TYPE_CHECKING:
-    from ncsam.data.loader import Batch
+    from ncsam.data.loading.loader import Batch
 
 _EPS = 1e-12
 
@@ -70,14 +70,14 @@ class Colearning(Method):
         inputs, targets = mixed(self.raw, onehot, self.alpha, state)
         return (Plan(torch.cat((inputs, *batch.views[1:])), targets),)
 
-    def loss(self, network: nn.Module, plan: Plan) -> Outcome:
+    def loss(self, network: nn.Module, plan: Plan) -> LossOutput:
         answer = network(plan.inputs, "projector")
         logits = answer["logits"][: len(plan.targets)]
         _, first, second = answer["projector"].chunk(3)
         value = F.cross_entropy(logits, plan.targets) + nt_xent(first, second, self.temperature)
-        return Outcome(value, logits, plan.targets)
+        return LossOutput(value, logits, plan.targets)
 
-    def after_step(self, networks: Sequence[nn.Module], state: State) -> None:
+    def on_step_end(self, networks: Sequence[nn.Module], state: State) -> None:
         if not self.structure_rate:
             return
         side = self._side(networks)

@@ -12,13 +12,13 @@ from torch import Tensor, nn
 from ncsam.losses import confidence_regularized
 from ncsam.losses.peer import bounded_ce
 from ncsam.losses.reduction import non_negative, of_target
-from ncsam.methods.base import Outcome, Plan, State
+from ncsam.methods.base import LossOutput, Plan, State
 from ncsam.methods.planning import Rows, RowsMethod, look
 from ncsam.methods.registry import register
 from ncsam.methods.spans import Span, check_spans, in_epochs, ramp
 
 if TYPE_CHECKING:
-    from ncsam.data.loader import Batch
+    from ncsam.data.loading.loader import Batch
 
 _KEPT = "cores2_kept"
 _FLOOR = 1e-8
@@ -62,7 +62,7 @@ class CORES2(RowsMethod):
             kept[state.held_out] = False
         self.prior = label_shares(state.labels[kept], state.num_classes)
 
-    def begin_epoch(self, networks: Sequence[nn.Module], state: State) -> None:
+    def on_epoch_start(self, networks: Sequence[nn.Module], state: State) -> None:
         self.prior = label_shares(state.labels[state.samples[_KEPT]], state.num_classes)
 
     def plan(self, batch: Batch, networks: Sequence[nn.Module], state: State) -> tuple[Plan, ...]:
@@ -84,14 +84,14 @@ class CORES2(RowsMethod):
             ),
         )
 
-    def loss(self, network: nn.Module, plan: Plan) -> Outcome:
+    def loss(self, network: nn.Module, plan: Plan) -> LossOutput:
         assert isinstance(plan, Sieved)
         logits = network(plan.inputs)
         kept = logits[plan.rows]
         if len(kept) == 0:
-            return Outcome(logits.sum() * 0.0, kept, plan.targets)
+            return LossOutput(logits.sum() * 0.0, kept, plan.targets)
         value = confidence_regularized(kept, plan.targets, plan.prior, beta=plan.beta, floor=_FLOOR)
-        return Outcome(value / (1 + plan.beta), kept, plan.targets)
+        return LossOutput(value / (1 + plan.beta), kept, plan.targets)
 
     def state_dict(self) -> dict[str, Tensor]:
         return {"prior": self.prior}

@@ -13,7 +13,7 @@ from ncsam.methods.registry import register
 from ncsam.methods.small_loss import TwoNetworks, smallest
 
 if TYPE_CHECKING:
-    from ncsam.data.loader import Batch
+    from ncsam.data.loading.loader import Batch
 
 
 @register

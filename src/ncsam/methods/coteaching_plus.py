@@ -14,7 +14,7 @@ from ncsam.methods.small_loss import TwoNetworks, smallest
 from ncsam.methods.spans import Span, check_spans, in_epochs
 
 if TYPE_CHECKING:
-    from ncsam.data.loader import Batch
+    from ncsam.data.loading.loader import Batch
 
 
 @register

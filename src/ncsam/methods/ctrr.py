@@ -14,13 +14,13 @@ from torch import Tensor, nn
 from ncsam._errors import bad_value
 from ncsam.losses.reduction import non_negative
 from ncsam.methods.averaging import load_as_saved
-from ncsam.methods.base import Method, Outcome, Plan, Presets, State
+from ncsam.methods.base import LossOutput, Method, Plan, Presets, State
 from ncsam.methods.heads import WithHeads, check_backbone, projector
 from ncsam.methods.planning import look
 from ncsam.methods.registry import register
 
 if TYPE_CHECKING:
-    from ncsam.data.loader import Batch
+    from ncsam.data.loading.loader import Batch
 
 _FLOOR = 1e-4
 
@@ -103,17 +103,17 @@ class CTRR(Method):
         inputs = torch.cat((plain, first))
         return (Contrasted(inputs, batch.labels, batch.index, projections=z, pairs=pair_weights(p, self.threshold)),)
 
-    def loss(self, network: nn.Module, plan: Plan) -> Outcome:
+    def loss(self, network: nn.Module, plan: Plan) -> LossOutput:
         assert isinstance(plan, Contrasted)
         answer = network(plan.inputs, "predictor")
         count = len(plan.targets)
         logits = answer["logits"][:count]
         q = F.normalize(answer["predictor"][count:].float(), dim=1).clamp(_FLOOR, 1 - _FLOOR)
         apart = contrast(q @ plan.projections.to(q).T, plan.pairs.to(q))
-        return Outcome(F.cross_entropy(logits, plan.targets) + self.weight * apart, logits, plan.targets)
+        return LossOutput(F.cross_entropy(logits, plan.targets) + self.weight * apart, logits, plan.targets)
 
     @torch.no_grad()
-    def after_step(self, networks: Sequence[nn.Module], state: State) -> None:
+    def on_step_end(self, networks: Sequence[nn.Module], state: State) -> None:
         whole = next(module for module in networks[0].modules() if isinstance(module, WithHeads))
         head = whole.heads["predictor"]
         assert isinstance(head, nn.Sequential)

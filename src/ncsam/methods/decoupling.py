@@ -15,7 +15,7 @@ from ncsam.methods.registry import register
 from ncsam.methods.spans import Span, check_spans, in_epochs
 
 if TYPE_CHECKING:
-    from ncsam.data.loader import Batch
+    from ncsam.data.loading.loader import Batch
 
 
 @register

@@ -14,14 +14,14 @@ from ncsam._errors import bad_value
 from ncsam._trees import first_leaf, join_rows, take_rows
 from ncsam.losses import gce
 from ncsam.losses.reduction import non_negative
-from ncsam.methods.base import Method, Outcome, Plan, Presets, State
+from ncsam.methods.base import LossOutput, Method, Plan, Presets, State
 from ncsam.methods.mixup import mixed
 from ncsam.methods.planning import look
 from ncsam.methods.registry import register
 from ncsam.methods.spans import Span, check_spans, in_epochs
 
 if TYPE_CHECKING:
-    from ncsam.data.loader import Batch
+    from ncsam.data.loading.loader import Batch
 
 _PROBABILITIES = "disc_probabilities"
 _THRESHOLDS = "disc_thresholds"
@@ -112,7 +112,7 @@ class DISC(Method):
         state.samples.column(_SET, dtype=torch.int64, fill=NONE)
         state.samples.column(_LABEL, dtype=torch.int64)
 
-    def begin_epoch(self, networks: Sequence[nn.Module], state: State) -> None:
+    def on_epoch_start(self, networks: Sequence[nn.Module], state: State) -> None:
         if state.epoch == 1:
             return
         rows, samples = state.trained, state.samples
@@ -139,12 +139,12 @@ class DISC(Method):
         mixture = torch.cat([y for _, y in views])
         return (Selected(inputs, label, batch.index[rows], kind=kind, mixed_targets=mixture),)
 
-    def loss(self, network: nn.Module, plan: Plan) -> Outcome:
+    def loss(self, network: nn.Module, plan: Plan) -> LossOutput:
         logits = network(plan.inputs)
         if not isinstance(plan, Selected):
             weak, strong = logits.chunk(2)
             value = F.cross_entropy(weak, plan.targets) + F.cross_entropy(strong, plan.targets)
-            return Outcome(value, weak, plan.targets)
+            return LossOutput(value, weak, plan.targets)
         count = len(plan.kind)
         value = 0.0 * logits.sum()
         for view in (logits[:count], logits[count : 2 * count]):
@@ -157,7 +157,7 @@ class DISC(Method):
         if len(mixture):
             value = value + 2 * F.cross_entropy(mixture, plan.mixed_targets)  # the mean over one view, twice
         chosen = plan.kind != NONE
-        return Outcome(value, logits[:count][chosen], plan.targets[chosen])
+        return LossOutput(value, logits[:count][chosen], plan.targets[chosen])
 
     def _per_row(self, kind: int, logits: Tensor, targets: Tensor) -> Tensor:
         if kind == CLEAN:

@@ -16,7 +16,7 @@ from ncsam.methods.registry import register
 from ncsam.methods.spans import Span
 
 if TYPE_CHECKING:
-    from ncsam.data.loader import Batch
+    from ncsam.data.loading.loader import Batch
 
 _CLEAN = "dividemix_clean"
 _LOSSES = "dividemix_losses"
@@ -87,7 +87,7 @@ class DivideMix(Dividing):
         state.samples.column(_CLEAN, (2,))
         state.samples.column(_LOSSES, (2, self.average))
 
-    def begin_epoch(self, networks: Sequence[nn.Module], state: State) -> None:
+    def on_epoch_start(self, networks: Sequence[nn.Module], state: State) -> None:
         if not self.warm(state):
             return
         trained = state.trained

@@ -10,12 +10,12 @@ from torch import nn
 
 from ncsam.losses import dmi
 from ncsam.losses.reduction import non_negative
-from ncsam.methods.base import Method, Outcome, Plan, State
+from ncsam.methods.base import LossOutput, Method, Plan, State
 from ncsam.methods.registry import register
 from ncsam.methods.spans import Span, check_spans, in_epochs
 
 if TYPE_CHECKING:
-    from ncsam.data.loader import Batch
+    from ncsam.data.loading.loader import Batch
 
 
 @dataclass(frozen=True)
@@ -49,8 +49,8 @@ class DMI(Method):
         kind = Plan if state.epoch <= in_epochs(self.warmup_epochs, state.epochs) else Joint
         return (kind(batch.views[0], batch.labels, batch.index),)
 
-    def loss(self, network: nn.Module, plan: Plan) -> Outcome:
+    def loss(self, network: nn.Module, plan: Plan) -> LossOutput:
         if not isinstance(plan, Joint):
             return super().loss(network, plan)
         logits = network(plan.inputs)
-        return Outcome(self.weight * dmi(logits, plan.targets, eps=self.eps), logits, plan.targets)
+        return LossOutput(self.weight * dmi(logits, plan.targets, eps=self.eps), logits, plan.targets)

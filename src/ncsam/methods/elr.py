@@ -12,12 +12,12 @@ from torch import nn
 from ncsam._errors import bad_value
 from ncsam.losses import elr_regularizer
 from ncsam.losses.reduction import non_negative
-from ncsam.methods.base import Method, Outcome, Plan, Presets, State
+from ncsam.methods.base import LossOutput, Method, Plan, Presets, State
 from ncsam.methods.planning import Noted, look
 from ncsam.methods.registry import register
 
 if TYPE_CHECKING:
-    from ncsam.data.loader import Batch
+    from ncsam.data.loading.loader import Batch
 
 _MEMORY = "elr_memory"
 
@@ -56,8 +56,8 @@ class ELR(Method):
         state.samples.write(_MEMORY, batch.index, memory)
         return (Noted(batch.views[0], batch.labels, batch.index, note=memory),)
 
-    def loss(self, network: nn.Module, plan: Plan) -> Outcome:
+    def loss(self, network: nn.Module, plan: Plan) -> LossOutput:
         assert isinstance(plan, Noted)
         logits = network(plan.inputs)
         value = F.cross_entropy(logits, plan.targets) + self.weight * elr_regularizer(logits, plan.note)
-        return Outcome(value, logits, plan.targets)
+        return LossOutput(value, logits, plan.targets)

@@ -17,7 +17,7 @@ from ncsam.methods.registry import register
 from ncsam.methods.spans import Span, check_spans, in_epochs
 
 if TYPE_CHECKING:
-    from ncsam.data.loader import Batch
+    from ncsam.data.loading.loader import Batch
 
 _KEPT = "gce_truncated_kept"
 
@@ -63,7 +63,7 @@ class GCETruncated(RowsMethod):
     def start(self, state: State) -> None:
         state.samples.column(_KEPT, dtype=torch.bool, fill=1)
 
-    def begin_epoch(self, networks: Sequence[nn.Module], state: State) -> None:
+    def on_epoch_start(self, networks: Sequence[nn.Module], state: State) -> None:
         since = state.epoch - max(2, in_epochs(self.prune_after, state.epochs))
         if since >= 0 and since % self.refresh == 0:
             own = state.predict(networks).gather(1, state.labels.unsqueeze(1)).squeeze(1)[state.trained]

@@ -10,16 +10,16 @@ from torch import Tensor, nn
 
 from ncsam._trees import join_rows
 from ncsam.losses import gjs, js
-from ncsam.methods.base import Method, Outcome, Plan, Presets, State
+from ncsam.methods.base import LossOutput, Method, Plan, Presets, State
 from ncsam.methods.registry import register
 
 if TYPE_CHECKING:
-    from ncsam.data.loader import Batch
+    from ncsam.data.loading.loader import Batch
 
 
 @register
 class GJS(Method):
-    """L = Z (pi KL(y | m) + (1 - pi)/2 sum_k KL(p_k | m)) of the label and the predictions on two views of a image.
+    """L = Z (pi KL(y | m) + (1 - pi)/2 sum_k KL(p_k | m)) of the label and the predictions on two views of an image.
 
     Both views are augmented strongly (as by the authors: one operation of RandAugment at magnitude 3 of 30, and
     Cutout), or only shifted where the run has no augmentation. `view` names another recipe; "train" is the run's own.
@@ -51,9 +51,9 @@ class GJS(Method):
     def plan(self, batch: Batch, networks: Sequence[nn.Module], state: State) -> tuple[Plan, ...]:
         return (Plan(join_rows(batch.views), batch.labels, batch.index),)
 
-    def loss(self, network: nn.Module, plan: Plan) -> Outcome:
+    def loss(self, network: nn.Module, plan: Plan) -> LossOutput:
         first, second = network(plan.inputs).chunk(2)
-        return Outcome(gjs((first, second), plan.targets, pi=self.pi), (first + second) / 2, plan.targets)
+        return LossOutput(gjs((first, second), plan.targets, pi=self.pi), (first + second) / 2, plan.targets)
 
     def criterion(self, logits: Tensor, targets: Tensor) -> Tensor:
         return js(logits, targets, pi=self.pi)

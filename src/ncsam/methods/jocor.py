@@ -10,14 +10,14 @@ from torch import Tensor, nn
 
 from ncsam._errors import bad_value
 from ncsam._trees import Tree
-from ncsam.methods.base import Outcome, Plan, State
+from ncsam.methods.base import LossOutput, Plan, State
 from ncsam.methods.planning import Rows, look, train_on
 from ncsam.methods.registry import register
 from ncsam.methods.small_loss import TwoNetworks, smallest
 from ncsam.methods.spans import Span
 
 if TYPE_CHECKING:
-    from ncsam.data.loader import Batch
+    from ncsam.data.loading.loader import Batch
 
 
 class Pair(nn.Module):
@@ -74,10 +74,10 @@ class JoCoR(TwoNetworks):
         apart = ((first.exp() - second.exp()) * (first - second)).sum(dim=1)  # the two divergences together
         return (1 - self.agreement) * supervised + self.agreement * apart
 
-    def loss(self, network: nn.Module, plan: Plan) -> Outcome:
+    def loss(self, network: nn.Module, plan: Plan) -> LossOutput:
         assert isinstance(plan, Rows)
         first, second = (z[plan.rows] for z in network(plan.inputs))
-        return Outcome(self.joint((first, second), plan.targets).mean(), (first + second) / 2, plan.targets)
+        return LossOutput(self.joint((first, second), plan.targets).mean(), (first + second) / 2, plan.targets)
 
     def predict(self, networks: Sequence[nn.Module], inputs: Tree) -> Tensor:
         first: Tensor

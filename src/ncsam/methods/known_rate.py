@@ -29,7 +29,7 @@ class KnownRate(RowsMethod):
         self.wait = wait
         self.estimated: float | None = None
 
-    def begin_epoch(self, networks: Sequence[nn.Module], state: State) -> None:
+    def on_epoch_start(self, networks: Sequence[nn.Module], state: State) -> None:
         if self.rate(state) is None and state.epoch > max(1, in_epochs(self.wait, state.epochs)):
             self.estimated = estimated_rate(networks, state)
 

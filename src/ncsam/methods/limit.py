@@ -10,13 +10,13 @@ from torch import Tensor, nn
 
 from ncsam._checks import choice
 from ncsam.losses.reduction import non_negative
-from ncsam.methods.base import Method, Outcome, Plan, Presets, State
+from ncsam.methods.base import LossOutput, Method, Plan, Presets, State
 from ncsam.methods.planning import Noted, look
 from ncsam.methods.registry import register
 from ncsam.methods.spans import Span, check_spans, in_epochs
 
 if TYPE_CHECKING:
-    from ncsam.data.loader import Batch
+    from ncsam.data.loading.loader import Batch
 
 
 @register
@@ -61,12 +61,12 @@ class LIMIT(Method):
             Noted(batch.views[0], batch.labels, batch.index, note=classifier),
         )
 
-    def loss(self, network: nn.Module, plan: Plan) -> Outcome:
+    def loss(self, network: nn.Module, plan: Plan) -> LossOutput:
         if not isinstance(plan, Noted):
             return super().loss(network, plan)
         logits = network(plan.inputs)
         value = predictor_loss(logits, plan.targets, plan.note, self.distribution, self.decay)
-        return Outcome(value, logits, plan.targets)
+        return LossOutput(value, logits, plan.targets)
 
     def predict(self, networks: Sequence[nn.Module], inputs: Tensor) -> Tensor:
         return super().predict(networks[:1], inputs)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from ncsam.methods.base import Method, Plan, State
 
 if TYPE_CHECKING:
-    from ncsam.data.loader import Batch
+    from ncsam.data.loading.loader import Batch
 
 
 class LossMethod(Method):

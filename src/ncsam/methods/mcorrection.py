@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from ncsam._errors import bad_value
 from ncsam._trees import first_leaf
 from ncsam.losses.reduction import non_negative
-from ncsam.methods.base import Method, Outcome, Plan, State
+from ncsam.methods.base import LossOutput, Method, Plan, State
 from ncsam.methods.mixtures import beta_posterior, losses_under
 from ncsam.methods.mixup import mixed
 from ncsam.methods.planning import look
@@ -22,7 +22,7 @@ from ncsam.methods.registry import register
 from ncsam.methods.spans import Span, check_spans, in_epochs
 
 if TYPE_CHECKING:
-    from ncsam.data.loader import Batch
+    from ncsam.data.loading.loader import Batch
 
 _NOISY = "mcorrection_noisy"
 
@@ -63,7 +63,7 @@ class MCorrection(Method):
     def start(self, state: State) -> None:
         state.samples.column(_NOISY)
 
-    def begin_epoch(self, networks: Sequence[nn.Module], state: State) -> None:
+    def on_epoch_start(self, networks: Sequence[nn.Module], state: State) -> None:
         if self._corrects(state):
             losses = losses_under(state.predict(networks), state.labels)
             trained = slice(None) if state.held_out is None else ~state.held_out
@@ -82,13 +82,13 @@ class MCorrection(Method):
         kind = Corrected if self._corrects(state) else Plan
         return (kind(*mixed(inputs, targets, self.alpha, state)),)
 
-    def loss(self, network: nn.Module, plan: Plan) -> Outcome:
+    def loss(self, network: nn.Module, plan: Plan) -> LossOutput:
         if not isinstance(plan, Corrected):
             return super().loss(network, plan)
         logits = network(plan.inputs)
         mean = logits.softmax(dim=1).mean(dim=0)
         apart = -(mean * len(mean)).clamp(min=1e-12).log().mean()
-        return Outcome(F.cross_entropy(logits, plan.targets) + self.balance * apart, logits, plan.targets)
+        return LossOutput(F.cross_entropy(logits, plan.targets) + self.balance * apart, logits, plan.targets)
 
     def _corrects(self, state: State) -> bool:
         return state.epoch > max(1, in_epochs(self.warmup_epochs, state.epochs))

@@ -13,13 +13,13 @@ from torch import Tensor, nn
 from ncsam._errors import bad_value
 from ncsam._trees import Tree, first_leaf, join_rows, take_rows
 from ncsam.losses.reduction import non_negative
-from ncsam.methods.base import Method, Outcome, Plan, State
+from ncsam.methods.base import LossOutput, Method, Plan, State
 from ncsam.methods.mixup import mixed
 from ncsam.methods.planning import look
 from ncsam.methods.spans import Span, check_spans, in_epochs, plain_span, ramp
 
 if TYPE_CHECKING:
-    from ncsam.data.loader import Batch
+    from ncsam.data.loading.loader import Batch
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +33,7 @@ class MixMatch(Plan):
 class Dividing(Method):
     """What DivideMix and its successors share: warm-up, refined and guessed labels, mixing, the loss.
 
-    A subclass fills its division in `begin_epoch` once `warm(state)` is true, and tells it in `plan`.
+    A subclass fills its division in `on_epoch_start` once `warm(state)` is true, and tells it in `plan`.
     """
 
     networks = 2
@@ -93,20 +93,20 @@ class Dividing(Method):
         count = len(groups[0]) * len(views)
         return MixMatch(inputs, labels, labeled=count, unlabeled_weight=risen * self.unlabeled_weight)
 
-    def warm_up_loss(self, logits: Tensor, targets: Tensor) -> Outcome:
+    def warm_up_loss(self, logits: Tensor, targets: Tensor) -> LossOutput:
         """Cross-entropy, minus the entropy of the predictions with `penalty`."""
         value = self.criterion(logits, targets)
         if self.penalty:
             log_p = F.log_softmax(logits, dim=1)
             value = value + (log_p.exp() * log_p).sum(dim=1).mean()
-        return Outcome(value, logits, targets)
+        return LossOutput(value, logits, targets)
 
-    def loss(self, network: nn.Module, plan: Plan) -> Outcome:
+    def loss(self, network: nn.Module, plan: Plan) -> LossOutput:
         logits = network(plan.inputs)
         return mixmatch_loss(logits, plan) if isinstance(plan, MixMatch) else self.warm_up_loss(logits, plan.targets)
 
 
-def mixmatch_loss(logits: Tensor, plan: MixMatch) -> Outcome:
+def mixmatch_loss(logits: Tensor, plan: MixMatch) -> LossOutput:
     """CE on the labeled rows + weight * mean (p - target)^2 on the others + sum_c (1/C) log((1/C) / mean p_c)."""
     count, p = plan.labeled, logits.softmax(dim=1)
     value = apart_from_equal(p)
@@ -115,7 +115,7 @@ def mixmatch_loss(logits: Tensor, plan: MixMatch) -> Outcome:
     if count < len(p):
         value = value + plan.unlabeled_weight * (p[count:] - plan.targets[count:]).square().mean()
     rows = slice(count) if count else slice(None)
-    return Outcome(value, logits[rows], plan.targets[rows])
+    return LossOutput(value, logits[rows], plan.targets[rows])
 
 
 def apart_from_equal(probabilities: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ from ncsam.methods.base import Method, Plan, State
 from ncsam.methods.registry import register
 
 if TYPE_CHECKING:
-    from ncsam.data.loader import Batch
+    from ncsam.data.loading.loader import Batch
 
 
 @register

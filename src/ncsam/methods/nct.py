@@ -13,13 +13,13 @@ from torch import Tensor, nn
 
 from ncsam._checks import ratio
 from ncsam._errors import bad_value
-from ncsam.methods.base import Method, Outcome, Plan, Presets, State
+from ncsam.methods.base import LossOutput, Method, Plan, Presets, State
 from ncsam.methods.planning import look
 from ncsam.methods.registry import register
 from ncsam.methods.spans import Span, check_spans, in_epochs
 
 if TYPE_CHECKING:
-    from ncsam.data.loader import Batch
+    from ncsam.data.loading.loader import Batch
 
 _STEADY = 3  # epochs before labels vary more
 
@@ -89,12 +89,12 @@ class NCT(Method):
         drawn = torch.from_numpy(random.integers(state.num_classes, size=len(labels))).to(labels)
         return torch.where(anew, drawn, labels)
 
-    def loss(self, network: nn.Module, plan: Plan) -> Outcome:
+    def loss(self, network: nn.Module, plan: Plan) -> LossOutput:
         assert isinstance(plan, Taught)
         logits = network(plan.inputs)
         taught = distillation(logits, plan.teacher, self.temperature)
         value = (1 - plan.alpha) * F.cross_entropy(logits, plan.targets) + plan.alpha * taught
-        return Outcome(value, logits, plan.targets)
+        return LossOutput(value, logits, plan.targets)
 
 
 def distillation(logits: Tensor, teacher: Tensor, temperature: float) -> Tensor:

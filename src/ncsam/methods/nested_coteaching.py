@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from ncsam._checks import ratio
 from ncsam._errors import bad_value
-from ncsam.methods.base import Method, Outcome, Plan, Presets, Stage, State
+from ncsam.methods.base import LossOutput, Method, Plan, Presets, Stage, State
 from ncsam.methods.heads import check_backbone
 from ncsam.methods.planning import look, losses_of
 from ncsam.methods.registry import register
@@ -21,7 +21,7 @@ from ncsam.methods.small_loss import smallest
 from ncsam.methods.spans import Span, check_spans, in_epochs
 
 if TYPE_CHECKING:
-    from ncsam.data.loader import Batch
+    from ncsam.data.loading.loader import Batch
 
 _SHORTER = 1e-5  # what a channel more costs, in accuracy, when the width is chosen
 
@@ -99,7 +99,7 @@ class NestedCoteaching(Method):
     def build(self, create: Callable[[], nn.Module]) -> list[nn.Module]:
         return [Nested(network) for network in super().build(create)]
 
-    def begin_epoch(self, networks: Sequence[nn.Module], state: State) -> None:
+    def on_epoch_start(self, networks: Sequence[nn.Module], state: State) -> None:
         if state.held_out is None:
             return
         labels = state.labels[state.held_out]
@@ -122,10 +122,10 @@ class NestedCoteaching(Method):
         pairs = zip(rows, kept, strict=True)
         return tuple(NestedPlan(batch.views[0], batch.labels[r], batch.index[r], rows=r, k=k) for r, k in pairs)
 
-    def loss(self, network: nn.Module, plan: Plan) -> Outcome:
+    def loss(self, network: nn.Module, plan: Plan) -> LossOutput:
         assert isinstance(plan, NestedPlan)
         logits = network(plan.inputs, plan.k)[plan.rows]
-        return Outcome(F.cross_entropy(logits, plan.targets), logits, plan.targets)
+        return LossOutput(F.cross_entropy(logits, plan.targets), logits, plan.targets)
 
 
 def widths(features: int, sigma: float) -> np.ndarray[tuple[int], np.dtype[np.float64]]:

@@ -11,12 +11,12 @@ from torch import Tensor, nn
 
 from ncsam._errors import bad_value
 from ncsam.losses import peer
-from ncsam.methods.base import Method, Outcome, Plan, Presets, State
+from ncsam.methods.base import LossOutput, Method, Plan, Presets, State
 from ncsam.methods.registry import register
 from ncsam.methods.spans import Span, check_spans, in_epochs, ramp
 
 if TYPE_CHECKING:
-    from ncsam.data.loader import Batch
+    from ncsam.data.loading.loader import Batch
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,8 +62,8 @@ class Peer(Method):
         peers = {"peers": draws[0], "peer_labels": batch.labels[draws[1]]}
         return (PeerPlan(batch.views[0], batch.labels, batch.index, alpha=alpha, **peers),)
 
-    def loss(self, network: nn.Module, plan: Plan) -> Outcome:
+    def loss(self, network: nn.Module, plan: Plan) -> LossOutput:
         assert isinstance(plan, PeerPlan)
         logits = network(plan.inputs)
         value = peer(logits, plan.targets, plan.peers, plan.peer_labels, alpha=plan.alpha)
-        return Outcome(value / (1 + plan.alpha), logits, plan.targets)
+        return LossOutput(value / (1 + plan.alpha), logits, plan.targets)

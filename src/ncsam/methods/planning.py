@@ -10,11 +10,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ncsam._trees import Tree
-from ncsam.methods.base import Method, Outcome, Plan
+from ncsam.methods.base import LossOutput, Method, Plan
 from ncsam.vectors.saved import SavedBuffers
 
 if TYPE_CHECKING:
-    from ncsam.data.loader import Batch
+    from ncsam.data.loading.loader import Batch
 
 
 @torch.no_grad()
@@ -67,16 +67,16 @@ def train_on(batch: Batch, rows: Tensor, labels: Tensor | None = None, total: fl
 class RowsMethod(Method):
     """A method whose plans may be `Rows`."""
 
-    def loss(self, network: nn.Module, plan: Plan) -> Outcome:
+    def loss(self, network: nn.Module, plan: Plan) -> LossOutput:
         if not isinstance(plan, Rows):
             return super().loss(network, plan)
         logits = network(plan.inputs)
         chosen = logits[plan.rows]
         if len(plan.rows) == 0:
-            return Outcome(logits.sum() * 0.0, chosen, plan.targets)
+            return LossOutput(logits.sum() * 0.0, chosen, plan.targets)
         share = len(plan.rows) / plan.total
         loss = self.criterion(chosen, plan.targets)
-        return Outcome(loss if share == 1.0 else loss * share, chosen, plan.targets)
+        return LossOutput(loss if share == 1.0 else loss * share, chosen, plan.targets)
 
 
 def losses_of(logits: Tensor, labels: Tensor) -> Tensor:

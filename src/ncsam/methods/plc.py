@@ -14,7 +14,7 @@ from ncsam.methods.registry import register
 from ncsam.methods.spans import Span, check_spans, plain_span
 
 if TYPE_CHECKING:
-    from ncsam.data.loader import Batch
+    from ncsam.data.loading.loader import Batch
 
 _LABEL = "plc_label"
 _WINDOW = "plc_window"
@@ -57,7 +57,7 @@ class PLC(Method):
         state.samples.column(_LABEL, dtype=torch.int64).copy_(state.labels)
         state.samples.column(_WINDOW, (self.window, state.num_classes))
 
-    def begin_epoch(self, networks: Sequence[nn.Module], state: State) -> None:
+    def on_epoch_start(self, networks: Sequence[nn.Module], state: State) -> None:
         done, plain = state.epoch - 1, plain_span(self.warmup_epochs, state)
         if done <= plain - self.window or done == 0:
             return

@@ -12,7 +12,7 @@ from ncsam.methods.base import Plan, State
 from ncsam.methods.registry import register
 
 if TYPE_CHECKING:
-    from ncsam.data.loader import Batch
+    from ncsam.data.loading.loader import Batch
 
 
 @register

@@ -18,7 +18,7 @@ from ncsam.methods.registry import register
 from ncsam.methods.spans import Span, check_spans, in_epochs
 
 if TYPE_CHECKING:
-    from ncsam.data.loader import Batch
+    from ncsam.data.loading.loader import Batch
 
 _HISTORY = "selfie_history"
 _LABEL = "selfie_label"
@@ -74,7 +74,7 @@ class SELFIE(KnownRate):
         """By the predictions of earlier epochs; that of this one enters the history afterwards."""
         if state.epoch <= in_epochs(self.wait, state.epochs):
             return train_on(batch, torch.arange(len(batch), device=batch.labels.device))
-        certain, label = settled(history, state.num_classes, self.threshold)
+        certain, label = resolve_auto(history, state.num_classes, self.threshold)
         refurbished = torch.where(certain, label, state.samples[_LABEL][batch.index])
         state.samples.write(_LABEL, batch.index, refurbished)
         count = math.ceil((1 - (self.rate(state) or 0.0)) * len(batch) - 1e-9)
@@ -84,7 +84,7 @@ class SELFIE(KnownRate):
         return train_on(batch, chosen.nonzero().flatten(), labels)
 
 
-def settled(history: Tensor, num_classes: int, threshold: float) -> tuple[Tensor, Tensor]:
+def resolve_auto(history: Tensor, num_classes: int, threshold: float) -> tuple[Tensor, Tensor]:
     """Whether each row of predictions is full and certain, and its most frequent class."""
     full = (history >= 0).all(dim=1)
     counts = F.one_hot(history.clamp(min=0).long(), num_classes).sum(dim=1)

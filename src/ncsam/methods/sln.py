@@ -11,14 +11,14 @@ from torch import Tensor, nn
 
 from ncsam.losses.reduction import non_negative
 from ncsam.methods.averaging import AveragingMethod
-from ncsam.methods.base import Outcome, Plan, Presets, State
+from ncsam.methods.base import LossOutput, Plan, Presets, State
 from ncsam.methods.mixtures import losses_under, scaled
 from ncsam.methods.planning import Noted
 from ncsam.methods.registry import register
 from ncsam.methods.spans import Span, check_spans, in_epochs
 
 if TYPE_CHECKING:
-    from ncsam.data.loader import Batch
+    from ncsam.data.loading.loader import Batch
 
 _TARGETS = "sln_targets"
 
@@ -57,7 +57,7 @@ class SLN(AveragingMethod):
         if self.correct_after is not None:
             state.samples.column(_TARGETS, (state.num_classes,))
 
-    def begin_epoch(self, networks: Sequence[nn.Module], state: State) -> None:
+    def on_epoch_start(self, networks: Sequence[nn.Module], state: State) -> None:
         if self._corrects(state):
             rows = state.trained
             found = corrected_targets(state.predict(networks)[rows], state.labels[rows])
@@ -71,11 +71,11 @@ class SLN(AveragingMethod):
         disturbed = onehot + self.sigma * torch.from_numpy(z).to(batch.labels.device)
         return (Noted(batch.views[0], batch.labels, batch.index, note=disturbed),)
 
-    def loss(self, network: nn.Module, plan: Plan) -> Outcome:
+    def loss(self, network: nn.Module, plan: Plan) -> LossOutput:
         if not isinstance(plan, Noted):
             return super().loss(network, plan)
         logits = network(plan.inputs)
-        return Outcome(F.cross_entropy(logits, plan.note.to(logits.dtype)), logits, plan.targets)
+        return LossOutput(F.cross_entropy(logits, plan.note.to(logits.dtype)), logits, plan.targets)
 
     def _corrects(self, state: State) -> bool:
         after = self.correct_after

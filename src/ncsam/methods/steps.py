@@ -16,7 +16,7 @@ from ncsam.vectors.arithmetic import is_dtensor
 class SideOptimizer:
     """An optimizer of torch's over some parameters, for losses that step apart from the run's own.
 
-    It belongs in `begin_epoch` (an inner loop) or `after_step` (a further step on the batch), never in `loss`. The
+    It belongs in `on_epoch_start` (an inner loop) or `on_step_end` (a further step on the batch), never in `loss`. The
     ranks' gradients are averaged. Keep it by `state_dict` of the method. Such a step is plain: the run's perturbation
     belongs to the main loss.
     """

@@ -57,7 +57,7 @@ class TransitionMethod(LossMethod):
             size = state.num_classes
             raise bad_value("transition", f"{len(self.transition)} rows", f"{size} x {size}, as there are classes")
 
-    def begin_epoch(self, networks: Sequence[nn.Module], state: State) -> None:
+    def on_epoch_start(self, networks: Sequence[nn.Module], state: State) -> None:
         if self.transition is not None or state.epoch == 1:
             return
         probabilities = state.predict(networks)

@@ -11,14 +11,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ncsam._errors import bad_value
-from ncsam.methods.base import Outcome, Plan, State
+from ncsam.methods.base import LossOutput, Plan, State
 from ncsam.methods.planning import Noted, look, losses_of
 from ncsam.methods.registry import register
 from ncsam.methods.spans import Span, check_spans, in_epochs
 from ncsam.methods.transition import TransitionMethod
 
 if TYPE_CHECKING:
-    from ncsam.data.loader import Batch
+    from ncsam.data.loading.loader import Batch
 
 
 @register
@@ -82,12 +82,12 @@ class TRevision(TransitionMethod):
             self.slack.grad /= dist.get_world_size()
         self.adam.step()
 
-    def loss(self, network: nn.Module, plan: Plan) -> Outcome:
+    def loss(self, network: nn.Module, plan: Plan) -> LossOutput:
         logits = network(plan.inputs)
         if not isinstance(plan, Noted):
-            return Outcome(self.criterion(logits, plan.targets), logits, plan.targets)
+            return LossOutput(self.criterion(logits, plan.targets), logits, plan.targets)
         losses = F.cross_entropy(logits, plan.targets, reduction="none")
-        return Outcome((plan.note * losses).mean(), logits, plan.targets)
+        return LossOutput((plan.note * losses).mean(), logits, plan.targets)
 
     def criterion(self, logits: Tensor, targets: Tensor) -> Tensor:
         return F.cross_entropy(logits, targets)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from ncsam._errors import bad_value
 from ncsam.losses.reduction import non_negative
-from ncsam.methods.base import Outcome, Plan, Presets, State
+from ncsam.methods.base import LossOutput, Plan, Presets, State
 from ncsam.methods.contrastive import nt_xent
 from ncsam.methods.heads import WithHeads, check_backbone
 from ncsam.methods.mixmatch import Dividing, MixMatch, mean_answer, mixmatch_loss
@@ -20,7 +20,7 @@ from ncsam.methods.registry import register
 from ncsam.methods.spans import Span
 
 if TYPE_CHECKING:
-    from ncsam.data.loader import Batch
+    from ncsam.data.loading.loader import Batch
 
 _DIVERGENCE = "unicon_divergence"
 _LABELED = "unicon_labeled"
@@ -96,7 +96,7 @@ class UNICON(Dividing):
         state.samples.column(_DIVERGENCE)
         state.samples.column(_LABELED, dtype=torch.bool)
 
-    def begin_epoch(self, networks: Sequence[nn.Module], state: State) -> None:
+    def on_epoch_start(self, networks: Sequence[nn.Module], state: State) -> None:
         if not self.warm(state):
             return
         rows = state.trained
@@ -131,7 +131,7 @@ class UNICON(Dividing):
             )
         return tuple(plans)
 
-    def loss(self, network: nn.Module, plan: Plan) -> Outcome:
+    def loss(self, network: nn.Module, plan: Plan) -> LossOutput:
         if not isinstance(plan, Contrasted):
             return self.warm_up_loss(network(plan.inputs), plan.targets)
         answer = network(plan.inputs, "projector")

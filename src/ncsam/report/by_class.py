@@ -12,8 +12,8 @@ import numpy.typing as npt
 
 from ncsam._statistics import Spread
 from ncsam.engine.by_class import read_by_class
-from ncsam.engine.runs import Run, class_name
 from ncsam.report.groups import Group
+from ncsam.runs.reader import Run, class_name
 
 #: So many classes are listed, those with the lowest accuracies; and so many transitions.
 MOST_CLASSES, MOST_TRANSITIONS = 20, 12

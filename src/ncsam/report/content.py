@@ -16,11 +16,11 @@ from ncsam._files import atomic_path
 from ncsam._statistics import Spread, difference
 from ncsam._version import __version__
 from ncsam.engine.metrics import SUMMARY
-from ncsam.engine.runs import Run, find_runs
 from ncsam.noise import NoisyLabels
 from ncsam.report.by_class import Classes, by_class
 from ncsam.report.groups import Group, group_runs, varying
 from ncsam.report.previews import Gallery, gallery
+from ncsam.runs.reader import Run, find_runs
 
 #: What is said of annotators' figures.
 ANNOTATORS = "Accuracy is the estimated share of an annotator's answers that are right, judged by the answers of all."

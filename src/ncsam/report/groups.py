@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from ncsam._statistics import Spread
 from ncsam.engine.config import NEUTRAL
 from ncsam.engine.optimizers import unused_options
-from ncsam.engine.runs import Run
+from ncsam.runs.reader import Run
 
 #: Fields in which runs of one group may differ: the seeds, the machine, and what is said about the file itself.
 _NOT_IDENTITY = NEUTRAL | {

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from html import escape
 from typing import Any
 
-from ncsam.engine.runs import Run
 from ncsam.noise import NoisyLabels
 from ncsam.report.content import ANNOTATORS, Report
 from ncsam.report.figures import CURVES, STYLES, TELEMETRY, Panel, looks, new_figure, panel_svg
@@ -16,6 +15,7 @@ from ncsam.report.groups import Group
 from ncsam.report.html_classes import READABLE, by_class, matrix, number
 from ncsam.report.previews import Gallery
 from ncsam.report.style import STYLE
+from ncsam.runs.reader import Run
 
 _DASHES = ("", "6 3", "7 3 1.5 3", "1.5 3", "8 2 2 2 2 2")
 assert len(_DASHES) == len(STYLES)

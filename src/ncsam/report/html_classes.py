@@ -11,7 +11,7 @@ import numpy.typing as npt
 from ncsam.report.by_class import Confusions
 from ncsam.report.content import Cell, Report
 
-#: Up to this many classes a matrix is a table with numbers; above, a image or nothing.
+#: Up to this many classes a matrix is a table with numbers; above, an image or nothing.
 READABLE = 20
 
 

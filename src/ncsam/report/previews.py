@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 
 from ncsam._named import is_reference
 from ncsam.data import DataSet, load
-from ncsam.data.stores import kind_of
-from ncsam.engine.label_issues_table import trust_sentence
-from ncsam.engine.runs import LabelIssue, Run, class_name
+from ncsam.data.modalities import modality_of
 from ncsam.engine.task import reader_options
+from ncsam.issues.table import trust_sentence
+from ncsam.runs.reader import LabelIssue, Run, class_name
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-#: Up to this longest side, in pixels, the pixels of a image are shown as squares.
+#: Up to this longest side, in pixels, the pixels of an image are shown as squares.
 TINY = 64
 
 
@@ -64,7 +64,7 @@ def gallery(run: Run, label: str, count: int) -> Gallery:
         missing = f"The samples are not shown: the dataset could not be read again ({error})"
         none = [None] * len(label_issues)
         return Gallery(label, run, label_issues, none, none, False, run.classes, missing, trust)
-    kind, inputs = kind_of(dataset), dataset.train.inputs
+    kind, inputs = modality_of(dataset), dataset.train.inputs
     found = [kind.preview(inputs, s.index) if 0 <= s.index < len(inputs) else None for s in label_issues]
     texts = [preview if isinstance(preview, str) else None for preview in found]
     images = [None if isinstance(preview, str) else preview for preview in found]

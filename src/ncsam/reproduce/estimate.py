@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from ncsam.compare.batch import Where
-from ncsam.compare.worker import is_small
-from ncsam.compare.workers import Job, threads_each
 from ncsam.data import from_arrays
 from ncsam.engine import RunConfig, train
 from ncsam.engine.progress import duration
+from ncsam.jobs.executor import ExecutorConfig
+from ncsam.jobs.local import Job, threads_each
+from ncsam.jobs.worker import is_small
 from ncsam.methods import create as create_method
 
 _BATCHES, _EPOCHS = 4, 2  # of a trial; its last epoch counts, the first has to warm up
@@ -75,7 +75,7 @@ class Trial:
     bytes: float
 
 
-def estimate(waiting: Sequence[Job], finished: Mapping[str, Mapping[str, Any]], where: Where) -> Estimate:
+def estimate(waiting: Sequence[Job], finished: Mapping[str, Mapping[str, Any]], where: ExecutorConfig) -> Estimate:
     """Of the runs that wait. A finished run of another column, of the same kind and length, tells better than a trial.
 
     Methods count as networks x views times cross-entropy, which is too little for those with phases of their own.
@@ -95,7 +95,7 @@ def _kind(name: str) -> str:
     return name.rpartition("/")[2].rpartition("-s")[0]
 
 
-def _expected(config: RunConfig, trials: dict[Any, Trial], where: Where) -> tuple[float, float]:
+def _expected(config: RunConfig, trials: dict[Any, Trial], where: ExecutorConfig) -> tuple[float, float]:
     shape = shape_of(config)
     own = _trial(config, shape, trials, where)
     plain = _trial(config.replace(optimizer="sgd", optimizer_options={}), shape, trials, where)
@@ -119,7 +119,7 @@ def shape_of(config: RunConfig) -> Shape:
     )
 
 
-def _trial(config: RunConfig, shape: Shape, trials: dict[Any, Trial], where: Where) -> Trial:
+def _trial(config: RunConfig, shape: Shape, trials: dict[Any, Trial], where: ExecutorConfig) -> Trial:
     key = (config.model, repr(config.model_options), config.batch_size, config.optimizer, shape.side, shape.classes)
     if key not in trials:
         trials[key] = _measure(config, shape, threads_each(where.at_a_time))

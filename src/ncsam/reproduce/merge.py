@@ -12,11 +12,11 @@ from ncsam._errors import bad_value, need
 from ncsam._files import atomic_path, parse_yaml, read_json, read_text
 from ncsam.engine import RunConfig
 from ncsam.engine.metrics import summarize
-from ncsam.engine.runs import Run
 from ncsam.reproduce.record import Record, spoken
 from ncsam.reproduce.results import METRICS, run_name
 from ncsam.reproduce.scales import Setting
 from ncsam.reproduce.tables import TABLES, Column, Row
+from ncsam.runs.reader import Run
 
 _DECISIVE = ("ncsam", "torch")  # versions that may change what a run computes
 
@@ -117,7 +117,7 @@ def _labels(run: Path) -> str | None:
 
 
 def _source(ours: Record, name: str) -> str | None:
-    """Where the data of a run lies here, if anywhere."""
+    """ExecutorConfig the data of a run lies here, if anywhere."""
     found = ours.sources.get(_cell(name)[1].dataset)
     return None if found is None else found["data"]
 

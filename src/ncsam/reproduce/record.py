@@ -15,7 +15,7 @@ import torch
 from ncsam._checks import choice
 from ncsam._errors import bad_value
 from ncsam._files import atomic_path, read_json
-from ncsam._options import fitted
+from ncsam._options import coerce
 from ncsam._version import __version__
 from ncsam.reproduce.notes import Note
 from ncsam.reproduce.scales import SCALES, Setting
@@ -69,7 +69,7 @@ class Record:
         merged = [_fitting(each, _MERGED) for each in content["merged"]]
         for each in merged:
             each["versions"] = list(map(_texts, each["versions"]))
-        scale = choice("scale", fitted("scale", content["scale"], str), SCALES)
+        scale = choice("scale", coerce("scale", content["scale"], str), SCALES)
         return cls(scale, sources, list(map(_texts, content["versions"])), merged)
 
     @classmethod
@@ -111,11 +111,11 @@ class Record:
 
 def _fitting(given: dict[str, Any], kinds: dict[str, Any]) -> dict[str, Any]:
     """These values, each of its type."""
-    return {name: fitted(name, given[name], kind) for name, kind in kinds.items()}
+    return {name: coerce(name, given[name], kind) for name, kind in kinds.items()}
 
 
 def _texts(given: dict[str, str]) -> dict[str, str]:
-    return {name: fitted(name, text, str) for name, text in fitted("versions", given, dict[str, str]).items()}
+    return {name: coerce(name, text, str) for name, text in coerce("versions", given, dict[str, str]).items()}
 
 
 def spoken(found: dict[str, str]) -> str:

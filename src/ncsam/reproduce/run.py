@@ -9,10 +9,8 @@ from functools import cached_property
 from pathlib import Path
 
 from ncsam._errors import bad_value
-from ncsam.compare.batch import Done, Where, do_all, look
-from ncsam.compare.workers import Job
-from ncsam.engine.folder import refuse_other_work
-from ncsam.engine.runs import find_runs
+from ncsam.jobs.executor import Done, ExecutorConfig, look, run_jobs
+from ncsam.jobs.local import Job
 from ncsam.report.figures import curves_png
 from ncsam.report.groups import Group
 from ncsam.reproduce import words
@@ -21,6 +19,8 @@ from ncsam.reproduce.record import FILE, Record
 from ncsam.reproduce.results import METRICS, Filled, fill, jobs, run_name
 from ncsam.reproduce.scales import Setting
 from ncsam.reproduce.tables import TABLES, Table, find
+from ncsam.runs.layout import refuse_other_work
+from ncsam.runs.reader import find_runs
 
 _CURVES = "curves"
 _SEED = re.compile(r"-s(\d+)$")
@@ -49,21 +49,21 @@ class Plan:
     def datasets(self) -> set[str]:
         return {column.dataset for table in self.tables for column in table.columns}
 
-    def check(self, where: Where) -> None:
+    def check(self, where: ExecutorConfig) -> None:
         """Raise for what stands in the way of running it, before anything is."""
         refuse_other_work(self.out, FILE)
         if where.on == "local":  # the nodes of a cluster may have what this machine has not
             self.setting.check(self.datasets)
         where.check()
 
-    def estimate(self, where: Where) -> Estimate:
+    def estimate(self, where: ExecutorConfig) -> Estimate:
         """How long what is left will take here, and what it will take on the disk."""
         done, waiting = look(self.jobs)
         return estimate(waiting, done.summaries, where)
 
 
 def reproduce(
-    plan: Plan, where: Where | None = None, *, metric: str | None = None, say: Callable[[str], None] = print
+    plan: Plan, where: ExecutorConfig | None = None, *, metric: str | None = None, say: Callable[[str], None] = print
 ) -> tuple[list[Filled], Done]:
     """Do the runs that are not finished, and write the tables beside them; the tables, and how the runs ended.
 
@@ -71,10 +71,10 @@ def reproduce(
     failed one the table says why.
     """
     _check_metric(metric)
-    where = where or Where()
+    where = where or ExecutorConfig()
     plan.check(where)
     record = Record.claim(plan.out, plan.setting, plan.datasets)
-    done = do_all(plan.jobs, where, say, lambda done: _write(plan, done, metric, record))
+    done = run_jobs(plan.jobs, where, say, lambda done: _write(plan, done, metric, record))
     return _finish(plan, done, metric, record), done
 
 

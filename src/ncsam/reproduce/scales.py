@@ -32,7 +32,7 @@ _PARTS: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class Source:
-    """Where the samples of a dataset come from: a name or a path, and whether it only stands in for it."""
+    """ExecutorConfig the samples of a dataset come from: a name or a path, and whether it only stands in for it."""
 
     data: str
     stand_in: bool = False
@@ -82,7 +82,7 @@ class Setting:
         return setting
 
     def source(self, dataset: str) -> Source:
-        """Where a dataset of the paper comes from at this scale."""
+        """ExecutorConfig a dataset of the paper comes from at this scale."""
         if dataset not in self._found:
             self._found[dataset] = self._find(dataset)
         return self._found[dataset]

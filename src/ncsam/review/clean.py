@@ -17,14 +17,14 @@ import numpy.typing as npt
 from ncsam._errors import bad_value, unknown_name
 from ncsam._files import atomic_path
 from ncsam._text import printable
-from ncsam.data.columns import CLEANED
-from ncsam.data.stores.tokens import Texts
+from ncsam.data.modalities.text import Texts
+from ncsam.data.tables.columns import CLEANED
 from ncsam.data.types import DataSet, PathList, Split
-from ncsam.engine.errors import RunError
-from ncsam.engine.runs import Run
 from ncsam.engine.task import task_of
+from ncsam.errors import RunError
 from ncsam.review.decisions import Decisions
 from ncsam.review.queue import Queue
+from ncsam.runs.reader import Run
 
 #: What may change a label: a reviewer alone; a reviewer, else a suggestion that is probably right; any suggestion.
 APPLY = ("reviewed", "confident", "all")

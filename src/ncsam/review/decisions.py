@@ -15,7 +15,7 @@ from typing import IO, Any
 
 from ncsam._errors import bad_value, unknown_name
 from ncsam._files import is_open_file
-from ncsam.engine.errors import RunError
+from ncsam.errors import RunError
 
 try:
     import fcntl

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ncsam.engine.label_issues_table import expected, not_known
+from ncsam.issues.table import expected, not_known
 from ncsam.review.decisions import Decisions
 from ncsam.review.queue import Queue
 

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ncsam._errors import bad_value, unknown_name
-from ncsam.engine.runs import Run
 from ncsam.review.decisions import CHOICES, Decisions
+from ncsam.runs.reader import Run
 
 Indices = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]

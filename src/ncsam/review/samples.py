@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ncsam._errors import need
+from ncsam.data.images.exif import exif_transpose
 from ncsam.data.types import Split
-from ncsam.data.upright import upright
 
 SMALL, LARGE = 192, 768  # longest sides of images in the grid and alone, in pixels
 _EXACT = 64  # up to this side images are kept exactly, and shown as squares
@@ -75,7 +75,7 @@ class Samples:
             try:
                 with pil.open(path) as file:
                     file.draft("RGB", (longest, longest))
-                    return upright(file, "RGB")
+                    return exif_transpose(file, "RGB")
             except (OSError, SyntaxError, ValueError, pil.DecompressionBombError):
                 return None
         if not isinstance(item, np.ndarray) or item.dtype != np.uint8 or item.ndim != 3:

@@ -14,13 +14,13 @@ import numpy as np
 from ncsam._errors import bad_value, need
 from ncsam._files import atomic_path, read_json
 from ncsam.engine.checkpoint import writing
-from ncsam.engine.errors import RunError
-from ncsam.engine.runs import Run
 from ncsam.engine.task import task_of
+from ncsam.errors import RunError
 from ncsam.review.decisions import Decisions
 from ncsam.review.progress import progress
 from ncsam.review.queue import Queue, View, check_reviewer
 from ncsam.review.samples import LARGE, SMALL, Samples
+from ncsam.runs.reader import Run
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette

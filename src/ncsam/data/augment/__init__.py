@@ -1,0 +1,1 @@
+"""Augmentation of whole batches, and the named views made of it."""

@@ -1,0 +1,1 @@
+"""Image files: listed, decoded, turned upright and cached."""

@@ -1,0 +1,1 @@
+"""Batches: which samples form them, and the loader that makes them."""

@@ -1,0 +1,122 @@
+"""Which samples form which batch, on which rank, and the random numbers that go with it.
+
+Everything here is a function of (seed, epoch, batch, stream). No generator is kept between batches and the global
+ones are never touched, so an epoch can be entered at any batch and gives the same bits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from ncsam._checks import count, flag, positive
+from ncsam._errors import bad_value, known_name
+
+Indices = npt.NDArray[np.int64]
+#: Uniform numbers in [0, 1), a row per sample.
+Draws = npt.NDArray[np.float32]
+#: How an epoch is cut into batches; see `Layout`.
+Batches = Literal["equal", "full"]
+
+_ORDER = 0  # stream 0 orders the epoch; stream 1 + v draws for view v
+
+
+def _stream(seed: int, epoch: int, batch: int, stream: int) -> np.random.Generator:
+    return np.random.default_rng((seed, epoch, batch, stream))
+
+
+def epoch_order(samples: int, seed: int, epoch: int) -> Indices:
+    """A permutation of `samples` that depends on seed and epoch alone."""
+    return _stream(seed, epoch, 0, _ORDER).permutation(samples)
+
+
+def uniforms(rows: int, columns: int, seed: int, epoch: int, batch: int, view: int) -> Draws:
+    """Uniform numbers for one view of one global batch.
+
+    They are filled row by row, so the first rows do not depend on how many follow: a padded tail draws for its true
+    samples what an unpadded one draws.
+    """
+    return _stream(seed, epoch, batch, 1 + view).random((rows, columns), dtype=np.float32)
+
+
+@dataclass(frozen=True)
+class BatchRequest:
+    """One batch to render: the samples, and a row of uniform numbers per sample for each view."""
+
+    index: Indices
+    draws: tuple[Draws, ...]
+
+
+@dataclass(frozen=True)
+class Part:
+    """One rank's part of a global batch of `rows`: `positions` in the epoch's order, its rows `start` to `stop`."""
+
+    positions: Indices
+    rows: int
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How `samples` positions are cut into global batches and these into one part per rank.
+
+    A global batch has at most `world_size * batch_size` samples; ranks hold consecutive pieces of it, so joining them
+    in rank order gives what one process with that larger batch would see. `batches` says how an epoch is cut:
+
+    - "equal": ceil(samples / (world_size * batch_size)) global batches, and all parts of all batches have equal sizes,
+      give or take one sample. Nothing is repeated or left out. (With batches of one, a part may hold two samples, so
+      that no rank comes away empty.)
+    - "full": every global batch is full but the last, which is short. If the ranks cannot share it equally, it is
+      padded with the first samples of the epoch's order (fewer than `world_size` of them), so that all ranks hold
+      equally many. `drop_last` leaves a short last batch out.
+    """
+
+    samples: int
+    batch_size: int
+    rank: int = 0
+    world_size: int = 1
+    batches: Batches = "equal"
+    drop_last: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("batch_size", "world_size"):
+            object.__setattr__(self, name, positive(name, getattr(self, name)))
+        if count("rank", self.rank) >= self.world_size:
+            raise bad_value("rank", self.rank, f"0 to {self.world_size - 1} with world_size={self.world_size}")
+        known_name("batches", self.batches, get_args(Batches))
+        if flag("drop_last", self.drop_last) and self.batches == "equal":
+            raise bad_value("drop_last", True, "only with batches='full', for equal batches leave nothing out")
+        if self.samples < self.world_size:
+            raise bad_value("world_size", self.world_size, f"at most {self.samples}, the number of samples")
+        if len(self) == 0:
+            raise bad_value("drop_last", True, f"{self.samples} samples do not fill one global batch")
+
+    def __len__(self) -> int:
+        whole, rest = divmod(self.samples, self.world_size * self.batch_size)
+        count = whole + (rest > 0 and not self.drop_last)
+        return min(count, self.samples // self.world_size) if self.batches == "equal" else count
+
+    def part(self, batch: int) -> Part:
+        """This rank's part of global batch number `batch`."""
+        if self.batches == "equal":
+            pieces = len(self) * self.world_size
+            first, start, stop, end = (
+                piece * self.samples // pieces
+                for piece in (
+                    batch * self.world_size,
+                    batch * self.world_size + self.rank,
+                    batch * self.world_size + self.rank + 1,
+                    (batch + 1) * self.world_size,
+                )
+            )
+            return Part(np.arange(start, stop), end - first, start - first, stop - first)
+        first = batch * self.world_size * self.batch_size
+        here = min(self.samples - first, self.world_size * self.batch_size)
+        each = -(-here // self.world_size)
+        start = self.rank * each
+        positions = np.arange(first + start, first + start + each) % self.samples
+        return Part(positions, each * self.world_size, start, start + each)

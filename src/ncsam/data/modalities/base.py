@@ -1,0 +1,222 @@
+"""What depends on the kind of data, in two classes: `Modality` knows the data as a whole, `Store` holds the samples.
+
+A kind of data is one file in this folder with a subclass of each, found by itself (docs/data.md, "Adding a kind of
+data"). Everything else (loader, engine, command, report) asks them and branches on no kind.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ncsam._errors import bad_value
+from ncsam._trees import Tree
+from ncsam.data.loading.sampling import BatchRequest
+from ncsam.data.types import DataSet, Inputs
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+_Kind = TypeVar("_Kind", bound="Modality")
+
+
+@dataclass(frozen=True)
+class BatchTransform:
+    """How samples are to look; the options of `Loader` under the same names."""
+
+    views: tuple[Any, ...]
+    mean: tuple[float, ...] | None
+    std: tuple[float, ...] | None
+    size: tuple[int, int] | None
+    resize: int | None
+    dtype: torch.dtype
+    channels_last: bool
+    workers: int
+
+    def normalizer(self, unit: float, shape: tuple[int, ...], device: torch.device) -> tuple[Tensor, Tensor]:
+        """Scale and shift with `x * scale + shift = (x / unit - mean) / std`."""
+        std = np.asarray(self.std or (1.0,), dtype=np.float64)
+        shift = -np.asarray(self.mean or (0.0,), dtype=np.float64) / std
+        scale, shift = np.broadcast_arrays(1 / (unit * std), shift)
+        return tuple(  # type: ignore[return-value]
+            torch.from_numpy(values.astype(np.float32)).reshape(shape).to(device) for values in (scale, shift)
+        )
+
+    def delivered(self, result: Tensor) -> Tensor:
+        """In the type and memory order that were asked for; what is not a float keeps its type."""
+        if not result.is_floating_point():
+            return result
+        if self.channels_last and result.ndim == 4:
+            return result.to(self.dtype, memory_format=torch.channels_last)
+        return result.to(self.dtype)
+
+    def check_normalization(self, channels: int, what: str) -> None:
+        """Mean and std are one number for all channels, or one for each."""
+        for name, values in (("mean", self.mean), ("std", self.std)):
+            if values is not None and len(values) not in (1, channels):
+                raise bad_value(name, values, f"one number, or one for each of the {channels} {what}")
+        if self.std is not None and not all(value > 0 for value in self.std):
+            raise bad_value("std", self.std, "numbers above 0")
+
+
+@dataclass(frozen=True)
+class Plain:
+    """The view that changes nothing: a sample as it is, normalized where its kind is."""
+
+    draws: int = 0  # how many uniform numbers it needs for a sample
+
+
+class Store(ABC):
+    """Stored samples of one kind, ready to be made into batches. By default there is no view but "plain"."""
+
+    #: What the samples are, in the plural, for messages.
+    kind: ClassVar[str]
+    #: The view of a loader that was not told which.
+    usual_view: ClassVar[str] = "plain"
+
+    @abstractmethod
+    def __init__(self, inputs: Any, device: torch.device) -> None: ...
+
+    def resolve(self, views: Any) -> tuple[Any, ...]:
+        """Recipes from names or recipes, one or several. A recipe has `draws`: the uniform numbers it needs."""
+        several = list(views) if isinstance(views, (list, tuple)) else [views]
+        if not several:
+            raise bad_value("views", views, "at least one view")
+        for view in several:
+            if view not in ("plain", Plain()):
+                raise bad_value("views", view, f"it is made for images, and these are {self.kind}; only 'plain'")
+        return (Plain(),) * len(several)
+
+    def check(self, look: BatchTransform) -> BatchTransform:
+        """Verify the options once, and settle those that are open."""
+        return look
+
+    @abstractmethod
+    def render(self, works: Iterable[BatchRequest], look: BatchTransform) -> Iterator[tuple[Tree, ...]]:
+        """One tree for each view of each batch, lazily and in order. Views must not share memory."""
+
+
+class Modality(ABC):
+    """All that the rest of the library must know of one kind of data. Its fields are plain values, saved with a run."""
+
+    #: What the samples are, in the plural.
+    name: ClassVar[str]
+    #: Axes of the inputs whose length may vary, by name, for exporters.
+    axes: ClassVar[Mapping[int, str]] = {0: "batch"}
+    #: How a network's inputs are made from a sample, for whoever uses exported weights.
+    prepared: ClassVar[str] = "as they are"
+
+    # --- which data
+
+    @classmethod
+    @abstractmethod
+    def holds(cls, inputs: Inputs) -> bool:
+        """Whether `Split.inputs` are of this kind."""
+
+    @classmethod
+    @abstractmethod
+    def of(cls: type[_Kind], dataset: DataSet) -> _Kind:
+        """The kind with what it must know of this dataset."""
+
+    @classmethod
+    @abstractmethod
+    def open(cls, inputs: Any, device: torch.device) -> Store:
+        """The samples, ready to be made into batches."""
+
+    # --- networks
+
+    def network(self) -> tuple[str, dict[str, Any]]:
+        """The usual network and its options, for `model: auto`."""
+        raise bad_value("model", "auto", f"{self.name} have no usual network: name one, such as 'module:factory'")
+
+    def required(self, model: str) -> dict[str, Any]:
+        """Options that a network of this name must have to fit the data."""
+        return {}
+
+    @property
+    def in_channels(self) -> int:
+        """As a network is told."""
+        return 1
+
+    @property
+    def mixable(self) -> bool:
+        """Whether two inputs may be averaged, as mixup does."""
+        return True
+
+    # --- views
+
+    #: What `augment` may be, and the training view that each means.
+    augmentations: ClassVar[Mapping[str, str]] = {"none": "plain"}
+
+    def augmentation(self) -> str:
+        """What `augment: auto` means."""
+        return "none"
+
+    def second_view(self, augment: str, named: str) -> str:
+        """What a method gets that asks for the view `named` if the data can have it."""
+        return "plain"
+
+    @classmethod
+    def has_view(cls, view: str) -> bool:
+        """Whether a view of that name is possible."""
+        return view == "plain"
+
+    # --- in and out
+
+    def preparation(self, inputs: Inputs) -> dict[str, Any]:
+        """Options of a `Loader` for these inputs, beside those of the run: how they are normalized and cut."""
+        return {}
+
+    @abstractmethod
+    def example(self, count: int = 2) -> Tree:
+        """Made-up inputs of the right form, as an exporter wants to see them."""
+
+    @abstractmethod
+    def read(self, paths: Sequence[Path]) -> tuple[list[str], Inputs]:
+        """What `ncsam predict` is given: the samples, each with a name for the table."""
+
+    def preview(self, inputs: Inputs, index: int) -> Image | str | None:
+        """A sample as a report shows it: an image or a text; `None` where there is nothing to show."""
+        return None
+
+    @classmethod
+    def described(cls, inputs: Inputs) -> str:
+        """How the inputs are stored, in a few words."""
+        return f"{cls.name}, in memory"
+
+    # --- saved with a run
+
+    def state(self) -> dict[str, Any]:
+        """Plain values from which `restored` makes the kind again."""
+        return asdict(self)  # type: ignore[call-overload, no-any-return]
+
+    @classmethod
+    def restored(cls: type[_Kind], state: Mapping[str, Any]) -> _Kind:
+        """The kind as `state` described it."""
+        return cls(**{name: _tuples(value) for name, value in state.items()})
+
+
+def _tuples(value: Any) -> Any:
+    """Lists, which is what a file makes of tuples, as tuples again."""
+    return tuple(map(_tuples, value)) if isinstance(value, (list, tuple)) else value
+
+
+def check_numbers(**values: Sequence[Any]) -> None:
+    """What a file claims to be numbers must be such."""
+    for name, numbers in values.items():
+        if not isinstance(numbers, tuple) or any(not isinstance(number, (int, float)) for number in numbers):
+            raise bad_value(name, numbers, "a list of numbers")
+
+
+def check_counts(**values: Sequence[Any]) -> None:
+    """What a file claims to be counts must be whole numbers above 0."""
+    for name, counts in values.items():
+        if not isinstance(counts, tuple) or any(type(count) is not int or count < 1 for count in counts):
+            raise bad_value(name, counts, "whole numbers above 0")

@@ -1,0 +1,284 @@
+"""Images: arrays in memory, files, or made on demand; cropped, mirrored and augmented by views."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from ncsam._errors import bad_value, need
+from ncsam._text import path_cell
+from ncsam.data.augment.views import CROP, VIEWS, View, resolve_views
+from ncsam.data.images.decode import ImageFiles, Request, Stored, channels_first, covered, decoded_batches
+from ncsam.data.images.decode_cache import DecodeCache
+from ncsam.data.images.exif import exif_transpose, open_image
+from ncsam.data.images.files import IMAGE_SUFFIXES, image_files
+from ncsam.data.loading.sampling import BatchRequest, Draws
+from ncsam.data.modalities.base import BatchTransform, Modality, Store, check_counts, check_numbers
+from ncsam.data.modalities.features import read_arrays
+from ncsam.data.types import DataSet, Inputs, LazyImages, PathList
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+# Small batches are rendered several at a time: a call costs as much as some dozens of 32 x 32 images do.
+_BLOCK_BYTES = 1 << 20
+_PHOTOGRAPH = 128  # pixels; from here on a shorter side of 8/7 is cropped (256 to 224), as is usual for photographs
+_LONGEST = 160  # pixels of a preview
+
+Cropped = Iterator[tuple[BatchRequest, list[Tensor]]]  # one uint8 (B, C, H, W) per view, mirrored
+
+
+@dataclass(frozen=True)
+class Images(Modality):
+    """uint8 images of 1 or 3 channels, whose `mean` and `std` are in units of [0, 1]; `size` is what a network sees.
+
+    The usual network is an MLP up to 16 pixels, else a ResNet-18.
+    """
+
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    size: tuple[int, int]
+    channels: int
+
+    name: ClassVar[str] = "images"
+    prepared: ClassVar[str] = (
+        "images scaled to [0, 1], then (x - mean) / std for each channel; (batch, channels, height, width)"
+    )
+    augmentations: ClassVar[Mapping[str, str]] = {"none": "plain", "standard": "weak", "paper": "weak_cutout"}
+
+    def __post_init__(self) -> None:
+        check_numbers(mean=self.mean, std=self.std)
+        check_counts(size=self.size, channels=(self.channels,))
+        if len(self.size) != 2:
+            raise bad_value("size", self.size, "(height, width)")
+
+    @classmethod
+    def holds(cls, inputs: Inputs) -> bool:
+        if isinstance(inputs, np.ndarray):
+            return inputs.dtype == np.uint8 and inputs.ndim in (3, 4)
+        if isinstance(inputs, (PathList, LazyImages)):
+            return True
+        return type(inputs) in (list, tuple) and len(inputs) > 0 and isinstance(inputs[0], (Path, np.ndarray))
+
+    @classmethod
+    def of(cls, dataset: DataSet) -> Images:
+        if dataset.size is None:
+            raise bad_value("size", None, f"{dataset.name} holds images: give the (height, width) a network sees")
+        inputs = dataset.train.inputs
+        stored = inputs.shape[3] if isinstance(inputs, np.ndarray) and inputs.ndim == 4 else len(dataset.mean)
+        return cls(dataset.mean, dataset.std, dataset.size, stored)
+
+    @classmethod
+    def open(cls, inputs: Any, device: torch.device) -> Store:
+        return PixelStore(inputs, device) if isinstance(inputs, np.ndarray) else FileStore(inputs, device)
+
+    def network(self) -> tuple[str, dict[str, Any]]:
+        if max(self.size) <= 16:
+            return "mlp", {"hidden": [256, 256]}
+        return "resnet18", {"stem": "cifar" if max(self.size) <= 96 else "imagenet"}
+
+    def required(self, model: str) -> dict[str, Any]:
+        return {"in_features": self.channels * self.size[0] * self.size[1]} if model == "mlp" else {}
+
+    @property
+    def in_channels(self) -> int:
+        return self.channels
+
+    def augmentation(self) -> str:
+        return "standard" if self.channels == 3 and max(self.size) >= 24 else "none"
+
+    def second_view(self, augment: str, named: str) -> str:
+        """The one that is named, where the run augments at all; where it does not, because mirrored or cut they would
+        be other images (digits, 8 x 8), they are shifted alone."""
+        return "shifted" if augment == "none" else named
+
+    @classmethod
+    def has_view(cls, view: str) -> bool:
+        return view in VIEWS
+
+    def preparation(self, inputs: Inputs) -> dict[str, Any]:
+        photographs = min(self.size) >= _PHOTOGRAPH and not isinstance(inputs, np.ndarray)
+        resize = round(max(self.size) * 8 / 7) if photographs else None
+        return {"mean": self.mean, "std": self.std, "size": self.size, "resize": resize}
+
+    def example(self, count: int = 2) -> Tensor:
+        return torch.randn(count, self.channels, *self.size, generator=torch.Generator().manual_seed(0))
+
+    def read(self, paths: Sequence[Path]) -> tuple[list[str], Inputs]:
+        """Files, folders of them, or one .npz with an array x."""
+        if any(path.suffix == ".npz" for path in paths):
+            names, images = read_arrays(paths)
+            return names, images[..., None] if images.ndim == 3 else images
+        found: list[Path] = []
+        for path in paths:
+            below = [path / name for name in image_files(path)] if path.is_dir() else [path]
+            if not below:
+                raise bad_value("inputs", str(path), f"no image is in it or below it ({', '.join(IMAGE_SUFFIXES)})")
+            found += below
+        odd = next((path for path in found if not path.is_file()), None)
+        if odd is not None:
+            raise bad_value("inputs", str(odd), "an ordinary file")
+        return [path_cell(path) for path in found], found
+
+    def preview(self, inputs: Inputs, index: int) -> Image | None:
+        """A small image; `None` for a damaged file."""
+        pil: Any = need("PIL.Image", "data", "showing images")
+        item: Any = inputs[index]
+        if isinstance(item, Path):
+            try:
+                with open_image(item) as file:
+                    file.draft("RGB", (_LONGEST, _LONGEST))
+                    small: Image = exif_transpose(file, "RGB")
+            except (OSError, SyntaxError, ValueError):
+                return None
+        else:
+            pixels = np.asarray(item)
+            small = pil.fromarray(pixels[..., 0] if pixels.ndim == 3 and pixels.shape[-1] == 1 else pixels)
+        small.thumbnail((_LONGEST, _LONGEST))
+        return small
+
+    @classmethod
+    def described(cls, inputs: Inputs) -> str:
+        if isinstance(inputs, np.ndarray):
+            return f"{inputs.dtype} {' x '.join(map(str, inputs.shape[1:]))}, in memory"
+        return "image files" if isinstance(inputs, PathList) else "decoded on demand"
+
+
+class ImageStore(Store):
+    """What the two ways of storing images share: views by name."""
+
+    kind = "images"
+    usual_view = "weak"
+
+    def resolve(self, views: Any) -> tuple[View, ...]:
+        return resolve_views(views)
+
+
+class PixelStore(ImageStore):
+    """uint8 images of one size, kept as one NCHW tensor on the device and augmented there."""
+
+    def __init__(self, images: npt.NDArray[Any], device: torch.device) -> None:
+        channels_at_end = images if images.ndim == 4 else images[..., None]
+        self.pixels = torch.from_numpy(np.ascontiguousarray(channels_at_end.transpose(0, 3, 1, 2))).to(device)
+
+    def check(self, look: BatchTransform) -> BatchTransform:
+        _, channels, height, width = self.pixels.shape
+        look.check_normalization(channels, "channels")
+        size = look.size or (height, width)
+        fits = size[0] <= height and size[1] <= width
+        if not fits and any(view.crop != "resized" for view in look.views):
+            raise bad_value("size", size, f"at most {(height, width)}, the images' own")
+        for view in look.views:
+            view.pad_by((height, width), size)
+        return replace(look, size=size)
+
+    def render(self, works: Iterable[BatchRequest], look: BatchTransform) -> Iterator[tuple[Tensor, ...]]:
+        assert look.size is not None
+        scale, shift = look.normalizer(255, (-1, 1, 1), self.pixels.device)
+        for block in _blocks(works, max(1, _BLOCK_BYTES // self.pixels[0].numel())):
+            index = torch.from_numpy(np.concatenate([work.index for work in block])).to(self.pixels.device)
+            images = self.pixels.index_select(0, index)
+            views = []
+            for number, view in enumerate(look.views):
+                draws = np.concatenate([work.draws[number] for work in block])
+                cropped = view.cropped(images, draws, look.size)
+                views.append(look.delivered(view.finished(cropped, draws, scale, shift)))
+            sizes = [len(work.index) for work in block]
+            yield from zip(*(torch.split(rendered, sizes) for rendered in views), strict=True)
+
+
+def _blocks(works: Iterable[BatchRequest], images: int) -> Iterator[list[BatchRequest]]:
+    """Join batches until they hold at least so many images."""
+    block: list[BatchRequest] = []
+    for work in works:
+        block.append(work)
+        if sum(len(member.index) for member in block) >= images:
+            yield block
+            block = []
+    if block:
+        yield block
+
+
+class FileStore(ImageStore):
+    """Image files, or arrays made on demand: workers decode and crop, the device does the rest by whole batches.
+
+    Files that may be kept in memory are decoded once; they are cropped here.
+    """
+
+    def __init__(self, files: Stored, device: torch.device) -> None:
+        self.files = files
+        self.device = device
+        self.kept = DecodeCache(files.keep if isinstance(files, PathList) else 0)
+
+    def check(self, look: BatchTransform) -> BatchTransform:
+        look.check_normalization(len(look.mean or look.std or (0, 0, 0)), "channels")
+        if look.size is None:
+            raise bad_value("size", None, "image files have many sizes: give the (height, width) to crop them to")
+        longer = max(look.size)
+        if look.resize is not None and look.resize < longer:
+            raise bad_value("resize", look.resize, f"at least {longer}, the longer side of size={look.size}")
+        resize = look.resize or longer
+        for view in look.views:
+            view.pad_by(covered(look.size, resize), look.size)
+        return replace(look, resize=resize)
+
+    def render(self, works: Iterable[BatchRequest], look: BatchTransform) -> Iterator[tuple[Tensor, ...]]:
+        assert look.size is not None
+        assert look.resize is not None
+        colors = len(look.mean or look.std or (0, 0, 0))
+        cover = covered(look.size, look.resize)
+        # what a `resized` crop needs of a JPEG file depends on its draws, so that there is nothing to keep
+        keep = self.kept.has_room(len(self.files) * cover[0] * cover[1] * colors) and not any(
+            view.crop == "resized" for view in look.views
+        )
+        files = ImageFiles(self.files, look.views, look.size, look.resize, colors, uncut=keep)
+        scale, shift = look.normalizer(255, (-1, 1, 1), self.device)
+        for work, cropped in (self._from_kept if keep else self._from_files)(works, files, look):
+            yield tuple(
+                look.delivered(view.finished(images, draws, scale, shift))
+                for view, images, draws in zip(look.views, cropped, work.draws, strict=True)
+            )
+
+    def _from_files(self, works: Iterable[BatchRequest], files: ImageFiles, look: BatchTransform) -> Cropped:
+        under_way: deque[BatchRequest] = deque()  # the workers are asked for later batches before this one is finished
+
+        def requests() -> Iterator[list[Request]]:
+            for work in works:
+                under_way.append(work)
+                yield [Request(int(i), rows) for i, rows in zip(work.index, _crops(work), strict=True)]
+
+        for decoded in decoded_batches(files, requests(), look.workers, self.device.type == "cuda"):
+            work = under_way.popleft()
+            yield work, self._mirrored(decoded, work, look)
+
+    def _from_kept(self, works: Iterable[BatchRequest], files: ImageFiles, look: BatchTransform) -> Cropped:
+        assert look.size is not None
+        for work, canvases in self.kept.batches(works, files, look.workers):
+            if all(canvas.shape[:2] == files.cover for canvas in canvases):  # of one size: the whole batch at once
+                images = torch.from_numpy(channels_first(canvases)).to(self.device)
+                drawn = zip(look.views, work.draws, strict=True)
+                yield work, [view.cropped(images, draws, look.size) for view, draws in drawn]
+            else:
+                windows = [files.windows(canvas, rows) for canvas, rows in zip(canvases, _crops(work), strict=True)]
+                yield work, self._mirrored(torch.stack(windows), work, look)
+
+    def _mirrored(self, cropped: Tensor, work: BatchRequest, look: BatchTransform) -> list[Tensor]:
+        """One tensor per view from (B, views, C, H, W)."""
+        images = cropped.to(self.device, non_blocking=cropped.is_pinned())
+        return [
+            view.mirrored(images[:, number], draws)
+            for number, (view, draws) in enumerate(zip(look.views, work.draws, strict=True))
+        ]
+
+
+def _crops(work: BatchRequest) -> Draws:
+    """The numbers that place the crops, (B, views, 4)."""
+    return np.stack([draws[:, CROP] for draws in work.draws], axis=1)

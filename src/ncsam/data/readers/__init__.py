@@ -1,0 +1,1 @@
+"""Readers: one module per dataset or file format; each returns a `DataSet`."""

@@ -1,0 +1,1 @@
+"""Tables: columns, files of rows, and labels by several annotators."""

@@ -1,0 +1,128 @@
+"""The columns of a CSV, TSV or Parquet table: read, found by their usual names, and turned into numbers."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ncsam._errors import bad_value
+from ncsam._files import read_text
+from ncsam.data.tables.arrow_files import read_arrow_table
+
+Columns = dict[str, list[Any]]
+
+TABLE_SUFFIXES = (".csv", ".tsv", ".parquet")
+#: The column names that are looked for, whatever their case, when none is given.
+COLUMN_NAMES = {
+    "path": ("path", "file", "filename", "file_name", "filepath", "file_path", "image", "image_path", "img"),
+    "text": ("text", "sentence", "review", "comment", "content", "document", "message", "body", "tweet", "utterance"),
+    "label": ("label", "noisy_label", "observed_label", "given_label", "class", "target", "y"),
+    "clean_label": ("clean_label", "true_label", "clean", "y_clean", "ground_truth"),
+    "split": ("split", "subset", "partition", "fold"),
+    "verified": ("verified",),
+}
+#: What `ncsam clean` writes beside the samples; no features where all of them are there.
+CLEANED = ("label", "observed", "source", "probability")
+#: Columns that number the rows; they are no features unless named.
+ROW_NUMBERS = ("", "id", "index", "row", "unnamed: 0")
+
+
+def read_columns(path: Path) -> Columns:
+    """A table whose first row names the columns; text from CSV and TSV files, values of any type from the others."""
+    return read_named_columns(path)[0]
+
+
+def read_named_columns(path: Path) -> tuple[Columns, dict[str, list[str]]]:
+    """A table as `read_columns` has it, and the names of classes that a Parquet file may note beside a column."""
+    if not path.exists():
+        raise FileNotFoundError(f"path={str(path)!r}: there is no such file")
+    if path.is_dir() or path.suffix.lower() == ".parquet":
+        return read_arrow_table(path)
+    return _text(path), {}
+
+
+def _text(path: Path) -> Columns:
+    with io.StringIO(read_text(path), newline="") as file:
+        rows = csv.reader(file, delimiter="\t" if path.suffix.lower() == ".tsv" else ",")
+        try:
+            lines = [(rows.line_num, row) for row in rows if row]
+        except csv.Error as error:
+            raise ValueError(f"{path}, line {rows.line_num}, is not a row of a table: {error}") from error
+    header = [name.strip() for name in lines[0][1]] if lines else []
+    body = [row for _, row in lines[1:]]
+    for number, row in lines:
+        if len(row) != len(header):
+            raise ValueError(f"{path}, line {number}: {len(row)} fields, but the header has {len(header)}")
+    if not body:
+        raise ValueError(f"{path} has no rows under its header")
+    return {name: list(column) for name, column in zip(header, zip(*body, strict=True), strict=True)}
+
+
+def found_name(
+    columns: Mapping[str, Any], kind: str, asked: str | None, path: Path, needed: bool = False
+) -> str | None:
+    """The name of the column of that kind: the one asked for, else one of the usual names."""
+    argument = {"clean_label": "clean_column"}.get(kind, f"{kind}_column")
+    if asked is not None:
+        if asked not in columns:
+            raise bad_value(argument, asked, f"{path} has the columns {', '.join(columns)}")
+        return asked
+    lower = {column.lower(): column for column in columns}
+    known = next((lower[alias] for alias in COLUMN_NAMES[kind] if alias in lower), None)
+    if known is None and needed:
+        raise ValueError(
+            f"{path} has no column {kind!r} (nor {', '.join(COLUMN_NAMES[kind][1:])}); it has "
+            f"{', '.join(columns)}. "
+            f"Name it by {argument}="
+        )
+    return known
+
+
+def complete(columns: Columns, name: str, kind: str, path: Path) -> list[Any]:
+    """A column that has a value in every row."""
+    missing = next((row for row, value in enumerate(columns[name]) if value is None), None)
+    if missing is not None:
+        raise ValueError(f"{path}: row {missing:,} has no {kind}")
+    return columns[name]
+
+
+def is_numeric(column: Sequence[Any]) -> bool:
+    """Whether the first value that is there, and the last one, are numbers."""
+    there = [value for value in column if value is not None and str(value).strip()]
+    return bool(there) and _number(there[0]) is not None and _number(there[-1]) is not None
+
+
+def numbers(columns: Columns, names: Sequence[str], path: Path) -> npt.NDArray[np.float32]:
+    """Some columns as one float32 array (rows, columns); true and false are 1 and 0."""
+    missing = [name for name in names if name not in columns]
+    if missing:
+        raise bad_value("columns", missing, f"{path} has the columns {', '.join(columns)}")
+    rows = len(next(iter(columns.values())))
+    found = np.empty((rows, len(names)), dtype=np.float32)
+    for place, name in enumerate(names):
+        for row, value in enumerate(columns[name]):
+            number = _number(value)
+            if number is None:
+                shown = "is empty" if value is None or not str(value).strip() else f"is {value!r}, not a finite number"
+                raise ValueError(f"{path}: column {name!r} of row {row:,} {shown}")
+            found[row, place] = number
+    return found
+
+
+def _number(value: Any) -> float | None:
+    """A finite number, `None` for anything else."""
+    words = {"true": 1.0, "false": 0.0}
+    if isinstance(value, str) and value.strip().lower() in words:
+        return words[value.strip().lower()]
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        return None
+    return number if math.isfinite(number) else None

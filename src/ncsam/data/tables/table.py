@@ -1,0 +1,226 @@
+"""A table with one row for each sample: an image or its path, a text, or numbers; and its label.
+
+It is a CSV, TSV or Parquet file, or a folder of Parquet or Arrow files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ncsam.data.check import check
+from ncsam.data.images.encoded import InMemory, infer_image_size_of
+from ncsam.data.images.exif import infer_image_size
+from ncsam.data.images.files import IMAGENET_MEAN, IMAGENET_STD, listed_files
+from ncsam.data.labels import encode_labels
+from ncsam.data.modalities.text import MAX_LENGTH, MAX_WORDS, Texts, tokenizer_for
+from ncsam.data.readers.arrays import statistics
+from ncsam.data.readers.folder import held
+from ncsam.data.tables.columns import (
+    CLEANED,
+    COLUMN_NAMES,
+    ROW_NUMBERS,
+    Columns,
+    complete,
+    found_name,
+    is_numeric,
+    numbers,
+    read_named_columns,
+)
+from ncsam.data.tables.multiannotator import aggregate_annotations
+from ncsam.data.types import Annotator, DataSet, Inputs, LazyImages, Split
+
+#: What a column `verified` may say: that people found the label right, found it wrong, or did not look.
+VERDICTS = dict.fromkeys(("1", "true", "yes", "right"), 1) | dict.fromkeys(("0", "false", "no", "wrong"), 0) | {"": -1}
+SPLIT_NAMES = {"train": "train", "training": "train", "test": "test", "testing": "test"} | dict.fromkeys(
+    ("val", "valid", "validation", "dev"), "val"
+)
+Rows = npt.NDArray[np.int64]
+
+
+def from_table(
+    path: str | Path,
+    *,
+    label_column: str | None = None,
+    clean_column: str | None = None,
+    split_column: str | None = None,
+    path_column: str | None = None,
+    text_column: str | None = None,
+    columns: Sequence[str] | None = None,
+    annotators: Sequence[str] | None = None,
+    join: str = "majority",
+    classes: Sequence[str] | None = None,
+    images: str | Path | None = None,
+    size: tuple[int, int] | None = None,
+    mean: Sequence[float] | None = None,
+    std: Sequence[float] | None = None,
+    in_memory: bool | None = None,
+    tokenizer: str = "words",
+    max_words: int = MAX_WORDS,
+    max_length: int = MAX_LENGTH,
+    allow_empty: bool = False,
+) -> DataSet:
+    """A dataset from a table whose first row names the columns.
+
+    A column of paths, or of encoded images in Parquet, makes it a table of images; else a column of texts, of
+    texts; else it is one of numbers, and every numeric column is a feature but label, clean label, split and such as
+    number the rows (`id`, `index`).
+
+    Args:
+        label_column, clean_column, split_column, path_column, text_column: Names of the columns; see `COLUMN_NAMES` for
+            those found by themselves. Clean label and split may be absent. A split is `train`, `test` or `val` (aliases
+            known); where no row is `test` and some are `val`, the latter are the test split. A column `verified` (1
+            where people found the label right, 0 where wrong, empty where they did not look) serves methods that know
+            some verified labels.
+        columns: The features of a table of numbers, in this order. Default: all numeric columns in the table's order.
+        annotators: Columns of answers by several people, which `join` makes one label of: "majority" or "dawid_skene".
+            A table with a row for each answer and a column `annotator`, or with no label but answers, is taken so too.
+        classes: Class names in order. Default: those that a file of Hugging Face's `datasets` notes, else the labels
+            found, sorted; labels that are whole numbers are taken as class numbers.
+        images: The folder that relative paths of images start from. Default: the table's own, or the table itself
+            where that is a folder of files.
+        size, mean, std, in_memory, allow_empty: As for `from_folder`. Of numbers, mean and std are by default those of
+            the training rows.
+        tokenizer, max_words, max_length: Of texts; see `from_texts`.
+    """
+    path = Path(path)
+    table, named = read_named_columns(path)
+    people: tuple[Annotator, ...] = ()
+    if label_column is None:
+        table, people = aggregate_annotations(table, str(path), annotators, join)
+    label_name = found_name(table, "label", label_column, path, needed=True)
+    clean_name = found_name(table, "clean_label", clean_column, path)
+    split_name = found_name(table, "split", split_column, path)
+    verified_name = found_name(table, "verified", None, path)
+    labels = [
+        None if name is None else complete(table, name, kind, path)
+        for name, kind in ((label_name, "label"), (clean_name, "clean_label"))
+    ]
+    (observed, clean), class_names = encode_labels(labels, classes or named.get(str(label_name)), where=str(path))
+    assert observed is not None
+    rows = {"train": np.arange(len(observed))}
+    if split_name is not None:
+        rows = _parted(complete(table, split_name, "split", path), path)
+    taken = (label_name, clean_name, split_name, verified_name)
+    rest = {name: column for name, column in table.items() if name not in taken}
+
+    paths = None if text_column or columns else found_name(rest, "path", path_column, path)
+    texts = None if paths or columns else _text_name(rest, text_column, path)
+    inputs: Inputs
+    fields: dict[str, Any] = {}
+    usual: tuple[tuple[float, ...], tuple[float, ...]] = (), ()
+    if paths is not None:
+        given = complete(rest, paths, "path", path)
+        if isinstance(given[0], (bytes, Mapping)):  # the images themselves, as `datasets` writes them
+            encoded = LazyImages(InMemory(_contents(given, path), str(path)), np.arange(len(given)))
+            inputs, in_memory = encoded, False
+            fields["size"] = size or infer_image_size_of(encoded)
+        else:
+            files = listed_files(
+                Path(images or (path if path.is_dir() else path.parent)), [str(name) for name in given], str(path)
+            )
+            inputs = files
+            fields["size"] = size or infer_image_size(files.take(rows["train"]))
+        usual = IMAGENET_MEAN, IMAGENET_STD
+    elif texts is not None:
+        written = [str(text) for text in complete(rest, texts, "text", path)]
+        chosen = tokenizer_for(tokenizer, [written[row] for row in rows["train"]], max_words)
+        inputs = Texts(written, chosen, max_length, texts)
+    else:
+        fields["columns"] = _features(rest, columns, path)
+        inputs = numbers(rest, fields["columns"], path)
+        usual = statistics(inputs[rows["train"]])
+    fields["mean"], fields["std"] = (
+        tuple(of_table) if given is None else tuple(given) for given, of_table in zip((mean, std), usual, strict=True)
+    )
+    whole = Split(inputs, observed, clean, verified=_verdicts(table, verified_name, path))
+    parts = {name: whole.take(index) for name, index in rows.items()} if split_name is not None else {"train": whole}
+    notes = () if paths is not None else _unused(rest, [texts] if texts is not None else fields["columns"])
+    if "test" not in parts and "val" in parts:
+        parts["test"] = parts.pop("val")
+        notes += ("the validation rows serve as the test split",)
+    if people:
+        notes += (f"the labels are the answers of {len(people):,} annotators, joined by {join}",)
+    dataset = DataSet(
+        name=path.stem,
+        classes=class_names,
+        train=parts["train"],
+        test=parts.get("test"),
+        val=parts.get("val"),
+        source=str(path),
+        notes=notes,
+        annotators=people,
+        **fields,
+    )
+    check(dataset, allow_empty=allow_empty)
+    return held(dataset, in_memory) if paths is not None else dataset
+
+
+def _contents(values: Sequence[Any], path: Path) -> list[bytes]:
+    """Encoded images: bytes, or dicts with `bytes`."""
+    found: list[Any] = [value.get("bytes") if isinstance(value, Mapping) else value for value in values]
+    missing = next((row for row, content in enumerate(found) if not isinstance(content, bytes)), None)
+    if missing is not None:
+        raise ValueError(f"{path}: row {missing:,} has no bytes of an image")
+    return found
+
+
+def _text_name(rest: Columns, asked: str | None, path: Path) -> str | None:
+    """The column of texts: by its name, or the only column there is, if it is not of numbers."""
+    found = found_name(rest, "text", asked, path)
+    if found is None and len(rest) == 1:
+        (only,) = rest
+        return None if is_numeric(rest[only]) else only
+    return found if asked is not None or found is None or not is_numeric(rest[found]) else None
+
+
+def _features(rest: Columns, asked: Sequence[str] | None, path: Path) -> tuple[str, ...]:
+    """The columns of numbers."""
+    if asked is not None:
+        return tuple(asked)
+    about = CLEANED if set(CLEANED[1:]) <= rest.keys() else ()
+    wanted = [name for name in rest if name.lower() not in ROW_NUMBERS and name not in about]
+    found = tuple(name for name in wanted if is_numeric(rest[name]))
+    if not found:
+        known = ", ".join(COLUMN_NAMES["path"][:3] + COLUMN_NAMES["text"][:3])
+        raise ValueError(
+            f"{path} has no column of paths or texts ({known}, ...) and no column of numbers beside the label; it has "
+            f"{', '.join(rest) or 'nothing else'}. Name one by path_column=, text_column= or columns="
+        )
+    return found
+
+
+def _unused(rest: Columns, used: Sequence[str]) -> tuple[str, ...]:
+    unused = [name for name in rest if name not in used]
+    return (f"columns that are not used: {', '.join(unused)}",) if unused else ()
+
+
+def _verdicts(columns: Columns, name: str | None, path: Path) -> npt.NDArray[np.int8] | None:
+    if name is None:
+        return None
+    found = np.empty(len(columns[name]), dtype=np.int8)
+    for row, value in enumerate(columns[name]):
+        word = "" if value is None else str(value).strip().lower()
+        if word not in VERDICTS:
+            raise ValueError(f"{path}: row {row:,} has verified {value!r}; allowed are 1, 0 and nothing")
+        found[row] = VERDICTS[word]
+    return found
+
+
+def _parted(splits: list[Any], path: Path) -> dict[str, Rows]:
+    """The rows of each split."""
+    kinds = []
+    for row, value in enumerate(splits):
+        kind = SPLIT_NAMES.get(str(value).strip().lower())
+        if kind is None:
+            raise ValueError(f"{path}: row {row:,} has split {value!r}; allowed are {', '.join(SPLIT_NAMES)}")
+        kinds.append(kind)
+    of = np.array(kinds)
+    parts = {kind: np.flatnonzero(of == kind) for kind in sorted(set(kinds))}
+    if "train" not in parts:
+        raise ValueError(f"{path}: no row belongs to the split 'train'")
+    return parts

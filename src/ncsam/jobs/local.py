@@ -1,0 +1,148 @@
+"""Runs in worker processes (`ncsam.jobs.worker`): two at a time on two cores, each with its share of the threads."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ncsam.engine import Interrupted, RunConfig
+
+_GRACE = 60.0  # seconds that interrupted workers get to write their checkpoints
+
+
+@dataclass(frozen=True)
+class Job:
+    """A run to be done; `mirror` is the URL of its copy, if it has one (see `ncsam.jobs.mirror`)."""
+
+    name: str
+    config: RunConfig
+    out: Path
+    mirror: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """As `ncsam.jobs.worker.answer` reads it, wherever that is."""
+        return {
+            "name": self.name,
+            "config": self.config.to_dict(),
+            "out": os.path.abspath(self.out),
+            "mirror": self.mirror,
+        }
+
+
+@dataclass(frozen=True)
+class Result:
+    """How it ended: with a summary or with an error."""
+
+    name: str
+    summary: dict[str, Any] | None
+    error: str | None = None
+
+
+def available_cores() -> int:
+    """Cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def threads_each(workers: int) -> int:
+    """Threads of a worker: what OMP_NUM_THREADS says, else an equal share of the cores."""
+    asked = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()  # a list is for nested regions
+    return int(asked) if asked.isdecimal() and int(asked) else max(1, available_cores() // workers)
+
+
+def run_all(jobs: Sequence[Job], workers: int, threads: int, ended: Callable[[Result], None]) -> None:
+    """Do all jobs, `workers` at a time with `threads` each; `ended` hears of each. A failed one stops no other."""
+    if not jobs:
+        return
+    waiting: queue.SimpleQueue[Job] = queue.SimpleQueue()
+    for job in jobs:
+        waiting.put(job)
+    results: queue.SimpleQueue[Result] = queue.SimpleQueue()
+    pool = [_Worker(waiting, results, threads) for _ in range(min(workers, len(jobs)))]
+    try:
+        for _ in jobs:
+            ended(results.get())
+    except KeyboardInterrupt:
+        for worker in pool:
+            worker.interrupt()
+        raise Interrupted("interrupted; the same command goes on with the runs that are not finished") from None
+    finally:
+        for worker in pool:
+            worker.close()
+
+
+class _Worker:
+    """A process that does jobs, and the thread that feeds it. A process that dies is replaced."""
+
+    def __init__(self, waiting: queue.SimpleQueue[Job], results: queue.SimpleQueue[Result], threads: int) -> None:
+        self._waiting = waiting
+        self._results = results
+        self._threads = threads
+        self._process: subprocess.Popen[str] | None = None
+        self._stopping = False
+        self._thread = threading.Thread(target=self._feed, daemon=True)
+        self._thread.start()
+
+    def _feed(self) -> None:
+        while not self._stopping:
+            try:
+                job = self._waiting.get_nowait()
+            except queue.Empty:
+                return
+            self._results.put(self._do(job))
+
+    def _do(self, job: Job) -> Result:
+        if self._process is None or self._process.poll() is not None:
+            self._process = self._start()
+        process = self._process
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            process.stdin.write(json.dumps(job.to_dict()) + "\n")
+            process.stdin.flush()
+            answer = process.stdout.readline()
+        except (OSError, ValueError):
+            answer = ""
+        if not answer:
+            return Result(job.name, None, f"its process ended unexpectedly (exit code {process.wait()})")
+        return Result(job.name, **json.loads(answer))
+
+    def _start(self) -> subprocess.Popen[str]:
+        count = str(self._threads)
+        environment = {**os.environ, "OMP_NUM_THREADS": count, "MKL_NUM_THREADS": count}
+        return subprocess.Popen(
+            [sys.executable, "-m", "ncsam.jobs.worker", count],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment,
+            start_new_session=True,  # Ctrl-C reaches the parent alone, which then asks the workers to stop
+        )
+
+    def interrupt(self) -> None:
+        self._stopping = True
+        if self._process is not None and self._process.poll() is None:
+            self._process.send_signal(signal.SIGINT)
+
+    def close(self) -> None:
+        self._stopping = True
+        if self._process is None:
+            return
+        if self._process.stdin is not None:
+            with contextlib.suppress(OSError):
+                self._process.stdin.close()
+        try:
+            self._process.wait(_GRACE)
+        except subprocess.TimeoutExpired:
+            self._process.kill()

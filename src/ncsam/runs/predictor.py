@@ -1,0 +1,127 @@
+"""A finished (or stopped) run as a network that answers: its weights, its classes, and how it wants its inputs.
+
+The checkpoint alone is needed; the dataset may be gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ncsam._errors import bad_value
+from ncsam._trees import Tree
+from ncsam.data.loading.loader import Loader
+from ncsam.data.modalities import Modality, restored_modality
+from ncsam.data.types import Inputs, Split
+from ncsam.engine.checkpoint import fitting, load_checkpoint
+from ncsam.engine.config import RunConfig
+from ncsam.errors import RunError
+from ncsam.engine.network import create_network
+from ncsam.engine.untrusted import require_explicit_import
+from ncsam.methods import Method
+from ncsam.methods import create as create_method
+
+
+class Predictor(nn.Module):
+    """The networks of a method as one: inputs in, logits out.
+
+    `kept` are networks that the method itself holds, such as an average of the weights.
+    """
+
+    def __init__(self, method: Method, networks: Sequence[nn.Module]) -> None:
+        super().__init__()
+        self.method = method
+        self.networks = nn.ModuleList(networks)
+        self.kept = nn.ModuleList(value for value in vars(method).values() if isinstance(value, nn.Module))
+
+    def forward(self, inputs: Tree) -> Tensor:
+        return self.method.predict(list(self.networks), inputs)
+
+    @torch.no_grad()
+    def predictors(self, inputs: Tree) -> list[nn.Module]:
+        """The networks that really answer: of a method that predicts with an average, the average alone."""
+        heard: dict[nn.Module, None] = {}
+        hooks = [
+            network.register_forward_hook(lambda module, *_: heard.setdefault(module))
+            for network in [*self.networks, *self.kept]
+        ]
+        self(inputs)
+        for hook in hooks:
+            hook.remove()
+        return list(heard)
+
+
+@dataclass(frozen=True)
+class LoadedRun:
+    """A network in evaluation mode, with what one must know to use it (`about`: classes, and the kind of data)."""
+
+    network: Predictor
+    config: RunConfig
+    about: dict[str, Any]
+    labels_sha256: str = ""
+
+    @property
+    def classes(self) -> list[str]:
+        return list(self.about["classes"])
+
+    @cached_property
+    def modality(self) -> Modality:
+        """What kind of data it was trained on."""
+        return restored_modality(self.about)
+
+    def example(self, count: int = 2) -> Tree:
+        """Inputs of the right form, as an exporter wants to see them."""
+        return self.modality.example(count)
+
+    @torch.no_grad()
+    def probabilities(self, inputs: Inputs, *, batch_size: int = 256, workers: int = 0) -> Iterator[Tensor]:
+        """Class probabilities (batch, classes) of inputs, prepared as in the run's own evaluation."""
+        split = Split(inputs, np.zeros(len(inputs), dtype=np.int64))
+        loader = Loader(split, batch_size, **self.modality.preparation(inputs), workers=workers).evaluation(batch_size)
+        for batch in loader.iterate(0):
+            yield self.network(batch.views[0]).softmax(dim=1)
+
+
+def load_predictor(folder: Path, *, model: str | None = None, method: str | None = None) -> LoadedRun:
+    """The network of a run folder, from its last checkpoint.
+
+    Nothing of the folder is run: it may name networks of `ncsam.models` alone. One that comes from elsewhere
+    (`module:factory`) is built only if `model` is that very name; so is a method (`module:Name`) by `method`.
+    """
+    state = load_checkpoint(folder / "checkpoints")
+    if state is None:
+        raise bad_value("run", str(folder), "a run folder with a checkpoint, as training writes it; this one has none")
+    own = {**state["config"], "data": "", "optimizer": "", "base": ""}  # which a trained network has no use for
+    require_explicit_import(f"the checkpoint of {folder}", own, {"model": model, "method": method})
+    config, about = RunConfig.from_dict(state["config"]), state["data"]
+    kind = _described_data(about, folder)
+    learned = create_method(config.method, **config.method_options)
+
+    def create() -> nn.Module:
+        return create_network(config, len(about["classes"]), kind.in_channels, pretrained=False)
+
+    networks = learned.build(create)
+    with fitting(folder):
+        for network, learner in zip(networks, state["learners"], strict=True):
+            network.load_state_dict(learner["network"])
+        learned.load_state_dict(state["method"])
+    return LoadedRun(Predictor(learned, networks).float().eval(), config, about, state["labels_sha256"])
+
+
+def _described_data(about: dict[str, Any], folder: Path) -> Modality:
+    """The kind of data that a network is used with, if its description is whole and of the right types."""
+    classes = about.get("classes")
+    problem = f"the checkpoint of {folder} does not say what its inputs and classes are"
+    if not isinstance(classes, list) or not classes or any(not isinstance(each, str) for each in classes):
+        raise RunError(problem)
+    try:
+        return restored_modality(about)
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise RunError(f"{problem}: {error}") from error
