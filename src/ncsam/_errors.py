@@ -74,14 +74,29 @@ def refuse_unknown(owner: str, given: Iterable[str], known: Iterable[str]) -> No
             raise unknown_name(f"option of {owner}", option, names or ["none"])
 
 
-def need(module: str, extra: str, purpose: str) -> ModuleType:
-    """Import an optional dependency, or say in one sentence what to install for `purpose`."""
-    import importlib
+def need(module: str, extra: str | None, purpose: str) -> ModuleType:
+    """Import an optional dependency, or say in one sentence what to install for `purpose`.
 
+    Args:
+        module: The module to import, possibly with dots.
+        extra: The extra of ncsam that brings it; `None` for a package that no extra brings.
+        purpose: What needs it, the subject of the error message.
+    """
+    import importlib
+    import importlib.util
+
+    package = module.partition(".")[0]
+    try:
+        installed = importlib.util.find_spec(package) is not None
+    except ValueError:  # a half-imported package without a spec
+        installed = True
+    command = f"pip install {package}" if extra is None else f'pip install "ncsam[{extra}]"'
+    if not installed:
+        raise ImportError(f"{purpose} needs {package!r}, which is not installed. Install it with: {command}")
     try:
         return importlib.import_module(module)
-    except ImportError as error:
+    except Exception as error:  # a library built for another torch raises RuntimeError, OSError or AttributeError
         raise ImportError(
-            f"{purpose} needs {module.split('.')[0]!r}, which could not be imported ({error}). "
-            f'Install it with: pip install "ncsam[{extra}]"'
+            f"{purpose} needs {package!r}, which is installed but cannot be imported ({error}). "
+            f"Install a version that fits your torch, for example with: {command}"
         ) from error

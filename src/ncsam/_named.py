@@ -27,10 +27,8 @@ def find_named(kind: str, reference: str) -> Any:
         ) from error
     for part in name.split("."):
         if not hasattr(found, part):
-            raise bad_value(kind, reference, f"{module!r} has no {name!r}")
+            raise bad_value(kind, reference, f"a name defined in {module!r}, which has no {name!r}")
         found = getattr(found, part)
     if not callable(found):
-        raise bad_value(
-            kind, reference, f"{name!r} is a {type(found).__name__}, and only a class or function is called"
-        )
+        raise bad_value(kind, reference, f"a class or function, but {name!r} is of type {type(found).__name__}")
     return found

@@ -29,7 +29,7 @@ class Exchange(Method):
         self.average: Tensor | None = None
         self.epochs_seen: list[int] = []
 
-    def start(self, state: State) -> None:
+    def on_train_start(self, state: State) -> None:
         state.samples.column("chosen", dtype=torch.int64)
         state.samples.column("smoothed", (state.num_classes,))
 

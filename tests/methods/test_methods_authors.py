@@ -35,7 +35,7 @@ def test_sln_corrects_by_the_samples_trained_on():
     here = state([0, 0, 0, 0], 2, predict=lambda networks: p)
     here.held_out = torch.tensor([False, False, False, True])
     method = create("sln", correct_after=1)
-    method.start(here)
+    method.on_train_start(here)
     here.epoch = 2
     method.on_epoch_start([], here)
     l = math.log(0.8 / 0.4) / math.log(0.8 / 0.2)  # noqa: E741
@@ -89,7 +89,7 @@ def test_mcorrection_is_plain_mixup_at_first():
     p = torch.tensor([[0.9, 0.1], [0.8, 0.2]])
     here = state([0, 1], 2)
     method = create("mcorrection", warmup_epochs=1, balance=5.0)
-    method.start(here)
+    method.on_train_start(here)
     (plan,) = method.plan(batch(here), [Table(p.log())], here)
     plan = type(plan)(batch(here).views[0], F.one_hot(here.labels, 2).float())
     found = float(method.loss(Table(p.log()), plan).loss.detach())
@@ -113,7 +113,7 @@ def test_mcorrection_leaves_the_outermost_losses_out_of_the_fit():
 def test_trevision_moves_its_slack():
     method = create("trevision", transition=[[0.7, 0.3], [0.3, 0.7]], revise_after=0)
     here = state([0, 1, 0, 1], 2)
-    method.start(here)
+    method.on_train_start(here)
     network = Table(torch.tensor([[0.2, -0.1], [0.3, 0.1], [-0.2, 0.4], [0.0, 0.5]]))
     for _ in range(100):
         method.plan(batch(here), [network], here)
@@ -138,7 +138,7 @@ def test_gce_truncated_keeps_a_floor():
     # a tenth of 19, rounded up, or the half by default; the last is held out and never trained on
     for options, kept in (({"least": 0.1}, [17, 18, 19]), ({}, list(range(9, 20)))):
         method = create("gce_truncated", prune_after=2, **options)
-        method.start(here)
+        method.on_train_start(here)
         here.epoch = 2
         method.on_epoch_start([], here)
         (plan,) = method.plan(batch(here), [Table(p.log())], here)

@@ -29,7 +29,7 @@ def test_selfie_is_certain_of_what_it_always_said():
 def test_selfie_trains_on_small_losses_and_refurbished_labels():
     method = create("selfie", noise_share=0.5, warmup_epochs=2, history=5)
     here = state([0, 0, 1, 1], 2)
-    method.start(here)
+    method.on_train_start(here)
     networks = [Table(log([[0.9, 0.1], [0.2, 0.8], [0.3, 0.7], [0.45, 0.55]]))]
     for here.epoch in (1, 2):
         (plan,) = method.plan(batch(here), networks, here)
@@ -51,7 +51,7 @@ def test_selfie_trains_on_small_losses_and_refurbished_labels():
 def test_selfie_rounds_the_number_of_small_losses_up():
     method = create("selfie", noise_share=0.4, warmup_epochs=2)
     here = state([0, 0, 0, 0], 2)
-    method.start(here)
+    method.on_train_start(here)
     one, other = log([[0.9, 0.1]] * 4), log([[0.1, 0.9], [0.2, 0.8], [0.3, 0.7], [0.4, 0.6]])
     for here.epoch, logits in ((1, one), (2, other), (3, other)):  # of two minds about all: nothing is refurbished
         (plan,) = method.plan(batch(here), [Table(logits)], here)
@@ -68,7 +68,7 @@ def test_plc_relabels_by_the_likelihood_ratio_of_the_window():
     )
     here = state([0, 0, 0], 2, predict=lambda networks: next(answers))
     method = create("plc", warmup_epochs=2, window=2, threshold=0.3)
-    method.start(here)
+    method.on_train_start(here)
     method.on_epoch_start([], here)
     labels = []
     for here.epoch in (2, 3, 4):
@@ -83,7 +83,7 @@ def test_plc_relabels_by_the_likelihood_ratio_of_the_window():
 def test_plc_raises_its_threshold_when_nothing_changes():
     here = state([0, 0], 2, predict=lambda networks: torch.tensor([[0.9, 0.1], [0.45, 0.55]]))
     method = create("plc", warmup_epochs=1, window=1, threshold=0.7)
-    method.start(here)
+    method.on_train_start(here)
     thresholds, labels = [], []
     for here.epoch in (2, 3, 4, 5):
         method.on_epoch_start([], here)
@@ -97,7 +97,7 @@ def test_plc_leaves_samples_held_out_alone():
     here = state([0, 0], 2, predict=lambda networks: torch.tensor([[0.1, 0.9]] * 2))
     here.held_out = torch.tensor([True, False])
     method = create("plc", warmup_epochs=1, window=1)
-    method.start(here)
+    method.on_train_start(here)
     here.epoch = 2
     method.on_epoch_start([], here)
     assert here.samples["plc_label"].tolist() == [0, 1]
@@ -108,7 +108,7 @@ def test_mcorrection_mixes_labels_with_predictions_as_far_as_they_look_noisy(sof
     p = torch.tensor([[0.9, 0.1], [0.8, 0.2], [0.3, 0.7], [0.85, 0.15]])
     here = state([0, 0, 0, 0], 2, predict=lambda networks: p)
     method = create("mcorrection", warmup_epochs=1, soft=soft, alpha=1e9, balance=2.0)
-    method.start(here)
+    method.on_train_start(here)
     here.epoch = 2
     here.samples["mcorrection_noisy"].copy_(torch.tensor([0.0, 0.25, 1.0, 0.5]))
     network = Table(p.log())
@@ -131,7 +131,7 @@ def test_mcorrection_finds_the_large_losses():
     own = torch.cat((torch.linspace(0.8, 0.95, 60), torch.linspace(0.02, 0.05, 40)))
     here = state([0] * 100, 2, predict=lambda networks: torch.stack((own, 1 - own), dim=1))
     method = create("mcorrection", warmup_epochs=1)
-    method.start(here)
+    method.on_train_start(here)
     method.on_epoch_start([], here)
     assert here.samples["mcorrection_noisy"].sum() == 0  # not before the plain epochs are over
     here.epoch = 2
@@ -147,7 +147,7 @@ def test_transition_is_estimated_after_the_plain_epochs(name):
     calls = []
     here = state([0, 1, 2, 0], 3, predict=lambda networks: calls.append(1) or p)
     method = create(name, warmup_epochs=2, quantile=None)
-    method.start(here)
+    method.on_train_start(here)
     logits, labels = torch.randn(5, 3), torch.tensor([0, 1, 2, 1, 0])
     for here.epoch in range(1, 6):
         method.on_epoch_start([], here)
@@ -218,11 +218,11 @@ def test_the_gradient_of_backward_is_bounded_as_that_of_cross_entropy_is():
 
 def test_a_given_transition_is_used_from_the_start():
     method = create("forward", transition=[[0.9, 0.1], [0.2, 0.8]])
-    method.start(state([0, 1], 2))
+    method.on_train_start(state([0, 1], 2))
     logits, labels = torch.zeros(1, 2), torch.tensor([0])
     assert float(method.criterion(logits, labels)) == pytest.approx(-math.log(0.55))
     with pytest.raises(ValueError, match="3 x 3"):
-        create("forward", transition=[[0.9, 0.1], [0.2, 0.8]]).start(state([0, 1, 2], 3))
+        create("forward", transition=[[0.9, 0.1], [0.2, 0.8]]).on_train_start(state([0, 1, 2], 3))
     for wrong in ([[0.9, 0.2], [0.2, 0.8]], [[1.1, -0.1], [0, 1]], [[1.0, 0.0]]):
         with pytest.raises(ValueError, match="rows sum to 1"):
             create("forward", transition=wrong)
@@ -251,12 +251,12 @@ def test_trevision_slack_goes_down_the_gradient_through_the_weights():
     transition = [[0.7, 0.2, 0.1], [0.1, 0.8, 0.1], [0.2, 0.2, 0.6]]
     here = state(labels, 3)
     method = create("trevision", transition=transition, revise_after=1, slack_lr=1e-3)
-    method.start(here)
+    method.on_train_start(here)
     network = Table(logits)
     (plan,) = method.plan(batch(here), [network], here)
     assert method.slack.abs().sum() == 0
     expected = importance(logits, here.labels, torch.tensor(transition))
-    torch.testing.assert_close(plan.note, expected)
+    torch.testing.assert_close(plan.extra, expected)
     loss = method.loss(network, plan).loss
     assert float(loss.detach()) == pytest.approx(
         float((expected * F.cross_entropy(logits, here.labels, reduction="none")).mean()), rel=1e-5
@@ -275,7 +275,7 @@ def test_gce_truncated_lets_go_of_what_the_network_does_not_believe():
     calls = []
     here = state([0, 0, 0, 0], 2, predict=lambda networks: calls.append(here.epoch) or p)
     method = create("gce_truncated", q=0.5, k=0.5, prune_after=2, refresh=3)
-    method.start(here)
+    method.on_train_start(here)
     network = Table(p.log())
     for here.epoch in range(1, 8):
         method.on_epoch_start([network], here)
@@ -308,14 +308,14 @@ def test_peer_draws_from_the_batch_and_grows():
 def test_elr_remembers_predictions():
     here = state([0, 1], 2)
     method = create("elr", weight=2.0, beta=0.75)
-    method.start(here)
+    method.on_train_start(here)
     p = torch.tensor([[0.6, 0.4], [0.3, 0.7]])
     network = Table(p.log())
     method.plan(batch(here), [network], here)
     torch.testing.assert_close(here.samples["elr_memory"], 0.25 * p)
     (plan,) = method.plan(batch(here), [network], here)
     memory = 0.25 * p + 0.75 * 0.25 * p
-    torch.testing.assert_close(plan.note, memory)
+    torch.testing.assert_close(plan.extra, memory)
     expected = -(math.log(0.6) + math.log(0.7)) / 2 + 2 * (1 - (memory * p).sum(1)).log().mean()
     assert float(method.loss(network, plan).loss.detach()) == pytest.approx(float(expected), rel=1e-5)
 
@@ -326,9 +326,9 @@ def test_sln_targets_are_drawn_anew_and_corrected_late():
     network = Table(log([[0.9, 0.1], [0.2, 0.8], [0.7, 0.3]]))
     (plan,) = method.plan(batch(here), [network], here)
     z = torch.from_numpy(here.random().standard_normal((3, 2), dtype="float32"))
-    torch.testing.assert_close(plan.note, F.one_hot(here.labels, 2) + 0.5 * z)
+    torch.testing.assert_close(plan.extra, F.one_hot(here.labels, 2) + 0.5 * z)
     outcome = method.loss(network, plan)
-    assert float(outcome.loss.detach()) == pytest.approx(float(-(plan.note * network.logits).sum(1).mean()), rel=1e-5)
+    assert float(outcome.loss.detach()) == pytest.approx(float(-(plan.extra * network.logits).sum(1).mean()), rel=1e-5)
     assert torch.equal(outcome.targets, here.labels)
     p = torch.tensor([[0.5, 0.5], [0.2, 0.8], [0.9, 0.1]])
     found = corrected_targets(p, here.labels)
@@ -343,7 +343,7 @@ def test_sln_targets_are_drawn_anew_and_corrected_late():
 def test_averaged_weights():
     method = create("regce", decay=0.5)
     (network,) = method.build(lambda: nn.Linear(2, 2, bias=False))
-    method.start(state([0], 2))
+    method.on_train_start(state([0], 2))
     first = network.weight.detach().clone()
     weights = []
     for step in range(1, 4):

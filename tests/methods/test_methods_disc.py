@@ -34,7 +34,7 @@ def test_thresholds_follow_the_confidence_and_decide_before_they_move():
     logits = torch.tensor([[0.8, 0.2], [0.4, 0.6], [0.6, 0.4], [0.9, 0.1]]).log()  # rows 2 and 3 are strong views
     here = state([0, 0], 2, epochs=200)
     method = create("disc", warmup_epochs=2, keep=0.75)
-    method.start(here)
+    method.on_train_start(here)
     x = torch.tensor([[0.0], [1.0]])
     seen = Batch((x, x + 2), here.labels, torch.arange(2))
     (plan,) = method.plan(seen, [Table(logits)], here)
@@ -52,7 +52,7 @@ def test_thresholds_follow_the_confidence_and_decide_before_they_move():
 def test_by_default_thresholds_rise_with_the_share_of_the_run():
     here = state([0], 2, epochs=20)
     method = create("disc")
-    method.start(here)
+    method.on_train_start(here)
     here.samples["disc_probabilities"].fill_(0.5)
     here.epoch = 2
     method.on_epoch_start([], here)
@@ -91,7 +91,7 @@ def test_loss_by_hand():
 def test_selected_samples_are_mixed_in_each_view_apart():
     here = state([0, 1, 0, 1], 2)
     method = create("disc", warmup_epochs=1)
-    method.start(here)
+    method.on_train_start(here)
     here.epoch = 2
     here.samples["disc_set"].copy_(torch.tensor([CLEAN, NONE, PURIFIED, HARD]))
     here.samples["disc_label"].copy_(torch.tensor([0, 1, 1, 1]))

@@ -27,7 +27,7 @@ def divided(average: int = 1, **options):
     for number, network in enumerate(networks):
         network.number = number
     method = create("dividemix", warmup_epochs=1, average=average)
-    method.start(here)
+    method.on_train_start(here)
     here.epoch = 2
     method.on_epoch_start(networks, here)
     return method, here, networks
@@ -87,7 +87,7 @@ def test_refined_and_guessed_targets(monkeypatch):
     own, other = torch.tensor([[0.6, 0.4], [0.3, 0.7]]), torch.tensor([[0.2, 0.8], [0.5, 0.5]])
     here = state([0, 0], 2)
     method = create("dividemix", warmup_epochs=1)
-    method.start(here)
+    method.on_train_start(here)
     here.epoch = 2
     here.samples["dividemix_clean"].copy_(torch.tensor([[0.9, 0.2], [0.1, 0.8]]))
     first, second = method.plan(batch(here, views=2), [Table(own.log()), Table(other.log())], here)
@@ -140,7 +140,7 @@ def test_the_other_network_guesses_in_evaluation_mode(monkeypatch):
     own, other = torch.tensor([[0.6, 0.4]]), torch.tensor([[0.2, 0.8]])
     here = state([0], 2)
     method = create("dividemix", warmup_epochs=1)
-    method.start(here)
+    method.on_train_start(here)
     here.epoch = 2
     networks = [Moody(own.log()), Moody(other.log())]
     first, second = method.plan(batch(here, views=2), networks, here)
@@ -207,7 +207,7 @@ def test_warm_up_is_cross_entropy_less_the_entropy(penalty):
     p = torch.tensor([[0.7, 0.3], [0.4, 0.6]])
     here = state([0, 1], 2)
     method = create("dividemix", penalty=penalty)
-    method.start(here)
+    method.on_train_start(here)
     method.on_epoch_start([], here)  # nothing to divide yet
     network = Table(p.log())
     plans = method.plan(batch(here, views=2), [network, network], here)

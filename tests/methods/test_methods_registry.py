@@ -156,3 +156,16 @@ def test_a_wrong_transition_matrix_is_said(wrong):
 def test_a_transition_matrix_may_be_an_array():
     rows = np.array([[0.9, 0.1], [0.2, 0.8]], dtype=np.float32)
     assert methods.create("forward", transition=rows).transition.tolist() == rows.tolist()
+
+
+def test_traits_are_on_the_classes():
+    ours = {name: methods.get(name) for name in methods.names() if methods.get(name).__module__.startswith("ncsam.")}
+    assert {name for name, kind in ours.items() if not kind.resists_memorization} == {"ce"}
+    assert {name for name, kind in ours.items() if kind.needs_warmup} == {
+        *("gce_truncated", "limit", "nct", "nested_coteaching")
+    }
+    assert {name for name, kind in ours.items() if kind.is_loss} == {"ce", "gce", "sl", "apl", "js"}
+    assert {name for name, kind in ours.items() if kind.images_only} == {"ctrr", "colearning", "unicon"}
+    assert methods.get("ncsam.methods.gce:GCE").is_loss
+    with pytest.raises(ValueError, match="unknown method 'gceee'"):
+        methods.get("gceee")

@@ -11,7 +11,7 @@ from method_cases import Table, batch, log, state
 
 from ncsam.methods import create
 from ncsam.methods.jocor import Pair
-from ncsam.methods.planning import look
+from ncsam.methods.planning import forward_frozen_stats
 from ncsam.methods.small_loss import smallest
 
 # labels are all 0; the first network finds 0, 1 easy, the second 2, 3
@@ -146,7 +146,7 @@ def test_cores2_sieve_prior_and_loss():
     logits = log([[0.7, 0.2, 0.1], [0.1, 0.1, 0.8], [0.2, 0.6, 0.2], [0.3, 0.4, 0.3]])
     here = state([0, 0, 1, 2], 3)
     network = Table(logits)
-    method.start(here)
+    method.on_train_start(here)
     (plan,) = method.plan(batch(here), [network], here)
     assert plan.index.tolist() == [0, 1, 2, 3]
     assert plan.beta == 0
@@ -177,7 +177,7 @@ def test_cores2_sieve_prior_and_loss():
 def test_samples_held_out_do_not_enter_the_prior():
     here = state([0, 0, 1, 2], 3, held_out=torch.tensor([False, True, False, False]))
     method = create("cores2")
-    method.start(here)
+    method.on_train_start(here)
     method.on_epoch_start([], here)
     assert method.prior.tolist() == pytest.approx([1 / 3] * 3)
 
@@ -186,7 +186,7 @@ def test_looking_changes_nothing():
     network = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4))
     before = {name: value.clone() for name, value in network.state_dict().items()}
     inputs = torch.randn(8, 3)
-    seen = look(network, inputs)
+    seen = forward_frozen_stats(network, inputs)
     assert all(torch.equal(before[name], value) for name, value in network.state_dict().items())
     assert not seen.requires_grad
     assert network.training

@@ -34,7 +34,7 @@ def test_the_classifier_never_sees_a_label():
         logits = log(f).requires_grad_()
         methods.create("limit").criterion(logits, plans[0].targets).backward()
         torch.testing.assert_close(logits.grad, (torch.tensor(f) - torch.tensor(q)) / 2)
-        torch.testing.assert_close(plans[1].note, torch.tensor(f))
+        torch.testing.assert_close(plans[1].extra, torch.tensor(f))
         assert plans[1].targets.tolist() == labels
     waiting = methods.create("limit", wait=1).plan(batch(here), [Table(log(f)), Table(log(q))], here)[0]
     torch.testing.assert_close(waiting.targets, torch.tensor(f))
@@ -207,7 +207,7 @@ def test_the_second_stage_takes_means_and_transitions_from_the_first():
     here = state([0, 1, 1, 1], 2, predict=lambda networks: p, stage=1, stage_epoch=1, epoch=5)
     method = methods.create("cal", first_epochs=4)
     method.stages(10)
-    method.start(here)
+    method.on_train_start(here)
     here.samples.write("cal_bayes", torch.arange(4), torch.tensor([0, 0, 1, 1]))
     method.on_epoch_start([], here)
     torch.testing.assert_close(method.transition, torch.tensor([[0.5, 0.5], [0.0, 1.0]]))
@@ -225,7 +225,7 @@ def test_the_first_stage_notes_labels_in_its_last_epoch():
     here = state([0, 1], 2, stage=0, stage_epoch=3, epoch=3)
     method = methods.create("cal", first_epochs=4, warmup_epochs=1, ramp_epochs=2)
     assert [s.epochs for s in method.stages(10)] == [4, 6]
-    method.start(here)
+    method.on_train_start(here)
     method.on_epoch_start([], here)
     table = Table(log([[0.3, 0.7], [0.2, 0.8]]))
     (plan,) = method.plan(batch(here), [table], here)
@@ -256,7 +256,7 @@ def test_alpha_of_cal_in_its_authors_run(stage, epoch, alpha):
     here = state([0, 1], 2, predict=lambda _: torch.ones(2, 2) / 2, stage=stage, stage_epoch=epoch, epochs=165)
     method = methods.create("cal", first_epochs=65)
     method.stages(165)
-    method.start(here)
+    method.on_train_start(here)
     here.samples.write("cal_bayes", torch.arange(2), torch.tensor([0, 1]))
     method.on_epoch_start([], here)
     (plan,) = method.plan(batch(here), [Table(torch.zeros(2, 2))], here)
@@ -300,7 +300,7 @@ def test_it_weighs_wrong_labels_less():
     verified = torch.where(torch.arange(80) < 40, (~wrong).long(), -1)
     here = state(labels.tolist(), 2, features=lambda networks: features, verified=verified, epoch=5)
     method = methods.create("cleannet", inner_steps=150, inner_lr=0.05, references=4)
-    method.start(here)
+    method.on_train_start(here)
     method.on_epoch_start([nn.Identity()], here)
     weights = here.samples["cleannet_weight"]
     unseen = torch.arange(80) >= 40

@@ -55,7 +55,7 @@ def test_unicon_divides_by_the_mean_of_both_networks():
     networks = [torch.nn.Identity(), torch.nn.Identity()]
     here = state([0, 0, 1, 1], 2, predict=lambda some: answers[networks.index(some[0])])
     method = create("unicon", warmup_epochs=1)
-    method.start(here)
+    method.on_train_start(here)
     here.epoch = 2
     method.on_epoch_start(networks, here)
     mean = (answers[0] + 0.5) / 2
@@ -70,7 +70,7 @@ def test_unicon_trains_on_strong_views_with_targets_from_weak_ones(monkeypatch):
     method = create("unicon", warmup_epochs=1)
     networks = method.build(network)
     here = state([0, 1, 2] * 2, 3)
-    method.start(here)
+    method.on_train_start(here)
     here.epoch = 2
     here.samples["unicon_labeled"].copy_(torch.tensor([True, True, False, False, False, False]))
     here.samples["unicon_divergence"].copy_(torch.tensor([0.3, 0.6, 0.0, 0.0, 0.0, 0.0]))

@@ -10,6 +10,7 @@ from torch import nn
 from ncsam import models
 from ncsam.models import registry
 from ncsam.models.mlp import MLP
+from ncsam.models.tapped import as_backbone
 
 NAMES = [
     "cnn7",
@@ -95,6 +96,35 @@ def test_a_registered_function_is_found_by_its_name(monkeypatch):
 def test_a_wrong_argument_is_named(arguments, options, message):
     with pytest.raises(ValueError, match=message):
         models.create(*arguments, **options)
+
+
+def test_families_and_pretrained_weights_are_traits(tmp_path):
+    families = {name: models.family(name) for name in models.names()}
+    assert families.pop("mlp") == "mlp"
+    assert families.pop("text_mean") == "text"
+    assert set(families.values()) == {"conv"}
+    assert models.family("mlp", hidden=()) == "linear"
+    assert models.family("torchvision:resnet18") == models.family("mine:net") == "other"  # not before it is built
+    network = models.create("mlp", 3, in_features=4, hidden=())
+    assert network.family == "linear"
+    assert not network.pretrained
+    torch.save(network.state_dict(), tmp_path / "weights.pt")
+    assert models.create("mlp", 3, in_features=4, hidden=(), pretrained=tmp_path / "weights.pt").pretrained
+
+
+def test_families_of_other_models_are_guessed_from_their_layers():
+    convolutional = nn.Sequential(nn.Conv2d(3, 4, 1), nn.Flatten(), nn.Linear(4, 2))
+    attending = nn.Sequential(nn.Conv2d(3, 4, 1), nn.TransformerEncoderLayer(4, 1), nn.Linear(4, 2))
+    assert as_backbone(convolutional).family == "conv"
+    assert as_backbone(attending).family == "transformer"
+    assert as_backbone(nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))).family == "mlp"
+    assert as_backbone(nn.Sequential(nn.Linear(3, 2))).family == "linear"
+    assert as_backbone(nn.Sequential(nn.Embedding(3, 4), nn.Linear(4, 2))).family == "other"
+
+
+def test_options_of_a_model_have_their_defaults():
+    assert models.options("mlp") == {"in_features": None, "hidden": (256,), "dropout": 0.0}
+    assert models.options("timm:net") == {}
 
 
 # Libraries that may be absent or broken -----------------------------------------------------------------------------
@@ -220,7 +250,7 @@ def test_a_library_that_is_installed_and_broken_is_said_to_be(library, failure):
     library("torchvision", {"__init__.py": failure})
     for _ in range(2):  # a half-imported package must not change the answer
         with pytest.raises(
-            ImportError, match=r"'torchvision:net' needs 'torchvision', which is installed but does not"
+            ImportError, match=r"'torchvision:net' needs 'torchvision', which is installed but cannot be"
         ):
             models.create("torchvision:net", 7)
 
@@ -229,12 +259,12 @@ def test_a_library_that_is_absent_is_said_to_be(monkeypatch):
     import importlib.util
 
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ImportError, match=r"'timm:net' needs 'timm', which is not installed; .*pip install timm"):
+    with pytest.raises(ImportError, match=r"'timm:net' needs 'timm', which is not installed.*pip install timm"):
         models.create("timm:net", 7)
 
 
 def test_our_names_are_torchvisions():
-    """ExecutorConfig torchvision works: the same keys, shapes and bits."""
+    """Where torchvision works: the same keys, shapes and bits."""
     try:
         from torchvision import models as theirs
     except Exception as error:
@@ -284,13 +314,13 @@ def test_a_users_factory_is_called_with_what_it_takes(library):
 @pytest.mark.parametrize(
     ("name", "options", "error", "message"),
     [
-        ("mine:absent", {}, ValueError, r"'mine' has no 'absent'"),
-        ("mine:number", {}, ValueError, r"'number' is a int, and only a function or class is called"),
+        ("mine:absent", {}, ValueError, r"model='mine:absent'.*'mine', which has no 'absent'"),
+        ("mine:number", {}, ValueError, r"model='mine:number'.*'number' is of type int"),
         ("mine:nothing", {}, TypeError, r"'mine:nothing' returned a NoneType, not a torch.nn.Module"),
         ("mine:plain", {"pretrained": True}, ValueError, r"pretrained=True"),
-        ("no_such_module_at_all:net", {}, ImportError, r"importing 'no_such_module_at_all' failed \(No module named"),
-        ("mine.broken:net", {}, ImportError, r"importing 'mine.broken' failed \(division by zero"),
-        ("torchvison:resnet18", {}, ImportError, r"did you mean 'torchvision:resnet18'\?"),
+        ("no_such_module_at_all:net", {}, ImportError, r"importing 'no_such_module_at_all' failed \(.*No module named"),
+        ("mine.broken:net", {}, ImportError, r"importing 'mine.broken' failed \(ZeroDivisionError: division by zero"),
+        ("torchvison:resnet18", {}, ImportError, r"Did you mean 'torchvision:resnet18'\?"),
         ("mine:", {}, ValueError, r"name='mine:'"),
         (":net", {}, ValueError, r"name=':net'"),
     ],

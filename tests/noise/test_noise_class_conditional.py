@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ncsam import noise
-from ncsam.noise._inputs import draw_by_class, draw_rows
 from ncsam.noise.class_conditional import share
 from ncsam.noise.class_maps import CIFAR100_SUPERCLASS, resolve_map
+from ncsam.noise.inputs import draw_by_class, draw_rows
 
 N = 50_000
 CIFAR10 = np.arange(N) % 10

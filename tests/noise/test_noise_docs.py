@@ -24,7 +24,7 @@ def test_lines_print_what_the_page_says(code, printed, capsys):
 
 def test_the_example_of_an_own_noise_type_works(monkeypatch):
     monkeypatch.setattr(noise, "GENERATORS", dict(noise.GENERATORS))
-    code = re.search(r"```python\n(from ncsam import noise\nfrom ncsam.noise._inputs.+?)```", PAGE, flags=re.DOTALL)
+    code = re.search(r"```python\n(from ncsam import noise\nfrom ncsam.noise.inputs.+?)```", PAGE, flags=re.DOTALL)
     exec(code[1], {})
     record = noise.make("to_zero", [0, 1, 2, 1] * 100, 0.5, seed=0)
     assert set(record.noisy[record.mask]) == {0}

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from ncsam import noise
-from ncsam.noise._inputs import stream
+from ncsam.noise.inputs import stream
 
 RNG = np.random.default_rng(42)
 

@@ -11,14 +11,13 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
-from ncsam._errors import bad_value, unknown_name
+from ncsam._errors import bad_value, need, unknown_name
 from ncsam.data.labels import encode_labels
 from ncsam.data.tables.columns import COLUMN_NAMES, read_columns
 from ncsam.data.types import DataSet, Split
 from ncsam.embed.encoder import usable_device
 from ncsam.embed.parts import Floats, Parts
 from ncsam.embed.run import write_features
-from ncsam.models.external import import_library
 
 _PART = 16  # batches
 _LENGTH = 256  # tokens of a text that are read
@@ -38,7 +37,7 @@ class Transformer:
 
     def __init__(self, name: str, *, device: str | torch.device = "cpu", precision: str = "32-true") -> None:
         self.device = usable_device(device)
-        library = import_library("transformers", f"model 'transformers:{name}'")
+        library = need("transformers", "transformers", f"model 'transformers:{name}'")
         self.name, self.precision = name, precision
         self.tokenizer: Any = library.AutoTokenizer.from_pretrained(name)
         self.model: Any = library.AutoModel.from_pretrained(name).to(self.device).eval()

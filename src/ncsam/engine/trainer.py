@@ -98,7 +98,7 @@ class Trainer:
             self.state.held_out[torch.from_numpy(task.train)] = False
         found, self.verified = verdicts(self.method, task, config.seed)
         self.state.verified = None if found is None else torch.from_numpy(found).to(fabric.device)
-        self.method.start(self.state)
+        self.method.on_train_start(self.state)
         self.evaluator = Evaluator(fabric, self.method, task, config, self.loader, self._no_predictions)
         shown = console and fabric.is_global_zero
         self.console = Console(shown, config.epochs, self.steps_per_epoch, str(fabric.device), task.modality.name)

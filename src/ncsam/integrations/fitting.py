@@ -54,7 +54,7 @@ def fit_arrays(
         noise_rate=config.rate,
     )
     state.engine = Rows(method, inputs, state, min(config.batch_size, len(inputs)))
-    method.start(state)
+    method.on_train_start(state)
     factor = learning_rate(config)
     total, done, losses = config.epochs * steps, 0, []
     for epoch in range(1, config.epochs + 1):

@@ -12,10 +12,10 @@ import importlib
 import pkgutil
 
 from ncsam.methods.base import LossOutput, Method, Plan, Samples, Stage, State
-from ncsam.methods.registry import create, names, register
+from ncsam.methods.registry import create, get, names, register
 
 # each file enters its method when it is imported
 for _module in pkgutil.iter_modules(__path__):
     importlib.import_module(f"{__name__}.{_module.name}")
 
-__all__ = ["LossOutput", "Method", "Plan", "Samples", "Stage", "State", "create", "names", "register"]
+__all__ = ["LossOutput", "Method", "Plan", "Samples", "Stage", "State", "create", "get", "names", "register"]

@@ -19,6 +19,7 @@ class APL(LossMethod):
     """
 
     about = "normalized cross-entropy and a bounded loss"
+    worse_with_sam = ("digits pair flip 40", "all sets together")
     presets: ClassVar[Presets] = {
         "cifar10": {"alpha": 1.0, "beta": 1.0},
         "cifar100": {"alpha": 10.0, "beta": 0.1},

@@ -35,7 +35,7 @@ class AveragingMethod(Method):
             self.average = copy.deepcopy(networks[0]).eval().requires_grad_(False)
         return networks
 
-    def start(self, state: State) -> None:
+    def on_train_start(self, state: State) -> None:
         if self.average is not None:
             self.average.to(state.labels.device)
 

@@ -176,6 +176,17 @@ class Method:
     views: tuple[str, ...] = ("train",)
     #: Whether it makes sense for images alone, because it compares differently augmented views of them.
     images_only: ClassVar[bool] = False
+    #: Whether it is the training of cross-entropy with another loss function, and nothing else.
+    is_loss: ClassVar[bool] = False
+    #: Whether it keeps a model from memorizing wrong labels by itself. Next to such a method an adaptive radius takes a
+    #: smaller target, because the full one costs more of what the model learns than it saves.
+    resists_memorization: ClassVar[bool] = True
+    #: Whether it relies on a model that has learned something (to drop samples, to teach another model), or learns
+    #: nothing for a while. An adaptive radius then starts after a warm-up.
+    needs_warmup: ClassVar[bool] = False
+    #: Where SAM with an automatic radius was worse than SGD by more than a point and a standard error
+    #: (docs/experiments/methods.md).
+    worse_with_sam: ClassVar[tuple[str, ...]] = ()
     #: Share of the training samples whose label it may have checked where the dataset brings no verdicts of people.
     verified_share: float = 0.0
     #: Whether it averages the inputs of samples, which not every kind of data allows.
@@ -194,7 +205,7 @@ class Method:
         """The networks to train; one that joins two (for one loss over both) counts as one."""
         return [create() for _ in range(self.networks)]
 
-    def start(self, state: State) -> None:
+    def on_train_start(self, state: State) -> None:
         """Before the first epoch: make columns in `state.samples`."""
 
     def on_epoch_start(self, networks: Sequence[nn.Module], state: State) -> None:

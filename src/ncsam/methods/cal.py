@@ -14,7 +14,7 @@ from ncsam.losses.peer import bounded_ce
 from ncsam.losses.reduction import non_negative, of_target
 from ncsam.methods.base import LossOutput, Method, Plan, Presets, Stage, State
 from ncsam.methods.cores2 import label_shares
-from ncsam.methods.planning import look
+from ncsam.methods.planning import forward_frozen_stats
 from ncsam.methods.registry import register
 from ncsam.methods.spans import Span, check_spans, in_epochs, ramp
 
@@ -82,7 +82,7 @@ class CAL(Method):
         self.first = max(1, first)
         return (Stage(first), Stage(epochs - first, fresh=True)) if first >= 1 else (Stage(epochs),)
 
-    def start(self, state: State) -> None:
+    def on_train_start(self, state: State) -> None:
         state.samples.column(_BAYES, dtype=torch.int64, fill=-1)
 
     def on_epoch_start(self, networks: Sequence[nn.Module], state: State) -> None:
@@ -108,7 +108,7 @@ class CAL(Method):
         if state.stage > 0:
             bayes = state.samples[_BAYES][batch.index]
         elif state.stage_epoch == self.first:
-            labels = bayes_labels(look(networks[0], batch.views[0]), batch.labels)
+            labels = bayes_labels(forward_frozen_stats(networks[0], batch.views[0]), batch.labels)
             state.samples.write(_BAYES, batch.index, labels)
         return (Covaried(batch.views[0], batch.labels, batch.index, alpha=alpha, prior=self.prior, bayes=bayes),)
 

@@ -108,7 +108,7 @@ class CC(Dividing):
         backbones = [check_backbone(create()) for _ in range(self.networks)]
         return [WithHeads(b, {"critics": Critics(b.num_features, b.head.out_features)}) for b in backbones]
 
-    def start(self, state: State) -> None:
+    def on_train_start(self, state: State) -> None:
         state.samples.column(_CENTRAL, (2,))
         state.samples.column(_LABELED, (2,), torch.bool)
 

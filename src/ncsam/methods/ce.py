@@ -18,6 +18,7 @@ class CE(LossMethod):
     """
 
     about = "cross-entropy, with label smoothing if wanted"
+    resists_memorization = False
 
     def __init__(self, smoothing: float = 0.0) -> None:
         if not 0 <= smoothing < 1:

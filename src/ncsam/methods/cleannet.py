@@ -13,7 +13,7 @@ from ncsam._checks import count, ratio
 from ncsam._errors import bad_value
 from ncsam.losses.reduction import non_negative
 from ncsam.methods.base import LossOutput, Method, Plan, Presets, State
-from ncsam.methods.planning import Noted
+from ncsam.methods.planning import PlanWithExtra
 from ncsam.methods.registry import register
 from ncsam.methods.spans import Span, check_spans, in_epochs
 
@@ -94,7 +94,7 @@ class CleanNet(Method):
         self.encoders: Encoders | None = None
         self._saved: dict[str, Any] | None = None
 
-    def start(self, state: State) -> None:
+    def on_train_start(self, state: State) -> None:
         state.samples.column(_WEIGHT, fill=1.0)
 
     def on_epoch_start(self, networks: Sequence[nn.Module], state: State) -> None:
@@ -142,12 +142,12 @@ class CleanNet(Method):
             steps.step()
 
     def plan(self, batch: Batch, networks: Sequence[nn.Module], state: State) -> tuple[Plan, ...]:
-        return (Noted(batch.views[0], batch.labels, batch.index, note=state.samples[_WEIGHT][batch.index]),)
+        return (PlanWithExtra(batch.views[0], batch.labels, batch.index, extra=state.samples[_WEIGHT][batch.index]),)
 
     def loss(self, network: nn.Module, plan: Plan) -> LossOutput:
-        assert isinstance(plan, Noted)
+        assert isinstance(plan, PlanWithExtra)
         logits = network(plan.inputs)
-        value = (plan.note.to(logits) * F.cross_entropy(logits, plan.targets, reduction="none")).mean()
+        value = (plan.extra.to(logits) * F.cross_entropy(logits, plan.targets, reduction="none")).mean()
         return LossOutput(value, logits, plan.targets)
 
     def state_dict(self) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from ncsam.losses import confidence_regularized
 from ncsam.losses.peer import bounded_ce
 from ncsam.losses.reduction import non_negative, of_target
 from ncsam.methods.base import LossOutput, Plan, State
-from ncsam.methods.planning import Rows, RowsMethod, look
+from ncsam.methods.planning import SubsetMethod, SubsetPlan, forward_frozen_stats
 from ncsam.methods.registry import register
 from ncsam.methods.spans import Span, check_spans, in_epochs, ramp
 
@@ -25,7 +25,7 @@ _FLOOR = 1e-8
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sieved(Rows):
+class Sieved(SubsetPlan):
     """The rows that pass the sieve, with beta and the prior of this epoch."""
 
     beta: float
@@ -33,7 +33,7 @@ class Sieved(Rows):
 
 
 @register
-class CORES2(RowsMethod):
+class CORES2(SubsetMethod):
     r"""L = mean over the kept of (l_i - beta sum_c P(c) (-log p_c)) / (1 + beta), l_i = -log p_y.
 
     Sample i is kept if l_i <= mean_c (-log p_c), all being kept for `sieve_after` and the epoch after it. beta is 0 for
@@ -56,7 +56,7 @@ class CORES2(RowsMethod):
         self.ramp_epochs = ramp_epochs
         self.sieve_after = sieve_after
 
-    def start(self, state: State) -> None:
+    def on_train_start(self, state: State) -> None:
         kept = state.samples.column(_KEPT, dtype=torch.bool, fill=1)
         if state.held_out is not None:
             kept[state.held_out] = False
@@ -68,7 +68,7 @@ class CORES2(RowsMethod):
     def plan(self, batch: Batch, networks: Sequence[nn.Module], state: State) -> tuple[Plan, ...]:
         rows = torch.arange(len(batch), device=batch.labels.device)
         if state.epoch > in_epochs(self.sieve_after, state.epochs) + 1:  # the authors count from 0: e <= 30 keeps all
-            kept = sieve(look(networks[0], batch.views[0]), batch.labels)
+            kept = sieve(forward_frozen_stats(networks[0], batch.views[0]), batch.labels)
             state.samples.write(_KEPT, batch.index, kept)
             rows = rows[kept]
         plain, length = in_epochs(self.warmup_epochs, state.epochs), in_epochs(self.ramp_epochs, state.epochs)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from torch import nn
 
 from ncsam.methods.base import Plan, State
-from ncsam.methods.planning import look, losses_of, train_on
+from ncsam.methods.planning import forward_frozen_stats, losses_of, train_on
 from ncsam.methods.registry import register
 from ncsam.methods.small_loss import TwoNetworks, smallest
 
@@ -33,6 +33,7 @@ class Coteaching(TwoNetworks):
     def plan(self, batch: Batch, networks: Sequence[nn.Module], state: State) -> tuple[Plan, ...]:
         share = self.remember_rate(state)
         first, second = (
-            smallest(losses_of(look(network, batch.views[0]), batch.labels), share) for network in networks
+            smallest(losses_of(forward_frozen_stats(network, batch.views[0]), batch.labels), share)
+            for network in networks
         )
         return train_on(batch, second), train_on(batch, first)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 from torch import nn
 
 from ncsam.methods.base import Plan, Presets, State
-from ncsam.methods.planning import look, losses_of, train_on
+from ncsam.methods.planning import forward_frozen_stats, losses_of, train_on
 from ncsam.methods.registry import register
 from ncsam.methods.small_loss import TwoNetworks, smallest
 from ncsam.methods.spans import Span, check_spans, in_epochs
@@ -52,7 +52,7 @@ class CoteachingPlus(TwoNetworks):
         self.skip_empty = skip_empty
 
     def plan(self, batch: Batch, networks: Sequence[nn.Module], state: State) -> tuple[Plan, ...]:
-        answers = [look(network, batch.views[0]) for network in networks]
+        answers = [forward_frozen_stats(network, batch.views[0]) for network in networks]
         differ = answers[0].argmax(dim=1) != answers[1].argmax(dim=1)
         if state.epoch <= in_epochs(self.warmup_epochs, state.epochs) or not (self.skip_empty or bool(differ.any())):
             differ.fill_(True)

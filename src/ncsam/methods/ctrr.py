@@ -16,7 +16,7 @@ from ncsam.losses.reduction import non_negative
 from ncsam.methods.averaging import load_as_saved
 from ncsam.methods.base import LossOutput, Method, Plan, Presets, State
 from ncsam.methods.heads import WithHeads, check_backbone, projector
-from ncsam.methods.planning import look
+from ncsam.methods.planning import forward_frozen_stats
 from ncsam.methods.registry import register
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ class CTRR(Method):
 
     def plan(self, batch: Batch, networks: Sequence[nn.Module], state: State) -> tuple[Plan, ...]:
         plain, first, second = batch.views
-        p = look(networks[0], plain).float().softmax(dim=1)
+        p = forward_frozen_stats(networks[0], plain).float().softmax(dim=1)
         self.target.to(second)
         z = F.normalize(self.target(second).float(), dim=1).clamp(_FLOOR, 1 - _FLOOR)
         inputs = torch.cat((plain, first))

@@ -10,7 +10,7 @@ from torch import nn
 
 from ncsam._errors import bad_value
 from ncsam.methods.base import Plan, State
-from ncsam.methods.planning import RowsMethod, look, train_on
+from ncsam.methods.planning import SubsetMethod, forward_frozen_stats, train_on
 from ncsam.methods.registry import register
 from ncsam.methods.spans import Span, check_spans, in_epochs
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @register
-class Decoupling(RowsMethod):
+class Decoupling(SubsetMethod):
     """Two networks, trained only on the samples of a batch whose predicted classes differ between them.
 
     L = sum over D of the cross-entropy / max(`least` |B|, |D|), D the samples of the batch B that differ: the mean over
@@ -28,6 +28,7 @@ class Decoupling(RowsMethod):
     """
 
     about = "two networks, trained where they disagree"
+    worse_with_sam = ("digits pair flip 40",)
     cost = "two networks, and a forward pass more of each"
     networks = 2
 
@@ -42,7 +43,7 @@ class Decoupling(RowsMethod):
         if state.epoch <= in_epochs(self.warmup_epochs, state.epochs):
             rows = torch.arange(len(batch), device=batch.labels.device)
         else:
-            first, second = (look(network, batch.views[0]).argmax(dim=1) for network in networks)
+            first, second = (forward_frozen_stats(network, batch.views[0]).argmax(dim=1) for network in networks)
             rows = (first != second).nonzero().flatten()
         total = max(self.least * len(batch), len(rows))
         return train_on(batch, rows, total=total), train_on(batch, rows, total=total)

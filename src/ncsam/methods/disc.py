@@ -16,7 +16,7 @@ from ncsam.losses import gce
 from ncsam.losses.reduction import non_negative
 from ncsam.methods.base import LossOutput, Method, Plan, Presets, State
 from ncsam.methods.mixup import mixed
-from ncsam.methods.planning import look
+from ncsam.methods.planning import forward_frozen_stats
 from ncsam.methods.registry import register
 from ncsam.methods.spans import Span, check_spans, in_epochs
 
@@ -67,6 +67,7 @@ class DISC(Method):
     """
 
     about = "thresholds for each sample select clean and hard labels and correct others, over two views"
+    worse_with_sam = ("CIFAR-10",)
     cost = "up to four rows for each sample in a step, and a forward pass of two"
     views = ("train", "auto")
     mixes_inputs = True
@@ -106,7 +107,7 @@ class DISC(Method):
         self.alpha = alpha
         gce(torch.zeros(2, 2), torch.tensor([0, 1]), q=q)  # a wrong q is said now
 
-    def start(self, state: State) -> None:
+    def on_train_start(self, state: State) -> None:
         state.samples.column(_PROBABILITIES, (2, state.num_classes))
         state.samples.column(_THRESHOLDS, (2,), fill=1 / len(state.labels))
         state.samples.column(_SET, dtype=torch.int64, fill=NONE)
@@ -124,7 +125,7 @@ class DISC(Method):
 
     def plan(self, batch: Batch, networks: Sequence[nn.Module], state: State) -> tuple[Plan, ...]:
         both = join_rows(batch.views)
-        answers = look(networks[0], both).float().softmax(dim=1)
+        answers = forward_frozen_stats(networks[0], both).float().softmax(dim=1)
         state.samples.write(_PROBABILITIES, batch.index, torch.stack(answers.chunk(2), dim=1))
         if state.epoch <= max(1, in_epochs(self.warmup_epochs, state.epochs)):
             return (Plan(both, batch.labels, batch.index),)

@@ -83,7 +83,7 @@ class DivideMix(Dividing):
         self.average = average
         self.divisions = 0
 
-    def start(self, state: State) -> None:
+    def on_train_start(self, state: State) -> None:
         state.samples.column(_CLEAN, (2,))
         state.samples.column(_LOSSES, (2, self.average))
 

@@ -37,6 +37,7 @@ class DMI(Method):
     """
 
     about = "determinant of labels against predictions"
+    worse_with_sam = ("CIFAR-10",)
 
     def __init__(self, warmup_epochs: Span = 0.5, weight: float = 0.01, eps: float = 1e-3) -> None:
         check_spans(warmup_epochs=warmup_epochs)

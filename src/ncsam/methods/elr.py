@@ -13,7 +13,7 @@ from ncsam._errors import bad_value
 from ncsam.losses import elr_regularizer
 from ncsam.losses.reduction import non_negative
 from ncsam.methods.base import LossOutput, Method, Plan, Presets, State
-from ncsam.methods.planning import Noted, look
+from ncsam.methods.planning import PlanWithExtra, forward_frozen_stats
 from ncsam.methods.registry import register
 
 if TYPE_CHECKING:
@@ -46,18 +46,18 @@ class ELR(Method):
         self.weight = weight
         self.beta = beta
 
-    def start(self, state: State) -> None:
+    def on_train_start(self, state: State) -> None:
         state.samples.column(_MEMORY, (state.num_classes,))
 
     def plan(self, batch: Batch, networks: Sequence[nn.Module], state: State) -> tuple[Plan, ...]:
-        p = look(networks[0], batch.views[0]).float().softmax(dim=1).clamp(1e-4, 1 - 1e-4)
+        p = forward_frozen_stats(networks[0], batch.views[0]).float().softmax(dim=1).clamp(1e-4, 1 - 1e-4)
         p = p / p.sum(dim=1, keepdim=True)
         memory = torch.lerp(p, state.samples[_MEMORY][batch.index], self.beta)
         state.samples.write(_MEMORY, batch.index, memory)
-        return (Noted(batch.views[0], batch.labels, batch.index, note=memory),)
+        return (PlanWithExtra(batch.views[0], batch.labels, batch.index, extra=memory),)
 
     def loss(self, network: nn.Module, plan: Plan) -> LossOutput:
-        assert isinstance(plan, Noted)
+        assert isinstance(plan, PlanWithExtra)
         logits = network(plan.inputs)
-        value = F.cross_entropy(logits, plan.targets) + self.weight * elr_regularizer(logits, plan.note)
+        value = F.cross_entropy(logits, plan.targets) + self.weight * elr_regularizer(logits, plan.extra)
         return LossOutput(value, logits, plan.targets)

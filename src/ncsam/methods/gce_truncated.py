@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from ncsam._errors import bad_value
 from ncsam.losses import gce
 from ncsam.methods.base import Plan, Presets, State
-from ncsam.methods.planning import RowsMethod, train_on
+from ncsam.methods.planning import SubsetMethod, train_on
 from ncsam.methods.registry import register
 from ncsam.methods.spans import Span, check_spans, in_epochs
 
@@ -23,7 +23,7 @@ _KEPT = "gce_truncated_kept"
 
 
 @register
-class GCETruncated(RowsMethod):
+class GCETruncated(SubsetMethod):
     r"""L = mean over the batch of v_i (1 - p_y^q) / q, with v_i = 1 if p_y > k, else 0.
 
     That is alternating minimization of sum_i v_i (L_q(p_i) - L_q(k)) over v and the weights. All v are 1 at first. From
@@ -36,6 +36,7 @@ class GCETruncated(RowsMethod):
     """
 
     about = "`gce` that lets go of samples it does not believe"
+    needs_warmup = True
     cost = "predicts the training split every ten epochs"
     name = "gce_truncated"
     presets: ClassVar[Presets] = {
@@ -60,7 +61,7 @@ class GCETruncated(RowsMethod):
         self.least = least
         self.criterion(torch.zeros(2, 2), torch.tensor([0, 1]))  # a wrong q is said now
 
-    def start(self, state: State) -> None:
+    def on_train_start(self, state: State) -> None:
         state.samples.column(_KEPT, dtype=torch.bool, fill=1)
 
     def on_epoch_start(self, networks: Sequence[nn.Module], state: State) -> None:

@@ -28,6 +28,7 @@ class GJS(Method):
     """
 
     about = "Jensen-Shannon divergence between the label and two strongly augmented views"
+    worse_with_sam = ("digits symmetric 40", "digits pair flip 40")
     cost = "two views in each step"
     presets: ClassVar[Presets] = {
         "cifar10-symmetric20": {"pi": 0.3},

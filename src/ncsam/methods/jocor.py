@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from ncsam._errors import bad_value
 from ncsam._trees import Tree
 from ncsam.methods.base import LossOutput, Plan, State
-from ncsam.methods.planning import Rows, look, train_on
+from ncsam.methods.planning import SubsetPlan, forward_frozen_stats, train_on
 from ncsam.methods.registry import register
 from ncsam.methods.small_loss import TwoNetworks, smallest
 from ncsam.methods.spans import Span
@@ -64,7 +64,7 @@ class JoCoR(TwoNetworks):
         return [Pair(create(), create())]
 
     def plan(self, batch: Batch, networks: Sequence[nn.Module], state: State) -> tuple[Plan, ...]:
-        losses = self.joint(look(networks[0], batch.views[0]), batch.labels)
+        losses = self.joint(forward_frozen_stats(networks[0], batch.views[0]), batch.labels)
         return (train_on(batch, smallest(losses, self.remember_rate(state))),)
 
     def joint(self, answers: tuple[Tensor, Tensor], targets: Tensor) -> Tensor:
@@ -75,7 +75,7 @@ class JoCoR(TwoNetworks):
         return (1 - self.agreement) * supervised + self.agreement * apart
 
     def loss(self, network: nn.Module, plan: Plan) -> LossOutput:
-        assert isinstance(plan, Rows)
+        assert isinstance(plan, SubsetPlan)
         first, second = (z[plan.rows] for z in network(plan.inputs))
         return LossOutput(self.joint((first, second), plan.targets).mean(), (first + second) / 2, plan.targets)
 

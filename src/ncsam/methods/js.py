@@ -20,6 +20,7 @@ class JS(LossMethod):
     """
 
     about = "Jensen-Shannon divergence between label and prediction"
+    worse_with_sam = ("digits symmetric 40", "digits pair flip 40")
     presets: ClassVar[Presets] = {
         "cifar10-symmetric20": {"pi": 0.7},
         "cifar10-symmetric40": {"pi": 0.7},

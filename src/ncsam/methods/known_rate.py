@@ -10,11 +10,11 @@ from torch import nn
 
 from ncsam._errors import bad_value
 from ncsam.methods.base import State
-from ncsam.methods.planning import RowsMethod
+from ncsam.methods.planning import SubsetMethod
 from ncsam.methods.spans import Span, in_epochs
 
 
-class KnownRate(RowsMethod):
+class KnownRate(SubsetMethod):
     """`rate(state)` is the method's own option, else the run's noise rate, else an estimate.
 
     The estimate is made once, after `wait` (one epoch at least): what `estimate_noise` finds in the networks'

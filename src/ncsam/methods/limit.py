@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from ncsam._checks import choice
 from ncsam.losses.reduction import non_negative
 from ncsam.methods.base import LossOutput, Method, Plan, Presets, State
-from ncsam.methods.planning import Noted, look
+from ncsam.methods.planning import PlanWithExtra, forward_frozen_stats
 from ncsam.methods.registry import register
 from ncsam.methods.spans import Span, check_spans, in_epochs
 
@@ -34,6 +34,8 @@ class LIMIT(Method):
     """
 
     about = "trains on gradients that a second network predicts without the label"
+    worse_with_sam = ("digits symmetric 40",)
+    needs_warmup = True
     cost = "two networks, and a forward pass more of each"
     networks = 2
     effect = "criterion"
@@ -53,19 +55,21 @@ class LIMIT(Method):
         self.wait = wait
 
     def plan(self, batch: Batch, networks: Sequence[nn.Module], state: State) -> tuple[Plan, ...]:
-        classifier, predictor = (look(network, batch.views[0]).float().softmax(dim=1) for network in networks)
+        classifier, predictor = (
+            forward_frozen_stats(network, batch.views[0]).float().softmax(dim=1) for network in networks
+        )
         # where f waits, its own answers are its targets: a gradient of zero
         targets = classifier if state.epoch <= in_epochs(self.wait, state.epochs) else predictor
         return (
             Plan(batch.views[0], targets, batch.index),
-            Noted(batch.views[0], batch.labels, batch.index, note=classifier),
+            PlanWithExtra(batch.views[0], batch.labels, batch.index, extra=classifier),
         )
 
     def loss(self, network: nn.Module, plan: Plan) -> LossOutput:
-        if not isinstance(plan, Noted):
+        if not isinstance(plan, PlanWithExtra):
             return super().loss(network, plan)
         logits = network(plan.inputs)
-        value = predictor_loss(logits, plan.targets, plan.note, self.distribution, self.decay)
+        value = predictor_loss(logits, plan.targets, plan.extra, self.distribution, self.decay)
         return LossOutput(value, logits, plan.targets)
 
     def predict(self, networks: Sequence[nn.Module], inputs: Tensor) -> Tensor:

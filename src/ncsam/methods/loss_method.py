@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 class LossMethod(Method):
     """Trains on each batch as it comes, by `function(logits, targets, **options)`."""
 
+    is_loss = True
+
     def __init__(self, function: Callable[..., Tensor], **options: Any) -> None:
         self.function = partial(function, **options)
         self.criterion(torch.zeros(2, 2), torch.tensor([0, 1]))  # a wrong option is said now

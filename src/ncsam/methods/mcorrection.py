@@ -17,7 +17,7 @@ from ncsam.losses.reduction import non_negative
 from ncsam.methods.base import LossOutput, Method, Plan, State
 from ncsam.methods.mixtures import beta_posterior, losses_under
 from ncsam.methods.mixup import mixed
-from ncsam.methods.planning import look
+from ncsam.methods.planning import forward_frozen_stats
 from ncsam.methods.registry import register
 from ncsam.methods.spans import Span, check_spans, in_epochs
 
@@ -60,7 +60,7 @@ class MCorrection(Method):
         self.balance = balance
         self.soft = soft
 
-    def start(self, state: State) -> None:
+    def on_train_start(self, state: State) -> None:
         state.samples.column(_NOISY)
 
     def on_epoch_start(self, networks: Sequence[nn.Module], state: State) -> None:
@@ -76,7 +76,7 @@ class MCorrection(Method):
         targets = F.one_hot(batch.labels, state.num_classes).to(dtype)
         if self._corrects(state):
             w = state.samples[_NOISY][batch.index].to(dtype).unsqueeze(1)
-            p = look(networks[0], inputs).softmax(dim=1).to(dtype)
+            p = forward_frozen_stats(networks[0], inputs).softmax(dim=1).to(dtype)
             guess = p if self.soft else F.one_hot(p.argmax(dim=1), state.num_classes).to(dtype)
             targets = torch.lerp(targets, guess, w)
         kind = Corrected if self._corrects(state) else Plan

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from torch import nn
 
 from ncsam.methods.base import Plan, State
-from ncsam.methods.planning import look, losses_of, train_on
+from ncsam.methods.planning import forward_frozen_stats, losses_of, train_on
 from ncsam.methods.registry import register
 from ncsam.methods.small_loss import SmallLoss, smallest
 
@@ -25,8 +25,9 @@ class MentorNet(SmallLoss):
     """
 
     about = "small losses only, by one network (the self-paced form)"
+    worse_with_sam = ("digits pair flip 40",)
     cost = "a forward pass more, to look before each step"
 
     def plan(self, batch: Batch, networks: Sequence[nn.Module], state: State) -> tuple[Plan, ...]:
-        losses = losses_of(look(networks[0], batch.views[0]), batch.labels)
+        losses = losses_of(forward_frozen_stats(networks[0], batch.views[0]), batch.labels)
         return (train_on(batch, smallest(losses, self.remember_rate(state))),)

@@ -15,7 +15,7 @@ from ncsam._trees import Tree, first_leaf, join_rows, take_rows
 from ncsam.losses.reduction import non_negative
 from ncsam.methods.base import LossOutput, Method, Plan, State
 from ncsam.methods.mixup import mixed
-from ncsam.methods.planning import look
+from ncsam.methods.planning import forward_frozen_stats
 from ncsam.methods.spans import Span, check_spans, in_epochs, plain_span, ramp
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ def apart_from_equal(probabilities: Tensor) -> Tensor:
 
 def mean_answer(network: nn.Module, views: Sequence[Tensor], *, evaluating: bool = False) -> Tensor:
     """Probabilities by one network, the mean over views."""
-    answers: list[Any] = [look(network, view, evaluating=evaluating) for view in views]
+    answers: list[Any] = [forward_frozen_stats(network, view, evaluating=evaluating) for view in views]
     return torch.stack([answer.softmax(dim=1) for answer in answers]).mean(dim=0)
 
 

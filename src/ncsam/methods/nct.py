@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from ncsam._checks import ratio
 from ncsam._errors import bad_value
 from ncsam.methods.base import LossOutput, Method, Plan, Presets, State
-from ncsam.methods.planning import look
+from ncsam.methods.planning import forward_frozen_stats
 from ncsam.methods.registry import register
 from ncsam.methods.spans import Span, check_spans, in_epochs
 
@@ -43,6 +43,7 @@ class NCT(Method):
     """
 
     about = "two networks that teach each other, on labels that vary"
+    needs_warmup = True
     cost = "two networks, and a forward pass more of each"
     networks = 2
     effect = "criterion"
@@ -68,7 +69,7 @@ class NCT(Method):
         self.ramp_epochs = ramp_epochs
 
     def plan(self, batch: Batch, networks: Sequence[nn.Module], state: State) -> tuple[Plan, ...]:
-        answers = [look(network, batch.views[0]) for network in networks]
+        answers = [forward_frozen_stats(network, batch.views[0]) for network in networks]
         length = in_epochs(self.ramp_epochs, state.epochs)
         alpha = self.alpha * (math.exp(-5.0 * max(0.0, 1 - state.epoch / length) ** 2) if length else 1.0)
         return tuple(

@@ -15,7 +15,7 @@ from ncsam._checks import ratio
 from ncsam._errors import bad_value
 from ncsam.methods.base import LossOutput, Method, Plan, Presets, Stage, State
 from ncsam.methods.heads import check_backbone
-from ncsam.methods.planning import look, losses_of
+from ncsam.methods.planning import forward_frozen_stats, losses_of
 from ncsam.methods.registry import register
 from ncsam.methods.small_loss import smallest
 from ncsam.methods.spans import Span, check_spans, in_epochs
@@ -71,6 +71,8 @@ class NestedCoteaching(Method):
 
     name = "nested_coteaching"
     about = "networks of few ordered features, which then choose small losses for each other"
+    worse_with_sam = ("digits symmetric 40", "digits pair flip 40", "all sets together")
+    needs_warmup = True
     cost = "two networks; while they tune, a forward pass more of each"
     networks = 2
     presets: ClassVar[Presets] = {
@@ -116,7 +118,7 @@ class NestedCoteaching(Method):
         rows = [torch.arange(len(batch), device=batch.labels.device)] * 2
         if state.stage > 0:
             share = 1 - self.forget_rate
-            answers = [losses_of(look(network, batch.views[0]), batch.labels) for network in networks]
+            answers = [losses_of(forward_frozen_stats(network, batch.views[0]), batch.labels) for network in networks]
             rows = [smallest(losses, share).sort().values for losses in reversed(answers)]
             kept[1] = kept[0]
         pairs = zip(rows, kept, strict=True)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @torch.no_grad()
-def look(network: nn.Module, inputs: Tree, *names: str, evaluating: bool = False) -> Any:
+def forward_frozen_stats(network: nn.Module, inputs: Tree, *names: str, evaluating: bool = False) -> Any:
     """What the network answers as it trains (batch statistics, dropout), leaving its running statistics alone.
 
     `evaluating`: as it answers in evaluation. `names` are further heads to ask: see `WithHeads`.
@@ -38,14 +38,14 @@ def look(network: nn.Module, inputs: Tree, *names: str, evaluating: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
-class Noted(Plan):
+class PlanWithExtra(Plan):
     """With a note beside each row that the method's own loss reads: a weight, a memory, another target."""
 
-    note: Tensor
+    extra: Tensor
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rows(Plan):
+class SubsetPlan(Plan):
     """A step whose loss takes some rows of the batch only; all of them pass through the network.
 
     `targets` and `index` belong to the rows. The sum of losses is divided by `total`. No rows at all give a loss of
@@ -56,19 +56,19 @@ class Rows(Plan):
     total: float
 
 
-def train_on(batch: Batch, rows: Tensor, labels: Tensor | None = None, total: float | None = None) -> Rows:
+def train_on(batch: Batch, rows: Tensor, labels: Tensor | None = None, total: float | None = None) -> SubsetPlan:
     """A plan for some rows, in the batch's order, under their labels, or others; a mean over them unless said."""
     rows = rows.sort().values
     targets = (batch.labels if labels is None else labels)[rows]
     total = len(rows) if total is None else total
-    return Rows(batch.views[0], targets, batch.index[rows], rows=rows, total=total)
+    return SubsetPlan(batch.views[0], targets, batch.index[rows], rows=rows, total=total)
 
 
-class RowsMethod(Method):
-    """A method whose plans may be `Rows`."""
+class SubsetMethod(Method):
+    """A method whose plans may be `SubsetPlan`s."""
 
     def loss(self, network: nn.Module, plan: Plan) -> LossOutput:
-        if not isinstance(plan, Rows):
+        if not isinstance(plan, SubsetPlan):
             return super().loss(network, plan)
         logits = network(plan.inputs)
         chosen = logits[plan.rows]

@@ -53,7 +53,7 @@ class PLC(Method):
         self.window = window
         self.seen = 0  # epochs whose predictions were kept
 
-    def start(self, state: State) -> None:
+    def on_train_start(self, state: State) -> None:
         state.samples.column(_LABEL, dtype=torch.int64).copy_(state.labels)
         state.samples.column(_WINDOW, (self.window, state.num_classes))
 

@@ -25,14 +25,31 @@ def names() -> list[str]:
     return sorted(_METHODS)
 
 
+def get(name: str) -> type[Method]:
+    """The class of a method, for its traits and presets.
+
+    Args:
+        name: One of `names()`, or "module:Name" for a class of your own, which is imported.
+
+    Raises:
+        UsageError: There is no such method, or the class is not a `Method`.
+
+    Examples:
+        >>> get("ce").resists_memorization, get("gce").is_loss, get("nct").needs_warmup
+        (False, True, True)
+    """
+    kind = _own(name) if is_reference(name) else _METHODS.get(name)
+    if kind is None:
+        raise unknown_name("method", name, [*_METHODS, "module:Name"])
+    return kind
+
+
 def create(name: str, **options: Any) -> Method:
     """The method called `name`, with options of its own; `preset` names a set of them that others may change.
 
     `name` may be "module:Name", a class of yours, which is imported.
     """
-    kind = _own(name) if is_reference(name) else _METHODS.get(name)
-    if kind is None:
-        raise unknown_name("method", name, [*_METHODS, "module:Name"])
+    kind = get(name)
     if (preset := options.pop("preset", None)) is not None:
         presets = kind.presets
         if preset not in presets:

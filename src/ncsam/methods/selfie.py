@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from ncsam._errors import bad_value
 from ncsam.methods.base import Plan, State
 from ncsam.methods.known_rate import KnownRate
-from ncsam.methods.planning import look, losses_of, train_on
+from ncsam.methods.planning import forward_frozen_stats, losses_of, train_on
 from ncsam.methods.registry import register
 from ncsam.methods.spans import Span, check_spans, in_epochs
 
@@ -57,13 +57,13 @@ class SELFIE(KnownRate):
         self.history = history
         self.threshold = threshold
 
-    def start(self, state: State) -> None:
+    def on_train_start(self, state: State) -> None:
         length = min(self.history, max(1, in_epochs(self.wait, state.epochs)))
         state.samples.column(_HISTORY, (length,), torch.int32, fill=-1)
         state.samples.column(_LABEL, dtype=torch.int64, fill=-1)
 
     def plan(self, batch: Batch, networks: Sequence[nn.Module], state: State) -> tuple[Plan, ...]:
-        answers = look(networks[0], batch.views[0])
+        answers = forward_frozen_stats(networks[0], batch.views[0])
         history = state.samples[_HISTORY][batch.index]
         decided = self._decide(batch, answers, history, state)
         history[:, (state.epoch - 1) % history.shape[1]] = answers.argmax(dim=1).to(history.dtype)

@@ -13,7 +13,7 @@ from ncsam.losses.reduction import non_negative
 from ncsam.methods.averaging import AveragingMethod
 from ncsam.methods.base import LossOutput, Plan, Presets, State
 from ncsam.methods.mixtures import losses_under, scaled
-from ncsam.methods.planning import Noted
+from ncsam.methods.planning import PlanWithExtra
 from ncsam.methods.registry import register
 from ncsam.methods.spans import Span, check_spans, in_epochs
 
@@ -52,8 +52,8 @@ class SLN(AveragingMethod):
         self.sigma = sigma
         self.correct_after = correct_after
 
-    def start(self, state: State) -> None:
-        super().start(state)
+    def on_train_start(self, state: State) -> None:
+        super().on_train_start(state)
         if self.correct_after is not None:
             state.samples.column(_TARGETS, (state.num_classes,))
 
@@ -69,13 +69,13 @@ class SLN(AveragingMethod):
         z = state.random().standard_normal((len(batch), state.num_classes), dtype="float32")
         onehot = F.one_hot(batch.labels, state.num_classes)
         disturbed = onehot + self.sigma * torch.from_numpy(z).to(batch.labels.device)
-        return (Noted(batch.views[0], batch.labels, batch.index, note=disturbed),)
+        return (PlanWithExtra(batch.views[0], batch.labels, batch.index, extra=disturbed),)
 
     def loss(self, network: nn.Module, plan: Plan) -> LossOutput:
-        if not isinstance(plan, Noted):
+        if not isinstance(plan, PlanWithExtra):
             return super().loss(network, plan)
         logits = network(plan.inputs)
-        return LossOutput(F.cross_entropy(logits, plan.note.to(logits.dtype)), logits, plan.targets)
+        return LossOutput(F.cross_entropy(logits, plan.extra.to(logits.dtype)), logits, plan.targets)
 
     def _corrects(self, state: State) -> bool:
         after = self.correct_after

@@ -32,6 +32,8 @@ class TransitionMethod(LossMethod):
     where that is fewer: a network that knows nothing yet gives a T that says nothing.
     """
 
+    is_loss = False
+
     presets: ClassVar[Presets] = {"cifar10": {"quantile": 0.97}, "cifar100": {"quantile": None}}
     corrected: ClassVar[Callable[..., Tensor]]
 
@@ -52,7 +54,7 @@ class TransitionMethod(LossMethod):
         if transition is not None:
             self.transition = _checked(transition)
 
-    def start(self, state: State) -> None:
+    def on_train_start(self, state: State) -> None:
         if self.transition is not None and len(self.transition) != state.num_classes:
             size = state.num_classes
             raise bad_value("transition", f"{len(self.transition)} rows", f"{size} x {size}, as there are classes")

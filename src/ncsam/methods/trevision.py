@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from ncsam._errors import bad_value
 from ncsam.methods.base import LossOutput, Plan, State
-from ncsam.methods.planning import Noted, look, losses_of
+from ncsam.methods.planning import PlanWithExtra, forward_frozen_stats, losses_of
 from ncsam.methods.registry import register
 from ncsam.methods.spans import Span, check_spans, in_epochs
 from ncsam.methods.transition import TransitionMethod
@@ -53,8 +53,8 @@ class TRevision(TransitionMethod):
         self.revise_after = revise_after
         self.slack_lr = slack_lr
 
-    def start(self, state: State) -> None:
-        super().start(state)
+    def on_train_start(self, state: State) -> None:
+        super().on_train_start(state)
         self.slack = torch.zeros(state.num_classes, state.num_classes, device=state.labels.device, requires_grad=True)
         self.adam = torch.optim.Adam([self.slack], lr=self.slack_lr)
 
@@ -65,11 +65,11 @@ class TRevision(TransitionMethod):
     def plan(self, batch: Batch, networks: Sequence[nn.Module], state: State) -> tuple[Plan, ...]:
         if self.transition is None:
             return super().plan(batch, networks, state)
-        answers = look(networks[0], batch.views[0]).float()
+        answers = forward_frozen_stats(networks[0], batch.views[0]).float()
         if state.epoch > in_epochs(self.revise_after, state.epochs):
             self._revise(answers, batch.labels)
         weights = importance(answers, batch.labels, revised(self.transition.to(self.slack), self.slack))
-        return (Noted(batch.views[0], batch.labels, batch.index, note=weights),)
+        return (PlanWithExtra(batch.views[0], batch.labels, batch.index, extra=weights),)
 
     @torch.enable_grad()
     def _revise(self, answers: Tensor, labels: Tensor) -> None:
@@ -84,10 +84,10 @@ class TRevision(TransitionMethod):
 
     def loss(self, network: nn.Module, plan: Plan) -> LossOutput:
         logits = network(plan.inputs)
-        if not isinstance(plan, Noted):
+        if not isinstance(plan, PlanWithExtra):
             return LossOutput(self.criterion(logits, plan.targets), logits, plan.targets)
         losses = F.cross_entropy(logits, plan.targets, reduction="none")
-        return LossOutput((plan.note * losses).mean(), logits, plan.targets)
+        return LossOutput((plan.extra * losses).mean(), logits, plan.targets)
 
     def criterion(self, logits: Tensor, targets: Tensor) -> Tensor:
         return F.cross_entropy(logits, targets)

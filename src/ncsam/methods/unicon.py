@@ -55,6 +55,7 @@ class UNICON(Dividing):
     """
 
     about = "DivideMix that selects uniformly over classes, trains on strong views, and contrasts the unlabeled"
+    worse_with_sam = ("digits pair flip 40",)
     cost = "two networks on twice the rows and more, eight more forward passes, two predictions of the split an epoch"
     images_only = True
     views = ("train", "train", "auto:autoaugment", "auto:autoaugment")
@@ -92,7 +93,7 @@ class UNICON(Dividing):
         backbones = [check_backbone(create()) for _ in range(self.networks)]
         return [WithHeads(b, {"projector": projection(b.num_features)}) for b in backbones]
 
-    def start(self, state: State) -> None:
+    def on_train_start(self, state: State) -> None:
         state.samples.column(_DIVERGENCE)
         state.samples.column(_LABELED, dtype=torch.bool)
 

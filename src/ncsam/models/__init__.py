@@ -9,7 +9,7 @@
 # Each family enters its names when it is imported.
 from ncsam.models import cnn, mlp, preact_resnet, resnet, text_mean, vgg, wrn  # noqa: F401
 from ncsam.models.backbone import Backbone
-from ncsam.models.registry import create, names, register
+from ncsam.models.registry import create, family, names, options, register
 from ncsam.models.weights import LoadReport, load_weights
 
-__all__ = ["Backbone", "LoadReport", "create", "load_weights", "names", "register"]
+__all__ = ["Backbone", "LoadReport", "create", "family", "load_weights", "names", "options", "register"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any, Literal, TypeAlias, cast
 
 from torch import Tensor, nn
 
@@ -11,6 +11,7 @@ from ncsam._checks import number
 
 #: Of channels, classes and widths: a network beyond that fits into no memory.
 MOST = 1_000_000
+Family: TypeAlias = Literal["linear", "mlp", "conv", "transformer", "text", "other"]
 
 
 class Backbone(nn.Module):
@@ -24,6 +25,10 @@ class Backbone(nn.Module):
 
     num_features: int
     head_name: str = "fc"
+    #: What kind of model it is, for defaults that depend on it.
+    family: Family = "other"
+    #: Whether its weights were published by others, apart from a fresh head; `create` sets it.
+    pretrained: bool = False
     features: Callable[[Any], Tensor]
 
     @property

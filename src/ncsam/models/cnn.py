@@ -18,6 +18,7 @@ class CNN9(Backbone):
     `eval()` turns it off.
     """
 
+    family = "conv"
     num_features = 128
 
     def __init__(self, num_classes: int, in_channels: int, dropout: float) -> None:
@@ -45,6 +46,7 @@ class CNN7(Backbone):
     32.
     """
 
+    family = "conv"
     num_features = 16 * 4 * 4
 
     def __init__(self, num_classes: int, in_channels: int) -> None:
@@ -70,6 +72,7 @@ class CNNCoteachingPlus(Backbone):
     32x32 the maps are 5x5 when they are flattened; an adaptive pool brings other sizes there and changes nothing at 32.
     """
 
+    family = "conv"
     num_features = 84
 
     def __init__(self, num_classes: int, in_channels: int) -> None:
@@ -90,6 +93,8 @@ class CNNCoteachingPlus(Backbone):
 
 class CNNSmall(Backbone):
     """Three 3x3 convolutions with BN and ReLU, widths w-2w-4w, max-pools between, a global average: for the CPU."""
+
+    family = "conv"
 
     def __init__(self, num_classes: int, in_channels: int, width: int) -> None:
         super().__init__()

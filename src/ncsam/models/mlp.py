@@ -20,6 +20,7 @@ class MLP(Backbone):
     def __init__(self, num_classes: int, in_features: int, hidden: Sequence[int], dropout: float) -> None:
         super().__init__()
         self.in_features = in_features
+        self.family = "mlp" if hidden else "linear"
         layers: list[nn.Module] = []
         for width in hidden:
             layers += [nn.Linear(in_features, width), nn.ReLU(), nn.Dropout(dropout)]

@@ -1,8 +1,9 @@
-"""Networks by name: ours, a library's (`torchvision:NAME`, `timm:NAME`), or the user's own (`module:factory`)."""
+"""Models by name: ours, a library's (`torchvision:NAME`, `timm:NAME`), or your own (`module:factory`)."""
 
 from __future__ import annotations
 
 import functools
+import inspect
 import os
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -13,25 +14,72 @@ from torch import nn
 from ncsam._checks import positive
 from ncsam._errors import bad_value, unknown_name
 from ncsam._registry import check_options, enter
-from ncsam.models.backbone import MOST, Backbone
+from ncsam.models.backbone import MOST, Backbone, Family
 from ncsam.models.external import from_timm, from_torchvision, from_user
 from ncsam.models.mean import mean
 from ncsam.models.weights import is_file, load_published, load_weights
 
 _MOST_WEIGHTS = 10_000_000_000  # 40 GB
+_GIVEN = ("num_classes", "in_channels")
 _BUILDERS: dict[str, Callable[..., Backbone]] = {}
 _Builder = TypeVar("_Builder", bound=Callable[..., Backbone])
 
 
 def register(builder: _Builder) -> _Builder:
-    """Enter `builder(num_classes, in_channels=3, *, options...) -> Backbone` under its own name; a decorator."""
+    """Make a model available by the name of the function that builds it; a decorator.
+
+    Args:
+        builder: A function `builder(num_classes, in_channels=3, *, options...) -> Backbone`.
+
+    Returns:
+        The function itself.
+
+    Raises:
+        ValueError: The name is taken.
+    """
     enter(_BUILDERS, "model", builder.__name__, builder)
     return builder
 
 
 def names() -> list[str]:
-    """The names of our own networks, sorted."""
+    """The names of our own models, sorted."""
     return sorted(_BUILDERS)
+
+
+def options(name: str) -> dict[str, Any]:
+    """The options of one of our own models, with their defaults; empty for a model from elsewhere.
+
+    Args:
+        name: As for `create`.
+
+    Examples:
+        >>> options("mlp")
+        {'in_features': None, 'hidden': (256,), 'dropout': 0.0}
+    """
+    if name not in _BUILDERS:
+        return {}
+    return {p.name: p.default for p in inspect.signature(_BUILDERS[name]).parameters.values() if p.name not in _GIVEN}
+
+
+def family(name: str, **options: Any) -> Family:
+    """What kind of model a name stands for, without allocating its weights.
+
+    Args:
+        name: As for `create`.
+        **options: The model's own.
+
+    Returns:
+        `Backbone.family` of the model: "linear", "mlp", "conv", "transformer" or "text"; "other" for a model from
+        elsewhere, whose family is known only once it has been built.
+
+    Examples:
+        >>> family("mlp"), family("mlp", hidden=()), family("resnet18"), family("text_mean")
+        ('mlp', 'linear', 'conv', 'text')
+    """
+    if name not in _BUILDERS:
+        return "other"
+    with torch.device("meta"):
+        return _BUILDERS[name](2, **check_options(name, _BUILDERS[name], options, but=_GIVEN)).family
 
 
 def _refuse_huge(name: str, build: Callable[[], nn.Module], options: dict[str, Any]) -> None:
@@ -39,7 +87,7 @@ def _refuse_huge(name: str, build: Callable[[], nn.Module], options: dict[str, A
     with torch.device("meta"):
         weights = sum(p.numel() for p in build().parameters())
     if weights > _MOST_WEIGHTS:
-        raise bad_value(f"options of {name}", options, f"they make {weights:,} weights; at most {_MOST_WEIGHTS:,}")
+        raise bad_value(f"options of {name}", options, f"at most {_MOST_WEIGHTS:,} weights, not {weights:,}")
 
 
 def create(
@@ -50,15 +98,28 @@ def create(
     pretrained: bool | str | os.PathLike[str] = False,
     **options: Any,
 ) -> nn.Module:
-    """Build the network called `name` for `num_classes` classes and images of `in_channels` channels.
+    """Build a model by name.
 
-    name: one of `names()`, "torchvision:NAME", "timm:NAME", or "module:factory" for a function or class of yours; the
-        factory is called with `num_classes`, `options`, and `in_channels` if it takes that. All but yours are
-        `Backbone`s.
-    pretrained: `True` for the usual published weights, a string for particular ones ("imagenet1k_v2"), or a file
-        (.pt, .pth, .safetensors) that holds a state dict. Where the file's classes are not as many as yours, its head
-        is left out. What was missing or left over is warned about; a shape that does not fit is an error.
-    options: the network's own, such as `stem` or `final_bn`.
+    Args:
+        name: One of `names()`, "torchvision:NAME", "timm:NAME", or "module:factory" for your own function or class,
+            which is called with `num_classes`, `options`, and with `in_channels` if it takes that.
+        num_classes: Number of classes.
+        in_channels: Channels of the input images.
+        pretrained: True for the usual published weights, a string for particular ones ("imagenet1k_v2"), or a file
+            (.pt, .pth, .safetensors) that holds a state dict. If the number of classes differs, the file's head is
+            left out. Missing and unused entries are reported as a warning; a shape that does not fit is an error.
+        **options: The model's own, such as `stem` or `final_bn`; see `options`.
+
+    Returns:
+        A `Backbone`, or whatever module your own factory returns.
+
+    Raises:
+        UsageError: An argument is invalid, or a name unknown.
+        ImportError: The library or module cannot be imported.
+
+    Examples:
+        >>> create("mlp", 10, in_features=64, hidden=(32,)).num_features
+        32
     """
     if not isinstance(name, str):
         raise bad_value("name", name, "the name of a model, as text")
@@ -66,26 +127,32 @@ def create(
     if is_file(pretrained):
         model = create(name, num_classes, in_channels, **options)
         load_weights(model, os.fspath(pretrained))
-        return model
-    if not isinstance(pretrained, (bool, str)):
+    elif isinstance(pretrained, bool | str):
+        model = _build(name, num_classes, in_channels, pretrained, options)
+    else:
         raise bad_value("pretrained", pretrained, "True, False, the name of published weights, or a file of weights")
+    if isinstance(model, Backbone):
+        model.pretrained = bool(pretrained)
+    return model
 
+
+def _build(name: str, num_classes: int, in_channels: int, pretrained: bool | str, options: dict[str, Any]) -> nn.Module:
     source, colon, rest = name.partition(":")
     if source == "torchvision" and colon:
         return from_torchvision(rest, num_classes, in_channels, pretrained, options)
     if source == "timm" and colon:
         return from_timm(rest, num_classes, in_channels, pretrained, options)
     if colon:
-        return from_user(source, rest, num_classes, in_channels, pretrained, options)
+        return from_user(name, num_classes, in_channels, pretrained, options)
     if name == "mean":  # of others, so it is on no list: without members there is nothing to build
-        check_options(name, mean, options, but=("create", "num_classes", "in_channels"))
+        check_options(name, mean, options, but=("create", *_GIVEN))
         return mean(create, num_classes, in_channels, **options)
     if name not in _BUILDERS:
         raise unknown_name("model", name, [*_BUILDERS, "torchvision:NAME", "timm:NAME", "module:factory"])
-    options = check_options(name, _BUILDERS[name], options, but=("num_classes", "in_channels"))
+    options = check_options(name, _BUILDERS[name], options, but=_GIVEN)
     build = functools.partial(_BUILDERS[name], num_classes, in_channels, **options)
     _refuse_huge(name, build, {"num_classes": num_classes, "in_channels": in_channels, **options})
-    network = build()
+    model = build()
     if pretrained:
-        load_published(network, name, pretrained)
-    return network
+        load_published(model, name, pretrained)
+    return model

@@ -79,6 +79,8 @@ class Bottleneck(nn.Module):
 class Stages(Backbone):
     """A backbone whose middle is `layer1`, `layer2`, ...: stages of blocks; each after the first halves the image."""
 
+    family = "conv"
+
     def add_stages(self, block: Block, in_width: int, widths: Sequence[int], depths: Sequence[int]) -> int:
         """Register the stages; the width that comes out of the last one."""
         expansion: int = getattr(block, "expansion", 1)

@@ -7,6 +7,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from ncsam.models.backbone import Backbone
+from ncsam.models.external import guess_family
 
 
 class Tapped(Backbone):
@@ -18,6 +19,7 @@ class Tapped(Backbone):
         if not linear or not linear[-1]:
             raise ValueError(f"{type(network).__name__} has no linear layer inside to take for its head")
         self.network = network
+        self.family = guess_family(network)
         self.head_name = f"network.{linear[-1]}"
         self.num_features = self.head.in_features
 

@@ -20,6 +20,8 @@ class TextMean(Backbone):
     Padding has mask 0, so that it changes nothing; a text without tokens has h = 0.
     """
 
+    family = "text"
+
     def __init__(self, num_classes: int, tokens: int, width: int, hidden: Sequence[int], dropout: float) -> None:
         super().__init__()
         self.embedding = nn.Embedding(tokens, width)

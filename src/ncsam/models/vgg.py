@@ -45,6 +45,7 @@ class VGG(Backbone):
     Initialized as in torchvision: convolutions by `init_kaiming`, linear weights ~ N(0, 0.01^2), all biases 0.
     """
 
+    family = "conv"
     head_name = "classifier.6"
     num_features = 4096
 

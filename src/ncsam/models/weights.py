@@ -13,8 +13,7 @@ from typing import Any, NamedTuple, TypeGuard
 import torch
 from torch import Tensor, nn
 
-from ncsam._errors import bad_value, unknown_name
-from ncsam.models.external import import_library
+from ncsam._errors import bad_value, need, unknown_name
 
 _log = logging.getLogger("ncsam.models")
 _SUFFIXES = (".pt", ".pth", ".safetensors")
@@ -107,7 +106,7 @@ def _read(path: Path) -> Mapping[str, Any]:
         raise FileNotFoundError(f"pretrained={str(path)!r}: there is no such file")
     try:
         if path.suffix == ".safetensors":
-            content = import_library("safetensors.torch", f"reading {path.name}").load_file(path)
+            content = need("safetensors.torch", "train", f"reading {path.name}").load_file(path)
         else:
             content = torch.load(path, map_location="cpu", weights_only=True)
     except ImportError:

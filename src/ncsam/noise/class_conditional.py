@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ncsam._errors import bad_value, known_name
-from ncsam.noise._inputs import (
+from ncsam.noise.class_maps import ClassMap, map_size, resolve_map
+from ncsam.noise.inputs import (
     Floats,
     Labels,
     as_array,
@@ -24,7 +25,6 @@ from ncsam.noise._inputs import (
     resolve_num_classes,
     stream,
 )
-from ncsam.noise.class_maps import ClassMap, map_size, resolve_map
 from ncsam.noise.record import NoisyLabels
 
 #: How many samples are touched: each by its own coin, exactly floor(rate N), or exactly floor(rate N_c) of each class.

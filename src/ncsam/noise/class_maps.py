@@ -10,7 +10,7 @@ from numbers import Integral
 from typing import NamedTuple, TypeAlias
 
 from ncsam._errors import bad_value, known_name
-from ncsam.noise._inputs import stream
+from ncsam.noise.inputs import stream
 
 ClassMap: TypeAlias = str | Mapping[int, int] | Sequence[int]
 

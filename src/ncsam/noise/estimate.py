@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ncsam._errors import bad_value
-from ncsam.noise._inputs import Floats, Mask, as_array, as_labels, check_matrix, resolve_num_classes
+from ncsam.noise.inputs import Floats, Mask, as_array, as_labels, check_matrix, resolve_num_classes
 
 
 @dataclass(frozen=True, eq=False, repr=False)

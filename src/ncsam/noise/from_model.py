@@ -8,7 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ncsam._errors import bad_value, known_name
-from ncsam.noise._inputs import (
+from ncsam.noise.class_conditional import share
+from ncsam.noise.inputs import (
     Floats,
     as_array,
     as_labels,
@@ -20,7 +21,6 @@ from ncsam.noise._inputs import (
     resolve_num_classes,
     stream,
 )
-from ncsam.noise.class_conditional import share
 from ncsam.noise.record import NoisyLabels
 
 Pick: TypeAlias = Literal["hardest", "sampled"]

@@ -10,7 +10,8 @@ import numpy.typing as npt
 
 from ncsam._checks import above_zero, count, number
 from ncsam._errors import bad_value, known_name
-from ncsam.noise._inputs import (
+from ncsam.noise.class_conditional import other_class
+from ncsam.noise.inputs import (
     Floats,
     Labels,
     as_array,
@@ -23,7 +24,6 @@ from ncsam.noise._inputs import (
     replaced,
     stream,
 )
-from ncsam.noise.class_conditional import other_class
 from ncsam.noise.record import NoisyLabels
 
 #: What the projection sees: pixels 0..255, pixels 0..1, or pixels with each channel's mean 0 and deviation 1.

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from ncsam._errors import bad_value, unknown_name
 from ncsam._files import load_pickled_arrays, read_text, sha256_of
-from ncsam.noise._inputs import Labels, as_array, as_labels, resolve_num_classes
+from ncsam.noise.inputs import Labels, as_array, as_labels, resolve_num_classes
 from ncsam.noise.record import NoisyLabels
 
 #: The first 16 hexadecimal digits of the SHA-256 of published files, by file name: CIFAR-N (UCSC-REAL/cifar-10-100n)

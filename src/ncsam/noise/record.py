@@ -15,7 +15,7 @@ import numpy as np
 from ncsam._checks import count, instance
 from ncsam._errors import bad_value, need
 from ncsam._files import atomic_path, open_arrays
-from ncsam.noise._inputs import Floats, Labels, Mask, as_array, as_labels, check_seed, resolve_num_classes
+from ncsam.noise.inputs import Floats, Labels, Mask, as_array, as_labels, check_seed, resolve_num_classes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
