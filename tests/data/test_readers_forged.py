@@ -72,7 +72,7 @@ def test_an_archive_with_a_size_below_zero_ends(tmp_path: Path, soon: None) -> N
 
 @pytest.mark.parametrize("label", [b"1", b"true", b"[1, 2]", b'"label"', b"null", b"{}"])
 def test_a_json_without_a_label_by_name_is_no_label(tmp_path: Path, label: bytes) -> None:
-    with pytest.raises(ValueError, match="sample '0' has no label"):
+    with pytest.raises(ValueError, match=r"label .* for sample '0'"):
         data.load(archive(tmp_path / "a.tar", [label], "json"))
 
 

@@ -254,7 +254,7 @@ def test_names_and_suggestions(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"source='.*nowhere/mine.csv': there is no such folder or file"):
         data.load(tmp_path / "nowhere" / "mine.csv")
     (tmp_path / "mine.txt").touch()
-    with pytest.raises(ValueError, match=r"a file must end in .npz, .csv"):
+    with pytest.raises(ValueError, match=r"source=.*\.npz, \.csv"):
         data.load(tmp_path / "mine.txt")
     with pytest.raises(ValueError, match=r"unknown option of 'digits' 'sed'. Did you mean 'seed'"):
         data.load("digits", sed=1)
@@ -271,7 +271,7 @@ def test_one_file_and_one_entry_add_a_data_set(monkeypatch: pytest.MonkeyPatch) 
 
     assert data.load("mine", level=7).train.inputs.max() == 7
     assert "mine" in data.names()
-    with pytest.raises(ValueError, match="a dataset of this name is registered already"):
+    with pytest.raises(ValueError, match="name='mine'"):
         data.register("mine", about="", obtain="", license="")(mine)
 
 

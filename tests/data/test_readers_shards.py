@@ -96,7 +96,7 @@ def test_one_archive_with_labels_in_json(tmp_path: Path) -> None:
 def test_archives_that_cannot_be_used_say_why(tmp_path: Path) -> None:
     with tarfile.open(tmp_path / "a.tar", "w") as tar:
         add(tar, "7.png", png(PIXELS[0]))
-    with pytest.raises(ValueError, match="sample '7' has no label"):
+    with pytest.raises(ValueError, match=r"label .* for sample '7'"):
         data.load(tmp_path / "a.tar")
     (tmp_path / "b.tar").write_bytes(b"no archive" * 100)
     with pytest.raises(ValueError, match=r"b\.tar is not a readable tar file"):

@@ -16,7 +16,7 @@ from ncsam import data, models
 from ncsam._trees import TreeArrays, join_rows, named_leaves, nested, take_rows, tree_map
 from ncsam.data.loading.loader import Loader
 from ncsam.data.modalities import modality_of, open_store, restored_modality, saved_modality
-from ncsam.data.modalities.text import Texts, Words, shortened
+from ncsam.data.modalities.text import TextList, Words, shortened
 
 TEXTS = ["The cat sat.", "A dog, a cat!", "", "Don't sit", "cat cat cat cat cat cat"]
 
@@ -63,7 +63,7 @@ def test_a_vocabulary_has_the_most_frequent_words_first() -> None:
 
 
 def test_batches_of_texts_are_padded_and_masked() -> None:
-    texts = Texts(TEXTS, Words.of(TEXTS), 5)
+    texts = TextList(TEXTS, Words.of(TEXTS), 5)
     split = data.Split(texts, np.array([0, 1, 0, 1, 0]))
     (batch,) = Loader(split, 8, shuffle=False).iterate(0)
     ids, mask = batch.views[0]["input_ids"], batch.views[0]["attention_mask"]
@@ -80,7 +80,7 @@ def test_batches_of_texts_are_padded_and_masked() -> None:
 def test_padding_does_not_change_the_answer_of_text_mean() -> None:
     torch.manual_seed(0)
     network = models.create("text_mean", 3, tokens=12, width=6, hidden=[5]).double()
-    texts = Texts(TEXTS, Words.of(TEXTS))
+    texts = TextList(TEXTS, Words.of(TEXTS))
     split = data.Split(texts, np.zeros(5, dtype=np.int64))
     (together,) = Loader(split, 8, shuffle=False).iterate(0)
     alone = torch.cat([network(batch.views[0]) for batch in Loader(split, 1, shuffle=False).iterate(0)])
@@ -202,7 +202,7 @@ def test_tables_that_cannot_be_used_say_why(tmp_path: Path, rows: list[list[str]
         data.load(path)
 
 
-# --- trees of tensors
+# --- nested arrays
 
 
 class Items(Dataset[Any]):
@@ -281,7 +281,7 @@ def one_of_each(tmp_path: Path) -> list[data.DataSet]:
 
 def test_every_kind_survives_being_saved_and_has_an_example(tmp_path: Path) -> None:
     kinds = {modality_of(dataset).name for dataset in one_of_each(tmp_path)}
-    assert kinds == set(data.kinds())
+    assert kinds == set(data.modalities())
     for dataset in one_of_each(tmp_path):
         kind = modality_of(dataset)
         torch.save(saved_modality(kind), tmp_path / "kind.pt")
@@ -290,7 +290,7 @@ def test_every_kind_survives_being_saved_and_has_an_example(tmp_path: Path) -> N
         (batch,) = Loader(dataset.train, 6, views="plain", **kind.preparation(dataset.train.inputs)).iterate(0)
         shapes = [
             [
-                (name, leaf.dtype, leaf.shape[2:] if kind.name == "token sequences" else leaf.shape[1:])
+                (name, leaf.dtype, leaf.shape[2:] if kind.name == "texts" else leaf.shape[1:])
                 for name, leaf in named_leaves(tree)
             ]
             for tree in (batch.views[0], kind.example(6))
@@ -302,7 +302,7 @@ def test_views_of_images_are_refused_elsewhere(tmp_path: Path) -> None:
     for dataset in one_of_each(tmp_path)[1:]:
         kind = modality_of(dataset).name
         for view in ("weak", "strong", data.View(flip=0.5)):
-            with pytest.raises(ValueError, match=f"it is made for images, and these are {kind}; only 'plain'"):
+            with pytest.raises(ValueError, match=f"views=.*only view of {kind}"):
                 Loader(dataset.train, 2, views=view)
         (batch,) = Loader(dataset.train, 6, views=("plain", "plain")).iterate(0)
         assert len(batch.views) == 2

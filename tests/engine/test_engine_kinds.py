@@ -209,7 +209,7 @@ def test_what_needs_images_says_so(reviews: Path, tmp_path: Path, options: dict[
 def test_auto_says_that_it_takes_vectors(reviews: Path, tmp_path: Path) -> None:
     result = CliRunner().invoke(main, ["auto", str(reviews), "--out", str(tmp_path / "auto")])
     assert result.exit_code != 0
-    assert "holds token sequences; ncsam embed turns texts into vectors" in f"{result.output} {result.exception}"
+    assert "holds texts; ncsam embed turns texts into vectors" in f"{result.output} {result.exception}"
 
 
 # --- what somebody adds
@@ -239,7 +239,7 @@ def test_a_kind_of_data_and_a_dataset_are_added_by_one_file(tmp_path: Path, monk
         import gc
 
         gc.collect()
-    assert "sets of points" not in data.kinds()
+    assert "sets of points" not in data.modalities()
 
 
 @pytest.mark.slow

@@ -185,7 +185,7 @@ def test_features_are_shown_as_numbers(tmp_path):
     assert found.images == [None] * 3
     np.savez(tmp_path / "f.npz", **{"x.a": x, "y": np.arange(1500) % 10})
     _load.cache_clear()
-    assert gather([folder]).notes == ["The samples of f are trees of tensors, which are not shown."]
+    assert gather([folder]).notes == ["The samples of f are nested arrays, which are not shown."]
 
 
 def test_unknown_clean_labels_leave_memorization_out(tmp_path):

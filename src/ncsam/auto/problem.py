@@ -45,7 +45,7 @@ class Problem:
     """A task cut into folds. Positions count in the training split; samples held out for good are in no fold."""
 
     def __init__(self, config: RunConfig, task: Task, folds: int) -> None:
-        if task.modality.name not in ("images", "vectors"):
+        if task.modality.name not in ("images", "features"):
             held = f"{task.dataset.name} holds {task.modality.name}; ncsam embed turns texts into vectors"
             raise bad_value("data", config.data, f"images or vectors, and {held}")
         self.config = config

@@ -12,7 +12,7 @@ from ncsam.data.describe import describe
 from ncsam.data.images.files import BadImage, check_images, into_memory
 from ncsam.data.labels import hold_out
 from ncsam.data.loading.loader import Batch, Loader
-from ncsam.data.modalities import Modality, Store, kinds, modality_of
+from ncsam.data.modalities import Modality, Store, modalities, modality_of
 from ncsam.data.readers import (  # noqa: F401
     animal10n,
     cifar,
@@ -61,8 +61,8 @@ __all__ = [
     "from_texts",
     "hold_out",
     "into_memory",
-    "kinds",
     "load",
+    "modalities",
     "modality_of",
     "names",
     "register",

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from ncsam._checks import choice, count, instance, number
 from ncsam._errors import bad_value
 from ncsam.data.check import first_few
-from ncsam.data.types import DataSet, Labels
+from ncsam.data.types import DataSet, Labels, Split
 
 _MOST_CLASSES = 100_000  # class numbers may leave gaps up to here, if the reader is told to accept them
 
@@ -127,6 +127,14 @@ def stratified(labels: Labels, fraction: float, seed: int) -> tuple[npt.NDArray[
     return np.flatnonzero(~held), np.flatnonzero(held)
 
 
+def test_from_val(splits: dict[str, Split], what: str) -> tuple[str, ...]:
+    """Let the validation split serve as the test split where there is no other; returns the note that says so."""
+    if "test" in splits or "val" not in splits:
+        return ()
+    splits["test"] = splits.pop("val")
+    return (f"{what} serve as the test split",)
+
+
 def hold_out(dataset: DataSet, fraction: float, *, into: str = "val", seed: int = 0) -> DataSet:
     """Move a stratified part of the training split into `val` or `test`, where the dataset has none of its own.
 
@@ -135,7 +143,7 @@ def hold_out(dataset: DataSet, fraction: float, *, into: str = "val", seed: int 
     instance("dataset", dataset, DataSet, "a dataset, as `load` and `from_arrays` return it")
     choice("into", into, ("val", "test"))
     if getattr(dataset, into) is not None:
-        raise bad_value("into", into, f"{dataset.name} has a split {into!r} already")
+        raise bad_value("into", into, f"a split that {dataset.name} does not have yet")
     kept, held = stratified(dataset.train.labels, fraction, seed)
     train, part = dataset.train.take(kept), dataset.train.take(held)
     return replace(dataset, train=train, val=part) if into == "val" else replace(dataset, train=train, test=part)

@@ -37,7 +37,7 @@ def register(name: str, *, about: str, obtain: str, license: str) -> Callable[[R
 
     def add(read: Reader) -> Reader:
         if name in _entries:
-            raise bad_value("name", name, "a dataset of this name is registered already")
+            raise bad_value("name", name, "a name that is not registered yet")
         _entries[name] = Entry(name, read, about, obtain, license)
         return read
 
@@ -74,7 +74,7 @@ def load(
     Args:
         source: A name from `names()`; or a path to a folder of class folders, to a `.csv`, `.tsv` or `.parquet` table
             of samples and labels (or to a folder that Hugging Face's `datasets` wrote), to an `.npz` file of arrays, or
-            to `.tar` shards (a file, or a folder of them); or "module:function", a function of yours that returns a
+            to `.tar` shards (a file, or a folder of them); or "module:function", your own function, which returns a
             `DataSet` for the options.
         root: Where a named dataset lies: the folder above it, its own folder, or its archive. Default: the
             environment's `NCSAM_DATA`, else `~/.cache/ncsam`. Not for paths.
@@ -90,7 +90,11 @@ def load(
     else:
         read = _reader_of_path(source)
         if root is not None or download:
-            raise bad_value("root" if root is not None else "download", root or download, "only for a named dataset")
+            raise bad_value(
+                "root" if root is not None else "download",
+                root or download,
+                "no value: it is for named datasets, not for paths",
+            )
         where = Path(source).expanduser()
     refuse_unknown(repr(source), options, list(inspect.signature(read).parameters)[1:])
     return read(where, **coerce_options(read, options))
@@ -100,7 +104,7 @@ def _own(reference: str, options: dict[str, Any]) -> DataSet:
     """What the user's function `module:name` returns for the options."""
     found = find_named("data", reference)(**options)
     if not isinstance(found, DataSet):
-        raise bad_value("data", reference, f"it must return a ncsam.data.DataSet, not {type(found).__name__}")
+        raise bad_value("data", reference, f"a function that returns a DataSet, not {type(found).__name__}")
     return found
 
 
@@ -126,7 +130,7 @@ def _reader_of_path(source: str | os.PathLike[str]) -> Reader:
     }
     if path.is_file():
         if path.suffix.lower() not in by_suffix:
-            raise bad_value("source", str(path), f"a file must end in {', '.join(by_suffix)}")
+            raise bad_value("source", str(path), f"a file that ends in {', '.join(by_suffix)}")
         return by_suffix[path.suffix.lower()]
     if isinstance(source, str) and path.name == source and not path.suffix:
         raise unknown_name("dataset (and no such folder or file)", source, _entries)

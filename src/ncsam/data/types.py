@@ -13,8 +13,8 @@ import numpy.typing as npt
 
 Labels: TypeAlias = npt.NDArray[np.int64]
 #: One per sample, in a form that one of `ncsam.data.modalities` knows. Images: a uint8 array (N, H, W, C), paths, or
-#: uint8 arrays (H, W, C) made on demand. Vectors: a float32 array (N, ...). Texts, and trees of arrays. A sequence that
-#: is no array may have `take(index)`, for some of its samples.
+#: uint8 arrays (H, W, C) made on demand. Features: a float32 array (N, ...). Texts, and nested arrays. A sequence
+#: that is no array may have `take(index)`, for some of its samples.
 Inputs: TypeAlias = "npt.NDArray[Any] | Sequence[Any]"
 
 #: A clean label that is known to differ from the observed one, while the true class is not known.
@@ -135,7 +135,7 @@ class Annotator:
     accuracy: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class DataSet:
     """A dataset by name: its classes, its splits, and how its inputs are normalized.
 
@@ -165,6 +165,19 @@ class DataSet:
         for name in ("size", "mean", "std"):  # which a configuration file gives as lists
             if isinstance(getattr(self, name), list):
                 object.__setattr__(self, name, tuple(getattr(self, name)))
+
+    def __repr__(self) -> str:
+        """One line: the name, and what `describe` shows in more detail."""
+        sizes = ", ".join(f"{name}={len(split):,}" for name, split in self.splits.items())
+        return f"<DataSet {self.name!r}: {self.num_classes:,} classes, {sizes}>"
+
+    def _repr_html_(self) -> str:
+        """What `describe` prints, for notebooks."""
+        from html import escape
+
+        from ncsam.data.describe import describe
+
+        return f"<pre>{escape(describe(self))}</pre>"
 
     @property
     def num_classes(self) -> int:

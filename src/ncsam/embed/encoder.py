@@ -82,7 +82,7 @@ def image_encoder(
     size: (height, width) or one number; by default what the network was trained on, where it says so, else 224.
     """
     if precision not in PRECISIONS:
-        raise bad_value("precision", precision, ", ".join(PRECISIONS))
+        raise bad_value("precision", precision, f"one of {', '.join(PRECISIONS)}")
     device = usable_device(device)
     if pretrained is None:
         pretrained = takes_pretrained(name)

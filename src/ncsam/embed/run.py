@@ -37,7 +37,7 @@ def embed(
     What is computed is kept in `OUT.parts/` on the way, so that the same call goes on after a kill.
     """
     if dataset.size is None:
-        raise bad_value("data", dataset.name, "images; these are features already")
+        raise bad_value("data", dataset.name, "images")
     splits = {name: split for name, split in dataset.splits.items() if name not in dataset.extra}
 
     def rows(name: str, parts: Parts, done: Callable[[int], None]) -> Floats:

@@ -27,6 +27,7 @@ from ncsam.data.tables.columns import CLEANED, TABLE_SUFFIXES, read_columns
 from ncsam.data.types import DataSet, Labels, Split
 from ncsam.engine import defaults
 from ncsam.engine.config import RunConfig
+from ncsam.engine.default_model import default_model, required_options
 from ncsam.engine.optimizers import LARGEST_FLIP_RATIO, default_radius
 from ncsam.issues.folds import parse_fold, stratified_folds
 from ncsam.methods import Method
@@ -162,8 +163,8 @@ def resolve_auto(config: RunConfig, task: Task) -> RunConfig:
     `warmup="auto"` is decided on the way: both are refused here where the run will have nothing to go by.
     """
     kind = task.modality
-    model, usual = kind.network() if config.model == "auto" else (config.model, {})
-    options = {**kind.required(model), **usual, **config.model_options}
+    model, usual = default_model(kind) if config.model == "auto" else (config.model, {})
+    options = {**required_options(model, kind), **usual, **config.model_options}
     augment = config.augment
     if augment == "auto":  # a frozen backbone's features are computed once, which needs inputs that stay the same
         augment = "none" if "backbone" in config.freeze else kind.augmentation()

@@ -1,8 +1,9 @@
 """AutoAugment's policy for CIFAR-10 (Cubuk et al., 2019, arXiv:1805.09501), for whole batches of uint8 images.
 
 Each image draws one of 25 pairs of operations; each operation of the pair is applied with its probability, at its
-magnitude (0 to 9), signed ones with a random sign. The operations are those of `ncsam.data.augment.randaugment`, whose ranges are
-AutoAugment's; what that module says of signs, filling and gray images holds here, too.
+magnitude (0 to 9), signed ones with a random sign. The operations are those of
+`ncsam.data.augment.randaugment`, whose ranges are AutoAugment's; what that module says of signs, filling and gray
+images holds here, too.
 """
 
 from __future__ import annotations

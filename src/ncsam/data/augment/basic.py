@@ -16,14 +16,14 @@ import torch.nn.functional as F
 from torch import Tensor
 
 Padding = Literal["zeros", "reflect"]
-Whole = npt.NDArray[np.int64]
+Ints = npt.NDArray[np.int64]
 Real = npt.NDArray[np.float64]
 
 
 def crop_windows(
     images: Tensor,
-    top: Whole,
-    left: Whole,
+    top: Ints,
+    left: Ints,
     flip: npt.NDArray[np.bool_],
     size: tuple[int, int],
     *,
@@ -52,7 +52,7 @@ def crop_windows(
     return runs.index_select(0, rows).view(count, channels, height, width)
 
 
-def _padded(images: Tensor, mirrored: Whole, padding: tuple[int, int], mode: Padding) -> Tensor:
+def _padded(images: Tensor, mirrored: Ints, padding: tuple[int, int], mode: Padding) -> Tensor:
     """The padded images, followed by the `mirrored` ones among them, mirrored."""
     count, channels, height, width = images.shape
     rows, columns = padding
@@ -95,7 +95,7 @@ def normalize(images: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
     return images.float().mul_(scale).add_(shift)
 
 
-def cutout(images: Tensor, row: Whole, column: Whole, side: tuple[int, int], on: npt.NDArray[np.bool_]) -> Tensor:
+def cutout(images: Tensor, row: Ints, column: Ints, side: tuple[int, int], on: npt.NDArray[np.bool_]) -> Tensor:
     """Set a rectangle of `side` to zero, in place, in the images that are `on`; return the images.
 
     (row, column) is the center: the rectangle covers rows `row - side[0] // 2` and the `side[0] - 1` after it, and so

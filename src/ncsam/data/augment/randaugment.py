@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ncsam.data.augment.basic import Real, Whole
+from ncsam.data.augment.basic import Ints, Real
 from ncsam.data.loading.sampling import Draws
 
 _GEOMETRY = ("rotate", "shear_x", "shear_y", "translate_x", "translate_y")
@@ -37,11 +37,11 @@ def randaugment(images: Tensor, draws: Draws, magnitude: float, choices: tuple[s
     return images
 
 
-def operated(images: Tensor, choice: Whole, signed: Real, choices: tuple[str, ...]) -> Tensor:
+def operated(images: Tensor, choice: Ints, signed: Real, choices: tuple[str, ...]) -> Tensor:
     """One operation on each image: `choice` numbers it among `choices`, `signed` in [-1, 1] is its level."""
     groups = {choices[number]: np.flatnonzero(choice == number) for number in np.unique(choice)}
     moved = {name: groups.pop(name) for name in _GEOMETRY if name in groups}
-    done: list[tuple[Whole, Tensor]] = []
+    done: list[tuple[Ints, Tensor]] = []
     if moved:
         rows = np.concatenate(list(moved.values()))
         maps = np.concatenate([_maps(name, signed[group], images.shape) for name, group in moved.items()])
@@ -52,7 +52,7 @@ def operated(images: Tensor, choice: Whole, signed: Real, choices: tuple[str, ..
     return _some(torch.cat([part for _, part in done]), back)
 
 
-def _some(images: Tensor, rows: Whole) -> Tensor:
+def _some(images: Tensor, rows: Ints) -> Tensor:
     return images.index_select(0, torch.from_numpy(rows).to(images.device))
 
 

@@ -20,7 +20,7 @@ from ncsam._checks import LARGEST, count, flag, number
 from ncsam._errors import bad_value, known_name, unknown_name
 from ncsam.data.augment import autoaugment as policy
 from ncsam.data.augment import color_jitter as jitter
-from ncsam.data.augment.basic import Padding, Real, Whole, center_crop, crop_windows, cutout, normalize, resize_boxes
+from ncsam.data.augment.basic import Ints, Padding, Real, center_crop, crop_windows, cutout, normalize, resize_boxes
 from ncsam.data.augment.randaugment import OPERATIONS, randaugment
 from ncsam.data.loading.sampling import Draws
 
@@ -80,7 +80,7 @@ class View:
         known_name("padding_mode", self.padding_mode, get_args(Padding))
         flag("policy", self.policy)
         for name in ("flip", "cutout_probability", "jitter_probability", "gray"):
-            number(name, getattr(self, name), "a probability lies in [0, 1]", lambda share: 0 <= share <= 1)
+            number(name, getattr(self, name), "a probability in [0, 1]", lambda share: 0 <= share <= 1)
         for name in ("padding", "cutout"):
             length = getattr(self, name)
             if length is not None or name == "cutout":
@@ -96,7 +96,7 @@ class View:
             if not 0 < least <= largest <= most:
                 raise bad_value(name, ends, allowed)
         count("operations", self.operations, most=_MOST_OPERATIONS)
-        number("magnitude", self.magnitude, "a magnitude lies in [0, 30]", lambda size: 0 <= size <= 30)
+        number("magnitude", self.magnitude, "a magnitude in [0, 30]", lambda size: 0 <= size <= 30)
         number("jitter", self.jitter, "a strength in [0, 1]", lambda strength: 0 <= strength <= 1)
         if not isinstance(self.choices, tuple | list) or not self.choices:
             raise bad_value("choices", self.choices, f"at least one of {', '.join(OPERATIONS)}")
@@ -127,7 +127,7 @@ class View:
         else:
             padding = lengths(self.padding, size)
         if self.padding_mode == "reflect" and (padding[0] >= canvas[0] or padding[1] >= canvas[1]):
-            raise bad_value("padding", self.padding, f"a reflection is shorter than the image, here {canvas}")
+            raise bad_value("padding", self.padding, f"less than the image, which is {canvas}, for a reflection")
         return padding
 
     def boxes(self, draws: Draws, canvas: tuple[int, int]) -> Real:
@@ -179,7 +179,7 @@ class View:
         if self.cutout_probability and side[0] and side[1]:
             chance, row, column = draws[:, _CUTOUT].T
             on = chance < self.cutout_probability
-            cutout(result, whole(row, height), whole(column, width), side, on)
+            cutout(result, to_int(row, height), to_int(column, width), side, on)
         return result
 
     def _flips(self, draws: Draws) -> npt.NDArray[np.bool_]:
@@ -187,9 +187,9 @@ class View:
         return flips
 
 
-def corners(draws: Draws, padded: tuple[int, int], size: tuple[int, int]) -> tuple[Whole, Whole]:
+def corners(draws: Draws, padded: tuple[int, int], size: tuple[int, int]) -> tuple[Ints, Ints]:
     """Top and left of a window of `size` per row, uniform over all places where it fits into the padded image."""
-    return whole(draws[:, 0], padded[0] - size[0] + 1), whole(draws[:, 1], padded[1] - size[1] + 1)
+    return to_int(draws[:, 0], padded[0] - size[0] + 1), to_int(draws[:, 1], padded[1] - size[1] + 1)
 
 
 def lengths(length: int | float, size: tuple[int, int]) -> tuple[int, int]:
@@ -199,7 +199,7 @@ def lengths(length: int | float, size: tuple[int, int]) -> tuple[int, int]:
     return round(length * size[0]), round(length * size[1])
 
 
-def whole(uniform: npt.NDArray[np.float32], count: int) -> Whole:
+def to_int(uniform: npt.NDArray[np.float32], count: int) -> Ints:
     """Whole numbers 0 to count - 1 from uniform ones in [0, 1)."""
     return (uniform.astype(np.float64) * count).astype(np.int64)
 

@@ -165,7 +165,7 @@ def into_memory(split: Split, *, workers: int = 2) -> Split:
         return split
     paths = split.inputs
     if len(paths) == 0:
-        raise bad_value("split", split, "it has no images")
+        raise bad_value("split", split, "a split with images")
     first = decode_image(paths[0])
     images = np.empty((len(paths), *first.shape), dtype=np.uint8)
 

@@ -55,9 +55,9 @@ class Loader:
     """Batches of a split, epoch after epoch.
 
     - `batch_size`: samples per batch on each rank, at most.
-    - `views`: names (`"plain"`, `"weak"`, `"strong"`, `"simclr"`, ...: see `ncsam.data.augment.views`) or `View` recipes.
-      Each gives one element of `batch.views`, with its own random numbers. By default "weak" for images; all else
-      has the view "plain" alone.
+    - `views`: names (`"plain"`, `"weak"`, `"strong"`, ...: see `ncsam.data.augment.views`) or `View` recipes. Each
+      gives one element of `batch.views`, with its own random numbers. By default "weak" for images; all else has the
+      view "plain" alone.
     - `mean`, `std`: per channel (along the last axis, for features). `None` leaves images scaled to [0, 1].
     - `size`: (height, width) that the network sees; by default that of images in memory. Files need it.
     - `resize`: a file is scaled until it just covers `size` with its longer side brought to this length, and a window
@@ -106,7 +106,7 @@ class Loader:
     def __post_init__(self) -> None:
         instance("split", self.split, Split, "a part of a dataset, such as dataset.train")
         if len(self.split) == 0:
-            raise bad_value("split", "0 samples", "a loader needs at least one")
+            raise bad_value("split", "0 samples", "at least one")
         if len(self.split.inputs) != len(self.split):
             raise bad_value("split", f"{len(self.split.inputs)} inputs", f"as many as its {len(self.split)} labels")
         self._check_options()
@@ -148,7 +148,7 @@ class Loader:
         for name in ("mean", "std"):
             given = getattr(self, name)
             if given is not None and not isinstance(given, (list, tuple)) and getattr(given, "ndim", 0) != 1:
-                raise bad_value(name, given, "a list of numbers, or None")
+                raise bad_value(name, given, "a list of numbers or None")
             setattr(self, name, None if given is None else [number(name, each) for each in given])
         if isinstance(self.views, np.ndarray):
             raise bad_value("views", self.views, "names or recipes of views, one or a list")
@@ -219,7 +219,7 @@ class Loader:
         """Let the next `for batch in loader` go on where the state was taken."""
         for name, value in self._fixed().items():
             if state[name] != value:
-                raise bad_value(f"state[{name!r}]", state[name], f"this loader has {value}, so it cannot go on there")
+                raise bad_value(f"state[{name!r}]", state[name], f"{value}, as this loader has")
         if state["epoch"] < 0 or not 0 <= state["batch"] <= len(self):
             raise bad_value("state", dict(state), f"an epoch from 0 and a batch from 0 to {len(self)}")
         self._epoch, self._next_batch, self._resumed_at = state["epoch"], state["batch"], state["batch"]
@@ -241,7 +241,7 @@ def _device(device: torch.device | str) -> torch.device:
         torch.empty(0, device=device)
         return torch.device(device)
     except (RuntimeError, AssertionError):  # no such name, or no such device here
-        raise bad_value("device", device, f"{allowed}, that this machine has") from None
+        raise bad_value("device", device, f"{allowed}, which this machine has") from None
 
 
 def _positions(subset: npt.ArrayLike | None, samples: int) -> Indices:

@@ -89,11 +89,11 @@ class Layout:
             raise bad_value("rank", self.rank, f"0 to {self.world_size - 1} with world_size={self.world_size}")
         known_name("batches", self.batches, get_args(Batches))
         if flag("drop_last", self.drop_last) and self.batches == "equal":
-            raise bad_value("drop_last", True, "only with batches='full', for equal batches leave nothing out")
+            raise bad_value("drop_last", True, "False with batches='equal', which leaves nothing out")
         if self.samples < self.world_size:
             raise bad_value("world_size", self.world_size, f"at most {self.samples}, the number of samples")
         if len(self) == 0:
-            raise bad_value("drop_last", True, f"{self.samples} samples do not fill one global batch")
+            raise bad_value("drop_last", True, f"False where {self.samples} samples do not fill one global batch")
 
     def __len__(self) -> int:
         whole, rest = divmod(self.samples, self.world_size * self.batch_size)

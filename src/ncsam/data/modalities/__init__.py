@@ -1,6 +1,6 @@
-"""Kinds of data, one file each: images, vectors, token sequences, trees of tensors.
+"""Modalities, one file each: images, features, texts, nested arrays.
 
-Every module in this folder is imported, and every subclass of `Modality` found in it is known. A kind of your own, defined
+Every module in this folder is imported, and every subclass of `Modality` found in it is known. Your own, defined
 anywhere, is known as soon as its module is imported.
 """
 
@@ -25,7 +25,7 @@ __all__ = [
     "Modality",
     "Plain",
     "Store",
-    "kinds",
+    "modalities",
     "modality_of",
     "open_store",
     "restored_modality",
@@ -39,7 +39,7 @@ def _import_all() -> None:
         importlib.import_module(f"{__name__}.{module.name}")
 
 
-def kinds() -> dict[str, type[Modality]]:
+def modalities() -> dict[str, type[Modality]]:
     """The kinds of data by name."""
     _import_all()
     found: dict[str, type[Modality]] = {}
@@ -53,13 +53,13 @@ def kinds() -> dict[str, type[Modality]]:
 
 def _class_of(inputs: Inputs) -> type[Modality]:
     # the one that was defined last is asked first, so that yours may take what one of ours would
-    found = next((kind for kind in reversed(kinds().values()) if kind.holds(inputs)), None)
+    found = next((kind for kind in reversed(modalities().values()) if kind.holds(inputs)), None)
     if found is None:
         held = type(inputs).__name__
         if isinstance(inputs, np.ndarray):
             held = f"{inputs.dtype} array of shape {inputs.shape}"
         raise bad_value(
-            "split.inputs", held, "uint8 (N, H, W, C) images, float (N, ...) features, paths, texts, or trees"
+            "split.inputs", held, "uint8 (N, H, W, C) images, float (N, ...) features, paths, texts or nested arrays"
         )
     return found
 
@@ -86,7 +86,7 @@ def saved_modality(kind: Modality) -> dict[str, Any]:
 
 def restored_modality(saved: Mapping[str, Any]) -> Modality:
     """What `saved_modality` described; other values beside it do not matter."""
-    known = kinds()
+    known = modalities()
     if saved["kind"] not in known:
         raise unknown_name("kind of data", saved["kind"], known)
     kind: Any = known[saved["kind"]]

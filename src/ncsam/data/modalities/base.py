@@ -91,7 +91,7 @@ class Store(ABC):
             raise bad_value("views", views, "at least one view")
         for view in several:
             if view not in ("plain", Plain()):
-                raise bad_value("views", view, f"it is made for images, and these are {self.kind}; only 'plain'")
+                raise bad_value("views", view, f"'plain', the only view of {self.kind}")
         return (Plain(),) * len(several)
 
     def check(self, look: BatchTransform) -> BatchTransform:
@@ -130,19 +130,19 @@ class Modality(ABC):
     def open(cls, inputs: Any, device: torch.device) -> Store:
         """The samples, ready to be made into batches."""
 
-    # --- networks
+    # --- models
 
-    def network(self) -> tuple[str, dict[str, Any]]:
-        """The usual network and its options, for `model: auto`."""
-        raise bad_value("model", "auto", f"{self.name} have no usual network: name one, such as 'module:factory'")
+    def default_model(self) -> tuple[str, dict[str, Any]]:
+        """Name and options of the model of `model: auto`; the engine knows those of the built-in modalities."""
+        raise bad_value("model", "auto", f"a name, such as 'module:factory': {self.name} have no default model")
 
-    def required(self, model: str) -> dict[str, Any]:
-        """Options that a network of this name must have to fit the data."""
+    def input_sizes(self) -> dict[str, int]:
+        """What a model may have to know of its inputs: `in_features` numbers of a sample, `tokens` of a vocabulary."""
         return {}
 
     @property
     def in_channels(self) -> int:
-        """As a network is told."""
+        """Channels of the inputs, as a model is told."""
         return 1
 
     @property

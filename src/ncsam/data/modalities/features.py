@@ -1,4 +1,4 @@
-"""Vectors of floats: features in arrays of any shape, and the numeric columns of tables."""
+"""Features: float arrays of any shape, and the columns of tables."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _SHOWN = 8  # numbers of a preview
 
 
 @dataclass(frozen=True)
-class Vectors(Modality):
-    """float32 arrays (N, ...), normalized along the last axis; the usual network is an MLP.
+class Features(Modality):
+    """float32 arrays (N, ...), normalized along the last axis.
 
     `shape` is that of one sample; `columns` are the names of its numbers where they come from a table.
     """
@@ -35,33 +35,30 @@ class Vectors(Modality):
     shape: tuple[int, ...]
     columns: tuple[str, ...] = ()
 
-    name: ClassVar[str] = "vectors"
+    name: ClassVar[str] = "features"
     prepared: ClassVar[str] = "(x - mean) / std along the last axis; (batch, *shape)"
 
     def __post_init__(self) -> None:
         check_numbers(mean=self.mean, std=self.std)
         check_counts(shape=self.shape)
         if any(not isinstance(column, str) for column in self.columns):
-            raise bad_value("columns", self.columns, "names")
+            raise bad_value("columns", self.columns, "column names, as text")
 
     @classmethod
     def holds(cls, inputs: Inputs) -> bool:
         return isinstance(inputs, np.ndarray) and np.issubdtype(inputs.dtype, np.floating) and inputs.ndim >= 2
 
     @classmethod
-    def of(cls, dataset: DataSet) -> Vectors:
+    def of(cls, dataset: DataSet) -> Features:
         assert isinstance(dataset.train.inputs, np.ndarray)
         return cls(dataset.mean, dataset.std, dataset.train.inputs.shape[1:], dataset.columns)
 
     @classmethod
     def open(cls, inputs: Any, device: torch.device) -> Store:
-        return VectorStore(inputs, device)
+        return FeatureStore(inputs, device)
 
-    def network(self) -> tuple[str, dict[str, Any]]:
-        return "mlp", {"hidden": [256, 256]}
-
-    def required(self, model: str) -> dict[str, Any]:
-        return {"in_features": math.prod(self.shape)} if model == "mlp" else {}
+    def input_sizes(self) -> dict[str, int]:
+        return {"in_features": math.prod(self.shape)}
 
     def preparation(self, inputs: Inputs) -> dict[str, Any]:
         return {"mean": self.mean or None, "std": self.std or None}
@@ -78,7 +75,11 @@ class Vectors(Modality):
             return names, np.ascontiguousarray(found, dtype=np.float32)
         if not self.columns or any(path.suffix.lower() not in TABLE_SUFFIXES for path in paths):
             known = [".npz", *(TABLE_SUFFIXES if self.columns else ())]
-            raise bad_value("inputs", [str(path) for path in paths], f"files that end in {', '.join(known)}")
+            raise bad_value(
+                "inputs",
+                [str(path) for path in paths],
+                f"files that end in {', '.join(known)}",
+            )
         names, parts = [], []
         for path in paths:
             table = read_columns(path)
@@ -98,10 +99,10 @@ class Vectors(Modality):
         return f"{inputs.dtype} {' x '.join(map(str, inputs.shape[1:]))}, in memory"
 
 
-class VectorStore(Store):
+class FeatureStore(Store):
     """One float32 tensor on the device."""
 
-    kind = "vectors"
+    kind = "features"
 
     def __init__(self, inputs: npt.NDArray[Any], device: torch.device) -> None:
         self.values = torch.from_numpy(np.ascontiguousarray(inputs, dtype=np.float32)).to(device)
@@ -121,7 +122,7 @@ class VectorStore(Store):
 def read_arrays(paths: Sequence[Path]) -> tuple[list[str], npt.NDArray[Any]]:
     """The array x of the one .npz file there may be, and a name for each of its rows."""
     if len(paths) > 1:
-        raise bad_value("inputs", [str(path) for path in paths], "an .npz stands alone")
+        raise bad_value("inputs", [str(path) for path in paths], "one .npz file and nothing else")
     arrays = read_npz(paths[0])
     name = next((name for name in NPZ_NAMES["x"] if name in arrays), None)
     if name is None:

@@ -38,10 +38,7 @@ Cropped = Iterator[tuple[BatchRequest, list[Tensor]]]  # one uint8 (B, C, H, W) 
 
 @dataclass(frozen=True)
 class Images(Modality):
-    """uint8 images of 1 or 3 channels, whose `mean` and `std` are in units of [0, 1]; `size` is what a network sees.
-
-    The usual network is an MLP up to 16 pixels, else a ResNet-18.
-    """
+    """uint8 images of 1 or 3 channels, whose `mean` and `std` are in units of [0, 1]; `size` is what a model sees."""
 
     mean: tuple[float, ...]
     std: tuple[float, ...]
@@ -71,7 +68,7 @@ class Images(Modality):
     @classmethod
     def of(cls, dataset: DataSet) -> Images:
         if dataset.size is None:
-            raise bad_value("size", None, f"{dataset.name} holds images: give the (height, width) a network sees")
+            raise bad_value("size", None, f"the (height, width) that a model sees, for the images of {dataset.name}")
         inputs = dataset.train.inputs
         stored = inputs.shape[3] if isinstance(inputs, np.ndarray) and inputs.ndim == 4 else len(dataset.mean)
         return cls(dataset.mean, dataset.std, dataset.size, stored)
@@ -80,13 +77,8 @@ class Images(Modality):
     def open(cls, inputs: Any, device: torch.device) -> Store:
         return PixelStore(inputs, device) if isinstance(inputs, np.ndarray) else FileStore(inputs, device)
 
-    def network(self) -> tuple[str, dict[str, Any]]:
-        if max(self.size) <= 16:
-            return "mlp", {"hidden": [256, 256]}
-        return "resnet18", {"stem": "cifar" if max(self.size) <= 96 else "imagenet"}
-
-    def required(self, model: str) -> dict[str, Any]:
-        return {"in_features": self.channels * self.size[0] * self.size[1]} if model == "mlp" else {}
+    def input_sizes(self) -> dict[str, int]:
+        return {"in_features": self.channels * self.size[0] * self.size[1]}
 
     @property
     def in_channels(self) -> int:
@@ -121,11 +113,11 @@ class Images(Modality):
         for path in paths:
             below = [path / name for name in image_files(path)] if path.is_dir() else [path]
             if not below:
-                raise bad_value("inputs", str(path), f"no image is in it or below it ({', '.join(IMAGE_SUFFIXES)})")
+                raise bad_value("inputs", str(path), f"a folder with images ({', '.join(IMAGE_SUFFIXES)})")
             found += below
         odd = next((path for path in found if not path.is_file()), None)
         if odd is not None:
-            raise bad_value("inputs", str(odd), "an ordinary file")
+            raise bad_value("inputs", str(odd), "a regular file")
         return [path_cell(path) for path in found], found
 
     def preview(self, inputs: Inputs, index: int) -> Image | None:
@@ -221,7 +213,7 @@ class FileStore(ImageStore):
     def check(self, look: BatchTransform) -> BatchTransform:
         look.check_normalization(len(look.mean or look.std or (0, 0, 0)), "channels")
         if look.size is None:
-            raise bad_value("size", None, "image files have many sizes: give the (height, width) to crop them to")
+            raise bad_value("size", None, "the (height, width) to crop image files to")
         longer = max(look.size)
         if look.resize is not None and look.resize < longer:
             raise bad_value("resize", look.resize, f"at least {longer}, the longer side of size={look.size}")

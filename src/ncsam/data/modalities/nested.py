@@ -1,4 +1,4 @@
-"""Trees of tensors: dicts, tuples and lists of them, from arrays or from any `torch.utils.data.Dataset`."""
+"""Nested arrays: dicts, tuples and lists of tensors, from arrays or from any `torch.utils.data.Dataset`."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from ncsam.data.readers.arrays import read_npz
 from ncsam.data.types import DataSet, Inputs, LazyInputs
 
 
-class LazyTrees(LazyInputs):
-    """Trees of tensors that are made when asked for, one for each sample."""
+class LazyNested(LazyInputs):
+    """Nested arrays that are made when asked for, one for each sample."""
 
 
 @dataclass(frozen=True)
-class Trees(Modality):
+class Nested(Modality):
     """Any tree of tensors; a network gets it as its one argument, batched along the first axis.
 
     `form` is the tree with a word such as "float32 3 4", type and shape of one sample, in the place of each tensor.
@@ -34,19 +34,19 @@ class Trees(Modality):
 
     form: Any
 
-    name: ClassVar[str] = "trees of tensors"
+    name: ClassVar[str] = "nested arrays"
 
     @classmethod
     def holds(cls, inputs: Inputs) -> bool:
-        return isinstance(inputs, (TreeArrays, LazyTrees))
+        return isinstance(inputs, (TreeArrays, LazyNested))
 
     @classmethod
-    def of(cls, dataset: DataSet) -> Trees:
+    def of(cls, dataset: DataSet) -> Nested:
         return cls(tree_map(_form, as_tensors(dataset.train.inputs[0])))
 
     @classmethod
     def open(cls, inputs: Any, device: torch.device) -> Store:
-        return TreeStore(inputs, device) if isinstance(inputs, TreeArrays) else ItemStore(inputs, device)
+        return NestedStore(inputs, device) if isinstance(inputs, TreeArrays) else ItemStore(inputs, device)
 
     @property
     def mixable(self) -> bool:
@@ -83,7 +83,7 @@ class Trees(Modality):
         return f"{', '.join(forms)}, {'in memory' if isinstance(inputs, TreeArrays) else 'made on demand'}"
 
     @classmethod
-    def restored(cls, state: Mapping[str, Any]) -> Trees:
+    def restored(cls, state: Mapping[str, Any]) -> Nested:
         return cls(state["form"])
 
 
@@ -101,10 +101,10 @@ def _form(leaf: Tensor) -> str:
     return " ".join([str(leaf.dtype).removeprefix("torch."), *map(str, leaf.shape)])
 
 
-class TreeStore(Store):
+class NestedStore(Store):
     """A tree of tensors on the device."""
 
-    kind = "trees of tensors"
+    kind = "nested arrays"
 
     def __init__(self, inputs: TreeArrays, device: torch.device) -> None:
         self.device = device
@@ -117,11 +117,11 @@ class TreeStore(Store):
 
 
 class ItemStore(Store):
-    """Trees that are made sample by sample, by worker processes if asked, and stacked."""
+    """Nested arrays that are made sample by sample, by worker processes if asked, and stacked."""
 
-    kind = "trees of tensors"
+    kind = "nested arrays"
 
-    def __init__(self, inputs: LazyTrees, device: torch.device) -> None:
+    def __init__(self, inputs: LazyNested, device: torch.device) -> None:
         self.items = _Items(inputs)
         self.device = device
 
@@ -142,7 +142,7 @@ class ItemStore(Store):
 
 
 class _Items(Dataset[Any]):
-    def __init__(self, inputs: LazyTrees) -> None:
+    def __init__(self, inputs: LazyNested) -> None:
         self.inputs = inputs
 
     def __len__(self) -> int:

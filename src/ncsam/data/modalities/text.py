@@ -1,4 +1,4 @@
-"""Token sequences with a mask: texts, cut into the numbers of words by a tokenizer."""
+"""Texts, turned into token ids with a mask by a tokenizer."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def tokenizer_from(state: Mapping[str, Any]) -> Tokenizer:
     return Words(state["words"]) if "words" in state else Pretrained(state["transformers"])
 
 
-class Texts(Sequence[str]):
+class TextList(Sequence[str]):
     """Texts with the tokenizer that is to read them; `length` is the most tokens of each."""
 
     def __init__(self, texts: Sequence[str], tokenizer: Tokenizer, length: int = MAX_LENGTH, column: str = "") -> None:
@@ -117,18 +117,18 @@ class Texts(Sequence[str]):
 
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
-            return Texts(self.texts[index], self.tokenizer, self.length, self.column)
+            return TextList(self.texts[index], self.tokenizer, self.length, self.column)
         return self.texts[index]
 
-    def take(self, index: npt.NDArray[np.int64]) -> Texts:
-        return Texts([self.texts[i] for i in index], self.tokenizer, self.length, self.column)
+    def take(self, index: npt.NDArray[np.int64]) -> TextList:
+        return TextList([self.texts[i] for i in index], self.tokenizer, self.length, self.column)
 
 
 @dataclass(frozen=True)
-class Tokens(Modality):
+class Texts(Modality):
     """Texts as `input_ids` and `attention_mask`, both (batch, length), as long as the longest text of the batch.
 
-    The mask is true where there is a token. The usual network is `text_mean`. `vocabulary` is the number of different
+    The mask is true where there is a token. `vocabulary` is the number of different
     tokens, `length` the most of a text, `column` the table's that was read.
     """
 
@@ -138,7 +138,7 @@ class Tokens(Modality):
     length: int
     column: str
 
-    name: ClassVar[str] = "token sequences"
+    name: ClassVar[str] = "texts"
     axes: ClassVar[Mapping[int, str]] = {0: "batch", 1: "length"}
     prepared: ClassVar[str] = (
         "texts cut into tokens: input_ids (batch, length), padded at the end, and attention_mask, true for tokens"
@@ -147,28 +147,25 @@ class Tokens(Modality):
     def __post_init__(self) -> None:
         check_counts(vocabulary=(self.vocabulary,), length=(self.length,), pad=(self.pad + 1,))
         if not isinstance(self.column, str) or self.tokenizer.keys() not in ({"words"}, {"transformers"}):
-            raise bad_value("tokenizer", sorted(self.tokenizer), "words or transformers")
+            raise bad_value("tokenizer", sorted(self.tokenizer), "'words' or 'transformers'")
 
     @classmethod
     def holds(cls, inputs: Inputs) -> bool:
-        return isinstance(inputs, Texts)
+        return isinstance(inputs, TextList)
 
     @classmethod
-    def of(cls, dataset: DataSet) -> Tokens:
+    def of(cls, dataset: DataSet) -> Texts:
         texts = dataset.train.inputs
-        assert isinstance(texts, Texts)
+        assert isinstance(texts, TextList)
         tokenizer = texts.tokenizer
         return cls(tokenizer.state(), tokenizer.pad, tokenizer.size, texts.length, texts.column)
 
     @classmethod
     def open(cls, inputs: Any, device: torch.device) -> Store:
-        return TokenStore(inputs, device)
+        return TextStore(inputs, device)
 
-    def network(self) -> tuple[str, dict[str, Any]]:
-        return "text_mean", {}
-
-    def required(self, model: str) -> dict[str, Any]:
-        return {"tokens": self.vocabulary} if model == "text_mean" else {}
+    def input_sizes(self) -> dict[str, int]:
+        return {"tokens": self.vocabulary}
 
     @property
     def mixable(self) -> bool:
@@ -188,14 +185,14 @@ class Tokens(Modality):
             found = self._texts(path)
             names += [f"{path}[{row}]" for row in range(len(found))]
             texts += found
-        return names, Texts(texts, tokenizer_from(self.tokenizer), self.length, self.column)
+        return names, TextList(texts, tokenizer_from(self.tokenizer), self.length, self.column)
 
     def _texts(self, path: Path) -> list[str]:
         suffix = path.suffix.lower()
         if suffix == ".txt":
             return path.read_text(encoding="utf-8").splitlines()
         if suffix not in TABLE_SUFFIXES:
-            raise bad_value("inputs", str(path), f"files of texts, which end in .txt, {', '.join(TABLE_SUFFIXES)}")
+            raise bad_value("inputs", str(path), f"a file of texts, which ends in .txt, {', '.join(TABLE_SUFFIXES)}")
         table = read_columns(path)
         column = self.column if self.column in table else found_name(table, "text", None, path, needed=True)
         assert column is not None
@@ -206,7 +203,7 @@ class Tokens(Modality):
 
     @classmethod
     def described(cls, inputs: Inputs) -> str:
-        assert isinstance(inputs, Texts)
+        assert isinstance(inputs, TextList)
         return f"texts, {inputs.tokenizer.size:,} tokens, at most {inputs.length} of them, in memory"
 
 
@@ -216,12 +213,12 @@ def shortened(text: str, most: int = _SHOWN) -> str:
     return line if len(line) <= most else line[: most - 3].rpartition(" ")[0] + " ..."
 
 
-class TokenStore(Store):
+class TextStore(Store):
     """The tokens of all texts in one row on the device, and where each text begins."""
 
-    kind = "token sequences"
+    kind = "texts"
 
-    def __init__(self, inputs: Texts, device: torch.device) -> None:
+    def __init__(self, inputs: TextList, device: torch.device) -> None:
         encoded = inputs.tokenizer.encode(inputs.texts, inputs.length)
         lengths = np.array([len(ids) for ids in encoded], dtype=np.int64)
         self.pad = inputs.tokenizer.pad

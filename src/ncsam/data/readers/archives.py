@@ -31,7 +31,7 @@ def open_tar(path: Path, mode: Literal["r", "r:"] = "r") -> tarfile.TarFile:
 
 
 @contextmanager
-def whole(path: Path) -> Iterator[None]:
+def truncation_as_error(path: Path) -> Iterator[None]:
     """Turn the many ways in which a cut archive fails into one sentence."""
     try:
         yield
@@ -43,7 +43,7 @@ def whole(path: Path) -> Iterator[None]:
 def read_members(archive: Path, keep: Callable[[str], bool]) -> dict[str, bytes]:
     """The contents of a tar file's ordinary files whose base name `keep` accepts, by base name."""
     found = {}
-    with whole(archive), open_tar(archive) as tar:
+    with truncation_as_error(archive), open_tar(archive) as tar:
         for member in tar:
             name = PurePosixPath(member.name).name
             if member.isfile() and keep(name):
@@ -65,7 +65,7 @@ def extract(archive: Path, folder: Path) -> Path:
     folder.parent.mkdir(parents=True, exist_ok=True)
     temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
     try:
-        with whole(archive):
+        with truncation_as_error(archive):
             for name, source in _zip_files(archive) if _is_zip(archive) else _tar_files(archive):
                 target = temporary / _inside(name, archive)
                 target.parent.mkdir(parents=True, exist_ok=True)

@@ -177,7 +177,7 @@ def _inputs(x: Any, name: str, channels_first: bool) -> Inputs:
     try:
         inputs = np.asarray(x)
     except ValueError:
-        raise bad_value(name, x, "an array, whose rows are of one length") from None
+        raise bad_value(name, x, "an array with rows of equal length") from None
     if inputs.dtype.kind == "f":
         if not np.isfinite(inputs).all():
             raise ValueError(f"{name} holds values that are not finite")

@@ -37,7 +37,7 @@ def _relabeled(
     elif not download:
         raise not_found(name, folder, file)
     elif not accept_license:
-        raise bad_value("accept_license", accept_license, f"{remote.url} is CC BY-NC 4.0; True says you accept that")
+        raise bad_value("accept_license", accept_license, f"True, to accept CC BY-NC 4.0 of {remote.url}")
     else:
         path = fetch(remote, folder / name)
     labels = from_file(path, label=label, clean=base.train.labels, num_classes=base.num_classes, verify=not partial)

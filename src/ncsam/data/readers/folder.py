@@ -14,12 +14,15 @@ from ncsam.data.check import check
 from ncsam.data.images.decode_cache import enable_cache
 from ncsam.data.images.exif import infer_image_size
 from ncsam.data.images.files import IMAGENET_MEAN, IMAGENET_STD, image_files, into_memory, subfolders
+from ncsam.data.labels import test_from_val
 from ncsam.data.readers.folder_index import LARGE, keep_index, read_index
 from ncsam.data.types import DataSet, PathList, Split
 
-TEST_NAMES = ("test", "testing")
-VAL_NAMES = ("val", "valid", "validation")
-TRAIN_NAMES = ("train", "training")
+SPLIT_FOLDERS = {
+    "train": ("train", "training"),
+    "test": ("test", "testing"),
+    "val": ("val", "valid", "validation"),
+}
 
 
 def from_folder(
@@ -49,41 +52,38 @@ def from_folder(
     if not path.is_dir():
         raise FileNotFoundError(f"path={str(path)!r}: there is no such folder")
     there = subfolders(path)
-    train_name = next((name for name in TRAIN_NAMES if name in there), None)
-    test_name = next((name for name in TEST_NAMES if name in there), None)
-    val_name = next((name for name in VAL_NAMES if name in there), None)
-    notes: tuple[str, ...] = ()
-    train_folder = path if train_name is None else path / train_name
+    named = {split: next((name for name in names if name in there), None) for split, names in SPLIT_FOLDERS.items()}
+    train_folder = path if named["train"] is None else path / named["train"]
     classes = tuple(subfolders(train_folder))  # as the file system spells them
     if not classes:
         raise ValueError(f"{train_folder} has no sub-folders; expected one for each class, with images in them")
-    train = class_folders(train_folder, classes)
-    val = test = None
-    if train_name is not None:
-        if test_name is None and val_name is not None:
-            test_name, val_name = val_name, None
-            notes = (f"{test_name}/ serves as the test split",)
-        test = None if test_name is None else class_folders(path / test_name, classes)
-        val = None if val_name is None else class_folders(path / val_name, classes)
+    splits = {"train": class_folders(train_folder, classes)}
+    if named["train"] is not None:
+        splits |= {
+            split: class_folders(path / name, classes)
+            for split, name in named.items()
+            if name is not None and split != "train"
+        }
+    notes = test_from_val(splits, f"the images of {named['val']}/")
     dataset = DataSet(
         name=printable(path.resolve().name),
         classes=tuple(map(printable, classes)),
-        train=train,
-        test=test,
-        val=val,
+        train=splits["train"],
+        test=splits.get("test"),
+        val=splits.get("val"),
         mean=tuple(mean),
         std=tuple(std),
-        size=size or infer_image_size(train.inputs),
+        size=size or infer_image_size(splits["train"].inputs),
         source=str(path),
         notes=notes,
     )
-    return held(check(dataset, allow_empty=allow_empty), in_memory)
+    return apply_cache_policy(check(dataset, allow_empty=allow_empty), in_memory)
 
 
-def held(dataset: DataSet, in_memory: bool | None) -> DataSet:
+def apply_cache_policy(dataset: DataSet, in_memory: bool | None) -> DataSet:
     """The dataset decoded now (`True`), read anew in each epoch (`False`), or kept once it is read (`None`)."""
     if in_memory not in (True, False, None):
-        raise bad_value("in_memory", in_memory, "True, False, or None: kept once read, where that fits")
+        raise bad_value("in_memory", in_memory, "True, False or None (keep images once decoded, where they fit)")
     if in_memory:
         return decoded(dataset)
     return enable_cache(dataset) if in_memory is None else dataset

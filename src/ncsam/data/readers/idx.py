@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ncsam.data.check import check
-from ncsam.data.readers.archives import whole
+from ncsam.data.readers.archives import truncation_as_error
 from ncsam.data.readers.download import Remote, fetch
 from ncsam.data.registry import not_found, register
 from ncsam.data.types import DataSet, Split
@@ -52,7 +52,7 @@ def read_idx(path: Path, dimensions: int) -> npt.NDArray[np.uint8]:
     """An IDX file of unsigned bytes with that many dimensions, after checking its magic number and its length."""
     content = path.read_bytes()
     if content[:2] == b"\x1f\x8b":
-        with whole(path):
+        with truncation_as_error(path):
             content = gzip.decompress(content)
     expected = bytes([0, 0, 8, dimensions])
     if content[:4] != expected:

@@ -48,7 +48,7 @@ def reduced(
     """
     for name, value in (("classes", classes), ("train", train), ("test", test), ("side", side)):
         if value is not None and value < (2 if name == "classes" else 1):
-            raise bad_value(name, value, "how many to keep, from 1 (classes from 2), or null for all")
+            raise bad_value(name, value, "the number to keep, at least 1 (of classes 2), or None for all")
     if of == "reduced" or is_reference(of):
         raise bad_value("of", of, "another dataset, by its name or its path")
     whole = load(of, root, download=download) if of in names() else load(of)

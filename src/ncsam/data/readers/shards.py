@@ -21,7 +21,7 @@ from ncsam._files import atomic_path, open_arrays
 from ncsam.data.check import check
 from ncsam.data.images.encoded import InArchives, infer_image_size_of
 from ncsam.data.images.files import IMAGE_SUFFIXES, IMAGENET_MEAN, IMAGENET_STD
-from ncsam.data.labels import encode_labels
+from ncsam.data.labels import encode_labels, test_from_val
 from ncsam.data.readers.archives import open_tar
 from ncsam.data.types import DataSet, LazyImages, Split
 
@@ -68,10 +68,7 @@ def from_shards(
     for name in sorted(set(split_of)):
         rows = np.flatnonzero(kinds == name)
         parts[name] = Split(LazyImages(InArchives(archives, places), rows), observed[rows])
-    notes: tuple[str, ...] = ()
-    if "test" not in parts and "val" in parts:
-        parts["test"] = parts.pop("val")
-        notes = ("the validation archives serve as the test split",)
+    notes = test_from_val(parts, "the validation archives")
     images = parts["train"].inputs
     assert isinstance(images, LazyImages)
     return check(
@@ -155,7 +152,7 @@ def _read_headers(archive: Path, number: int, places: list[tuple[int, int, int]]
         raise ValueError(f"{archive} is not a readable tar file of samples: {error}") from error
     lonely = next((key for key in images if key not in named), None)
     if lonely is not None:
-        raise bad_value("path", str(archive), f"sample {lonely.lstrip('/')!r} has no label: .cls, .label or .json")
+        raise bad_value("path", str(archive), f"a label (.cls, .label or .json) for sample {lonely.lstrip('/')!r}")
     places += images.values()
     labels += [named[key] for key in images]
 

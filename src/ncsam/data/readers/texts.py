@@ -9,7 +9,7 @@ from ncsam._checks import instance
 from ncsam._errors import bad_value
 from ncsam.data.check import check
 from ncsam.data.labels import encode_labels
-from ncsam.data.modalities.text import MAX_LENGTH, MAX_WORDS, Texts, tokenizer_for
+from ncsam.data.modalities.text import MAX_LENGTH, MAX_WORDS, TextList, tokenizer_for
 from ncsam.data.types import DataSet, Split
 
 
@@ -53,6 +53,6 @@ def from_texts(
     chosen = tokenizer_for(tokenizer, texts, max_words)
     test = None
     if tested is not None and texts_test is not None:
-        test = Split(Texts(texts_test, chosen, max_length), tested)
-    train = Split(Texts(texts, chosen, max_length), observed, clean)
+        test = Split(TextList(texts_test, chosen, max_length), tested)
+    train = Split(TextList(texts, chosen, max_length), observed, clean)
     return check(DataSet(name, class_names, train, test, source="texts"), allow_empty=allow_empty)

@@ -15,7 +15,7 @@ from ncsam.data.check import check
 from ncsam.data.images.exif import infer_image_size
 from ncsam.data.images.files import IMAGENET_MEAN, IMAGENET_STD
 from ncsam.data.labels import encode_labels
-from ncsam.data.modalities.nested import LazyTrees
+from ncsam.data.modalities.nested import LazyNested
 from ncsam.data.readers.arrays import image_size, statistics
 from ncsam.data.types import DataSet, Inputs, LazyImages, PathList, Split
 
@@ -56,7 +56,7 @@ def from_dataset(
         size: The (height, width) a network sees. Default: that of the first image; for paths as for `from_folder`.
     """
     if len(dataset) == 0:
-        raise bad_value("dataset", dataset, "it has no items")
+        raise bad_value("dataset", dataset, "a dataset with at least one item")
     if classes is None and isinstance(getattr(dataset, "classes", None), (list, tuple)):
         classes = [str(c) for c in dataset.classes]
     columns = [_labels(dataset), clean, None if test is None else _labels(test)]
@@ -118,13 +118,13 @@ def _inputs(dataset: Any) -> Inputs:
             return data
     first = _parts(dataset[0])[0]
     if isinstance(first, str):
-        raise bad_value("dataset", type(dataset).__name__, "its items are texts: give them to from_texts")
+        raise bad_value("dataset", type(dataset).__name__, "items that are no texts; as_dataset takes those, too")
     every = np.arange(len(dataset))
     if _is_image(first):
         return LazyImages(_Image(dataset), every)
     if isinstance(first, (torch.Tensor, np.ndarray)) and first.ndim == 1 and "float" in str(first.dtype):
         return np.stack([np.asarray(_parts(dataset[i])[0], dtype=np.float32) for i in every])
-    return LazyTrees(_Inputs(dataset), every)
+    return LazyNested(_Inputs(dataset), every)
 
 
 def _is_image(item: Any) -> bool:
@@ -176,7 +176,7 @@ def as_image(item: Any) -> npt.NDArray[np.uint8]:
 def _measures(inputs: Inputs) -> tuple[tuple[float, ...], tuple[float, ...], tuple[int, int] | None]:
     if isinstance(inputs, np.ndarray):
         return *statistics(inputs), image_size(inputs)
-    if isinstance(inputs, LazyTrees):
+    if isinstance(inputs, LazyNested):
         return (), (), None
     if isinstance(inputs, PathList):
         return IMAGENET_MEAN, IMAGENET_STD, infer_image_size(inputs)

@@ -84,7 +84,7 @@ def one_column_each(table: Columns, where: str, item: str, columns: Sequence[str
     """The answers of a table with a column for each annotator."""
     missing = [name for name in columns if name not in table]
     if missing:
-        raise bad_value("annotators", missing, f"{where} has the columns {', '.join(table)}")
+        raise bad_value("annotators", missing, f"columns of {where}: {', '.join(table)}")
     names = table[item]
     return _numbered(
         item, [(names[row], name, table[name][row]) for row in range(len(names)) for name in columns], where
@@ -126,12 +126,12 @@ def join(answers: npt.ArrayLike, num_classes: int | None = None, method: str = "
     """
     given = np.asarray(answers)
     if given.ndim != 2 or given.dtype.kind not in "iu":
-        raise bad_value("answers", f"{given.dtype} {given.shape}", "whole numbers (items, annotators)")
+        raise bad_value("answers", f"{given.dtype} {given.shape}", "integers of shape (items, annotators)")
     if method not in METHODS:
         raise unknown_name("method", method, METHODS)
     size = int(given.max()) + 1 if num_classes is None else num_classes
     if given.min() < ABSENT or given.max() >= size or (given == ABSENT).all(axis=1).any():
-        raise bad_value("answers", "entries", f"-1 to {size - 1}, and at least one answer for every item")
+        raise bad_value("answers", "entries", f"numbers from -1 to {size - 1}, and at least one answer for every item")
     votes = np.stack([(given == k).sum(axis=1) for k in range(size)], axis=1).astype(np.float64)
     soft = votes / votes.sum(axis=1, keepdims=True)
     if method == "dawid_skene":

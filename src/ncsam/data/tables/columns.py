@@ -72,7 +72,7 @@ def found_name(
     argument = {"clean_label": "clean_column"}.get(kind, f"{kind}_column")
     if asked is not None:
         if asked not in columns:
-            raise bad_value(argument, asked, f"{path} has the columns {', '.join(columns)}")
+            raise bad_value(argument, asked, f"a column of {path}: {', '.join(columns)}")
         return asked
     lower = {column.lower(): column for column in columns}
     known = next((lower[alias] for alias in COLUMN_NAMES[kind] if alias in lower), None)
@@ -103,7 +103,7 @@ def numbers(columns: Columns, names: Sequence[str], path: Path) -> npt.NDArray[n
     """Some columns as one float32 array (rows, columns); true and false are 1 and 0."""
     missing = [name for name in names if name not in columns]
     if missing:
-        raise bad_value("columns", missing, f"{path} has the columns {', '.join(columns)}")
+        raise bad_value("columns", missing, f"columns of {path}: {', '.join(columns)}")
     rows = len(next(iter(columns.values())))
     found = np.empty((rows, len(names)), dtype=np.float32)
     for place, name in enumerate(names):

@@ -16,10 +16,10 @@ from ncsam.data.check import check
 from ncsam.data.images.encoded import InMemory, infer_image_size_of
 from ncsam.data.images.exif import infer_image_size
 from ncsam.data.images.files import IMAGENET_MEAN, IMAGENET_STD, listed_files
-from ncsam.data.labels import encode_labels
-from ncsam.data.modalities.text import MAX_LENGTH, MAX_WORDS, Texts, tokenizer_for
+from ncsam.data.labels import encode_labels, test_from_val
+from ncsam.data.modalities.text import MAX_LENGTH, MAX_WORDS, TextList, tokenizer_for
 from ncsam.data.readers.arrays import statistics
-from ncsam.data.readers.folder import held
+from ncsam.data.readers.folder import apply_cache_policy
 from ncsam.data.tables.columns import (
     CLEANED,
     COLUMN_NAMES,
@@ -129,7 +129,7 @@ def from_table(
     elif texts is not None:
         written = [str(text) for text in complete(rest, texts, "text", path)]
         chosen = tokenizer_for(tokenizer, [written[row] for row in rows["train"]], max_words)
-        inputs = Texts(written, chosen, max_length, texts)
+        inputs = TextList(written, chosen, max_length, texts)
     else:
         fields["columns"] = _features(rest, columns, path)
         inputs = numbers(rest, fields["columns"], path)
@@ -140,9 +140,7 @@ def from_table(
     whole = Split(inputs, observed, clean, verified=_verdicts(table, verified_name, path))
     parts = {name: whole.take(index) for name, index in rows.items()} if split_name is not None else {"train": whole}
     notes = () if paths is not None else _unused(rest, [texts] if texts is not None else fields["columns"])
-    if "test" not in parts and "val" in parts:
-        parts["test"] = parts.pop("val")
-        notes += ("the validation rows serve as the test split",)
+    notes += test_from_val(parts, "the validation rows")
     if people:
         notes += (f"the labels are the answers of {len(people):,} annotators, joined by {join}",)
     dataset = DataSet(
@@ -157,7 +155,7 @@ def from_table(
         **fields,
     )
     check(dataset, allow_empty=allow_empty)
-    return held(dataset, in_memory) if paths is not None else dataset
+    return apply_cache_policy(dataset, in_memory) if paths is not None else dataset
 
 
 def _contents(values: Sequence[Any], path: Path) -> list[bytes]:
