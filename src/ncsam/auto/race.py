@@ -13,7 +13,7 @@ from ncsam.auto.candidates import Candidate
 from ncsam.auto.costs import Costs, format_duration
 from ncsam.auto.outcome import Fold, Outcome, held_out_labels, train_fold
 from ncsam.auto.problem import Problem
-from ncsam.errors import RunError
+from ncsam.errors import DivergedError
 
 _SURE = 3.0  # standard errors by which a candidate must be behind to be stopped; it is asked after every fold
 
@@ -92,9 +92,7 @@ class Race:
                 return
             try:
                 outcome.folds.append(self._fold(outcome, number))
-            except RunError as error:
-                if "diverged" not in str(error):
-                    raise
+            except DivergedError as error:
                 outcome.status, outcome.reason = "failed", str(error)
                 return
             if self.best is not None:

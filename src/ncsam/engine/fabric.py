@@ -15,6 +15,7 @@ from lightning_fabric.strategies.model_parallel import ModelParallelStrategy  # 
 from lightning_fabric.strategies.single_device import SingleDeviceStrategy  # noqa: E402
 
 from ncsam.engine.sharding import fsdp  # noqa: E402
+from ncsam.errors import UsageError  # noqa: E402
 
 if TYPE_CHECKING:
     from ncsam.engine.config import RunConfig
@@ -29,7 +30,7 @@ def build_fabric(config: RunConfig) -> Fabric:
     strategy: Any = config.strategy
     if strategy == "fsdp":
         if not isinstance(devices, int):
-            raise bad_value("devices", devices, "a number, with strategy='fsdp'")
+            raise bad_value("devices", devices, "a number of devices for strategy='fsdp'")
         strategy = fsdp(devices * nodes)
     chosen = f"accelerator={config.accelerator}, devices={devices}, strategy={config.strategy}, "
     chosen += f"precision={config.precision}"
@@ -41,7 +42,7 @@ def build_fabric(config: RunConfig) -> Fabric:
     except OSError:  # too many open files, a broken disk: no option is to blame
         raise
     except Exception as error:  # of many kinds: Fabric's own words on what does not go together
-        raise ValueError(f"{chosen} is not allowed: {error}") from error
+        raise UsageError(f"invalid {chosen}: {error}") from error
     if not isinstance(fabric.strategy, (SingleDeviceStrategy, DDPStrategy, ModelParallelStrategy)):
-        raise ValueError(f"{chosen} is not allowed: the strategy must be a single device, ddp or fsdp")
+        raise UsageError(f"invalid {chosen}: expected a strategy of a single device, ddp or fsdp")
     return fabric

@@ -33,7 +33,7 @@ from ncsam.engine.snapshot import restore_snapshot, take_snapshot
 from ncsam.engine.stages import Stages
 from ncsam.engine.task import Task, check_method, view_names
 from ncsam.engine.verified import verdicts
-from ncsam.errors import Interrupted, RunError
+from ncsam.errors import DivergedError, Interrupted
 from ncsam.methods import Plan, State
 from ncsam.methods import create as create_method
 from ncsam.optim import NCSAM
@@ -262,13 +262,13 @@ class Trainer:
         if not all(learner.is_finite() for learner in self.learners):
             raise self._diverged(f"the weights are not finite after {self.batch} batches of epoch {self.epoch + 1}")
 
-    def _no_predictions(self) -> RunError:
+    def _no_predictions(self) -> DivergedError:
         epoch = min(self.epoch + 1, self.config.epochs)
         return self._diverged(f"the predictions of the network are not finite in epoch {epoch}")
 
-    def _diverged(self, what: str) -> RunError:
+    def _diverged(self, what: str) -> DivergedError:
         left = what_is_left(self.folder / "checkpoints")  # the run's own, and not those of a folder around it
-        return RunError(f"{what}: training diverged. Try a smaller lr (now {self.config.lr}). {left}")
+        return DivergedError(f"{what}: training diverged. Try a smaller lr (now {self.config.lr}). {left}")
 
     # --- the place in training
 
