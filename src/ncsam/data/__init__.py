@@ -1,4 +1,4 @@
-"""Datasets as they lie on disk, and your own: `load(name or path)` gives a `DataSet`.
+"""Datasets on disk and in memory: `as_dataset(anything)` and `load(name or path)` give a `DataSet`.
 
 Every reader keeps the observed labels and, where they are known, the clean ones apart; only the observed ones reach
 training. `names()` lists the datasets that `load` knows, `describe` prints one on a screen. `Loader` makes batches of
@@ -30,6 +30,7 @@ from ncsam.data.readers.shards import from_shards
 from ncsam.data.readers.texts import from_texts
 from ncsam.data.readers.torch_dataset import from_dataset
 from ncsam.data.registry import Entry, entry, load, names, register
+from ncsam.data.sources import as_dataset
 from ncsam.data.tables.table import from_table
 from ncsam.data.types import UNKNOWN, DataSet, Inputs, Labels, LazyImages, PathList, Split
 
@@ -48,6 +49,7 @@ __all__ = [
     "Split",
     "Store",
     "View",
+    "as_dataset",
     "check",
     "check_images",
     "describe",

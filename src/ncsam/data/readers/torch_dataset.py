@@ -86,11 +86,11 @@ def _labels(dataset: Any) -> Any:
         found = getattr(dataset, attribute, None)
         if found is not None and len(found) == len(dataset):
             return torch.as_tensor(found).numpy() if isinstance(found, torch.Tensor) else list(found)
-    return [_plain(_parts(dataset[i])[1]) for i in range(len(dataset))]
+    return [_plain(as_items(dataset[i])[1]) for i in range(len(dataset))]
 
 
-def _parts(item: Any) -> tuple[Any, Any]:
-    """Inputs and label of an item."""
+def as_items(item: Any) -> tuple[Any, Any]:
+    """Inputs and label of an item: of a pair, or of a dict with a label."""
     if not isinstance(item, Mapping):
         return item[0], item[1]
     name = next((name for name in LABEL_KEYS if name in item), None)
@@ -116,14 +116,14 @@ def _inputs(dataset: Any) -> Inputs:
             return data[..., None]
         if data.ndim == 4 and data.shape[3] in (1, 3):
             return data
-    first = _parts(dataset[0])[0]
+    first = as_items(dataset[0])[0]
     if isinstance(first, str):
         raise bad_value("dataset", type(dataset).__name__, "items that are no texts; as_dataset takes those, too")
     every = np.arange(len(dataset))
     if _is_image(first):
         return LazyImages(_Image(dataset), every)
     if isinstance(first, (torch.Tensor, np.ndarray)) and first.ndim == 1 and "float" in str(first.dtype):
-        return np.stack([np.asarray(_parts(dataset[i])[0], dtype=np.float32) for i in every])
+        return np.stack([np.asarray(as_items(dataset[i])[0], dtype=np.float32) for i in every])
     return LazyNested(_Inputs(dataset), every)
 
 
@@ -144,7 +144,7 @@ class _Inputs:
         self.dataset = dataset
 
     def __call__(self, index: int) -> Any:
-        return _parts(self.dataset[index])[0]
+        return as_items(self.dataset[index])[0]
 
 
 class _Image(_Inputs):

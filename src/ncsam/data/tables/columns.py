@@ -66,30 +66,30 @@ def _text(path: Path) -> Columns:
 
 
 def found_name(
-    columns: Mapping[str, Any], kind: str, asked: str | None, path: Path, needed: bool = False
+    columns: Mapping[str, Any], kind: str, asked: str | None, where: str | Path, needed: bool = False
 ) -> str | None:
     """The name of the column of that kind: the one asked for, else one of the usual names."""
     argument = {"clean_label": "clean_column"}.get(kind, f"{kind}_column")
     if asked is not None:
         if asked not in columns:
-            raise bad_value(argument, asked, f"a column of {path}: {', '.join(columns)}")
+            raise bad_value(argument, asked, f"a column of {where}: {', '.join(columns)}")
         return asked
     lower = {column.lower(): column for column in columns}
     known = next((lower[alias] for alias in COLUMN_NAMES[kind] if alias in lower), None)
     if known is None and needed:
         raise ValueError(
-            f"{path} has no column {kind!r} (nor {', '.join(COLUMN_NAMES[kind][1:])}); it has "
+            f"{where} has no column {kind!r} (nor {', '.join(COLUMN_NAMES[kind][1:])}); it has "
             f"{', '.join(columns)}. "
             f"Name it by {argument}="
         )
     return known
 
 
-def complete(columns: Columns, name: str, kind: str, path: Path) -> list[Any]:
+def complete(columns: Columns, name: str, kind: str, where: str | Path) -> list[Any]:
     """A column that has a value in every row."""
     missing = next((row for row, value in enumerate(columns[name]) if value is None), None)
     if missing is not None:
-        raise ValueError(f"{path}: row {missing:,} has no {kind}")
+        raise ValueError(f"{where}: row {missing:,} has no {kind}")
     return columns[name]
 
 
@@ -99,11 +99,11 @@ def is_numeric(column: Sequence[Any]) -> bool:
     return bool(there) and _number(there[0]) is not None and _number(there[-1]) is not None
 
 
-def numbers(columns: Columns, names: Sequence[str], path: Path) -> npt.NDArray[np.float32]:
+def numbers(columns: Columns, names: Sequence[str], where: str | Path) -> npt.NDArray[np.float32]:
     """Some columns as one float32 array (rows, columns); true and false are 1 and 0."""
     missing = [name for name in names if name not in columns]
     if missing:
-        raise bad_value("columns", missing, f"columns of {path}: {', '.join(columns)}")
+        raise bad_value("columns", missing, f"columns of {where}: {', '.join(columns)}")
     rows = len(next(iter(columns.values())))
     found = np.empty((rows, len(names)), dtype=np.float32)
     for place, name in enumerate(names):
@@ -111,7 +111,7 @@ def numbers(columns: Columns, names: Sequence[str], path: Path) -> npt.NDArray[n
             number = _number(value)
             if number is None:
                 shown = "is empty" if value is None or not str(value).strip() else f"is {value!r}, not a finite number"
-                raise ValueError(f"{path}: column {name!r} of row {row:,} {shown}")
+                raise ValueError(f"{where}: column {name!r} of row {row:,} {shown}")
             found[row, place] = number
     return found
 

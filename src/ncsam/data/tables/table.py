@@ -89,67 +89,125 @@ def from_table(
     """
     path = Path(path)
     table, named = read_named_columns(path)
+    return from_columns(
+        table,
+        where=str(path),
+        name=path.stem,
+        class_names=named,
+        label_column=label_column,
+        clean_column=clean_column,
+        split_column=split_column,
+        path_column=path_column,
+        text_column=text_column,
+        columns=columns,
+        annotators=annotators,
+        join=join,
+        classes=classes,
+        images=images or (path if path.is_dir() else path.parent),
+        size=size,
+        mean=mean,
+        std=std,
+        in_memory=in_memory,
+        tokenizer=tokenizer,
+        max_words=max_words,
+        max_length=max_length,
+        allow_empty=allow_empty,
+    )
+
+
+def from_columns(
+    table: Columns,
+    *,
+    where: str = "table",
+    name: str = "table",
+    class_names: Mapping[str, Sequence[str]] | None = None,
+    label_column: str | None = None,
+    clean_column: str | None = None,
+    split_column: str | None = None,
+    path_column: str | None = None,
+    text_column: str | None = None,
+    columns: Sequence[str] | None = None,
+    annotators: Sequence[str] | None = None,
+    join: str = "majority",
+    classes: Sequence[str] | None = None,
+    images: str | Path = ".",
+    size: tuple[int, int] | None = None,
+    mean: Sequence[float] | None = None,
+    std: Sequence[float] | None = None,
+    in_memory: bool | None = None,
+    tokenizer: str = "words",
+    max_words: int = MAX_WORDS,
+    max_length: int = MAX_LENGTH,
+    allow_empty: bool = False,
+) -> DataSet:
+    """A dataset from columns in memory; the other options are those of `from_table`.
+
+    Args:
+        table: The values of each column, by its name.
+        where: What error messages call the table.
+        name: The dataset's name.
+        class_names: Names of classes for columns of class numbers.
+    """
     people: tuple[Annotator, ...] = ()
     if label_column is None:
-        table, people = aggregate_annotations(table, str(path), annotators, join)
-    label_name = found_name(table, "label", label_column, path, needed=True)
-    clean_name = found_name(table, "clean_label", clean_column, path)
-    split_name = found_name(table, "split", split_column, path)
-    verified_name = found_name(table, "verified", None, path)
+        table, people = aggregate_annotations(table, where, annotators, join)
+    label_name = found_name(table, "label", label_column, where, needed=True)
+    clean_name = found_name(table, "clean_label", clean_column, where)
+    split_name = found_name(table, "split", split_column, where)
+    verified_name = found_name(table, "verified", None, where)
     labels = [
-        None if name is None else complete(table, name, kind, path)
-        for name, kind in ((label_name, "label"), (clean_name, "clean_label"))
+        None if column is None else complete(table, column, kind, where)
+        for column, kind in ((label_name, "label"), (clean_name, "clean_label"))
     ]
-    (observed, clean), class_names = encode_labels(labels, classes or named.get(str(label_name)), where=str(path))
+    known = classes or (class_names or {}).get(str(label_name))
+    (observed, clean), found_classes = encode_labels(labels, known, where=where)
     assert observed is not None
     rows = {"train": np.arange(len(observed))}
     if split_name is not None:
-        rows = _parted(complete(table, split_name, "split", path), path)
+        rows = _parted(complete(table, split_name, "split", where), where)
     taken = (label_name, clean_name, split_name, verified_name)
-    rest = {name: column for name, column in table.items() if name not in taken}
+    rest = {column: values for column, values in table.items() if column not in taken}
 
-    paths = None if text_column or columns else found_name(rest, "path", path_column, path)
-    texts = None if paths or columns else _text_name(rest, text_column, path)
+    paths = None if text_column or columns else found_name(rest, "path", path_column, where)
+    texts = None if paths or columns else _text_name(rest, text_column, where)
     inputs: Inputs
     fields: dict[str, Any] = {}
     usual: tuple[tuple[float, ...], tuple[float, ...]] = (), ()
     if paths is not None:
-        given = complete(rest, paths, "path", path)
+        given = _located(complete(rest, paths, "path", where))
         if isinstance(given[0], (bytes, Mapping)):  # the images themselves, as `datasets` writes them
-            encoded = LazyImages(InMemory(_contents(given, path), str(path)), np.arange(len(given)))
+            encoded = LazyImages(InMemory(_contents(given, where), where), np.arange(len(given)))
             inputs, in_memory = encoded, False
             fields["size"] = size or infer_image_size_of(encoded)
         else:
-            files = listed_files(
-                Path(images or (path if path.is_dir() else path.parent)), [str(name) for name in given], str(path)
-            )
+            files = listed_files(Path(images), [str(file) for file in given], where)
             inputs = files
             fields["size"] = size or infer_image_size(files.take(rows["train"]))
         usual = IMAGENET_MEAN, IMAGENET_STD
     elif texts is not None:
-        written = [str(text) for text in complete(rest, texts, "text", path)]
+        written = [str(text) for text in complete(rest, texts, "text", where)]
         chosen = tokenizer_for(tokenizer, [written[row] for row in rows["train"]], max_words)
         inputs = TextList(written, chosen, max_length, texts)
     else:
-        fields["columns"] = _features(rest, columns, path)
-        inputs = numbers(rest, fields["columns"], path)
+        fields["columns"] = _features(rest, columns, where)
+        inputs = numbers(rest, fields["columns"], where)
         usual = statistics(inputs[rows["train"]])
     fields["mean"], fields["std"] = (
-        tuple(of_table) if given is None else tuple(given) for given, of_table in zip((mean, std), usual, strict=True)
+        tuple(of_table) if asked is None else tuple(asked) for asked, of_table in zip((mean, std), usual, strict=True)
     )
-    whole = Split(inputs, observed, clean, verified=_verdicts(table, verified_name, path))
-    parts = {name: whole.take(index) for name, index in rows.items()} if split_name is not None else {"train": whole}
+    whole = Split(inputs, observed, clean, verified=_verdicts(table, verified_name, where))
+    parts = {split: whole.take(index) for split, index in rows.items()} if split_name is not None else {"train": whole}
     notes = () if paths is not None else _unused(rest, [texts] if texts is not None else fields["columns"])
     notes += test_from_val(parts, "the validation rows")
     if people:
         notes += (f"the labels are the answers of {len(people):,} annotators, joined by {join}",)
     dataset = DataSet(
-        name=path.stem,
-        classes=class_names,
+        name=name,
+        classes=found_classes,
         train=parts["train"],
         test=parts.get("test"),
         val=parts.get("val"),
-        source=str(path),
+        source=where,
         notes=notes,
         annotators=people,
         **fields,
@@ -158,25 +216,32 @@ def from_table(
     return apply_cache_policy(dataset, in_memory) if paths is not None else dataset
 
 
-def _contents(values: Sequence[Any], path: Path) -> list[bytes]:
+def _located(values: Sequence[Any]) -> Sequence[Any]:
+    """Paths in the place of dicts that hold a path and no bytes, as `datasets` has them before it saves images."""
+    if all(isinstance(value, Mapping) and value.get("bytes") is None and value.get("path") for value in values):
+        return [value["path"] for value in values]
+    return values
+
+
+def _contents(values: Sequence[Any], where: str) -> list[bytes]:
     """Encoded images: bytes, or dicts with `bytes`."""
     found: list[Any] = [value.get("bytes") if isinstance(value, Mapping) else value for value in values]
     missing = next((row for row, content in enumerate(found) if not isinstance(content, bytes)), None)
     if missing is not None:
-        raise ValueError(f"{path}: row {missing:,} has no bytes of an image")
+        raise ValueError(f"{where}: row {missing:,} has no bytes of an image")
     return found
 
 
-def _text_name(rest: Columns, asked: str | None, path: Path) -> str | None:
+def _text_name(rest: Columns, asked: str | None, where: str) -> str | None:
     """The column of texts: by its name, or the only column there is, if it is not of numbers."""
-    found = found_name(rest, "text", asked, path)
+    found = found_name(rest, "text", asked, where)
     if found is None and len(rest) == 1:
         (only,) = rest
         return None if is_numeric(rest[only]) else only
     return found if asked is not None or found is None or not is_numeric(rest[found]) else None
 
 
-def _features(rest: Columns, asked: Sequence[str] | None, path: Path) -> tuple[str, ...]:
+def _features(rest: Columns, asked: Sequence[str] | None, where: str) -> tuple[str, ...]:
     """The columns of numbers."""
     if asked is not None:
         return tuple(asked)
@@ -186,7 +251,7 @@ def _features(rest: Columns, asked: Sequence[str] | None, path: Path) -> tuple[s
     if not found:
         known = ", ".join(COLUMN_NAMES["path"][:3] + COLUMN_NAMES["text"][:3])
         raise ValueError(
-            f"{path} has no column of paths or texts ({known}, ...) and no column of numbers beside the label; it has "
+            f"{where} has no column of paths or texts ({known}, ...) and no column of numbers beside the label; it has "
             f"{', '.join(rest) or 'nothing else'}. Name one by path_column=, text_column= or columns="
         )
     return found
@@ -197,28 +262,28 @@ def _unused(rest: Columns, used: Sequence[str]) -> tuple[str, ...]:
     return (f"columns that are not used: {', '.join(unused)}",) if unused else ()
 
 
-def _verdicts(columns: Columns, name: str | None, path: Path) -> npt.NDArray[np.int8] | None:
+def _verdicts(columns: Columns, name: str | None, where: str) -> npt.NDArray[np.int8] | None:
     if name is None:
         return None
     found = np.empty(len(columns[name]), dtype=np.int8)
     for row, value in enumerate(columns[name]):
         word = "" if value is None else str(value).strip().lower()
         if word not in VERDICTS:
-            raise ValueError(f"{path}: row {row:,} has verified {value!r}; allowed are 1, 0 and nothing")
+            raise ValueError(f"{where}: row {row:,} has verified {value!r}; allowed are 1, 0 and nothing")
         found[row] = VERDICTS[word]
     return found
 
 
-def _parted(splits: list[Any], path: Path) -> dict[str, Rows]:
+def _parted(splits: list[Any], where: str) -> dict[str, Rows]:
     """The rows of each split."""
     kinds = []
     for row, value in enumerate(splits):
         kind = SPLIT_NAMES.get(str(value).strip().lower())
         if kind is None:
-            raise ValueError(f"{path}: row {row:,} has split {value!r}; allowed are {', '.join(SPLIT_NAMES)}")
+            raise ValueError(f"{where}: row {row:,} has split {value!r}; allowed are {', '.join(SPLIT_NAMES)}")
         kinds.append(kind)
     of = np.array(kinds)
     parts = {kind: np.flatnonzero(of == kind) for kind in sorted(set(kinds))}
     if "train" not in parts:
-        raise ValueError(f"{path}: no row belongs to the split 'train'")
+        raise ValueError(f"{where}: no row belongs to the split 'train'")
     return parts
