@@ -88,7 +88,7 @@ def test_matrices_and_memories():
     for transition, said in (
         (None, "transition='NoneType'"),
         (torch.eye(2), r"transition.shape=\(2, 2\)"),
-        (torch.full((3, 3), torch.nan), "transition='not finite somewhere'"),
+        (torch.full((3, 3), torch.nan), "transition='not finite'"),
     ):
         with pytest.raises(ValueError, match=said):
             losses.backward_corrected(LOGITS, TARGETS, transition)

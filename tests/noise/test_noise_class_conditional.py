@@ -155,7 +155,7 @@ def test_transition_scaled_to_a_rate_keeps_the_confusions_in_proportion():
     assert abs(record.rate - 0.3) < 4 * sigma(0.3, len(labels))
     assert abs(record.transition[0, 1] - factor * 0.15) < 5 * sigma(0.18, 30_000)
     assert abs(record.transition[2, 1] - factor * 0.3) < 5 * sigma(0.36, 60_000)
-    with pytest.raises(ValueError, match=r"rate=0\.9.*0\.625 at most"):
+    with pytest.raises(ValueError, match=r"rate=0\.9.*at most 0\.625"):
         noise.from_transition(labels, 0.9, transition=matrix)
 
 
@@ -267,9 +267,9 @@ def test_bad_arguments_are_named(arguments, message):
 def test_bad_maps_and_matrices_are_named():
     with pytest.raises(ValueError, match=r"unknown class map 'cifar1'.*cifar10"):
         noise.asymmetric([0, 1], 0.4, class_map="cifar1")
-    with pytest.raises(ValueError, match=r"num_classes=2 .*class map has 10 classes"):
+    with pytest.raises(ValueError, match=r"num_classes=2: .*10"):
         noise.asymmetric([0, 1], 0.4, class_map="cifar10", num_classes=2)
-    with pytest.raises(ValueError, match=r"class_map='1 to 5'.*0\.\.1"):
+    with pytest.raises(ValueError, match=r"class_map='1 to 5'.*0 to 1"):
         noise.asymmetric([0, 1], 0.4, class_map={1: 5})
     with pytest.raises(ValueError, match=r"transition\.shape=\(2, 3\)"):
         noise.from_transition([0, 1], transition=np.ones((2, 3)) / 3)

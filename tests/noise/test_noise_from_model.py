@@ -54,7 +54,7 @@ def test_sampled_labels_follow_the_mass_outside():
 
 
 def test_errors_name_the_argument():
-    with pytest.raises(ValueError, match=r"rate=0.5.*doubts only 0 "):
+    with pytest.raises(ValueError, match=r"rate=0.5.*at most 0,"):
         noise.from_model([0, 1], 0.5, probabilities=np.eye(2), pick="sampled")
     with pytest.raises(ValueError, match=r"unknown pick 'hard'. Did you mean 'hardest'"):
         noise.from_model([0, 1], 0.5, probabilities=np.eye(2), pick="hard")

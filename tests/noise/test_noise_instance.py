@@ -215,8 +215,8 @@ def test_beta_mechanisms():
         ({"inputs": np.full((4, 2), 9.0), "input": "unit"}, "input='unit'.*run from 9 to 9"),
         ({"inputs": np.full((4, 2), np.nan), "input": "normalized"}, "finite"),
         (
-            {"inputs": np.ones((4, 2)), "input": "normalized"},
-            "unknown input scale 'normalized'. Did you mean 'normalized'",
+            {"inputs": np.ones((4, 2)), "input": "normalised"},
+            "unknown input scale 'normalised'. Did you mean 'normalized'",
         ),
         ({"inputs": np.ones((4, 2)), "input": "unit", "std": 0}, "std=0"),
     ],
@@ -232,11 +232,11 @@ def test_bad_inputs_are_named(name, options, message):
     [
         ({}, "rate=None.*both theta1 and theta2"),
         ({"theta1": 1.0}, "both theta1 and theta2"),
-        ({"rate": 0.4, "theta1": 1.0, "theta2": 1.0}, "either rate or theta1"),
+        ({"rate": 0.4, "theta1": 1.0, "theta2": 1.0}, "rate=0.4.*theta1"),
         ({"theta1": 0.0, "theta2": 1.0}, r"theta1=0\.0"),
         ({"rate": 0.4, "concentration": -1}, "concentration=-1"),
         ({"rate": 0.4, "transition": np.eye(2)}, r"transition\[0\]='no other class'"),
-        ({"rate": 0.4, "transition": np.eye(2), "inputs": np.ones((4, 2))}, "either inputs or transition"),
+        ({"rate": 0.4, "transition": np.eye(2), "inputs": np.ones((4, 2))}, "transition='a matrix'"),
     ],
 )
 def test_bad_beta_arguments_are_named(options, message):

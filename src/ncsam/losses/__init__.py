@@ -1,13 +1,20 @@
-"""Losses for noisy labels, for anyone's loop: functions of (logits, targets), and the same as modules.
+"""Losses for noisy labels, usable in any training loop: functions of (logits, targets), and the same as modules.
 
-Targets are class numbers or probabilities. `reduction` is "mean", "sum" or "none" (a value per sample).
+`logits` are real numbers of shape (samples, classes). `targets` are class numbers (samples,), or probabilities
+(samples, classes), for which a loss is the mean of its values under the labels, weighted by these probabilities.
+`reduction` is "mean", "sum" or "none" (one value per sample). In formulas p = softmax(logits), y is the given label and
+C the number of classes.
 
->>> import torch
->>> logits, targets = torch.tensor([[2.0, 0.0], [0.0, 2.0]]), torch.tensor([0, 0])
->>> cross_entropy(logits, targets, reduction="none").tolist()  # unbounded, however wrong the second label is
-[0.126..., 2.126...]
->>> gce(logits, targets, q=0.7, reduction="none").tolist()  # at most 1 / q
-[0.121..., 1.10...]
+Several classes share their name with a class in `ncsam.methods`: `losses.GCE` is the loss as a `torch.nn.Module`,
+`methods.GCE` the learning method that trains with it.
+
+Examples:
+    >>> import torch
+    >>> logits, targets = torch.tensor([[2.0, 0.0], [0.0, 2.0]]), torch.tensor([0, 0])
+    >>> cross_entropy(logits, targets, reduction="none").tolist()  # unbounded, however wrong the second label is
+    [0.126..., 2.126...]
+    >>> gce(logits, targets, q=0.7, reduction="none").tolist()  # at most 1 / q
+    [0.121..., 1.10...]
 """
 
 from ncsam.losses.classic import CE, MAE, LabelSmoothing, cross_entropy, mae

@@ -1,6 +1,7 @@
-"""Forward and backward correction by a transition matrix, and its estimate (Patrini et al., 2017, arXiv 1609.03683).
+"""Forward and backward correction by a transition matrix T[i, j] = P(given label j | true class i), and its estimate.
 
-T[i, j] = P(observed label j | true class i).
+References:
+    Patrini et al., 2017, Making deep neural networks robust to label noise, arXiv 1609.03683.
 """
 
 from __future__ import annotations
@@ -24,7 +25,20 @@ from ncsam.losses.reduction import (
 
 
 def forward_corrected(logits: Tensor, targets: Tensor, transition: Tensor, *, reduction: Reduction = "mean") -> Tensor:
-    """-log (T^T p)_y: the cross-entropy of what the network says the *observed* label will be. With T = I it is CE."""
+    """-log (T^T p)_y, the cross-entropy of the prediction of the *given* label. With T = I it is cross-entropy.
+
+    Args:
+        logits: Real numbers (samples, classes).
+        targets: Class numbers (samples,) or probabilities (samples, classes).
+        transition: T, (classes, classes), with T[i, j] = P(given label j | true class i).
+        reduction: "mean", "sum" or "none".
+
+    Returns:
+        A scalar, or a tensor (samples,) with `reduction="none"`.
+
+    References:
+        Patrini et al., 2017, arXiv 1609.03683.
+    """
     targets = check_targets(targets, check_logits(logits))
     log_p, log_t = F.log_softmax(logits, dim=1), check_transition(transition, logits).log()
     # in logarithms, so that T = I is cross-entropy to the last bit
@@ -38,10 +52,21 @@ def forward_corrected(logits: Tensor, targets: Tensor, transition: Tensor, *, re
 def backward_corrected(
     logits: Tensor, targets: Tensor, transition: Tensor, *, floor: float = 1e-7, reduction: Reduction = "mean"
 ) -> Tensor:
-    r"""(T^{-1} l)_y with l_c = -log max(p_c, floor): unbiased, E[T^{-1} l]_{y | i} = l_i, but not bounded below.
+    """(T^{-1} l)_y with l_c = -log max(p_c, floor): unbiased, since E[(T^{-1} l)_y | true class i] = l_i.
 
-    `floor` keeps it bounded; the authors' code has the same. A singular T (two classes with one row, as where one
-    sample is the anchor of both) has no inverse: its pseudo-inverse stands in, which tells such classes apart no more.
+    Args:
+        logits: Real numbers (samples, classes).
+        targets: Class numbers (samples,) or probabilities (samples, classes).
+        transition: T, (classes, classes). A singular T, as where one sample is the anchor of two classes, has no
+            inverse; its pseudo-inverse is used, which cannot tell such classes apart.
+        floor: Lower bound of probabilities, in [0, 1). It keeps the loss bounded; 0 turns it off.
+        reduction: "mean", "sum" or "none".
+
+    Returns:
+        A scalar, or a tensor (samples,) with `reduction="none"`.
+
+    References:
+        Patrini et al., 2017, arXiv 1609.03683.
     """
     targets = check_targets(targets, check_logits(logits))
     losses = -F.log_softmax(logits, dim=1)
@@ -52,10 +77,20 @@ def backward_corrected(
 
 
 def estimate_transition(probabilities: Tensor, *, quantile: float | None = 0.97) -> Tensor:
-    """T from a network's predictions (samples, classes), by anchor points.
+    """Estimate the transition matrix from predictions, by anchor points.
 
-    Row i is the prediction on the sample with the largest p_i, among those whose p_i lies below the given quantile of
-    p_i (the most certain ones are outliers; `None` keeps them). Rows are normalized.
+    Row i of T is the prediction on the sample with the largest p_i, among those whose p_i lies below a quantile of p_i:
+    the most certain predictions are outliers. Rows are normalized to sum 1.
+
+    Args:
+        probabilities: Predictions for the training samples, (samples, classes).
+        quantile: Share in (0, 1]; `None` keeps the outliers.
+
+    Returns:
+        T, (classes, classes).
+
+    References:
+        Patrini et al., 2017, arXiv 1609.03683.
     """
     if not len(check_logits(probabilities, "probabilities")):
         raise bad_value("probabilities.shape", tuple(probabilities.shape), "(samples, classes), one sample or more")
@@ -82,7 +117,7 @@ def inverse_transition(transition: Tensor) -> Tensor:
     inverse, failed = torch.linalg.inv_ex(matrix)
     if bool(failed) or not bool(inverse.isfinite().all()):
         if not bool(matrix.isfinite().all()):
-            raise bad_value("transition", "not finite somewhere", "a matrix of probabilities")
+            raise bad_value("transition", "not finite", "a matrix of finite probabilities")
         inverse = torch.linalg.pinv(matrix)
     return inverse.to(transition)
 
@@ -93,7 +128,9 @@ def check_transition(transition: Tensor, like: Tensor) -> Tensor:
     if not isinstance(transition, Tensor) or transition.is_complex():
         raise bad_value("transition", type(transition).__name__, "a tensor of probabilities (classes, classes)")
     if transition.shape != (classes, classes):
-        raise bad_value("transition.shape", tuple(transition.shape), f"({classes}, {classes}), as there are classes")
+        raise bad_value(
+            "transition.shape", tuple(transition.shape), f"({classes}, {classes}), one row and one column per class"
+        )
     return transition.to(like)
 
 
@@ -109,14 +146,24 @@ class _Corrected(nn.Module):
 
 
 class Forward(_Corrected):
-    """`forward_corrected` with a transition matrix kept as a buffer."""
+    """`forward_corrected` as a module that holds the transition matrix as a buffer.
+
+    Args:
+        transition: T, (classes, classes).
+        reduction: "mean", "sum" or "none".
+    """
 
     def forward(self, logits: Tensor, targets: Tensor) -> Tensor:
         return forward_corrected(logits, targets, self.transition, reduction=self.reduction)
 
 
 class Backward(_Corrected):
-    """`backward_corrected` with a transition matrix kept as a buffer."""
+    """`backward_corrected` as a module that holds the transition matrix as a buffer.
+
+    Args:
+        transition: T, (classes, classes).
+        reduction: "mean", "sum" or "none".
+    """
 
     def forward(self, logits: Tensor, targets: Tensor) -> Tensor:
         return backward_corrected(logits, targets, self.transition, reduction=self.reduction)

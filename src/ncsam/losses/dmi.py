@@ -1,4 +1,4 @@
-"""L_DMI, by the determinant of the joint distribution of labels and predictions (Xu et al., 2019, arXiv 1909.03388)."""
+"""L_DMI, by the determinant of the joint distribution of labels and predictions."""
 
 from __future__ import annotations
 
@@ -10,15 +10,25 @@ from ncsam.losses.reduction import Loss, as_weights, check_logits
 
 
 def dmi(logits: Tensor, targets: Tensor, *, eps: float = 0.0) -> Tensor:
-    r"""-log |det U|, U = Y^T P / |B|: labels Y (one-hot or probabilities) against predictions P over the batch.
+    """-log |det U|, U = Y^T P / |B|: labels Y (one-hot or probabilities) against predictions P over the batch.
 
-    Label noise that depends on the class alone multiplies U by the transition matrix T, so it changes the loss by the
-    constant -log |det T| and not its minimizer. It is one number for a batch, which must be much larger than the
-    number of classes.
+    Label noise that depends only on the class multiplies U by the transition matrix T: it changes the loss by the
+    constant -log |det T| and leaves its minimizer where it is. It is one number for a batch, and the batch must be much
+    larger than the number of classes.
 
     A class that no label of the batch names makes U singular. Its row is left out, and |det U| becomes the volume
-    sqrt(det U U^T) that the other rows span, which for a square U is the same number. `eps` adds eps^2 to the diagonal
-    of U U^T, which bounds the gradient where predictions hardly differ. Computed in double precision.
+    sqrt(det U U^T) spanned by the other rows, which for a square U is the same number. Computed in double precision.
+
+    Args:
+        logits: Real numbers (samples, classes).
+        targets: Class numbers (samples,) or probabilities (samples, classes).
+        eps: eps^2 is added to the diagonal of U U^T, which bounds the gradient where predictions hardly differ.
+
+    Returns:
+        A scalar.
+
+    References:
+        Xu et al., 2019, L_DMI: A novel information-theoretic loss function, arXiv 1909.03388.
     """
     eps = non_negative("eps", eps)
     label = as_weights(targets, check_logits(logits))
@@ -35,7 +45,11 @@ def dmi(logits: Tensor, targets: Tensor, *, eps: float = 0.0) -> Tensor:
 
 
 class DMI(Loss):
-    """`dmi`."""
+    """`dmi` as a module.
+
+    Args:
+        eps: eps^2 is added to the diagonal of U U^T.
+    """
 
     def __init__(self, eps: float = 0.0) -> None:
         super().__init__(dmi, eps=eps)

@@ -1,4 +1,4 @@
-"""Jensen-Shannon losses, of one view and of several (Englesson and Azizpour, 2021, arXiv 2105.04522)."""
+"""Jensen-Shannon losses, of one view and of several."""
 
 from __future__ import annotations
 
@@ -15,17 +15,27 @@ from ncsam.losses.reduction import Loss, Reduction, as_weights, check_logits, re
 
 
 def gjs(views: Sequence[Tensor], targets: Tensor, *, pi: float = 0.3, reduction: Reduction = "mean") -> Tensor:
-    r"""Z times the weighted Jensen-Shannon divergence between the label and the predictions on several views.
+    """Weighted Jensen-Shannon divergence between the label and the predictions on several views, times a constant Z.
 
-    .. math::
-        L = Z \Big(\pi\, KL(y \| m) + \frac{1 - \pi}{M} \sum_k KL(p^{(k)} \| m)\Big), \quad
-        m = \pi y + \frac{1 - \pi}{M} \sum_k p^{(k)}, \quad Z = \frac{-1}{(1 - \pi) \log(1 - \pi)}.
+    L = Z (pi KL(y || m) + (1 - pi) / M sum_k KL(p_k || m)), where m = pi y + (1 - pi) / M sum_k p_k, p_k is the
+    prediction on view k, and Z = -1 / ((1 - pi) log(1 - pi)).
 
-    `views` are the logits of the M views. Targets are class numbers or probabilities y. With one view it is `js`:
-    cross-entropy as pi goes to 0, the mean absolute error as it goes to 1. With several it also asks the views to
-    agree.
+    With one view it is `js`: cross-entropy as pi goes to 0, the mean absolute error as it goes to 1. With several views
+    it also asks the predictions to agree.
+
+    Args:
+        views: The logits of each view, M tensors (samples, classes).
+        targets: Class numbers (samples,) or probabilities (samples, classes).
+        pi: Weight of the label, in (0, 1).
+        reduction: "mean", "sum" or "none".
+
+    Returns:
+        A scalar, or a tensor (samples,) with `reduction="none"`.
+
+    References:
+        Englesson and Azizpour, 2021, Generalized Jensen-Shannon divergence loss, arXiv 2105.04522.
     """
-    number("pi", pi, "the label's weight, in (0, 1)", lambda v: 0 < v < 1)
+    number("pi", pi, "a number in (0, 1), the weight of the label", lambda v: 0 < v < 1)
     if not (isinstance(views, (list, tuple)) or (isinstance(views, Tensor) and views.ndim)):
         raise bad_value("views", views, "a list of the logits of each view")
     if not len(views):
@@ -45,19 +55,42 @@ def gjs(views: Sequence[Tensor], targets: Tensor, *, pi: float = 0.3, reduction:
 
 
 def js(logits: Tensor, targets: Tensor, *, pi: float = 0.3, reduction: Reduction = "mean") -> Tensor:
-    """`gjs` of one view."""
+    """`gjs` of one view.
+
+    Args:
+        logits: Real numbers (samples, classes).
+        targets: Class numbers (samples,) or probabilities (samples, classes).
+        pi: Weight of the label, in (0, 1).
+        reduction: "mean", "sum" or "none".
+
+    Returns:
+        A scalar, or a tensor (samples,) with `reduction="none"`.
+
+    References:
+        Englesson and Azizpour, 2021, arXiv 2105.04522.
+    """
     return gjs((check_logits(logits),), targets, pi=pi, reduction=reduction)
 
 
 class GJS(Loss):
-    """`gjs`."""
+    """`gjs` as a module, called with a list of logits and the targets.
+
+    Args:
+        pi: Weight of the label, in (0, 1).
+        reduction: "mean", "sum" or "none".
+    """
 
     def __init__(self, pi: float = 0.3, reduction: Reduction = "mean") -> None:
         super().__init__(gjs, pi=pi, reduction=reduction)
 
 
 class JS(Loss):
-    """`js`."""
+    """`js` as a module.
+
+    Args:
+        pi: Weight of the label, in (0, 1).
+        reduction: "mean", "sum" or "none".
+    """
 
     def __init__(self, pi: float = 0.3, reduction: Reduction = "mean") -> None:
         super().__init__(js, pi=pi, reduction=reduction)

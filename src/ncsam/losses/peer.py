@@ -34,11 +34,26 @@ def peer(
     generator: torch.Generator | None = None,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    r"""l(f(x_n), y_n) - alpha l(f(x_{n1}), y_{n2}), l = -log(p + floor) (Liu and Guo, 2020, arXiv 1910.03231).
+    """l(f(x_n), y_n) - alpha l(f(x_{n1}), y_{n2}) with l = -log(p + floor), n1 and n2 drawn independently.
 
-    n1 and n2 are independent uniform draws: `peers` are positions n1 in the batch, one per sample, and `peer_targets`
-    the labels y_{n2}. What is not given is drawn from the batch, by `generator`. In expectation over the draws this is
-    `confidence_regularized` with the batch's own label frequencies and beta = alpha.
+    In expectation over the draws this is `confidence_regularized` with the label frequencies of the batch and beta =
+    alpha.
+
+    Args:
+        logits: Real numbers (samples, classes).
+        targets: Class numbers (samples,) or probabilities (samples, classes).
+        peers: Positions n1 in the batch, one per sample; drawn from the batch if not given.
+        peer_targets: The labels y_{n2}, one per sample; drawn from the batch if not given.
+        alpha: Weight of the peer term, 0 or larger.
+        floor: Added to probabilities, so that the loss is bounded although it is also subtracted.
+        generator: Random numbers for the draws.
+        reduction: "mean", "sum" or "none".
+
+    Returns:
+        A scalar, or a tensor (samples,) with `reduction="none"`.
+
+    References:
+        Liu and Guo, 2020, Peer loss functions, arXiv 1910.03231.
     """
 
     targets = check_targets(targets, check_logits(logits))
@@ -63,13 +78,28 @@ def confidence_regularized(
     floor: float = 1e-8,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """l(f(x), y) - beta sum_c prior_c l(f(x), c), l = -log(p + floor) (Cheng et al., 2021, arXiv 2010.02347)."""
+    """l(f(x), y) - beta sum_c prior_c l(f(x), c) with l = -log(p + floor), the loss of CORES2.
+
+    Args:
+        logits: Real numbers (samples, classes).
+        targets: Class numbers (samples,) or probabilities (samples, classes).
+        prior: Frequencies of the given labels, (classes,).
+        beta: Weight of the regularizer, 0 or larger.
+        floor: Added to probabilities, so that the loss is bounded although it is also subtracted.
+        reduction: "mean", "sum" or "none".
+
+    Returns:
+        A scalar, or a tensor (samples,) with `reduction="none"`.
+
+    References:
+        Cheng et al., 2021, Learning with instance-dependent label noise: a sample sieve approach, arXiv 2010.02347.
+    """
     check_logits(logits)
     beta, floor = non_negative("beta", beta), non_negative("floor", floor)
     if not isinstance(prior, Tensor) or prior.is_complex():
         raise bad_value("prior", type(prior).__name__, "a tensor with a probability for each class")
     if prior.shape != logits.shape[1:]:
-        raise bad_value("prior.shape", tuple(prior.shape), f"a probability for each of {logits.shape[1]} classes")
+        raise bad_value("prior.shape", tuple(prior.shape), f"({logits.shape[1]},), a probability for each class")
     losses = bounded_ce(logits, floor)
     return reduced(of_target(losses, targets) - beta * losses @ prior.to(losses), reduction)
 
@@ -83,7 +113,13 @@ def _positions(peers: Tensor, samples: int) -> Tensor:
 
 
 class Peer(Loss):
-    """`peer`; without given peers they are drawn from the batch."""
+    """`peer` as a module, called with (logits, targets) and, if wanted, peers and their targets.
+
+    Args:
+        alpha: Weight of the peer term, 0 or larger.
+        floor: Added to probabilities.
+        reduction: "mean", "sum" or "none".
+    """
 
     def __init__(self, alpha: float = 1.0, floor: float = 1e-5, reduction: Reduction = "mean") -> None:
         super().__init__(peer, alpha=alpha, floor=floor, reduction=reduction)

@@ -1,4 +1,4 @@
-"""What all losses share: which class counts, how samples are joined, and a loss as a module."""
+"""What all losses share: checks of logits and targets, reductions, and a loss as a module."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Reduction: TypeAlias = Literal["mean", "sum", "none"]
 
 
 def reduced(values: Tensor, reduction: Reduction) -> Tensor:
-    """Losses of samples joined: their mean, their sum, or as they are."""
+    """The losses of samples as their mean, their sum, or unchanged."""
     choice("reduction", reduction, get_args(Reduction))
     if reduction == "none":
         return values
@@ -40,10 +40,10 @@ def check_targets(targets: Tensor, logits: Tensor) -> Tensor:
     weights = targets.is_floating_point()
     needed = logits.shape if weights else logits.shape[:1]
     if targets.shape != needed:
-        allowed = f"{'probabilities' if weights else 'class numbers'} need {tuple(needed)}"
-        raise bad_value("targets.shape", tuple(targets.shape), f"{allowed}, for logits of shape {tuple(logits.shape)}")
+        allowed = f"{tuple(needed)} of {'probabilities' if weights else 'class numbers'}"
+        raise bad_value("targets.shape", tuple(targets.shape), f"{allowed} for logits of shape {tuple(logits.shape)}")
     if targets.device != logits.device:
-        raise bad_value("targets.device", str(targets.device), f"{logits.device}, where the logits are")
+        raise bad_value("targets.device", str(targets.device), f"{logits.device}, the device of the logits")
     return targets if weights else targets.long()
 
 

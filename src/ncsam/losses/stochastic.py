@@ -1,4 +1,4 @@
-"""Stochastic label noise: targets disturbed anew in every step (Chen et al., 2021, ICLR)."""
+"""Stochastic label noise: targets with fresh Gaussian noise in every step."""
 
 from __future__ import annotations
 
@@ -24,7 +24,20 @@ _WHOLE = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 def noisy_targets(
     labels: Tensor, num_classes: int, sigma: float = 1.0, *, generator: torch.Generator | None = None
 ) -> Tensor:
-    """e_y + sigma z, z standard normal: targets for `cross_entropy`, not probabilities."""
+    """e_y + sigma z with z standard normal: targets for `cross_entropy`, not probabilities.
+
+    Args:
+        labels: Class numbers (samples,).
+        num_classes: Number of classes.
+        sigma: Standard deviation of the noise, 0 or larger.
+        generator: Random numbers for z.
+
+    Returns:
+        Targets (samples, classes).
+
+    References:
+        Chen et al., 2021, Noise against noise: stochastic label noise helps combat inherent label noise, ICLR.
+    """
     sigma = non_negative("sigma", sigma)
     check_generator(generator)
     num_classes = positive("num_classes", num_classes, _MOST_CLASSES)
@@ -42,7 +55,21 @@ def sln(
     generator: torch.Generator | None = None,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """-sum_c (e_y + sigma z)_c log p_c, with z drawn in every call; `noisy_targets` to draw once."""
+    """-sum_c (e_y + sigma z)_c log p_c, with z drawn in every call; `noisy_targets` draws once.
+
+    Args:
+        logits: Real numbers (samples, classes).
+        targets: Class numbers (samples,).
+        sigma: Standard deviation of the noise, 0 or larger.
+        generator: Random numbers for z.
+        reduction: "mean", "sum" or "none".
+
+    Returns:
+        A scalar, or a tensor (samples,) with `reduction="none"`.
+
+    References:
+        Chen et al., 2021, Noise against noise, ICLR.
+    """
     if check_targets(targets, check_logits(logits)).is_floating_point():
         raise bad_value("targets.dtype", str(targets.dtype), "class numbers, to which the noise is added")
     disturbed = noisy_targets(targets, logits.shape[1], sigma, generator=generator)
@@ -50,7 +77,12 @@ def sln(
 
 
 class SLN(Loss):
-    """`sln`."""
+    """`sln` as a module.
+
+    Args:
+        sigma: Standard deviation of the noise, 0 or larger.
+        reduction: "mean", "sum" or "none".
+    """
 
     def __init__(self, sigma: float = 1.0, reduction: Reduction = "mean") -> None:
         super().__init__(sln, sigma=sigma, reduction=reduction)

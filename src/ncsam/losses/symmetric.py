@@ -18,13 +18,38 @@ Passive = Literal["mae", "rce"]
 
 
 def rce(logits: Tensor, targets: Tensor, *, log_zero: float = LOG_ZERO, reduction: Reduction = "mean") -> Tensor:
-    r"""Reverse cross-entropy: -sum_c p_c log e_y[c] = -A (1 - p_y), where A stands for log 0."""
+    """Reverse cross-entropy -sum_c p_c log e_y[c] = -A (1 - p_y), where A stands for log 0.
+
+    Args:
+        logits: Real numbers (samples, classes).
+        targets: Class numbers (samples,) or probabilities (samples, classes).
+        log_zero: A, a negative number; the authors have log 1e-4.
+        reduction: "mean", "sum" or "none".
+
+    Returns:
+        A scalar, or a tensor (samples,) with `reduction="none"`.
+
+    References:
+        Wang et al., 2019, Symmetric cross entropy, arXiv 1908.06112.
+    """
     log_zero = number("log_zero", log_zero, "a negative number", lambda v: v < 0)
     return -log_zero * mae(logits, targets, reduction=reduction)
 
 
 def nce(logits: Tensor, targets: Tensor, *, reduction: Reduction = "mean") -> Tensor:
-    r"""Normalized cross-entropy: log p_y / sum_c log p_c, in (0, 1) and 1 in all when summed over the labels."""
+    """Normalized cross-entropy log p_y / sum_c log p_c: in (0, 1), and 1 when summed over all labels.
+
+    Args:
+        logits: Real numbers (samples, classes).
+        targets: Class numbers (samples,) or probabilities (samples, classes).
+        reduction: "mean", "sum" or "none".
+
+    Returns:
+        A scalar, or a tensor (samples,) with `reduction="none"`.
+
+    References:
+        Ma et al., 2020, Normalized loss functions, arXiv 2006.13554.
+    """
     log_p = F.log_softmax(check_logits(logits), dim=1)
     return reduced(of_target(log_p / log_p.sum(dim=1, keepdim=True), targets), reduction)
 
@@ -38,7 +63,22 @@ def symmetric(
     log_zero: float = LOG_ZERO,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """SL = alpha CE + beta RCE (Wang et al., 2019, arXiv 1908.06112)."""
+    """Symmetric cross-entropy: alpha CE + beta RCE.
+
+    Args:
+        logits: Real numbers (samples, classes).
+        targets: Class numbers (samples,) or probabilities (samples, classes).
+        alpha: Weight of cross-entropy, 0 or larger.
+        beta: Weight of reverse cross-entropy, 0 or larger.
+        log_zero: A negative number that stands for log 0 in reverse cross-entropy.
+        reduction: "mean", "sum" or "none".
+
+    Returns:
+        A scalar, or a tensor (samples,) with `reduction="none"`.
+
+    References:
+        Wang et al., 2019, Symmetric cross entropy, arXiv 1908.06112.
+    """
     alpha, beta = non_negative("alpha", alpha), non_negative("beta", beta)
     reverse = rce(logits, targets, log_zero=log_zero, reduction=reduction)
     return alpha * cross_entropy(logits, targets, reduction=reduction) + beta * reverse
@@ -53,7 +93,22 @@ def apl(
     passive: Passive = "rce",
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """Active-passive loss: alpha NCE + beta MAE, or + beta RCE (Ma et al., 2020, arXiv 2006.13554)."""
+    """Active-passive loss: alpha NCE + beta MAE, or alpha NCE + beta RCE.
+
+    Args:
+        logits: Real numbers (samples, classes).
+        targets: Class numbers (samples,) or probabilities (samples, classes).
+        alpha: Weight of the active part, normalized cross-entropy, 0 or larger.
+        beta: Weight of the passive part, 0 or larger.
+        passive: "mae" or "rce".
+        reduction: "mean", "sum" or "none".
+
+    Returns:
+        A scalar, or a tensor (samples,) with `reduction="none"`.
+
+    References:
+        Ma et al., 2020, Normalized loss functions, arXiv 2006.13554.
+    """
     alpha, beta = non_negative("alpha", alpha), non_negative("beta", beta)
     choice("passive", passive, get_args(Passive))
     second = mae if passive == "mae" else rce
@@ -61,21 +116,37 @@ def apl(
 
 
 class RCE(Loss):
-    """`rce`."""
+    """`rce` as a module.
+
+    Args:
+        log_zero: A negative number that stands for log 0.
+        reduction: "mean", "sum" or "none".
+    """
 
     def __init__(self, log_zero: float = LOG_ZERO, reduction: Reduction = "mean") -> None:
         super().__init__(rce, log_zero=log_zero, reduction=reduction)
 
 
 class NCE(Loss):
-    """`nce`."""
+    """`nce` as a module.
+
+    Args:
+        reduction: "mean", "sum" or "none".
+    """
 
     def __init__(self, reduction: Reduction = "mean") -> None:
         super().__init__(nce, reduction=reduction)
 
 
 class Symmetric(Loss):
-    """`symmetric`."""
+    """`symmetric` as a module.
+
+    Args:
+        alpha: Weight of cross-entropy, 0 or larger.
+        beta: Weight of reverse cross-entropy, 0 or larger.
+        log_zero: A negative number that stands for log 0.
+        reduction: "mean", "sum" or "none".
+    """
 
     def __init__(
         self, alpha: float = 0.1, beta: float = 1.0, log_zero: float = LOG_ZERO, reduction: Reduction = "mean"
@@ -84,7 +155,14 @@ class Symmetric(Loss):
 
 
 class APL(Loss):
-    """`apl`."""
+    """`apl` as a module.
+
+    Args:
+        alpha: Weight of the active part, 0 or larger.
+        beta: Weight of the passive part, 0 or larger.
+        passive: "mae" or "rce".
+        reduction: "mean", "sum" or "none".
+    """
 
     def __init__(
         self, alpha: float = 1.0, beta: float = 1.0, passive: Passive = "rce", reduction: Reduction = "mean"

@@ -1,4 +1,4 @@
-"""Noise that depends on the class alone: symmetric, uniform, pair flip, asymmetric, any transition matrix."""
+"""Noise that depends only on the class: symmetric, uniform, pair flip, asymmetric, any transition matrix."""
 
 from __future__ import annotations
 
@@ -39,15 +39,33 @@ def symmetric(
     seed: int = 0,
     count: Count = "bernoulli",
 ) -> NoisyLabels:
-    """Symmetric noise, the true class excluded: a touched label becomes one of the other C - 1, all alike.
+    """Symmetric noise without the true class: a touched label becomes one of the other classes, all equally likely.
 
-    T = (1 - rate) I + rate / (C - 1) (1 - I), so the realized rate is `rate`. Patrini et al. 2017, Co-teaching,
-    JoCoR, CORES and CIFAR-N's utilities (`count="bernoulli"`); APL and GJS (`count="exact_per_class"`).
+    T = (1 - rate) I + rate / (C - 1) (1 - I), so the realized rate is `rate`.
 
-    >>> import numpy as np
-    >>> record = symmetric(np.arange(1000) % 10, 0.4, seed=1, count="exact")
-    >>> int((record.noisy != record.clean).sum())
-    400
+    Args:
+        labels: The clean labels, whole numbers (N,).
+        rate: Noise rate in [0, 1].
+        num_classes: C; inferred from the labels if they use every class.
+        seed: Seed of the random numbers, 0 or larger.
+        count: "bernoulli" touches each sample with probability `rate` (Patrini et al., Co-teaching, JoCoR, CORES,
+            CIFAR-N's utilities), "exact" touches floor(rate N) samples, "exact_per_class" floor(rate N_c) of each class
+            (APL, GJS).
+
+    Returns:
+        The labels before and after.
+
+    Raises:
+        UsageError: An argument is invalid.
+
+    Examples:
+        >>> import numpy as np
+        >>> record = symmetric(np.arange(1000) % 10, 0.4, seed=1, count="exact")
+        >>> int((record.noisy != record.clean).sum())
+        400
+
+    References:
+        Patrini et al., 2017, arXiv 1609.03683.
     """
     clean, size = check_labels(labels, num_classes)
     rate, rng = check_rate(rate), stream(seed, "symmetric")
@@ -64,9 +82,20 @@ def uniform(
     seed: int = 0,
     count: Count = "exact",
 ) -> NoisyLabels:
-    """Symmetric noise, the true class included: a touched label becomes any of the C, so 1 in C stays right.
+    """Symmetric noise with the true class: a touched label becomes any of the C classes, so 1 in C stays right.
 
-    The realized rate is rate (1 - 1/C): "20 %" of CIFAR-10 is 18 %. DivideMix, ELR, UNICON, CTRR, Co-learning, DISC.
+    The realized rate is rate (1 - 1/C): "20 %" of CIFAR-10 is 18 %. Used by DivideMix, ELR, UNICON, CTRR, Co-learning,
+    DISC.
+
+    Args:
+        labels: The clean labels, whole numbers (N,).
+        rate: Share of touched samples, in [0, 1].
+        num_classes: C; inferred from the labels if they use every class.
+        seed: Seed of the random numbers, 0 or larger.
+        count: As for `symmetric`.
+
+    Returns:
+        The labels before and after.
     """
     clean, size = check_labels(labels, num_classes)
     rate, rng = check_rate(rate), stream(seed, "uniform")
@@ -87,12 +116,23 @@ def asymmetric(
 ) -> NoisyLabels:
     """Asymmetric noise: a touched label c becomes `class_map[c]`.
 
-    `class_map` is a name of `noise.MAPS` ("cifar10", "cifar100_blocks", "cifar100_superclass",
-    "cifar100_block_pairs", "next_class"), the targets of all classes in order, or a dict of those that change. The
-    rate is that of the classes that change: on CIFAR-10 five of ten do, so "40 %" realizes 20 %.
-
     Labels are mapped from a frozen copy, so a cat turned dog is never turned back. Code that maps in place (APL, ELR)
-    realizes 18.4 % where it says 40 %.
+    realizes 18.4 % on CIFAR-10 where this realizes 20 %.
+
+    Args:
+        labels: The clean labels, whole numbers (N,).
+        rate: Rate in [0, 1] among the classes that change. On CIFAR-10 five of ten do, so "40 %" realizes 20 %.
+        class_map: A name of `noise.MAPS` ("cifar10", "cifar100_blocks", "cifar100_superclass", "cifar100_block_pairs",
+            "next_class"), the targets of all classes in order, or a dict of those that change.
+        num_classes: C; by default that of the map, or inferred from the labels.
+        seed: Seed of the random numbers, 0 or larger.
+        count: As for `symmetric`.
+
+    Returns:
+        The labels before and after.
+
+    References:
+        Patrini et al., 2017, arXiv 1609.03683 (the map of CIFAR-10).
     """
     clean = as_labels(labels)
     size = resolve_num_classes(clean, map_size(class_map) if num_classes is None else num_classes)
@@ -109,9 +149,23 @@ def pairflip(
     seed: int = 0,
     count: Count = "bernoulli",
 ) -> NoisyLabels:
-    """Pair flip: a touched label c becomes (c + 1) mod C. Co-teaching, Co-teaching+, UNICON, DISC.
+    """Pair flip: a touched label c becomes (c + 1) mod C. Used by Co-teaching, Co-teaching+, UNICON, DISC.
 
-    From 50 % on, the wrong class is the more frequent one and the truth cannot be told; 45 % is the usual extreme.
+    From 50 % on, the wrong class is the more frequent one and the truth cannot be identified; 45 % is the usual
+    extreme.
+
+    Args:
+        labels: The clean labels, whole numbers (N,).
+        rate: Noise rate in [0, 1].
+        num_classes: C; inferred from the labels if they use every class.
+        seed: Seed of the random numbers, 0 or larger.
+        count: As for `symmetric`.
+
+    Returns:
+        The labels before and after.
+
+    References:
+        Han et al., 2018, Co-teaching, arXiv 1804.06872.
     """
     clean, size = check_labels(labels, num_classes)
     return _mapped("pairflip", clean, rate, resolve_map("next_class", size, seed), seed, count)
@@ -127,8 +181,16 @@ def from_transition(
 ) -> NoisyLabels:
     """Noise of any transition matrix: label i becomes j with probability `transition[i, j]`.
 
-    With a `rate`, the off-diagonal entries are first multiplied by one factor, such that the expected rate on these
-    labels is `rate`: the confusions of a matrix at another strength.
+    Args:
+        labels: The clean labels, whole numbers (N,).
+        rate: If given, the off-diagonal entries are first multiplied by the factor for which the expected rate on these
+            labels is `rate`: the same confusions at another strength.
+        transition: (C, C), rows of probabilities.
+        num_classes: C; by default that of the matrix.
+        seed: Seed of the random numbers, 0 or larger.
+
+    Returns:
+        The labels before and after.
     """
     clean = as_labels(labels)
     given = as_array(transition, "transition")
@@ -144,7 +206,14 @@ def from_transition(
 
 
 def choose(labels: Labels, rate: float, count: Count, rng: np.random.Generator) -> npt.NDArray[np.intp]:
-    """The positions to touch."""
+    """The positions to touch.
+
+    Args:
+        labels: The clean labels.
+        rate: Share of samples to touch.
+        count: As for `symmetric`.
+        rng: Random numbers.
+    """
     known_name("count", count, get_args(Count))
     if count == "bernoulli":
         # In pieces that stay in the cache: at ten million labels, fresh memory costs more than the arithmetic.
@@ -163,7 +232,7 @@ def share(rate: float, total: int) -> int:
 
 
 def other_class(labels: Labels, num_classes: int, rng: np.random.Generator) -> Labels:
-    """For each label one of the other classes, all alike."""
+    """For each label one of the other classes, with equal chances."""
     moved = rng.integers(1, num_classes, size=len(labels))
     moved += labels
     return np.subtract(moved, num_classes, out=moved, where=moved >= num_classes)
@@ -184,7 +253,7 @@ def _at_rate(matrix: Floats, balance: Floats, rate: float) -> Floats:
     expected = float(balance @ wrong)
     largest = expected / wrong.max() if wrong.max() > 0 else 0.0
     if rate > largest * (1 + 1e-12):
-        raise bad_value("rate", rate, f"the confusions of this matrix can be scaled to {largest:.4g} at most")
+        raise bad_value("rate", rate, f"at most {largest:.4g}, to which the confusions of this matrix can be scaled")
     factor = rate / expected if rate else 0.0
     scaled = matrix * factor
     np.fill_diagonal(scaled, np.maximum(1 - factor * wrong, 0.0))

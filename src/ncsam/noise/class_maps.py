@@ -57,6 +57,14 @@ def swapped_pairs(groups: Sequence[int], seed: int) -> tuple[int, ...]:
 
 
 class NamedMap(NamedTuple):
+    """A map of the literature.
+
+    Attributes:
+        size: Number of classes; `None` for any.
+        build: A function of the number of classes and the seed that returns the target of every class.
+        used_by: Papers and code that use it.
+    """
+
     size: int | None  #: number of classes; `None` for any
     build: Callable[[int, int], tuple[int, ...]]  #: from the number of classes and the seed
     used_by: str
@@ -99,15 +107,21 @@ def map_size(class_map: ClassMap) -> int | None:
 
 
 def resolve_map(class_map: ClassMap, num_classes: int, seed: int) -> tuple[int, ...]:
-    """The target of every class, from a name in `MAPS`, from all targets in order, or from those that change."""
+    """The target of every class.
+
+    Args:
+        class_map: A name of `MAPS`, the targets of all classes in order, or a dict of those that change.
+        num_classes: C.
+        seed: For maps that are drawn.
+    """
     size = map_size(class_map)
     if size not in (None, num_classes):
-        raise bad_value("num_classes", num_classes, f"the class map has {size} classes")
+        raise bad_value("num_classes", num_classes, f"{size}, as in the class map")
     if isinstance(class_map, str):
         return MAPS[class_map].build(num_classes, seed)
     pairs = class_map if isinstance(class_map, Mapping) else dict(enumerate(class_map))
     for source, target in pairs.items():
         whole = all(isinstance(each, Integral) and not isinstance(each, bool) for each in (source, target))
         if not whole or not (0 <= source < num_classes and 0 <= target < num_classes):
-            raise bad_value("class_map", f"{source} to {target}", f"classes lie in 0..{num_classes - 1}")
+            raise bad_value("class_map", f"{source} to {target}", f"classes from 0 to {num_classes - 1}")
     return tuple(int(pairs.get(label, label)) for label in range(num_classes))

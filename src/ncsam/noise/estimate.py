@@ -1,4 +1,4 @@
-"""How wrong are my labels? An estimate from out-of-sample predictions."""
+"""Estimate the noise rate and the transition matrix of your labels from out-of-sample predictions."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from ncsam.noise.inputs import Floats, Mask, as_array, as_labels, check_matrix, 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class NoiseEstimate:
-    """What `estimate_noise` found.
+    """The result of `estimate_noise`.
 
     Attributes:
-        rate: the estimated share of wrong labels.
+        rate: Estimated share of wrong labels.
         transition: (C, C); `transition[i, j]` estimates P(label j | true class i). NaN for a class without samples.
         joint: (C, C); `joint[i, j]` estimates P(label i, true class j); sums to 1.
         thresholds: (C,); the mean predicted probability of class c among the samples labeled c.
-        label issues: (N,); True for the samples counted as confidently of another class than their label.
+        label_issues: (N,); True for the samples counted as confidently of another class than their label.
     """
 
     rate: float
@@ -45,26 +45,38 @@ class NoiseEstimate:
 
 
 def estimate_noise(labels: npt.ArrayLike, probabilities: npt.ArrayLike) -> NoiseEstimate:
-    """Noise rate and transition matrix by confident-learning counts (Northcutt et al. 2021, Confident learning).
+    """Noise rate and transition matrix by confident-learning counts.
 
     t_j = mean of p(j | x) over the samples labeled j. A sample counts towards (label i, true class j) if j has the
     largest probability among the classes with p(j | x) >= t_j; samples below every threshold do not count. Each row i
     of counts is then scaled to the number of samples labeled i, and all to sum 1.
 
-    `probabilities` must be out of sample, for instance from cross-validation: a model that was trained on a wrong
-    label believes it, and the estimate comes out too low.
+    Args:
+        labels: The given labels, whole numbers (N,).
+        probabilities: Predictions (N, C), out of sample, for instance from cross-validation: a model that was trained
+            on a wrong label believes it, and the estimate comes out too low.
 
-    >>> labels = [0, 0, 0, 0, 1, 1, 1, 1]
-    >>> sure_of_0, sure_of_1 = [0.9, 0.1], [0.1, 0.9]
-    >>> found = estimate_noise(labels, [sure_of_0] * 3 + [sure_of_1] * 5)  # the fourth label is doubted
-    >>> found.rate, found.label_issues.nonzero()[0].tolist()
-    (0.125, [3])
+    Returns:
+        The estimate.
+
+    Raises:
+        UsageError: Shapes do not fit, or rows are not probabilities.
+
+    Examples:
+        >>> labels = [0, 0, 0, 0, 1, 1, 1, 1]
+        >>> sure_of_0, sure_of_1 = [0.9, 0.1], [0.1, 0.9]
+        >>> found = estimate_noise(labels, [sure_of_0] * 3 + [sure_of_1] * 5)  # the fourth label looks wrong
+        >>> found.rate, found.label_issues.nonzero()[0].tolist()
+        (0.125, [3])
+
+    References:
+        Northcutt et al., 2021, Confident learning: estimating uncertainty in dataset labels, arXiv 1911.00068.
     """
     given = as_labels(labels)
     shape = as_array(probabilities, "probabilities").shape
     size = shape[1] if len(shape) == 2 else 0
     if size < 2:
-        raise bad_value("probabilities.shape", shape, f"here it is ({len(given)}, number of classes)")
+        raise bad_value("probabilities.shape", shape, f"({len(given)}, number of classes)")
     resolve_num_classes(given, size)
     predicted = check_matrix(probabilities, "probabilities", (len(given), size))
 

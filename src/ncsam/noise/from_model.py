@@ -1,4 +1,4 @@
-"""Noise that a trained model would make: the confusions it is itself inclined to."""
+"""Noise that follows the confusions of a trained model."""
 
 from __future__ import annotations
 
@@ -35,14 +35,24 @@ def from_model(
     seed: int = 0,
     pick: Pick = "hardest",
 ) -> NoisyLabels:
-    """Instance-dependent noise from a model's predicted probabilities, (N, C), for these very samples.
+    """Instance-dependent noise from a model's predicted probabilities for the same samples.
 
-    `pick="hardest"`: the floor(rate N) samples with the largest probability of some other class get that class;
-    nothing is random. With probabilities averaged over the epochs of a training run this is the noise of
-    Chen et al. 2021 (Beyond class-conditional assumption).
+    Args:
+        labels: The clean labels, whole numbers (N,).
+        rate: Noise rate in [0, 1].
+        probabilities: Predictions (N, C) for these samples.
+        num_classes: C; by default the number of columns.
+        seed: Seed of the random numbers, 0 or larger.
+        pick: "hardest" gives the floor(rate N) samples with the largest probability of some other class that class,
+            without any randomness; with probabilities averaged over the epochs of a training run this is the noise of
+            Chen et al. "sampled" corrupts sample i with probability min(1, s m_i), where m_i = 1 - p_i[y_i] is the
+            probability outside the label and s makes the mean `rate`; the new label is drawn from these probabilities.
 
-    `pick="sampled"`: sample i is corrupted with probability min(1, s m_i), where m_i = 1 - p_i[y_i] is the mass that
-    the model puts outside the label and s makes the mean `rate`; the new label is drawn from that mass.
+    Returns:
+        The labels before and after.
+
+    References:
+        Chen et al., 2021, Beyond class-conditional assumption, arXiv 2012.05458.
     """
     clean = as_labels(labels)
     known_name("pick", pick, get_args(Pick))
@@ -70,7 +80,7 @@ def _scaled_to_mean(mass: Floats, rate: float) -> Floats:
     """min(1, s mass) with the s that gives the mean `rate`."""
     possible = float((mass > 0).mean())
     if rate > possible:
-        raise bad_value("rate", rate, f"the model doubts only {possible:.4g} of the labels; no others can be corrupted")
+        raise bad_value("rate", rate, f"at most {possible:.4g}, the share of labels that the model is not certain of")
     full = np.zeros(len(mass), dtype=bool)
     while True:
         rest = mass[~full].sum()

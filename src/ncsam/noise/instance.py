@@ -43,20 +43,31 @@ def instance(
     input: Scale = "raw255",
     std: float = 0.1,
 ) -> NoisyLabels:
-    """Instance-dependent noise after Xia et al. 2020 (Part-dependent label noise).
+    """Instance-dependent noise by random projections, one per true class.
 
-    q_i ~ Normal(rate, std) truncated to [0, 1]; W_c with standard normal entries, one projection per true class c;
+    q_i ~ Normal(rate, std) truncated to [0, 1]; W_c has standard normal entries, one projection per true class c;
     a = x_i W_{y_i}, a[y_i] = -inf; the label stays with probability 1 - q_i and otherwise follows softmax(a).
 
-    Truncation lifts low rates: E[q] is 0.2055 for `rate=0.2`. With pixels 0..255 (the authors' own input) the softmax
-    is all but one-hot; "normalized" (Co-learning, DISC) is a milder noise. The two should not be compared.
+    Truncation raises low rates: E[q] is 0.2055 for `rate=0.2`. With pixels 0..255 (the authors' own input) the softmax
+    is nearly one-hot; "normalized" (Co-learning, DISC) is a milder noise. The two should not be compared.
 
     Args:
+        labels: The clean labels, whole numbers (N,).
+        rate: Noise rate in [0, 1] before truncation.
         inputs: (N, ...), one per label. uint8 images are brought to the scale that `input` names; anything else is
-            taken to be at that scale already. Images may be channels first or last (four at most, and more than
-            four rows); the labels are the same.
-        input: "raw255", "unit" or "normalized".
-        std: scale of q before truncation.
+            taken to be at that scale already. Images may be channels first or last (at most four channels, and more
+            than four rows); the labels are the same.
+        num_classes: C; inferred from the labels if they use every class.
+        seed: Seed of the random numbers, 0 or larger.
+        input: Scale of the projected values: "raw255" (0..255), "unit" (0..1) or "normalized" (each channel with mean 0
+            and standard deviation 1).
+        std: Standard deviation of q before truncation.
+
+    Returns:
+        The labels before and after, with each sample's `flip_probability` q_i.
+
+    References:
+        Xia et al., 2020, Part-dependent label noise, arXiv 2006.07836.
     """
     clean, size = check_labels(labels, num_classes)
     rate, std = check_rate(rate), _check_std(std)
@@ -79,13 +90,28 @@ def instance_shared(
     input: Scale = "raw255",
     std: float = 0.1,
 ) -> NoisyLabels:
-    """Instance-dependent noise with one projection for all classes: the variant of CORES, behind the CAL files.
+    """Instance-dependent noise with one projection for all classes: the variant of CORES, and of CAL's published files.
 
-    As `instance`, but a = x_i W with a single W, so that on pixels, which are all positive, most wrong labels are the
+    As `instance`, but a = x_i W with a single W. On pixels, which are all positive, most wrong labels are then the
     class with the largest column sum of W: a strongly imbalanced noise. Random numbers are those of
-    `numpy.random.RandomState(seed)`, drawn in this order: 10^6 normals for q (the first N inside (0, 1) serve), W,
-    one uniform per sample. Images are read channels first, as CIFAR's files hold them. With seed 0 this makes CAL's
-    `IDN_0.2_C10` and `IDN_0.4_C10` again (compared on the first 10,000 labels: all equal), but not `IDN_0.6_C10`.
+    `numpy.random.RandomState(seed)`, drawn in this order: 10^6 normals for q (the first N inside (0, 1) are used), W,
+    one uniform per sample. Images are read channels first, as CIFAR's files hold them. With seed 0 this reproduces
+    CAL's `IDN_0.2_C10` and `IDN_0.4_C10` (compared on the first 10,000 labels: all equal), but not `IDN_0.6_C10`.
+
+    Args:
+        labels: The clean labels, whole numbers (N,).
+        rate: Noise rate in [0, 1] before truncation.
+        inputs: (N, ...), one per label, as for `instance`.
+        num_classes: C; inferred from the labels if they use every class.
+        seed: Seed of the random numbers, from 0 to 2^32 - 1.
+        input: As for `instance`.
+        std: As for `instance`.
+
+    Returns:
+        The labels before and after, with each sample's `flip_probability` q_i.
+
+    References:
+        Cheng et al., 2021, arXiv 2010.02347; Zhu et al., 2021, arXiv 2102.05291.
     """
     clean, size = check_labels(labels, num_classes)
     rate, std = check_rate(rate), _check_std(std)
@@ -117,21 +143,32 @@ def beta_instance(
     num_classes: int | None = None,
     seed: int = 0,
 ) -> NoisyLabels:
-    """The NCSAM paper's model of noise (eq:noise_label_mech): p_i ~ Beta(theta1, theta2); with probability p_i the
-    label is u_i ~ T(. | x_i, y_i), u_i != y_i.
+    """The noise model of the NCSAM paper: with probability p_i ~ Beta(theta1, theta2) the label is drawn from T.
 
-    Give `theta1` and `theta2`, or a `rate`, which means theta = (rate, 1 - rate) times `concentration`; E[p] is
-    theta1 / (theta1 + theta2) = rate. A small concentration makes samples either clean or noisy, a large one gives
-    all the same p. The default 2 is the uniform law at rate 0.5.
+    The mechanism T(. | x_i, y_i) never returns y_i. It is the projection of `instance` if `inputs` are given, the
+    off-diagonal part of the rows of `transition` if that is given, and otherwise uniform over the other classes.
 
-    The mechanism T is, in this order: the projection of `instance` if `inputs` are given; the off-diagonal part of
-    the rows of `transition` if that is; else all other classes alike.
+    Args:
+        labels: The clean labels, whole numbers (N,).
+        rate: E[p] in [0, 1]; means theta = (rate, 1 - rate) times `concentration`.
+        theta1: First parameter of the Beta distribution, instead of `rate`.
+        theta2: Second parameter; E[p] = theta1 / (theta1 + theta2).
+        concentration: theta1 + theta2. A small one makes samples either clean or noisy, a large one gives all the same
+            p. The default 2 is the uniform distribution at rate 0.5.
+        transition: (C, C), rows of probabilities; not together with `inputs`.
+        inputs: (N, ...), one per label, as for `instance`.
+        input: As for `instance`.
+        num_classes: C; inferred from the labels if they use every class.
+        seed: Seed of the random numbers, 0 or larger.
+
+    Returns:
+        The labels before and after, with each sample's `flip_probability` p_i.
     """
     clean, size = check_labels(labels, num_classes)
     known_name("input scale", input, get_args(Scale))
     theta1, theta2, rate = _thetas(rate, theta1, theta2, concentration)
     if inputs is not None and transition is not None:
-        raise bad_value("transition", "a matrix", "give either inputs or transition, not both")
+        raise bad_value("transition", "a matrix", "None if inputs are given")
     rng = stream(seed, "beta_instance")
     chance = rng.beta(theta1, theta2, len(clean)) if theta1 and theta2 else np.full(len(clean), rate)
     flipped = np.flatnonzero(rng.random(len(clean)) < chance)
@@ -146,7 +183,7 @@ def beta_instance(
         np.fill_diagonal(matrix, 0.0)
         stuck = np.flatnonzero((matrix.sum(axis=1) == 0) & (np.bincount(clean, minlength=size) > 0))
         if len(stuck):
-            raise bad_value(f"transition[{stuck[0]}]", "no other class", "a corrupted label differs from the true one")
+            raise bad_value(f"transition[{stuck[0]}]", "no other class", "a probability above 0 for some other class")
         noisy = draw_by_class(matrix, clean, flipped, rng.random(len(clean)))
     else:
         noisy = replaced(clean, flipped, other_class(clean[flipped], size, rng))
@@ -188,7 +225,7 @@ def scaled_rows(inputs: npt.ArrayLike, scale: Scale, count: int) -> tuple[Callab
     array = as_array(inputs, "inputs")
     if array.ndim < 2 or len(array) != count or array.dtype.kind not in "iuf":
         found = f"{array.dtype} {array.shape}"
-        raise bad_value("inputs", found, f"numbers of shape ({count}, ...), one input per label")
+        raise bad_value("inputs", found, f"real numbers of shape ({count}, ...), one input per label")
     channels_last = array.ndim == 4 and array.shape[3] <= 4 < array.shape[1]
     width = int(np.prod(array.shape[1:]))
 
@@ -225,10 +262,10 @@ def _channel_statistics(plain: Callable[[Rows], Floats], count: int, channels: i
 def _check_scale(array: npt.NDArray[Any], scale: Scale) -> None:
     low, high = float(array.min()), float(array.max())
     if not (np.isfinite(low) and np.isfinite(high)):
-        raise bad_value("inputs", "not finite somewhere", "finite numbers")
+        raise bad_value("inputs", "not finite", "finite numbers")
     limits = {"raw255": (0.0, 255.0), "unit": (0.0, 1.0), "normalized": (-np.inf, np.inf)}[scale]
     if low < limits[0] or high > limits[1] or (scale == "raw255" and high <= 1.0):
-        allowed = f"inputs that are not uint8 are taken as they are, and these run from {low:.4g} to {high:.4g}"
+        allowed = f"the scale of the inputs, which are not uint8 and run from {low:.4g} to {high:.4g}"
         raise bad_value("input", scale, allowed)
 
 
@@ -251,10 +288,10 @@ def _thetas(
 ) -> tuple[float, float, float]:
     if theta1 is not None and theta2 is not None:
         if rate is not None:
-            raise bad_value("rate", rate, "give either rate or theta1 and theta2; they state the same thing")
+            raise bad_value("rate", rate, "None if theta1 and theta2 are given, which imply it")
         theta1, theta2 = above_zero("theta1", theta1), above_zero("theta2", theta2)
         return theta1, theta2, theta1 / (theta1 + theta2)
     if rate is None or theta1 is not None or theta2 is not None:
-        raise bad_value("rate", rate, "give a rate, or both theta1 and theta2")
+        raise bad_value("rate", rate, "a rate alone, or both theta1 and theta2")
     rate, concentration = check_rate(rate), above_zero("concentration", concentration)
     return rate * concentration, (1 - rate) * concentration, rate

@@ -1,4 +1,4 @@
-"""Readers for label files that others have published: nothing in them is run, everything is checked."""
+"""Readers for published files of noisy labels: no code in them is run, everything is checked."""
 
 from __future__ import annotations
 
@@ -68,17 +68,25 @@ def from_file(
     | Chen et al. (IDN) | `.csv` with a column `label_noisy` | noisy labels | yours |
 
     Args:
-        label: which column, where there are several: for CIFAR-10N "aggre", "worst", "rand1", "rand2", "rand3" or the
+        path: The file.
+        label: Which column, if there are several: for CIFAR-10N "aggre", "worst", "rand1", "rand2", "rand3" or the
             file's own names; for CIFAR-100N the fine labels, or "noisy_coarse_label".
-        clean: your dataset's labels, in its order. Needed where the file has none; where it has, the two must agree,
-            which shows that file and dataset are in the same order.
-        num_classes: C; else inferred from the clean labels, which must use every class.
-        sha256: the checksum you expect, all 64 digits or the first ones; else that of `KNOWN_FILES`, if any.
-        verify: `False` skips the known checksum.
+        clean: Your dataset's labels, in its order. Required if the file has none; if it has, the two must agree, which
+            shows that file and dataset are in the same order.
+        num_classes: C; by default inferred from the clean labels, which must use every class.
+        sha256: The expected checksum, all 64 digits or the first ones; by default that of `KNOWN_FILES`, if any.
+        verify: False skips the known checksum.
+
+    Returns:
+        The clean and noisy labels.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        ValueError: The file is damaged, has another checksum, or belongs to other data.
     """
     file = Path(path)
     if not file.is_file():
-        raise FileNotFoundError(f"{file} is not there; it should be a published file of noisy labels")
+        raise FileNotFoundError(f"{file} does not exist: expected a published file of noisy labels")
     if file.suffix not in _READERS:
         raise unknown_name(f"kind of label file ({file.name})", file.suffix, _READERS)
     digest = sha256_of(file)
@@ -108,7 +116,7 @@ def _choose_column(file: Path, columns: dict[str, Any], label: str | None) -> st
     if "noisy_label" in noisy:
         return "noisy_label"
     if len(noisy) != 1:
-        raise bad_value("label", None, f"{file.name} holds {', '.join(noisy)}; say which")
+        raise bad_value("label", None, f"one of {', '.join(noisy)}, the columns of {file.name}")
     return noisy[0]
 
 
@@ -122,7 +130,7 @@ def _column(file: Path, name: str, values: Any) -> Labels:
 def _agreed_clean(file: Path, inside: Labels | None, given: Labels | None, count: int) -> Labels:
     clean = inside if inside is not None else given
     if clean is None:
-        raise bad_value("clean", None, f"{file.name} holds noisy labels alone; give your dataset's labels")
+        raise bad_value("clean", None, f"your dataset's labels, because {file.name} holds only noisy ones")
     for labels, where in ((inside, f"clean labels in {file.name}"), (given, "labels in clean")):
         if labels is not None and len(labels) != count:
             raise ValueError(f"{file} holds {count} noisy labels, but there are {len(labels)} {where}")
@@ -141,7 +149,7 @@ def _read_torch(file: Path) -> dict[str, Any]:
     """A dict of tensors or of numpy arrays; any other object is refused."""
     import torch
 
-    rebuild = np.zeros(0).__reduce__()[0]  # numpy's private way to make an array anew
+    rebuild = np.zeros(0).__reduce__()[0]  # numpy's private function that rebuilds an array
     # An old file says numpy.core where numpy 2 says numpy._core; each part is allowed under both names.
     parts: list[Any] = [np.ndarray, np.dtype, type(np.dtype(np.int64)), type(np.dtype(np.int32))]
     parts += [(rebuild, f"numpy.{core}.multiarray._reconstruct") for core in ("core", "_core")]

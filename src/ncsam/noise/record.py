@@ -29,16 +29,17 @@ class NoisyLabels:
 
     The arrays are read-only; `torch.tensor(record.noisy)` makes a tensor of them.
 
-    >>> NoisyLabels([0, 1, 2, 0], [0, 2, 2, 0], 3, {"name": "by hand"})
-    <NoisyLabels by hand: 4 samples, 25.00 % wrong>
-
     Attributes:
-        clean: the labels before, int64 (N,).
-        noisy: the labels after, int64 (N,).
+        clean: The labels before, int64 (N,).
+        noisy: The labels after, int64 (N,).
         num_classes: C.
-        recipe: the generator's name and its arguments, as plain JSON values; `recipe["rate"]` is the nominal rate.
-        seed: the seed of the generator; `None` for labels read from a file.
-        flip_probability: for instance-dependent noise, each sample's own probability to be wrong, float64 (N,).
+        recipe: The generator's name and its arguments, as plain JSON values; `recipe["rate"]` is the nominal rate.
+        seed: The seed of the generator; `None` for labels read from a file.
+        flip_probability: For instance-dependent noise, each sample's own probability to be wrong, float64 (N,).
+
+    Examples:
+        >>> NoisyLabels([0, 1, 2, 0], [0, 2, 2, 0], 3, {"name": "by hand"})
+        <NoisyLabels by hand: 4 samples, 25.00 % wrong>
     """
 
     clean: Labels
@@ -52,20 +53,20 @@ class NoisyLabels:
         object.__setattr__(self, "num_classes", count("num_classes", self.num_classes, 2))
         if self.seed is not None:
             object.__setattr__(self, "seed", check_seed(self.seed))
-        instance("recipe", self.recipe, dict, "the name and the arguments of what made the labels, as a mapping")
+        instance("recipe", self.recipe, dict, "a dict with the name and the arguments of the generator")
         for name in ("clean", "noisy"):
             labels = as_labels(getattr(self, name), name)
             resolve_num_classes(labels, self.num_classes, name)
             object.__setattr__(self, name, labels)
         if len(self.clean) != len(self.noisy):
-            raise bad_value("len(noisy)", len(self.noisy), f"there are {len(self.clean)} clean labels")
+            raise bad_value("len(noisy)", len(self.noisy), f"{len(self.clean)}, as many as clean labels")
         if self.flip_probability is not None:
             given = as_array(self.flip_probability, "flip_probability")
             if given.dtype.kind not in "iuf":
-                raise bad_value("flip_probability.dtype", str(given.dtype), "probabilities are real numbers")
+                raise bad_value("flip_probability.dtype", str(given.dtype), "a type of real numbers")
             chance = np.array(given, dtype=np.float64)
             if chance.shape != self.clean.shape:
-                raise bad_value("flip_probability.shape", chance.shape, f"here it is {self.clean.shape}")
+                raise bad_value("flip_probability.shape", chance.shape, f"{self.clean.shape}, one per label")
             chance.setflags(write=False)
             object.__setattr__(self, "flip_probability", chance)
 
@@ -130,10 +131,16 @@ class NoisyLabels:
         return "\n".join(f"{name:<12}{text}" for name, text in lines)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write `NAME.npz` (the arrays) and `NAME.json` (everything else) beside each other; the path of the `.npz`.
+        """Write `NAME.npz` (the arrays) and `NAME.json` (everything else).
 
-        Both files are complete before either gets its name. The JSON carries the SHA-256 of the labels, so a pair
+        Both files are complete before either gets its name. The JSON holds the SHA-256 of the labels, so that a pair
         that does not belong together is noticed when it is loaded.
+
+        Args:
+            path: With either suffix or with neither.
+
+        Returns:
+            The path of the `.npz`.
         """
         arrays, words = file_pair(path)
         small = np.min_scalar_type(self.num_classes - 1)
@@ -157,14 +164,21 @@ class NoisyLabels:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> NoisyLabels:
-        """Read what `save` wrote; nothing is unpickled, and labels that were changed since are refused."""
+        """Read what `save` wrote; nothing is unpickled.
+
+        Args:
+            path: With either suffix or with neither.
+
+        Raises:
+            ValueError: The files are damaged, or the labels were changed since.
+        """
         arrays, words = file_pair(path)
         try:
             about = json.loads(words.read_text(encoding="utf-8"))
             if not isinstance(about, dict) or about.get("format") != _FORMAT:
                 raise ValueError(f"{words} does not say {_FORMAT!r}")
             if not isinstance(about.get("recipe"), dict):
-                raise ValueError(f"{words} holds no recipe, which is values by name")
+                raise ValueError(f"{words} holds no recipe")
             with open_arrays(arrays) as content:
                 record = cls(
                     clean=content["clean"],
@@ -183,13 +197,21 @@ class NoisyLabels:
         return record
 
     def plot(self, ax: Axes | None = None, class_names: list[str] | None = None) -> Axes:
-        """Draw the empirical transition matrix, clean classes down, noisy ones across; the axes drawn on."""
+        """Draw the empirical transition matrix, clean classes as rows, noisy ones as columns.
+
+        Args:
+            ax: Matplotlib axes; new ones by default.
+            class_names: One name per class.
+
+        Returns:
+            The axes.
+        """
         if ax is None:
             pyplot = need("matplotlib.pyplot", "plot", "NoisyLabels.plot")
             ax = pyplot.subplots()[1]
         size = self.num_classes
         if class_names is not None and len(class_names) != size:
-            raise bad_value("len(class_names)", len(class_names), f"there are {size} classes")
+            raise bad_value("len(class_names)", len(class_names), f"{size}, one per class")
         image = ax.imshow(self.transition, vmin=0, vmax=1, cmap="Blues")
         ax.figure.colorbar(image, ax=ax, label="share of the clean class")
         if class_names is not None or size <= 20:
