@@ -73,7 +73,7 @@ def test_unicon_trains_on_strong_views_with_targets_from_weak_ones(monkeypatch):
     method.on_train_start(here)
     here.epoch = 2
     here.samples["unicon_labeled"].copy_(torch.tensor([True, True, False, False, False, False]))
-    here.samples["unicon_divergence"].copy_(torch.tensor([0.3, 0.6, 0.0, 0.0, 0.0, 0.0]))
+    here.samples["unicon_divergence"].copy_(torch.tensor([0.7, 0.9, 0.0, 0.0, 0.0, 0.0]))
     seen = made(4)
     with torch.no_grad():
         first, second = method.plan(seen, networks, here)
@@ -81,9 +81,10 @@ def test_unicon_trains_on_strong_views_with_targets_from_weak_ones(monkeypatch):
     strong = [*(view[:2] for view in seen.views[2:]), *(view[2:] for view in seen.views[2:])]
     torch.testing.assert_close(first.inputs, torch.cat((*strong, *(view[2:] for view in seen.views[2:]))))
     assert (first.labeled, first.contrasted) == (4, 8)
-    # the first sample keeps its label (d < .5), the second is .4 of its own and .6 of the network's
+    # .7 bits are .49 nats: the first sample keeps its label; the second is 1 - .9 log 2 of its own, else the network's
     onehot = F.one_hot(torch.tensor([0, 1]), 3).float()
-    refined = torch.stack((onehot[0], 0.4 * onehot[1] + 0.6 * own[1])) ** 2
+    nats = 0.9 * math.log(2)
+    refined = torch.stack((onehot[0], (1 - nats) * onehot[1] + nats * own[1])) ** 2
     torch.testing.assert_close(first.targets[:2], refined / refined.sum(1, keepdim=True))
     guessed = ((own + other) / 2)[2:] ** 2
     torch.testing.assert_close(second.targets[4:8], guessed / guessed.sum(1, keepdim=True))

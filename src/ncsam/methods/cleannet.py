@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -23,18 +24,23 @@ if TYPE_CHECKING:
 _WEIGHT = "cleannet_weight"
 _MARGIN = 0.1  # a similarity above it counts as relevant
 _ROUNDS = 10  # of k-means
+_LATE = 0.1  # factor of the encoders' learning rate in the second half of their training
 
 
 class Encoders(nn.Module):
-    """Classes by references of their features, with attention; samples by an auto-encoder; both in `width` numbers."""
+    """Encoders of classes, by attention over reference features, and of samples, by an auto-encoder; tanh throughout.
 
-    def __init__(self, features: int, width: int = 128, hidden: int = 512) -> None:
+    References r: h = tanh layers of 512 and 256; attention softmax(<u, tanh(V h)>), u and V learned; class code of 128.
+    Samples: 256, code of 128, 256, and the features again.
+    """
+
+    def __init__(self, features: int) -> None:
         super().__init__()
-        self.of_reference = nn.Sequential(nn.Linear(features, hidden), nn.Tanh())
-        self.attention = nn.Linear(hidden, 1)
-        self.of_class = nn.Linear(hidden, width)
-        self.of_sample = nn.Sequential(nn.Linear(features, hidden), nn.Tanh(), nn.Linear(hidden, width))
-        self.decoder = nn.Sequential(nn.Linear(width, hidden), nn.Tanh(), nn.Linear(hidden, features))
+        self.of_reference = _tanh_layers(features, 512, 256)
+        self.attention = nn.Sequential(nn.Linear(256, 256), nn.Tanh(), nn.Linear(256, 1, bias=False))
+        self.of_class = _tanh_layers(256, 128)
+        self.of_sample = _tanh_layers(features, 256, 128)
+        self.decoder = _tanh_layers(128, 256, features)
 
     def classes(self, references: Tensor) -> Tensor:
         """(classes, references, features) to (classes, width)."""
@@ -115,9 +121,11 @@ class CleanNet(Method):
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(state.seed)
                 self.encoders = Encoders(features.shape[1])
-            if self._saved is not None:
-                self.encoders.load_state_dict(self._saved)
             self.encoders.to(features.device)
+            self.optimizer = torch.optim.SGD(self.encoders.parameters(), lr=0.0, momentum=0.9, weight_decay=1e-4)
+            if self._saved is not None:
+                self.encoders.load_state_dict(self._saved["encoders"])
+                self.optimizer.load_state_dict(self._saved["optimizer"])
         return self.encoders
 
     def _train(self, encoders: Encoders, kept: Tensor, features: Tensor, trained: Tensor, state: State) -> None:
@@ -125,7 +133,10 @@ class CleanNet(Method):
         assert verified is not None
         known, others = trained[verified[trained] >= 0], trained[verified[trained] < 0]
         random = state.random(stream=1)  # alike on all ranks, which therefore train the same encoders
-        steps = torch.optim.SGD(encoders.parameters(), lr=self.inner_lr, momentum=0.9, weight_decay=1e-4)
+        plain = in_epochs(self.warmup_epochs, state.epochs)
+        late = state.epoch - plain > (state.epochs - plain) / 2
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.inner_lr * (_LATE if late else 1.0)
         for _ in range(self.inner_steps):
             drawn = [
                 part[torch.from_numpy(random.integers(len(part), size=32)).to(part.device)]
@@ -136,10 +147,10 @@ class CleanNet(Method):
             with torch.enable_grad():
                 similarity, decoded = encoders(kept, features[rows], state.labels[rows])
                 value = encoder_loss(similarity, verified[rows], self.unverified)
-                value = value + self.reconstruction * ((decoded - features[rows]) ** 2).sum(dim=1).mean()
-            steps.zero_grad()
+                value = value + self.reconstruction * (decoded - features[rows]).square().sum(dim=1).mean()
+            self.optimizer.zero_grad()
             value.backward()
-            steps.step()
+            self.optimizer.step()
 
     def plan(self, batch: Batch, networks: Sequence[nn.Module], state: State) -> tuple[Plan, ...]:
         return (PlanWithExtra(batch.views[0], batch.labels, batch.index, extra=state.samples[_WEIGHT][batch.index]),)
@@ -151,12 +162,17 @@ class CleanNet(Method):
         return LossOutput(value, logits, plan.targets)
 
     def state_dict(self) -> dict[str, Any]:
-        return {"encoders": self._saved if self.encoders is None else self.encoders.state_dict()}
+        if self.encoders is None:
+            return {"saved": self._saved}
+        return {"saved": {"encoders": self.encoders.state_dict(), "optimizer": self.optimizer.state_dict()}}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._saved = state["encoders"]
-        if self.encoders is not None and self._saved is not None:
-            self.encoders.load_state_dict(self._saved)
+        self._saved, self.encoders = state["saved"], None  # the encoders are built again once features are there
+
+
+def _tanh_layers(*widths: int) -> nn.Sequential:
+    layers = (nn.Sequential(nn.Linear(before, after), nn.Tanh()) for before, after in itertools.pairwise(widths))
+    return nn.Sequential(*layers)
 
 
 def encoder_loss(similarity: Tensor, verified: Tensor, unverified: float) -> Tensor:
@@ -167,8 +183,8 @@ def encoder_loss(similarity: Tensor, verified: Tensor, unverified: float) -> Ten
 
 
 def scaled(features: Tensor) -> Tensor:
-    """log(1 + max(0, x)), of unit length."""
-    return F.normalize(features.clamp_min(0.0).log1p(), dim=1)
+    """log(1 + max(0, x))."""
+    return features.clamp_min(0.0).log1p()
 
 
 def references(features: Tensor, labels: Tensor, state: State, number: int) -> Tensor:

@@ -45,7 +45,7 @@ class Colearning(Method):
     about = "a shared encoder under mixup, contrastive learning and a common structure of both"
     cost = "three views in each step, and a further step on one of them"
     images_only = True
-    views = ("train", "auto:simclr", "auto:simclr")
+    views = ("auto:resized", "auto:simclr", "auto:simclr")
     presets: ClassVar[Presets] = {"cifar": {"alpha": 5.0, "temperature": 0.5}}
 
     def __init__(self, alpha: float = 5.0, temperature: float = 0.5, structure_rate: float = 1.0) -> None:
@@ -62,7 +62,7 @@ class Colearning(Method):
     def build(self, create: Callable[[], nn.Module]) -> list[nn.Module]:
         backbone = check_backbone(create())
         width = backbone.num_features
-        return [WithHeads(backbone, {"projector": projector(width, width, 512)})]
+        return [WithHeads(backbone, {"projector": projector(width, width, 512, bias=False)})]
 
     def plan(self, batch: Batch, networks: Sequence[nn.Module], state: State) -> tuple[Plan, ...]:
         self.raw = batch.views[0]

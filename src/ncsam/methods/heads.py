@@ -49,10 +49,18 @@ def check_backbone(network: nn.Module) -> Backbone:
     return network
 
 
-def projector(width: int, hidden: int, out: int, *, norm: bool = False) -> nn.Sequential:
-    """Two linear layers, with BatchNorm if wanted, and ReLU between them."""
+def projector(width: int, hidden: int, out: int, *, norm: bool = False, bias: bool = True) -> nn.Sequential:
+    """Two linear layers with ReLU between them.
+
+    Args:
+        width: Number of input features.
+        hidden: Width between the layers.
+        out: Number of outputs.
+        norm: Whether BatchNorm comes before ReLU.
+        bias: Whether the first layer has a bias.
+    """
     between: Sequence[nn.Module] = (nn.BatchNorm1d(hidden), nn.ReLU()) if norm else (nn.ReLU(),)
-    return nn.Sequential(nn.Linear(width, hidden), *between, nn.Linear(hidden, out))
+    return nn.Sequential(nn.Linear(width, hidden, bias=bias), *between, nn.Linear(hidden, out))
 
 
 def output_of(network: nn.Module, inputs: Tensor, name: str) -> Tensor:

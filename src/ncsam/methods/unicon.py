@@ -115,7 +115,7 @@ class UNICON(Dividing):
         own = [mean_answer(network, weak) for network in networks]
         steady = [mean_answer(network, weak, evaluating=True) for network in networks]
         divergence, labeled = state.samples[_DIVERGENCE][batch.index], state.samples[_LABELED][batch.index]
-        trust = torch.where(divergence < 0.5, 1.0, 1 - divergence)
+        trust = refinement_weight(divergence)
         contrasted = torch.cat([view[~labeled] for view in strong])
         plans = []
         for k in (0, 1):
@@ -158,6 +158,12 @@ def jensen_shannon(p: Tensor, labels: Tensor) -> Tensor:
     of_p = (1 - own) + torch.special.xlogy(own, own / middle) / math.log(2)
     divergence: Tensor = (of_p - middle.log2()) / 2
     return divergence
+
+
+def refinement_weight(divergence: Tensor) -> Tensor:
+    """The weight of the given label: 1 where the divergence is below .5 nats, else 1 minus it; bits are given."""
+    nats = divergence * math.log(2)
+    return torch.where(nats < 0.5, 1.0, 1 - nats)
 
 
 def cut_off(divergence: Tensor, adjust_above: float, adjustment: float) -> float:
