@@ -1,4 +1,4 @@
-"""A race with its copy at a URL: another machine goes on with the folds that are there, and no race takes another's."""
+"""A search with worker processes, on Ray and with its copy at a URL ends like one in this process."""
 
 from __future__ import annotations
 
@@ -8,99 +8,125 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from auto_cases import clouds, config, saved_clouds
+from auto_cases import config, saved_clouds
 
-from ncsam.auto import auto, on_ray
+from ncsam.auto import auto, outcome
+from ncsam.auto import portfolio as portfolios
 from ncsam.auto import run as auto_run
-from ncsam.auto.candidates import Linear
-from ncsam.auto.copies import Copies
-from ncsam.auto.on_ray import FoldsOnRay
-from ncsam.auto.outcome import Fold, train_fold
-from ncsam.auto.portfolio import portfolio
-from ncsam.auto.problem import Problem
-from ncsam.engine.task import load_task
+from ncsam.auto.candidates import Candidate, ClosedForm, Network
 from ncsam.errors import RunError
-from ncsam.jobs.executor import ExecutorConfig
+from ncsam.jobs import ExecutorConfig, local, ray_cluster
+from ncsam.jobs.job import Job, Result, do
+from ray_workers import needs_proc, one_killed
+
+CANDIDATES: list[Candidate] = [
+    ClosedForm("lda", "lda"),
+    ClosedForm("pruned", "lda", {"prune": 1}),
+    Network("sgd", {"optimizer": "sgd", "epochs": 20, "lr": 0.1, "batch_size": 32}),
+]
 
 
 @pytest.fixture
 def url() -> str:
-    return f"memory://{uuid.uuid4().hex}/race"
+    return f"memory://{uuid.uuid4().hex}/search"
 
 
-def race(folder: Path, url: str, seed: int = 1) -> tuple[list[dict[str, Any]], Any]:
-    """A small race; its leaderboard without times."""
-    board = auto(
-        config(seed=seed), folder, folds=3, dataset=clouds(), where=ExecutorConfig(mirror=url), say=lambda text: None
-    )
+@pytest.fixture(autouse=True)
+def few_candidates(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (auto_run, portfolios):
+        monkeypatch.setattr(module, "portfolio", lambda problem: CANDIDATES)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return Path(saved_clouds(tmp_path / "clouds.npz"))
+
+
+def search(folder: Path, file: Path, seed: int = 1, **options: Any) -> tuple[list[dict[str, Any]], Any]:
+    """A small search; its leaderboard without times."""
+    where = ExecutorConfig(**options)
+    board = auto(config(data=str(file), seed=seed), folder, folds=3, where=where, say=lambda text: None)
     rows = [{name: value for name, value in row.items() if name != "seconds"} for row in board["candidates"]]
     return rows, board["chosen"]
 
 
-def test_another_machine_goes_on_with_the_folds_that_are_there(
-    tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch
+def test_another_machine_resumes_with_the_candidates_at_the_url(
+    tmp_path: Path, file: Path, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    two = [Linear("discriminant", "discriminant", 0.5), Linear("pruned", "discriminant", 0.5, rounds=1)]
-    monkeypatch.setattr(auto_run, "portfolio", lambda problem: two)
-    whole = race(tmp_path / "whole", "")
-    trained: list[tuple[str, int]] = []
+    whole = search(tmp_path / "whole", file)
+    fit = Network.fit
 
-    def until_lost(problem: Problem, candidate: Any, number: int, folder: Path, *rest: Any) -> Fold:
-        if (candidate.name, number) == ("pruned", 1):
+    def lost(self: Network, problem: Any, fold: int, scratch: Path) -> Any:
+        if fold == 1:
             raise KeyboardInterrupt
-        return train_fold(problem, candidate, number, folder, *rest)
+        return fit(self, problem, fold, scratch)
 
-    def noted(problem: Problem, candidate: Any, number: int, folder: Path, *rest: Any) -> Fold:
-        if not (folder / candidate.name / f"fold-{number}.pt").is_file():
-            trained.append((candidate.name, number))
-        return train_fold(problem, candidate, number, folder, *rest)
-
-    monkeypatch.setattr(auto_run, "train_fold", until_lost)
+    monkeypatch.setattr(Network, "fit", lost)
     with pytest.raises(KeyboardInterrupt):
-        race(tmp_path / "lost", url)
+        search(tmp_path / "lost", file, mirror=url)
     shutil.rmtree(tmp_path / "lost")
-    monkeypatch.setattr(auto_run, "train_fold", noted)
-    assert race(tmp_path / "elsewhere", url) == whole
-    assert trained == [("pruned", 1), ("pruned", 2)]
-    assert race(tmp_path / "third", url) == whole  # finished: the whole folder is there
+    trained: list[int] = []
+    monkeypatch.setattr(
+        Network,
+        "fit",
+        lambda self, problem, fold, scratch: (trained.append(fold), fit(self, problem, fold, scratch))[1],
+    )
+    monkeypatch.setattr(outcome, "_closed_form", None)  # both are there
+    assert search(tmp_path / "elsewhere", file, mirror=url) == whole
+    assert trained == [1, 2]
+    assert search(tmp_path / "third", file, mirror=url) == whole  # finished: the whole folder is there
     assert len(trained) == 2
-    with pytest.raises(RunError, match="holds another race"):  # the folder was taken from the URL
-        race(tmp_path / "other", url, seed=2)
-    race(tmp_path / "own", "", seed=2)
-    with pytest.raises(RunError, match="holds the copy of another race than"):
-        race(tmp_path / "own", url, seed=2)
+    with pytest.raises(RunError, match="holds another search"):  # the folder was taken from the URL
+        search(tmp_path / "other", file, seed=2, mirror=url)
 
 
-def test_a_finished_race_that_the_mirror_lacks_is_copied(
-    tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(auto_run, "portfolio", lambda problem: [Linear("discriminant", "discriminant", 0.5)])
-    found = race(tmp_path / "here", "")
-    assert race(tmp_path / "here", url) == found
-    assert race(tmp_path / "elsewhere", url) == found
+def test_a_finished_search_that_the_mirror_lacks_is_copied(tmp_path: Path, file: Path, url: str) -> None:
+    found = search(tmp_path / "here", file)
+    assert search(tmp_path / "here", file, mirror=url) == found
+    assert search(tmp_path / "elsewhere", file, mirror=url) == found
     names = ("summary.json", "leaderboard.json")
     assert all((tmp_path / "elsewhere" / n).read_bytes() == (tmp_path / "here" / n).read_bytes() for n in names)
+    other = search(tmp_path / "own", file, seed=2)
+    with pytest.raises(RunError, match="holds the copy of another search than"):
+        search(tmp_path / "own", file, seed=2, mirror=url)
+    assert other != found
 
 
-def test_a_node_without_our_disk_leaves_its_fold_at_the_url(tmp_path: Path, url: str) -> None:
-    settings = config(data=str(saved_clouds(tmp_path / "clouds.npz")))
-    problem = Problem(settings, load_task(settings), 2)
-    candidate = portfolio(problem)[0]
+@pytest.mark.parametrize("where", ["local", "ray"])
+def test_jobs_in_other_processes_end_like_those_in_this_one(
+    tmp_path: Path, file: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    """The jobs as workers read them, from plain values; the processes themselves are those of `compare`."""
+    done: list[str] = []
 
-    class Node:
-        """Ray's part, with a disk of its own."""
+    def run_all(jobs: list[Job], workers: int, threads: Any, ended: Any) -> None:
+        for job in jobs:
+            done.append(job.out.name)
+            ended(Result(job.name, **do(job.to_dict(), 1)))
 
-        class exceptions:  # noqa: N801
-            RayError = ConnectionError
+    monkeypatch.setattr(local, "run_all", run_all)
+    monkeypatch.setattr(ray_cluster, "run_all", run_all)
+    monkeypatch.setattr(ray_cluster, "check_cluster", lambda: None)
+    assert search(tmp_path / "there", file, on=where, workers=2) == search(tmp_path / "here", file)
+    assert done == ["lda", "pruned", "sgd"]
 
-        def remote(self, config: dict[str, Any], folds: int, name: str, number: int, folder: str, url: str) -> Any:
-            return lambda: on_ray._train(config, folds, name, number, str(tmp_path / "node" / "candidates"), url)
 
-        def get(self, reference: Any) -> Any:
-            return reference()
+def test_what_went_wrong_in_a_worker_is_said_here(tmp_path: Path, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def run_all(jobs: list[Job], workers: int, threads: int, ended: Any) -> None:
+        for job in jobs:
+            ended(Result(job.name, None, "its process ended unexpectedly"))
 
-    folds = FoldsOnRay(Node(), Node(), [], url)
-    folds(problem, candidate, 0, tmp_path / "race" / "candidates", lambda: None)
-    file = Path("candidates") / candidate.name / "fold-0.pt"
-    assert (tmp_path / "race" / file).read_bytes() == (tmp_path / "node" / file).read_bytes()
-    assert Copies(url, tmp_path / "race").mirror.has("", file.as_posix())
+    monkeypatch.setattr(local, "run_all", run_all)
+    with pytest.raises(RunError, match="ended unexpectedly"):
+        search(tmp_path / "out", file, workers=2)
+
+
+@pytest.mark.slow
+@needs_proc
+def test_a_search_on_ray_ends_like_one_here(tmp_path: Path, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("ray", reason="needs the extra ray")
+    monkeypatch.undo()  # workers of Ray know the real portfolio only
+    with one_killed("_run") as killed:
+        there = search(tmp_path / "there", file, on="ray", workers=2)
+    assert killed
+    assert there == search(tmp_path / "here", file)

@@ -1,4 +1,4 @@
-"""Races: what can be known to be wrong is one sentence, before anything is written."""
+"""Invalid options of `auto` are one sentence, before anything is written."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from auto_cases import clouds, config
 
 from ncsam.auto import auto
 from ncsam.errors import RunError
-from ncsam.jobs.executor import ExecutorConfig
+from ncsam.jobs import ExecutorConfig
 
 
 def refused(out: Path, changes: dict[str, Any], options: dict[str, Any]) -> None:

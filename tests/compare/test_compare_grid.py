@@ -17,9 +17,10 @@ import torch
 from ncsam.compare import compare
 from ncsam.compare.grid import _mean_and_deviation
 from ncsam.compare.specs import folder_name, with_spec
-from ncsam.engine import RunConfig
+from ncsam.data import from_arrays
+from ncsam.engine import RunConfig, RunError
 from ncsam.jobs import local as workers
-from ncsam.jobs.worker import is_small
+from ncsam.jobs.job import is_small
 from ncsam.methods import Method, register, registry
 from ncsam.runs.lock import locked
 
@@ -155,9 +156,9 @@ def test_a_name_that_two_things_own_is_refused_unless_the_value_tells(monkeypatc
                 raise ValueError(f"schedule={schedule!r}")
 
     config = RunConfig()
-    with pytest.raises(ValueError, match="'schedule' is an option of the run and, for something else, of ncsam"):
+    with pytest.raises(ValueError, match="an option that only the run or only ncsam has: 'schedule'"):
         with_spec(config, "optimizer", "ncsam:schedule=linear")  # of the learning rate, or the ramp's former name?
-    with pytest.raises(ValueError, match="of with_schedule"):
+    with pytest.raises(ValueError, match="only with_schedule has"):
         with_spec(config, "method", "with_schedule:schedule=linear")
     assert with_spec(config, "method", "with_schedule:schedule=often").method_options == {"schedule": "often"}
     assert with_spec(config, "method", "with_schedule:schedule=cosine").schedule == "cosine"
@@ -183,3 +184,21 @@ def test_small_networks_have_one_thread(tmp_path: Path) -> None:
     assert is_small(RunConfig(data="digits", model="auto"))  # becomes an MLP
     assert not is_small(RunConfig(model="resnet18"))
     assert not is_small(RunConfig(data=str(tmp_path), model="auto"))
+
+
+def test_data_in_memory_is_written_once_and_read_by_the_workers(tmp_path: Path) -> None:
+    x = np.random.default_rng(0).normal(size=(60, 4)).astype(np.float32)
+    y = (x[:, 0] > 0).astype(np.int64)
+    dataset = from_arrays(x, y, x_test=x[:20], y_test=y[:20], classes=["no", "yes"])
+    config = RunConfig(model="mlp", model_options={"hidden": [4]}, epochs=1, accelerator="cpu", val_share=0.0)
+    options = {"optimizers": ["sgd"], "seeds": 1, "workers": 1, "dataset": dataset, "say": lambda line: None}
+    (row,) = compare(config, tmp_path / "out", **options)
+    assert row["failed"] == []
+    assert row["last"]["mean"] is not None
+    with np.load(tmp_path / "out" / "input.npz") as saved:
+        np.testing.assert_array_equal(saved["x"], x)
+        assert saved["classes"].tolist() == ["no", "yes"]
+    assert compare(config, tmp_path / "out", **options) == [row]  # the finished run is read
+    other = from_arrays(x, 1 - y, classes=["no", "yes"])
+    with pytest.raises(RunError, match=r"input\.npz holds other data"):
+        compare(config, tmp_path / "out", **{**options, "dataset": other})

@@ -16,11 +16,11 @@ from ncsam.compare import compare
 from ncsam.engine import Interrupted, RunConfig, train
 from ncsam.engine.trainer import Trainer
 from ncsam.jobs import executor as batch
-from ncsam.jobs import mirror
+from ncsam.jobs import local, mirror
 from ncsam.jobs.executor import ExecutorConfig
-from ncsam.jobs.local import Job, Result
+from ncsam.jobs.job import Job, Result
+from ncsam.jobs.job import do as answer
 from ncsam.jobs.mirror import Mirror, mirrored
-from ncsam.jobs.worker import answer
 
 CONFIG = RunConfig(
     data="digits", noise="symmetric", rate=0.4, epochs=3, model="mlp", optimizer="sam", accelerator="cpu"
@@ -52,7 +52,7 @@ def is_copied(there: Mirror, note: Path) -> bool:
 def test_another_machine_goes_on_from_the_last_checkpoint(
     tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mirror, "_LOOK_EVERY", 0.01)
+    monkeypatch.setattr(mirror, "_POLL_SECONDS", 0.01)
     whole = train(CONFIG.replace(checkpoint_every=10), tmp_path / "whole", console=False)
     there, step, store = Mirror(url), Trainer._step, Mirror.store
     note = tmp_path / "lost" / "checkpoints" / "last.json"
@@ -93,7 +93,7 @@ def test_checkpoints_are_stored_on_the_way(tmp_path: Path, url: str) -> None:
     inside = {
         file.relative_to(tmp_path / "copy").as_posix() for file in (tmp_path / "copy").rglob("*") if file.is_file()
     }
-    assert inside == set(mirror._TO_GO_ON)
+    assert inside == set(mirror._RESUMED_FROM)
 
 
 def test_finished_runs_are_taken_from_the_mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,7 +104,7 @@ def test_finished_runs_are_taken_from_the_mirror(tmp_path: Path, monkeypatch: py
             done.append(job.name)
             ended(Result(job.name, **answer(job.to_dict(), 1)))  # type: ignore[operator]
 
-    monkeypatch.setattr(batch, "run_all", run_all)
+    monkeypatch.setattr(local, "run_all", run_all)
     options = {"optimizers": ["sgd"], "seeds": 2, "mirror": (tmp_path / "store").as_uri(), "say": lambda line: None}
     first = compare(CONFIG, tmp_path / "one", **options)
     second = compare(CONFIG, tmp_path / "two", **options)

@@ -1,4 +1,4 @@
-"""Tables at the scale for tests: run once, gone on with, merged, estimated; and the ramp, which is no constant."""
+"""Tables at the scale for tests: run once, resumed, estimated; and the ramp, which is not constant."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ import pytest
 import yaml
 
 from ncsam.engine import RunConfig
-from ncsam.jobs import executor as batch
+from ncsam.jobs import estimate as times
+from ncsam.jobs import local, ray_cluster
 from ncsam.jobs.executor import ExecutorConfig
-from ncsam.jobs.local import Job, Result
-from ncsam.jobs.worker import answer
+from ncsam.jobs.job import Job, Result
+from ncsam.jobs.job import do as answer
 from ncsam.optim.ramps import constant, smooth
 from ncsam.reproduce import TABLES, reproduce
 from ncsam.reproduce import estimate as estimates
-from ncsam.reproduce.estimate import Trial, estimate, shape_of
-from ncsam.reproduce.merge import merge
+from ncsam.reproduce.estimate import estimate, shape_of
 from ncsam.reproduce.record import Record
 from ncsam.reproduce.run import Plan, show
 from ncsam.reproduce.scales import Setting
@@ -39,7 +39,7 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch) -> list[str]:
             done.append(job.name)
             ended(Result(job.name, **answer({"config": job.config.to_dict(), "out": str(job.out)}, 1)))
 
-    monkeypatch.setattr(batch, "run_all", run_all)
+    monkeypatch.setattr(local, "run_all", run_all)
     return done
 
 
@@ -114,8 +114,8 @@ def test_runs_go_to_ray_with_what_they_need(tmp_path: Path, monkeypatch: pytest.
         for job in jobs:
             ended(Result(job.name, None, "its worker was lost 4 times"))
 
-    monkeypatch.setattr(batch, "run_on_ray", run_on_ray)
-    monkeypatch.setattr(batch, "check_cluster", lambda: None)
+    monkeypatch.setattr(ray_cluster, "run_all", run_on_ray)
+    monkeypatch.setattr(ray_cluster, "check_cluster", lambda: None)
     made = plan(tmp_path, "curves", ["sgd"])
     (found,), done = reproduce(made, ExecutorConfig(3, "ray", "gpu=1,cpu=4"), say=QUIET)
     assert asked == [(["cifar10-symmetric-40/ce-sgd-s1"], 3, {"gpu": 1.0, "cpu": 4.0})]
@@ -139,10 +139,10 @@ def test_what_cannot_be_run_is_said_before_anything_is(tmp_path: Path) -> None:
 
 def test_a_folder_is_of_one_scale_and_one_source(tmp_path: Path) -> None:
     Record.claim(tmp_path, Setting("smoke"), ["cifar10"])
-    with pytest.raises(ValueError, match="its cells are of scale smoke"):
+    with pytest.raises(ValueError, match="holds scale smoke"):
         Record.claim(tmp_path, Setting("paper"), ["cifar10"])
     other = Setting("smoke", {"cifar10": "mnist"})
-    with pytest.raises(ValueError, match="its cells of cifar10 were trained on digits"):
+    with pytest.raises(ValueError, match="these used digits"):
         Record.claim(tmp_path, other, ["cifar10"])
 
 
@@ -171,14 +171,6 @@ def cells(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture
-def theirs(tmp_path: Path, cells: Path) -> Path:
-    """Somebody else's cells, of which ours lack one."""
-    shutil.copytree(cells, tmp_path / "ours")
-    shutil.rmtree(tmp_path / "ours" / SAM)
-    return Path(shutil.copytree(cells, tmp_path / "theirs"))
-
-
 def edit(path: Path, change: Callable[[Any], None]) -> None:
     content = yaml.safe_load(path.read_text())
     change(content)
@@ -186,45 +178,6 @@ def edit(path: Path, change: Callable[[Any], None]) -> None:
 
 
 SAM = "cifar10-symmetric-40/ce-sam_warmup=0-s1"
-
-
-def test_cells_of_others_are_merged(tmp_path: Path, theirs: Path, in_this_process: list[str]) -> None:
-    ours = tmp_path / "ours"
-    (ours / SAM).mkdir()
-    said: list[str] = []
-    assert merge(ours, [theirs], say=said.append) == []
-    assert said == [f"{SAM}: begun here and not finished, so not taken; remove {ours / SAM} to take it"]
-    (ours / SAM).rmdir()
-    assert merge(ours, [theirs], say=QUIET) == [SAM]
-    assert merge(ours, [theirs], say=said.append) == []
-    assert len(said) == 1
-    before = len(in_this_process)
-    (found,), _ = reproduce(plan(ours, "curves", ["sgd", "sam"]), say=QUIET)
-    assert len(in_this_process) == before
-    assert len(found.cells) == 2
-    assert any(note.text.startswith("1 runs were merged from theirs, run with ncsam") for note in found.notes)
-
-
-@pytest.mark.parametrize(
-    ("file", "change", "said"),
-    [
-        (f"{SAM}/config.yaml", lambda c: c.update(lr=0.5), "the configuration of its cell .lr is 0.5, not 0.05"),
-        (f"{SAM}/summary.json", lambda c: c.update(last=99.0), "its summary is not that of its epochs"),
-        (f"{SAM}/checkpoints/last.json", lambda c: c.update(labels_sha256="0"), "it was trained on other labels"),
-        ("reproduce.json", lambda c: c.update(scale="small"), "cells of scale smoke, and these are of scale small"),
-        ("reproduce.json", lambda c: c["versions"][0].update(torch="1.0"), "--other-versions"),
-        ("reproduce.json", lambda c: c["sources"]["cifar10"].update(identity="sha256:0"), "there it is from sha256:0"),
-    ],
-)
-def test_what_is_not_ours_is_not_merged(
-    tmp_path: Path, theirs: Path, file: str, change: Callable[[Any], None], said: str
-) -> None:
-    edit(theirs / file, change)
-    with pytest.raises(ValueError, match=said):
-        merge(tmp_path / "ours", [theirs], say=QUIET)
-    assert not (tmp_path / "ours" / SAM).exists()
-    if "versions" in said:
-        assert merge(tmp_path / "ours", [theirs], other_versions=True, say=QUIET) == [SAM]
 
 
 @pytest.mark.parametrize(
@@ -237,8 +190,6 @@ def test_what_is_not_ours_is_not_merged(
         (lambda c: c.update(scale="large"), "scale='large'"),
         (lambda c: c.update(versions=["1.0"]), "versions='1.0'"),
         (lambda c: c.update(versions=[{"ncsam": 1}]), "ncsam=1"),
-        (lambda c: c.update(merged=[{"folder": "x", "versions": [], "runs": "all"}]), "runs='all'"),
-        (lambda c: c.update(merged=[{"folder": "x", "versions": 1, "runs": []}]), "versions=1"),
     ],
 )
 def test_a_record_of_other_types_is_none(tmp_path: Path, change: Callable[[Any], None], said: str) -> None:
@@ -248,49 +199,24 @@ def test_a_record_of_other_types_is_none(tmp_path: Path, change: Callable[[Any],
         Record.read(tmp_path)
 
 
-def test_notes_of_labels_that_are_none_are_not_merged(tmp_path: Path, theirs: Path) -> None:
-    (theirs / SAM / "checkpoints" / "last.json").write_text("[1]")
-    with pytest.raises(ValueError, match=r"last\.json holds a list, not values by name"):
-        merge(tmp_path / "ours", [theirs], say=QUIET)
-
-
-def test_a_run_of_no_cell_is_not_merged(tmp_path: Path, theirs: Path) -> None:
-    shutil.copytree(theirs / SAM, theirs / "cifar10-symmetric-40" / "ce-adamw-s1")
-    with pytest.raises(ValueError, match="the name of a cell of the paper's tables"):
-        merge(tmp_path / "ours", [theirs], say=QUIET)
-    with pytest.raises(ValueError, match=r"holds no reproduce.json"):
-        merge(tmp_path / "nothing", [theirs], say=QUIET)
-
-
-def test_the_estimate_counts_samples_passes_and_what_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    trials = {
-        "sgd": Trial(1e-3, 1e-4, 2.0, 1e6),
-        "sam": Trial(2e-3, 1e-4, 2.0, 1e6),
-        "ncsam": Trial(3e-3, 1e-4, 2.0, 1e6),
-    }
-    monkeypatch.setattr(estimates, "_measure", lambda config, shape, threads: trials[config.optimizer])
+def test_the_estimate_counts_steps_passes_and_what_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(estimates, "_step", lambda config, shape, count: 0.01)
+    monkeypatch.setattr(times, "passes_of", lambda optimizer: {"sgd": 1.0, "sam": 2.0, "ncsam": 3.0}[optimizer])
     sgd, sam, ncsam = plan(tmp_path, "curves", ["sgd", "sam", "ncsam"]).jobs
     where = ExecutorConfig(workers=1)
-    looked_at = 8 * (320 + 160) * 1e-4 + 2.0
-    assert estimate([sgd], {}, where).seconds == pytest.approx(8 * 320 * 1e-3 + looked_at)
-    assert estimate([sam], {}, where).seconds == pytest.approx(8 * 320 * 2e-3 + looked_at)
-    assert estimate([ncsam], {}, where).seconds == pytest.approx(320 * (2 * 1e-3 + 6 * 3e-3) + looked_at)
-    assert estimate([sgd, sam], {}, where).bytes == 2 * (1e6 + 320 * 200)
+    evaluated = (320 + 160) / 32 / 3
+    for job, passes in ((sgd, 1), (sam, 2), (ncsam, 3)):
+        assert estimate([job], {}, where).seconds == pytest.approx(8 * 0.01 * (10 * passes + evaluated))
     two = Job("x/coteaching-sgd-s1", sgd.config.replace(method="coteaching"), sgd.out)
-    assert estimate([two], {}, where).seconds == pytest.approx(2 * (8 * 320 * 1e-3 + 8 * 480 * 1e-4) + 2.0)
+    assert estimate([two], {}, where).seconds == pytest.approx(2 * 8 * 0.01 * (10 + evaluated))
     known = estimate([sam], {"elsewhere/ce-sam_warmup=0-s7": {"seconds": 1000.0}}, where)
     assert known.seconds == 1000
-    assert str(known) == (
-        "1 runs to do: about 17 min on this machine with 1 at a time, and 0.0011 GB of disk; decoding of image files "
-        "is not counted"
-    )
+    assert "17 min" in str(known)
     assert str(estimate([], {}, where)) == "nothing is left to run"
     paper = Setting("paper").config(TABLES["table5"].rows[0], TABLES["table5"].columns[0], 1)
     assert (shape_of(paper).train, shape_of(paper).side) == (310_009, 224)
 
 
-def test_a_trial_measures_this_machine(tmp_path: Path) -> None:
+def test_a_timed_step_measures_this_machine(tmp_path: Path) -> None:
     (sam,) = plan(tmp_path, "curves", ["sam"]).jobs
-    found = estimates._measure(sam.config, shape_of(sam.config), 1)
-    assert min(found.training, found.evaluating, found.beside) > 0
-    assert found.bytes > 4 * 2 * 64 * 32  # weights and momentum, of the first layer alone
+    assert 0 < estimates._step(sam.config, shape_of(sam.config), 4) < 10

@@ -145,7 +145,7 @@ def test_a_cell_shows_ours_the_papers_and_the_difference() -> None:
     assert "| SAM | 1.5 ± 0.7 (67.2, -65.7) \\[b\\] |" in text
     assert "| CIFAR-10, 60 % symmetric \\[a\\] |" in text
     assert "- \\[a\\] Not this dataset: digits stands in for it." in text
-    assert "- \\[b\\] The paper's figure for 60 % is below that for 80 %." in text
+    assert "- \\[b\\] The paper's number for 60 % is below that for 80 %." in text
     assert "last5 (mean of the last 5 epochs), 2 seeds, mean ± sample standard deviation" in text
     assert text.index("Not comparable:") > text.index("| NCSAM |")
 

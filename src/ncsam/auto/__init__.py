@@ -1,4 +1,4 @@
-"""The best network for data with wrong labels, without a knob: candidates judged on samples they never saw."""
+"""AutoML for data with wrong labels: candidates are compared on samples they never saw."""
 
 from ncsam.auto.run import auto
 

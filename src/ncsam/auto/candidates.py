@@ -1,97 +1,83 @@
-"""What competes: a linear classifier, or a network under a method and an optimizer."""
+"""What `auto` chooses from: closed-form classifiers, and networks trained with a method and an optimizer."""
 
 from __future__ import annotations
 
 import math
 import shutil
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
+import numpy as np
 import torch
 
-from ncsam.auto.costs import Costs
-from ncsam.auto.linear import INNER_FOLDS, Fit, RandomFeatures, discriminant, logistic, prune_label_issues
-from ncsam.auto.problem import Member, Problem
+from ncsam import classifiers
+from ncsam.auto.problem import Problem
+from ncsam.classifiers import Fitted, Member
 from ncsam.engine.config import RunConfig
 from ncsam.engine.task import Task, resolve_auto
 from ncsam.engine.trainer import Trainer
+from ncsam.jobs.estimate import step_seconds, training_seconds
 from ncsam.runs.predictor import Predictor
 
 
 class Candidate(Protocol):
-    """Something that learns all folds but one, and leaves networks whose probabilities are averaged."""
+    """Something that learns from all folds but one and predicts the rest."""
 
     @property
     def name(self) -> str: ...
 
-    def fit(self, problem: Problem, fold: int, scratch: Path) -> list[Member]:
-        """Train without the fold's samples. `scratch` is a folder to go on from after a kill."""
-
-    def seconds(self, problem: Problem, costs: Costs) -> float:
-        """About how long a fold will take."""
+    def seconds(self, problem: Problem) -> float:
+        """Roughly how long all folds take; 0 for what takes seconds."""
 
     def settings(self) -> dict[str, Any]:
-        """What tells it apart from the others, for the leaderboard."""
+        """What distinguishes it from the others, for the leaderboard."""
 
 
 @dataclass(frozen=True)
-class Linear:
-    """A linear classifier of the inputs, or of `width` random features of them.
-
-    `kind` is "discriminant", and `strength` its shrinkage; or "logistic", and `strength` its weight decay. `rounds` of
-    pruning take out label issues before the last fit.
-    """
+class ClosedForm:
+    """A closed-form classifier of the features (see `ncsam.classifiers`): all folds at once, then one fit to all."""
 
     name: str
-    kind: str
-    strength: float
-    rounds: int = 0
-    width: int = 0
+    model: str
+    options: dict[str, Any] = field(default_factory=dict)
 
-    def fit(self, problem: Problem, fold: int, scratch: Path) -> list[Member]:
-        if self.kind == "discriminant":
-            fit: Fit = partial(discriminant, shrinkage=self.strength)
-        else:
-            fit = partial(logistic, strength=self.strength)
-        if self.rounds:
-            fit = prune_label_issues(fit, self.rounds, problem.config.seed)
-        train = problem.fold_task(fold).train
-        x, y = problem.vectors[torch.from_numpy(train)], torch.from_numpy(problem.labels[train])
-        options: dict[str, Any] = {"hidden": [self.width] if self.width else [], "in_features": x.shape[1]}
-        state = {}
-        if self.width:
-            random = RandomFeatures.draw(x, self.width, problem.config.seed + fold)
-            layer = random.raw(fit(random(x), y, problem.classes))
-            state = {"body.0.weight": random.weight, "body.0.bias": random.bias}
-        else:
-            layer = fit(x, y, problem.classes)
-        return [Member("mlp", options, {**state, "fc.weight": layer.weight, "fc.bias": layer.bias})]
+    def cross_fit(self, problem: Problem) -> Fitted:
+        """The classifier fitted to all samples of the folds, and its predictions of each fold, fold after fold."""
+        order = np.concatenate(problem.held_out)
+        folds = np.repeat(np.arange(problem.num_folds), [len(held) for held in problem.held_out])
+        x, y = problem.vectors[torch.from_numpy(order)], torch.from_numpy(problem.labels[order])
+        return classifiers.cross_fit(self.model, x, y, problem.classes, folds=folds, **self.options)
 
-    def seconds(self, problem: Problem, costs: Costs) -> float:
-        return costs.linear(1 + INNER_FOLDS * self.rounds, self.width, iterative=self.kind == "logistic")
+    def seconds(self, problem: Problem) -> float:
+        return 0.0
 
     def settings(self) -> dict[str, Any]:
-        name = "shrinkage" if self.kind == "discriminant" else "strength"
-        settings = {"kind": self.kind, name: self.strength, "rounds_of_pruning": self.rounds}
-        return {**settings, **({"random_features": self.width} if self.width else {})}
+        return {"model": self.model, **self.options}
 
 
 @dataclass(frozen=True)
 class Network:
-    """A run of the engine; `changes` are options of the run."""
+    """A network trained by the engine, fold after fold; the networks of all folds are averaged in the end.
+
+    Args:
+        name: of the candidate.
+        changes: options of the run.
+    """
 
     name: str
     changes: dict[str, Any] = field(default_factory=dict)
+    default_batch: ClassVar[int] = 128
 
     def config(self, problem: Problem, task: Task) -> RunConfig:
-        """The options of one fold, all of them."""
+        """The resolved configuration of one fold."""
         config = problem.config.replace(evaluate_train_every=10**9, telemetry_every=0, loggers=[])
-        batch_size = equal_batches(len(task.train), self.changes.get("batch_size") or config.batch_size or 128)
-        return resolve_auto(config.replace(**{**self.changes, "batch_size": batch_size}), task)
+        wanted = self.changes.get("batch_size") or config.batch_size or self.default_batch
+        changes = {**self.changes, "batch_size": equal_batches(len(task.train), wanted)}
+        return resolve_auto(config.replace(**changes), task)
 
     def fit(self, problem: Problem, fold: int, scratch: Path) -> list[Member]:
+        """Networks trained without the samples of a fold; `scratch` is a folder to resume from after a kill."""
         task = problem.fold_task(fold)
         config = self.config(problem, task)
         scratch.mkdir(parents=True, exist_ok=True)
@@ -112,9 +98,14 @@ class Network:
         shutil.rmtree(scratch, ignore_errors=True)
         return members
 
-    def seconds(self, problem: Problem, costs: Costs) -> float:
+    def seconds(self, problem: Problem) -> float:
         task = problem.fold_task(0)
-        return costs.training(self.config(problem, task), len(task.train))
+        config = self.config(problem, task)
+        rows = task.train[: config.batch_size]
+        batch = next(problem.loader(problem.dataset.train, rows).with_options(batch_size=len(rows)).iterate(0))
+        step = step_seconds(config, batch.views[0], batch.labels, problem.classes, problem.channels)
+        held = len(problem.held_out[0])
+        return problem.num_folds * training_seconds(config, step, len(task.train), held)
 
     def settings(self) -> dict[str, Any]:
         return dict(self.changes)

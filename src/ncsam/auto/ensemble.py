@@ -1,4 +1,4 @@
-"""Which candidates answer in the end: the best, or the mean of those that cannot be told from it."""
+"""Which candidates become the result: the best, or the mean of those that noisy labels cannot tell from it."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ncsam import models
-from ncsam.auto.outcome import Outcome, held_out_labels
+from ncsam.auto.outcome import Correct, Outcome, correct, held_out_labels, paired_gap
 from ncsam.auto.problem import Problem
-from ncsam.auto.race import behind, hits
 from ncsam.models.mean import Mean
 
 _LOG_RANGE = (-3.0, 4.0)  # of temperatures
-_NEAR = 3.0  # standard errors, those by which a race stops a candidate
+_NEAR = 3.0  # standard errors, those by which a candidate is stopped
 _GOLDEN = (math.sqrt(5) - 1) / 2
 
 
@@ -35,29 +34,29 @@ class Chosen:
         return [outcome.name for outcome in self.outcomes]
 
     def model_options(self) -> dict[str, Any]:
-        """What the model `mean` takes: every network of every fold, a candidate's weight shared among them."""
+        """Options of the model `mean`: every model of every candidate, whose weight they share."""
         members, weights, temperatures = [], [], []
         for outcome, weight, temperature in zip(self.outcomes, self.weights, self.temperatures, strict=True):
-            networks = [member for fold in outcome.folds for member in fold.members]
+            networks = outcome.members
             members += [{"model": member.model, "options": member.options} for member in networks]
             weights += [weight / len(networks)] * len(networks)
             temperatures += [temperature] * len(networks)
         return {"members": members, "weights": weights, "temperatures": temperatures}
 
     def network(self, problem: Problem) -> Mean:
-        """The mean as a network, with its weights."""
+        """The mean as a torch module, with its state."""
         network = models.create("mean", problem.classes, problem.channels, **self.model_options())
         assert isinstance(network, Mean)
-        states = [member.state for outcome in self.outcomes for fold in outcome.folds for member in fold.members]
+        states = [member.state for outcome in self.outcomes for member in outcome.members]
         for member, state in zip(network.members, states, strict=True):
             member.load_state_dict(state)
         return network.eval()
 
 
 def temperature_of(outcome: Outcome, labels: npt.NDArray[np.int64]) -> float:
-    """The temperature under which the observed labels of the samples held out are the most likely (Guo et al. 2017).
+    """The temperature under which the given labels of held-out samples are the most likely (Guo et al. 2017).
 
-    It makes the probabilities of candidates comparable, so that none speaks louder in a mean than it is right.
+    It makes the probabilities of candidates comparable, so that none dominates a mean by being overconfident.
     """
 
     def loss(log_temperature: float) -> float:
@@ -85,9 +84,9 @@ def choose(problem: Problem, outcomes: Sequence[Outcome], most: int) -> Chosen:
     Candidates that the noisy labels cannot tell apart differ in their errors, and the mean of them is the safer choice.
     It is taken unless it is itself more than that behind the best on the samples held out.
     """
-    labels = held_out_labels(problem, problem.num_folds)
+    labels = held_out_labels(problem)
     finished = [outcome for outcome in outcomes if outcome.status == "finished"]
-    right = {outcome.name: hits(problem, outcome) for outcome in finished}
+    right = {outcome.name: correct(problem, outcome) for outcome in finished}
     ranked = sorted(finished, key=lambda outcome: -right[outcome.name].mean())
     best = right[ranked[0].name]
     near = [outcome for outcome in ranked if within_error(right[outcome.name], best)][:most]
@@ -97,9 +96,9 @@ def choose(problem: Problem, outcomes: Sequence[Outcome], most: int) -> Chosen:
     return together
 
 
-def within_error(own: npt.NDArray[np.bool_], best: npt.NDArray[np.bool_]) -> bool:
+def within_error(own: Correct, best: Correct) -> bool:
     """Whether `own` is at most three standard errors behind `best`."""
-    difference, error = behind(own, best)
+    difference, error = paired_gap(own, best)
     return difference <= _NEAR * error
 
 

@@ -17,17 +17,24 @@ from ncsam.auto.ensemble import Chosen
 from ncsam.auto.outcome import Outcome, held_out_labels
 from ncsam.auto.problem import Problem
 from ncsam.engine.checkpoint import writing
+from ncsam.engine.class_metrics import balanced_accuracy, macro_auc, macro_f1
 from ncsam.errors import RunError
 from ncsam.noise import estimate_noise
 
 NAME = "leaderboard.json"
-_ACCURACIES = ("noisy_accuracy", "standard_error", "clean_accuracy_estimate", "clean_accuracy_standard_error")
+_ACCURACIES = (
+    *("noisy_accuracy", "standard_error", "clean_accuracy_estimate", "clean_accuracy_standard_error"),
+    *("noisy_balanced_accuracy", "noisy_f1", "noisy_auc"),
+)
 _MEANING = {
     "noisy_accuracy": "share of the held-out samples predicted as they are labeled, percent; labels may be wrong",
     "standard_error": "of noisy_accuracy, percent",
     "clean_accuracy_estimate": "an estimate, percent: mean of inv(T)[label, prediction], with the transition matrix T "
     "estimated by confident learning; it trusts T, and that errors depend on the class alone",
     "noise_rate_estimate": "an estimate: share of wrong labels by confident learning on held-out predictions",
+    "noisy_balanced_accuracy": "mean recall of the classes on held-out samples under their given labels, percent",
+    "noisy_f1": "mean F1 of the classes on held-out samples under their given labels, percent",
+    "noisy_auc": "mean area under the ROC curve of each class against the rest, given labels, percent",
     "seconds": "time of training, all folds",
 }
 
@@ -50,15 +57,14 @@ def clean_accuracy(
 
 def make(problem: Problem, outcomes: Sequence[Outcome], chosen: Chosen) -> dict[str, Any]:
     """The leaderboard as plain values, the best first; accuracies in percent."""
-    labels = held_out_labels(problem, problem.num_folds)
+    labels = held_out_labels(problem)
     noise = estimate_noise(labels, chosen.probabilities)
     rows = [_row(problem, outcome, noise.transition, chosen) for outcome in outcomes]
     rows.sort(key=lambda row: (row["status"] != "finished", -(row["noisy_accuracy"] or -1.0)))
-    final = chosen.probabilities.argmax(axis=1)
     return {
         "samples": len(problem.positions),
         "folds": problem.num_folds,
-        "chosen": {"candidates": chosen.names, **_accuracies(final, labels, noise.transition)},
+        "chosen": {"candidates": chosen.names, **_accuracies(chosen.probabilities, labels, noise.transition)},
         "noise_rate_estimate": noise.rate,
         "candidates": rows,
         "meaning": _MEANING,
@@ -70,25 +76,24 @@ def _row(problem: Problem, outcome: Outcome, transition: npt.NDArray[np.float64]
         "name": outcome.name,
         "status": outcome.status,
         "chosen": outcome.name in chosen.names,
-        "folds": len(outcome.folds),
+        "parts": len(outcome.parts),
     }
-    labels = held_out_labels(problem, len(outcome.folds)) if outcome.folds else None
-    predicted = outcome.probabilities().argmax(axis=1) if outcome.folds else None
-    row |= _accuracies(predicted, labels, transition)
+    probabilities = outcome.probabilities() if outcome.parts else None
+    row |= _accuracies(probabilities, held_out_labels(problem), transition)
     return {**row, "seconds": outcome.seconds, "reason": outcome.reason, "settings": outcome.candidate.settings()}
 
 
 def _accuracies(
-    predicted: npt.NDArray[np.int64] | None,
-    labels: npt.NDArray[np.int64] | None,
-    transition: npt.NDArray[np.float64],
+    probabilities: npt.NDArray[np.float64] | None, given: npt.NDArray[np.int64], transition: npt.NDArray[np.float64]
 ) -> dict[str, float | None]:
-    if predicted is None or labels is None:
+    if probabilities is None:
         return dict.fromkeys(_ACCURACIES)
+    labels, predicted = given[: len(probabilities)], probabilities.argmax(axis=1)
     share = float((predicted == labels).mean())
     error = math.sqrt(share * (1 - share) / len(labels))
     clean = clean_accuracy(predicted, labels, transition) or (None, None)
-    values = (share, error, *clean)
+    others = (balanced_accuracy(predicted, labels), macro_f1(predicted, labels), macro_auc(probabilities, labels))
+    values = (share, error, *clean, *others)
     return {name: None if value is None else 100 * value for name, value in zip(_ACCURACIES, values, strict=True)}
 
 
@@ -99,7 +104,11 @@ def write(folder: Path, board: dict[str, Any]) -> None:
 
 
 def read(folder: Path) -> dict[str, Any]:
-    """What `write` wrote; `RunError` for anything else, which a finished race has no other source of."""
+    """What `write` wrote.
+
+    Raises:
+        RunError: if the file holds anything else.
+    """
     path = folder / NAME
     try:
         board = read_json(path)
@@ -114,5 +123,5 @@ def read(folder: Path) -> dict[str, Any]:
     except (OSError, ValueError, LookupError, TypeError):
         fine = False
     if not fine:
-        raise RunError(f"{path} is not a leaderboard: remove summary.json beside it, and the same command writes both")
+        raise RunError(f"{path} is not a leaderboard: remove summary.json beside it and rerun the command")
     return board

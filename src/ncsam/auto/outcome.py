@@ -1,10 +1,13 @@
-"""What a candidate made of the folds: its predictions of samples it never saw, and its networks; kept in files."""
+"""What became of one candidate: predictions of held-out samples and models, stored in its folder."""
 
 from __future__ import annotations
 
+import json
+import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,18 +16,24 @@ import numpy.typing as npt
 import torch
 
 from ncsam._files import atomic_path
-from ncsam.auto.candidates import Candidate
-from ncsam.auto.problem import Member, Problem
+from ncsam.auto.candidates import Candidate, ClosedForm, Network
+from ncsam.auto.problem import Floats, Problem
+from ncsam.classifiers import Member
 from ncsam.engine.checkpoint import writing
-from ncsam.errors import RunError
+from ncsam.errors import DivergedError, RunError
 
-Floats = npt.NDArray[np.float32]
-_FORMAT = "ncsam fold 1"
+_FORMAT = "ncsam candidate 1"
+_SURE = 3.0  # standard errors by which a candidate must be behind to be stopped; checked after every fold
+
+Correct = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
-class Fold:
-    """One fold of one candidate; `log_probabilities` (networks, samples, classes) are of the samples held out."""
+class Part:
+    """Predictions and models of one or more folds.
+
+    `log_probabilities` (models, samples, classes) are of the held-out samples. `members` are averaged.
+    """
 
     seconds: float
     log_probabilities: Floats
@@ -33,10 +42,13 @@ class Fold:
 
 @dataclass
 class Outcome:
-    """A candidate's folds so far, from 0 on; `status`: running, finished, stopped, skipped or failed."""
+    """A candidate with its parts: one for a closed form, one per fold for a network.
+
+    `status`: finished, stopped, skipped or failed.
+    """
 
     candidate: Candidate
-    folds: list[Fold] = field(default_factory=list)
+    parts: list[Part] = field(default_factory=list)
     status: str = "running"
     reason: str = ""
 
@@ -46,12 +58,19 @@ class Outcome:
 
     @property
     def seconds(self) -> float:
-        return sum(fold.seconds for fold in self.folds)
+        return sum(part.seconds for part in self.parts)
+
+    @property
+    def members(self) -> list[Member]:
+        return [member for part in self.parts for member in part.members]
 
     def probabilities(self, temperature: float = 1.0) -> npt.NDArray[np.float64]:
-        """Mean over networks of softmax(log p / temperature): a row per sample of the folds so far, fold after fold."""
-        rows = [softened(fold.log_probabilities, temperature) for fold in self.folds]
-        return np.concatenate(rows)
+        """Mean over models of softmax(log p / temperature): a row per sample predicted so far, fold after fold."""
+        return np.concatenate([softened(part.log_probabilities, temperature) for part in self.parts])
+
+    def predicted(self) -> npt.NDArray[np.int64]:
+        """The predicted class of every sample predicted so far."""
+        return self.probabilities().argmax(axis=1)
 
 
 def softened(log_probabilities: Floats, temperature: float) -> npt.NDArray[np.float64]:
@@ -63,58 +82,135 @@ def softened(log_probabilities: Floats, temperature: float) -> npt.NDArray[np.fl
     return mean
 
 
-def held_out_labels(problem: Problem, folds: int) -> npt.NDArray[np.int64]:
-    """The observed labels of the samples of the first `folds` folds, in the order of `Outcome.probabilities`."""
-    labels: npt.NDArray[np.int64] = problem.labels[np.concatenate(problem.held_out[:folds])]
+def held_out_labels(problem: Problem) -> npt.NDArray[np.int64]:
+    """The given labels of all folds, in the order of `Outcome.probabilities`."""
+    labels: npt.NDArray[np.int64] = problem.labels[np.concatenate(problem.held_out)]
     return labels
 
 
-def fold_file(candidate: str, number: int) -> str:
-    """ExecutorConfig a fold lies below the folder of all candidates."""
-    return f"{candidate}/fold-{number}.pt"
+def correct(problem: Problem, outcome: Outcome) -> Correct:
+    """Which held-out samples, fold after fold, a candidate predicts as they are labeled."""
+    predicted = outcome.predicted()
+    right: Correct = predicted == held_out_labels(problem)[: len(predicted)]
+    return right
 
 
-def train_fold(
-    problem: Problem, candidate: Candidate, number: int, folder: Path, before_writing: Callable[[], None]
-) -> Fold:
-    """The fold from its file if it is there; else it is trained, from where a kill left it, and written."""
-    path = folder / fold_file(candidate.name, number)
-    if path.is_file():
-        return _read(path, len(problem.held_out[number]), problem.classes)
-    began = time.perf_counter()
+def paired_gap(own: Correct, best: Correct) -> tuple[float, float]:
+    """By how much `own` is behind `best` on the same samples, and the standard error of that.
+
+    d_i = best_i - own_i: mean(d) and std(d) / sqrt(n). Samples on which both are right, or both wrong, do not blur it.
+    """
+    difference = best[: len(own)].astype(np.float64) - own
+    return float(difference.mean()), float(difference.std() / math.sqrt(len(difference)))
+
+
+def fit_candidate(
+    problem: Problem,
+    candidate: Candidate,
+    folder: Path,
+    against: Sequence[Outcome] = (),
+    before_writing: Callable[[], None] = lambda: None,
+) -> Outcome:
+    """Train a candidate on all folds, and write `summary.json` into its folder.
+
+    A network is stopped after a fold if it is behind the best of `against` by more than three standard errors on the
+    same samples. Parts that are in the folder already are read, so a kill costs at most one fold.
+
+    Args:
+        problem: data and folds.
+        candidate: what to train.
+        folder: the folder of the candidate.
+        against: finished candidates to compare with.
+        before_writing: called before anything is written; raises if the folder of the command is gone.
+    """
+    outcome = Outcome(candidate, status="finished")
     before_writing()
-    members = candidate.fit(problem, number, folder / candidate.name / f"fold-{number}")
+    if isinstance(candidate, ClosedForm):
+        outcome.parts.append(
+            _stored(folder / "part-0.pt", problem, len(problem.positions), partial(_closed_form, problem, candidate))
+        )
+    else:
+        assert isinstance(candidate, Network)
+        best = max((correct(problem, other) for other in against), key=lambda own: own.mean(), default=None)
+        for number in range(problem.num_folds):
+            scratch = folder / f"fold-{number}"
+            before_writing()
+            train = partial(_trained, problem, candidate, number, scratch)
+            try:
+                part = _stored(folder / f"part-{number}.pt", problem, len(problem.held_out[number]), train)
+            except DivergedError as error:
+                outcome.status, outcome.reason = "failed", str(error)
+                break
+            outcome.parts.append(part)
+            if best is not None and number + 1 < problem.num_folds:
+                gap, error_of_gap = paired_gap(correct(problem, outcome), best)
+                if gap > _SURE * error_of_gap:
+                    points = f"{100 * gap:.1f} +- {100 * error_of_gap:.1f} points behind"
+                    outcome.status = "stopped"
+                    outcome.reason = f"{points} after {number + 1} of {problem.num_folds} folds"
+                    break
+    before_writing()
+    _write_summary(folder, outcome)
+    return outcome
+
+
+def read_outcome(problem: Problem, candidate: Candidate, folder: Path, summary: dict[str, Any]) -> Outcome:
+    """What `fit_candidate` left in a folder."""
+    outcome = Outcome(candidate, status=str(summary.get("status")), reason=str(summary.get("reason", "")))
+    whole = isinstance(candidate, ClosedForm)
+    for number in range(int(summary.get("parts", 0))):
+        samples = len(problem.positions) if whole else len(problem.held_out[number])
+        outcome.parts.append(_read(folder / f"part-{number}.pt", problem, samples))
+    return outcome
+
+
+def _closed_form(problem: Problem, candidate: ClosedForm) -> Part:
+    began = time.perf_counter()
+    fitted = candidate.cross_fit(problem)
+    logs = np.log(np.maximum(fitted.probabilities, 1e-12)).astype(np.float32)
+    return Part(time.perf_counter() - began, logs[None], [fitted.member])
+
+
+def _trained(problem: Problem, candidate: Network, number: int, scratch: Path) -> Part:
+    began = time.perf_counter()
+    members = candidate.fit(problem, number, scratch)
     networks = [member.network(problem.classes, problem.channels) for member in members]
     held, split = problem.held_out[number], problem.dataset.train
     found = np.stack([problem.log_probabilities(network, split, held) for network in networks])
-    fold = Fold(time.perf_counter() - began, found, members)
-    before_writing()
-    _write(path, fold)
-    return fold
+    return Part(time.perf_counter() - began, found, members)
 
 
-def _write(path: Path, fold: Fold) -> None:
+def _write_summary(folder: Path, outcome: Outcome) -> None:
+    about = {"status": outcome.status, "reason": outcome.reason, "seconds": outcome.seconds}
+    path = folder / "summary.json"
+    with writing(path), atomic_path(path) as temporary:
+        temporary.write_text(json.dumps({**about, "parts": len(outcome.parts)}) + "\n", encoding="utf-8")
+
+
+def _stored(path: Path, problem: Problem, samples: int, make: Callable[[], Part]) -> Part:
+    """The part from its file if it is there; else it is made and written."""
+    if path.is_file():
+        return _read(path, problem, samples)
+    part = make()
     state: dict[str, Any] = {
         "format": _FORMAT,
-        "seconds": fold.seconds,
-        "log_probabilities": torch.from_numpy(fold.log_probabilities),
-        "members": [{"model": m.model, "options": m.options, "state": m.state} for m in fold.members],
+        "seconds": part.seconds,
+        "log_probabilities": torch.from_numpy(part.log_probabilities),
+        "members": [{"model": m.model, "options": m.options, "state": m.state} for m in part.members],
     }
     with writing(path), atomic_path(path) as temporary:
         torch.save(state, temporary)
+    return part
 
 
-def _read(path: Path, samples: int, classes: int) -> Fold:
+def _read(path: Path, problem: Problem, samples: int) -> Part:
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
-        if state["format"] != _FORMAT:
-            raise ValueError(f"its format is {state['format']!r}")
         members = [Member(str(m["model"]), dict(m["options"]), dict(m["state"])) for m in state["members"]]
-        found = Fold(float(state["seconds"]), state["log_probabilities"].numpy(), members)
-        if found.log_probabilities.shape != (len(members), samples, classes) or not members:
+        found = Part(float(state["seconds"]), state["log_probabilities"].numpy(), members)
+        shape = (len(members), samples, problem.classes)
+        if state["format"] != _FORMAT or not members or found.log_probabilities.shape != shape:
             raise ValueError(f"its predictions are of shape {found.log_probabilities.shape}")
     except Exception as error:  # zip and pickle have several of their own; torch's advice is not for a foreign file
-        raise RunError(
-            f"{path} is damaged, or is no fold of this race: remove it, and the fold is trained again"
-        ) from error
+        raise RunError(f"{path} is damaged, or belongs to other data: remove it and rerun the command") from error
     return found

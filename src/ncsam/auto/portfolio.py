@@ -1,64 +1,79 @@
-"""Which candidates to try on which data: few, different, each good somewhere."""
+"""Which candidates to try on which data: few, different, each the best on some dataset.
+
+The evidence is in `experiments/recommendations.py`.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
-from ncsam.auto.candidates import Candidate, Linear, Network
+from ncsam.auto.candidates import Candidate, ClosedForm, Network
 from ncsam.auto.problem import Problem
 
-#: A gentle step with weight decay.
-_GENTLE: dict[str, Any] = {"warmup": 0.0, "lr": 0.0125, "weight_decay": 0.005, "batch_size": 128}
-#: The radius does not listen to held-out samples here: those are the fold, which judges the candidate.
-_SAM: dict[str, Any] = {**_GENTLE, "optimizer": "sam", "rho": "auto", "rho_target": 0.5}
-_M_CORRECTION: dict[str, Any] = {**_GENTLE, "optimizer": "sgd", "method": "mcorrection"}
-_WIDTH = 1024  # of random features
-
-#: Modality, strength and rounds of pruning of linear classifiers, the cheapest first. Pruned twice they differ enough from
-#: those pruned once to help a mean; the weakly shrunk ones of random features are for data that is far from linear.
-_SMOOTH = (
-    *(("discriminant", 0.6, 0), ("discriminant", 0.6, 1), ("discriminant", 0.6, 2)),
-    *(("discriminant", 0.8, 0), ("discriminant", 0.8, 1), ("discriminant", 0.3, 1), ("discriminant", 0.3, 2)),
+#: A gentle step with weight decay. The radius is not guided by validation samples: these are the fold to be predicted.
+_SAM: dict[str, Any] = {
+    "warmup": 0.0,
+    "lr": 0.0125,
+    "weight_decay": 0.005,
+    "batch_size": 128,
+    "method": "ce",
+    "optimizer": "sam",
+    "rho": "auto",
+    "rho_target": 0.5,
+}
+_STEPS = 1000  # of the network, whatever the number of samples
+_CLOSED_FORM = (
+    ("smooth", {}),
+    ("lda", {"shrinkage": 0.6}),
+    ("lda", {"shrinkage": 0.8}),
+    ("lda", {"shrinkage": 0.95}),
+    ("lda", {"shrinkage": 1.0}),
+    ("prototypes", {}),
+    ("kernel", {"penalty": 1.0}),
+    ("knn", {"k": 30}),
+    ("logistic", {"penalty": 0.03}),
 )
-_RANDOM = (
-    *(("discriminant", 0.6, 1), ("discriminant", 0.3, 1), ("discriminant", 0.3, 2)),
-    *(("discriminant", 0.1, 1), ("discriminant", 0.1, 2)),
-)
-_LOGISTIC = (("logistic", 0.3, 1), ("logistic", 0.03, 1), ("logistic", 1.0, 2))
+_TREES = (("forest", {"leaf": 5}), ("forest", {"leaf": 15}), ("forest", {"leaf": 5, "extra": True}))
+_MOST_TREE_FEATURES = 128  # forests see one column at a time: for tables, not for embeddings
 
 
 def portfolio(problem: Problem) -> list[Candidate]:
-    """The candidates for a problem, in the order in which they run."""
-    return _for_vectors(problem) if problem.is_vectors else _for_images(problem)
+    """The candidates for a problem, the cheapest first."""
+    return _for_vectors(problem) if problem.is_vectors else _for_images()
 
 
 def _for_vectors(problem: Problem) -> list[Candidate]:
-    """Smooth classifiers first: they take seconds, and set the bar for what takes minutes.
+    """Closed-form classifiers, each also without label issues; forests for tables; one network.
 
-    Wrong labels that people give follow rules of their own, which a flexible classifier learns with the rest, and is
-    paid for by accuracy on such labels. So most candidates are ones that cannot: discriminants with a strongly shrunk
-    covariance, and fits without label issues.
+    Errors that people and rules make can be learned, and accuracy on noisy labels rewards the classifier that learns
+    them. Most candidates are therefore smooth: they cannot.
     """
-    smooth = [_linear(*each) for each in _SMOOTH] + [_linear(*each, width=_WIDTH) for each in _RANDOM]
-    smooth += [_linear(*each) for each in _LOGISTIC]
-    # so many steps, whatever the number of samples
-    per_epoch = max(1, len(problem.positions) // 128)
-    short, long = (min(200, max(10, round(steps / per_epoch))) for steps in (400, 1000))
-    lengths = sorted({short, long})
-    networks: list[Candidate] = [Network(f"mcorrection-{long}", {**_M_CORRECTION, "epochs": long})]
-    return [*smooth, *networks, *(Network(f"sam-{epochs}", {**_SAM, "epochs": epochs}) for epochs in lengths)]
+    listed = [*_CLOSED_FORM]
+    if problem.is_table or problem.vectors.shape[1] <= _MOST_TREE_FEATURES:
+        listed += _TREES
+    candidates: list[Candidate] = []
+    for model, options in listed:
+        for rounds in (0, 1):
+            if model != "smooth":
+                candidates.append(_closed_form(model, {**options, **({"prune": rounds} if rounds else {})}))
+            elif not rounds:
+                candidates.append(ClosedForm("smooth", "smooth"))
+    epochs = min(200, max(10, round(_STEPS / max(1, len(problem.positions) // 128))))
+    return [*candidates, Network(f"sam-{epochs}", {**_SAM, "epochs": epochs})]
 
 
-def _linear(kind: str, strength: float, rounds: int, width: int = 0) -> Linear:
-    name = f"{'random' if width else kind}-{strength:g}{('', '-pruned', '-pruned-twice')[rounds]}"
-    return Linear(name, kind, strength, rounds, width)
+def _closed_form(model: str, options: dict[str, Any]) -> ClosedForm:
+    words = [model]
+    for name, value in options.items():
+        words += [] if name == "prune" else ["extra"] if name == "extra" else [f"{value:g}"]
+    return ClosedForm("-".join([*words, *(["pruned"] if options.get("prune") else [])]), model, options)
 
 
-def _for_images(problem: Problem) -> list[Candidate]:
+def _for_images() -> list[Candidate]:
     plain = {"lr": 0.05, "batch_size": 128, "epochs": 60, "warmup": 0.0}
     return [
-        Network("sgd", {**plain, "optimizer": "sgd"}),
-        Network("sam", {**plain, "optimizer": "sam", "rho": "auto", "rho_target": "auto"}),
+        Network("sgd", {**plain, "method": "ce", "optimizer": "sgd"}),
+        Network("sam", {**plain, "method": "ce", "optimizer": "sam", "rho": "auto", "rho_target": "auto"}),
         Network("elr", {**plain, "optimizer": "sgd", "method": "elr"}),
         Network("mixup", {**plain, "optimizer": "sgd", "method": "mixup"}),
     ]

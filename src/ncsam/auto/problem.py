@@ -1,23 +1,20 @@
-"""What all candidates share: the data, the folds, the device; and the networks that they leave behind."""
+"""What all candidates share: the data, the folds and the device."""
 
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from ncsam import models
 from ncsam._errors import bad_value
 from ncsam.data.loading.loader import Loader
 from ncsam.data.types import Labels, Split
 from ncsam.engine.config import RunConfig
-from ncsam.engine.fabric import build_fabric
+from ncsam.engine.device import choose_device
 from ncsam.engine.task import Task
 from ncsam.issues.folds import stratified_folds
 
@@ -27,34 +24,19 @@ _BATCH = 512
 _SMALL_IMAGE = 16  # pixels; up to here a fully connected network is what `--model auto` takes, too
 
 
-@dataclass(frozen=True)
-class Member:
-    """A trained network: how to build it, and its weights."""
-
-    model: str
-    options: dict[str, Any]
-    state: dict[str, Tensor]
-
-    def network(self, classes: int, channels: int) -> nn.Module:
-        network = models.create(self.model, classes, channels, **self.options)
-        network.load_state_dict(self.state)
-        return network.eval()
-
-
 class Problem:
-    """A task cut into folds. Positions count in the training split; samples held out for good are in no fold."""
+    """A task cut into folds. Positions count in the training split; validation samples are in no fold."""
 
     def __init__(self, config: RunConfig, task: Task, folds: int) -> None:
         if task.modality.name not in ("images", "features"):
-            held = f"{task.dataset.name} holds {task.modality.name}; ncsam embed turns texts into vectors"
-            raise bad_value("data", config.data, f"images or vectors, and {held}")
+            raise bad_value("data", config.data, f"images or features (this is {task.modality.name}; see `ncsam embed`)")
         self.config = config
         self.task = task
         self.dataset = task.dataset
         self.labels: Labels = task.dataset.train.labels
         self.positions: Indices = task.train
         self.num_folds = folds
-        self.fabric = build_fabric(config.replace(devices=1, num_nodes=1, strategy="auto"))
+        self.fabric = choose_device(config.replace(devices=1, num_nodes=1, strategy="auto"))
         assigned = stratified_folds(self.labels[self.positions], folds, config.seed)
         self.held_out = [self.positions[assigned == fold] for fold in range(folds)]
 
@@ -64,14 +46,19 @@ class Problem:
 
     @property
     def channels(self) -> int:
-        """As the networks are told: 1 for features."""
+        """Input channels of the models: 1 for features."""
         return self.task.modality.in_channels
 
     @property
     def is_vectors(self) -> bool:
-        """Whether samples are features; or images that are small, or for an mlp, which may be taken for such."""
+        """Whether samples are features, or images that are small or meant for an mlp, which are treated as such."""
         size = self.dataset.size
         return size is None or max(size) <= _SMALL_IMAGE or self.config.model == "mlp"
+
+    @property
+    def is_table(self) -> bool:
+        """Whether the features are the named columns of a table."""
+        return bool(getattr(self.task.modality, "columns", ()))
 
     def fold_task(self, fold: int) -> Task:
         """The task of training on all folds but one, which is the validation split; there is no other."""
@@ -82,19 +69,19 @@ class Problem:
         )
 
     def loader(self, split: Split, subset: Indices | None = None) -> Loader:
-        """Batches of a split as a network sees them in evaluation, in order."""
+        """Batches of a split as a model sees them in evaluation, in order."""
         config = self.config.replace(precision="32-true")
         return self.task.loader(split, config, _BATCH, subset=subset, device=self.fabric.device).evaluation(_BATCH)
 
     @cached_property
     def vectors(self) -> Tensor:
-        """The training split, normalized and flattened: (N, F), on the CPU."""
+        """The training split, standardized and flattened: (N, d), on the CPU."""
         batches = self.loader(self.dataset.train).iterate(0)
         return torch.cat([batch.views[0].flatten(1).cpu() for batch in batches])
 
     @torch.no_grad()
     def log_probabilities(self, network: nn.Module, split: Split, subset: Indices | None = None) -> Floats:
-        """log p(class | x) of the samples of a split, or of some of them, in order: (N, C)."""
+        """log p(class | x) of the samples of a split, or of some of them, in order: (N, K)."""
         network.to(self.fabric.device).eval()
         rows = [network(batch.views[0]).float().log_softmax(dim=1) for batch in self.loader(split, subset).iterate(0)]
         found: Floats = torch.cat(rows).cpu().numpy()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import os
 import shlex
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +18,10 @@ from ncsam._errors import bad_value
 from ncsam._files import atomic_path, read_json
 from ncsam._version import __version__
 from ncsam.auto import leaderboard
-from ncsam.auto.candidates import Candidate
-from ncsam.auto.copies import ABOUT, CANDIDATES, Copies
 from ncsam.auto.ensemble import Chosen, choose
-from ncsam.auto.outcome import Fold, train_fold
 from ncsam.auto.portfolio import portfolio
 from ncsam.auto.problem import Problem
-from ncsam.auto.race import Race
+from ncsam.auto.search import run_candidates
 from ncsam.data.modalities import saved_modality
 from ncsam.data.types import DataSet
 from ncsam.engine.checkpoint import fitting, save_checkpoint, writing
@@ -39,12 +36,15 @@ from ncsam.engine.task import load_task
 from ncsam.errors import RunError
 from ncsam.issues.folds import load_oof, save_oof
 from ncsam.issues.table import write_label_issues
-from ncsam.jobs.executor import ExecutorConfig
+from ncsam.jobs import ExecutorConfig
+from ncsam.jobs.mirror import Mirror
 from ncsam.runs.layout import refuse_other_work
 from ncsam.runs.lock import locked
 
+ABOUT = "auto.json"
+CANDIDATES = "candidates"
 MODEL = "mean"
-_MOST = 12  # candidates in the mean, of vectors; of images, whose networks are large, one
+_MOST = 12  # candidates in the mean of vectors; one for images, whose networks are large
 
 
 def auto(
@@ -60,24 +60,32 @@ def auto(
 ) -> dict[str, Any]:
     """Try the portfolio on `config.data`, write the run folder `out`, and return its leaderboard.
 
-    Of `config` count the data, the labels, `val_share`, `seed`, the network and the machine; method, optimizer and
-    length are the candidates' own. A race that was killed goes on from its last fold (or, within it, the last
-    checkpoint); a finished folder is returned as it is. `budget` is in seconds of training.
-    `where` may name a Ray cluster, on which the folds are then trained; the race itself stays here. Its `mirror` is a
-    URL for a copy of the folder, from which another machine goes on.
+    Closed-form candidates come first; networks are then stopped early when they cannot catch up with the best. A
+    command that was killed resumes from the last finished fold; a finished folder is returned as it is.
+
+    Args:
+        config: the data, the labels, `val_share`, `seed`, the model and the machine count; method, optimizer and
+            length are the candidates' own.
+        out: the run folder.
+        folds: parts, each of which is predicted by candidates trained on the others.
+        budget: seconds of training; what would not be done in time is skipped, except for closed-form candidates.
+        dataset: data in memory, used in place of `config.data`.
+        where: worker processes or a Ray cluster for the candidates, and a mirror; by default this process.
+        say: takes lines of progress.
+        command: stored in `config.yaml`.
     """
     if budget is not None:
         number("budget", budget, "a number of seconds above 0, or None", lambda seconds: seconds > 0)
-    if dataset is not None and where is not None and where.on == "ray":
-        raise bad_value("dataset", dataset.name, "data that every node can read by its name or path; only without ray")
+    where = where or ExecutorConfig()
+    if dataset is not None and where.on == "ray":
+        raise bad_value("dataset", dataset.name, "the path of data that every node can read, with on='ray'")
     check_accelerator(config.accelerator)
     folder = Path(out)
     refuse_other_work(folder, ABOUT)
-    if where is not None:
-        where.check()
-    copies = Copies(where.mirror, folder) if where is not None and where.mirror else None
-    if copies is not None:
-        copies.fetch()
+    where.check()
+    mirror = Mirror(where.mirror) if where.mirror else None
+    if mirror is not None:
+        mirror.fetch("", folder)
     with locked(folder) as held:
         task = load_task(config, dataset)
         problem = Problem(config, task, folds)
@@ -85,33 +93,34 @@ def auto(
             raise bad_value(
                 "model",
                 config.model,
-                "one of ncsam.models, for the mean that a race leaves may name no other; its features will do: ncsam "
-                f"embed DATA --model {config.model} --out features.npz, then ncsam auto features.npz",
+                f"a model of ncsam.models; for this one: ncsam embed DATA --model {config.model} --out features.npz, "
+                "then ncsam auto features.npz",
             )
         candidates = portfolio(problem)
         if not problem.is_vectors and problem.fabric.device.type == "cpu":
             say(
-                "whole networks on images are slow on a CPU. Features of a pretrained one take minutes: "
+                "training networks on images is slow on a CPU. Embeddings of a pretrained model take minutes: "
                 f"ncsam embed {shlex.quote(config.data)} --model NAME --out features.npz; ncsam auto features.npz"
             )
         _claim(folder, problem, {each.name: each.settings() for each in candidates})
-        if copies is not None:
-            copies.claim()
+        if mirror is not None:
+            _claim_mirror(mirror, folder)
         if (folder / "summary.json").is_file():
-            if copies is not None and not copies.is_whole:  # the last copy failed, or the mirror was named later
-                copies.keep_all()
+            if mirror is not None and not mirror.is_finished(""):  # the last copy failed, or the mirror is new
+                mirror.store("", folder)
             say(f"{folder} is finished; its leaderboard is returned")
             return leaderboard.read(folder)
-        with _free_after_a_mistake(folder), _trained_where(where, candidates, budget) as train:
-            kept = train if copies is None else copies.keeping(train)
-            outcomes = Race(problem, folder / CANDIDATES, budget, say, held.check, kept).run(candidates)
+        with _free_after_a_mistake(folder):
+            outcomes = run_candidates(
+                problem, candidates, folder / CANDIDATES, where, budget=budget, say=say, before_writing=held.check
+            )
         chosen = choose(problem, outcomes, _MOST if problem.is_vectors else 1)
         board = leaderboard.make(problem, outcomes, chosen)
         held.check()
         leaderboard.write(folder, board)
         _write_run(folder, problem, chosen, board, command)
-        if copies is not None:
-            copies.keep_all()
+        if mirror is not None:
+            mirror.store("", folder)
     return board
 
 
@@ -126,19 +135,17 @@ def _free_after_a_mistake(folder: Path) -> Iterator[None]:
         raise
 
 
-def _trained_where(
-    where: ExecutorConfig | None, candidates: Sequence[Candidate], budget: float | None
-) -> AbstractContextManager[Callable[..., Fold]]:
-    """How a fold is trained: in this process, or on a Ray cluster for as long as the race takes."""
-    if where is None or where.on == "local":
-        return nullcontext(train_fold)
-    from ncsam.auto.on_ray import folds_on_ray
-
-    return folds_on_ray(where, [each.name for each in candidates], ahead=budget is None)
+def _claim_mirror(mirror: Mirror, folder: Path) -> None:
+    """Copy what the search is about to the mirror, or refuse a mirror that holds another one."""
+    there = mirror.read("", ABOUT)
+    if there is None:
+        mirror.put("", folder, [ABOUT])
+    elif there != (folder / ABOUT).read_bytes():
+        raise RunError(f"{mirror.url} holds the copy of another search than {folder}: choose another URL")
 
 
 def _claim(folder: Path, problem: Problem, candidates: dict[str, Any]) -> None:
-    """Note what the folder is for, or refuse one that is for something else."""
+    """Store what the folder is for, or refuse one that is for something else."""
     config = {name: value for name, value in problem.config.to_dict().items() if name not in NEUTRAL}
     about = {
         "config": config,
@@ -154,10 +161,8 @@ def _claim(folder: Path, problem: Problem, candidates: dict[str, Any]) -> None:
         if "config" in differing and isinstance(there.get("config"), dict):
             differing += [name for name in config if there["config"].get(name) != about["config"][name]]
         if differing:
-            raise RunError(
-                f"{folder} holds another race ({', '.join(n for n in differing if n != 'config')} differ): "
-                "choose another folder"
-            )
+            names = ", ".join(n for n in differing if n != "config")
+            raise RunError(f"{folder} holds another search ({names} differ): choose another folder")
         return
     with writing(path), atomic_path(path) as temporary:
         temporary.write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")

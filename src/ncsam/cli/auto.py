@@ -11,10 +11,10 @@ from typing import Any, Literal
 import click
 
 from ncsam.auto import auto as run_auto
+from ncsam.cli.executor_options import on_options
 from ncsam.cli.options import ConfigCommand, config_options, default_out, resolve
 from ncsam.cli.output import say, show_table
 from ncsam.cli.paths import Written
-from ncsam.cli.where import on_options
 from ncsam.engine.config import RunConfig
 from ncsam.jobs.executor import ExecutorConfig
 

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from ncsam.cli.complete import known
+from ncsam.cli.executor_options import executor_options
 from ncsam.cli.failures import FAILED, Failure
 from ncsam.cli.kinds import Listed, Seeds
 from ncsam.cli.options import ConfigCommand, config_options, default_out, echo_config, resolve, settled_by_data
@@ -16,7 +17,6 @@ from ncsam.cli.output import say
 from ncsam.cli.paths import Written
 from ncsam.cli.results import show_comparison
 from ncsam.cli.train import what_would_be_done
-from ncsam.cli.where import where_options
 from ncsam.compare import compare as run_comparison
 from ncsam.compare.grid import planned
 from ncsam.compare.specs import names_code
@@ -50,7 +50,7 @@ Combinations that are finished are not run again; those that were stopped go on.
     help="optimizers, with commas [sgd,sam,ncsam]",
 )
 @click.option("--seeds", type=Seeds(), default=3, help="how many, or which with commas [3]")
-@where_options
+@executor_options
 @click.option("--out", type=Written(folder=True), help="folder of the runs [runs/compare-...]")
 @click.option("--dry-run", is_flag=True, help="print the resolved configuration and what would be done")
 @click.pass_context

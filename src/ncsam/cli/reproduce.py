@@ -1,4 +1,4 @@
-"""`ncsam reproduce`: the paper's tables, ours beside the paper's figures."""
+"""`ncsam reproduce`: the paper's tables, ours beside the paper's numbers."""
 
 from __future__ import annotations
 
@@ -8,14 +8,12 @@ from typing import Any
 
 import click
 
+from ncsam.cli.executor_options import executor_options
 from ncsam.cli.failures import FAILED, Failure
 from ncsam.cli.kinds import Listed, Seeds, settings_option
 from ncsam.cli.output import say, show_table
 from ncsam.cli.paths import Written
-from ncsam.cli.where import where_options
-from ncsam.jobs.executor import ExecutorConfig, check_size, look
-from ncsam.reproduce.cost import cost as measure_cost
-from ncsam.reproduce.merge import merge as merge_cells
+from ncsam.jobs import ExecutorConfig, check_size, split_finished
 from ncsam.reproduce.results import METRICS, Filled
 from ncsam.reproduce.run import Plan
 from ncsam.reproduce.run import reproduce as run_tables
@@ -32,8 +30,6 @@ Examples:
   ncsam reproduce table1 --scale paper --data-root data --dry-run
   ncsam reproduce ablations --scale smoke --seeds 1
   ncsam reproduce curves --scale small --data cifar10=cifar10_part.npz
-  ncsam reproduce cost --scale small
-  ncsam reproduce merge runs/reproduce-small theirs/reproduce-small
   ncsam reproduce show runs/reproduce-small
 
 The tables of one scale share a folder and their runs. Cells that are finished are not run again.
@@ -47,7 +43,7 @@ _metric = click.option("--metric", type=click.Choice(METRICS), help="the one tha
 
 @click.group(epilog=EPILOG)
 def reproduce() -> None:
-    """Run a table of the paper, its ablations, curves or cost, and set ours beside the paper's figures."""
+    """Run a table of the paper, its ablations or curves, and set our numbers beside the paper's."""
 
 
 @reproduce.command("list", epilog="\b\nExample:\n  ncsam reproduce list")
@@ -59,7 +55,6 @@ def list_tables() -> None:
         say(f"rows of {name}: {','.join(row.name for row in table.rows)}")
     for name, members in GROUPS.items():
         say(f"{name}: {', '.join(members)}")
-    say("cost: time and memory of a step as a ratio to SGD's")
 
 
 def _tables(name: str) -> Callable[..., None]:
@@ -83,7 +78,7 @@ def _tables(name: str) -> Callable[..., None]:
         check_size(seeds, sum(len(table.cells) for table in tables))
         listed = list(range(1, seeds + 1)) if isinstance(seeds, int) else seeds
         plan = Plan(tables, setting, listed, out or Path("runs") / f"reproduce-{scale}")
-        done, waiting = look(plan.jobs)
+        done, waiting = split_finished(plan.jobs)
         say(f"{len(plan.jobs)} runs in {plan.out}, {len(done.summaries)} of them finished")
         for dataset in dict.fromkeys(column.dataset for table in tables for column in table.columns):
             source = setting.source(dataset)
@@ -123,7 +118,7 @@ def _add(name: str, about: str) -> None:
         click.option("--stand-in", metavar="DATA", help="for datasets that are not there, below paper scale [digits]"),
         click.option("--data-root", metavar="FOLDER", help="where the named datasets lie"),
         _metric,
-        where_options,
+        executor_options,
         _out,
         click.option("--dry-run", is_flag=True, help="print the plan, with its time and disk, and run nothing"),
     ]
@@ -137,27 +132,6 @@ for _name, _table in TABLES.items():
     _add(_name, f"{_table.title}.")
 for _name, _members in GROUPS.items():
     _add(_name, f"The tables {', '.join(_members)}.")
-
-
-@reproduce.command(epilog="\b\nExample:\n  ncsam reproduce cost --scale small")
-@_scale
-@_out
-def cost(scale: str, out: Path | None) -> None:
-    """Measure time and memory of a step of each optimizer as a ratio to SGD's."""
-    found = measure_cost(Setting(scale))
-    folder = out or Path("runs") / f"reproduce-{scale}"
-    found.write(folder)
-    say(f"{to_markdown(found)}files: {folder / found.name}.md, .tex, .html, .csv")
-
-
-@reproduce.command(epilog="\b\nExample:\n  ncsam reproduce merge runs/reproduce-small theirs/reproduce-small")
-@click.argument("into", type=click.Path(exists=True, file_okay=False, path_type=Path))
-@click.argument("others", nargs=-1, required=True, type=click.Path(exists=True, file_okay=False, path_type=Path))
-@click.option("--other-versions", is_flag=True, help="also take cells that other versions of ncsam or torch ran")
-def merge(into: Path, others: tuple[Path, ...], other_versions: bool) -> None:
-    """Take the finished cells of other folders into the folder INTO, after checking what they are."""
-    taken = merge_cells(into, others, other_versions=other_versions, say=say)
-    say(f"{len(taken)} runs taken; the command of a table now finds them finished")
 
 
 @reproduce.command(epilog="\b\nExample:\n  ncsam reproduce show runs/reproduce-small table2 kappa")

@@ -1,4 +1,4 @@
-"""All combinations of methods, optimizers and seeds, each in a run folder of its own; for their names see `specs`."""
+"""All combinations of methods, optimizers and seeds, each in its own run folder; see `specs` for their names."""
 
 from __future__ import annotations
 
@@ -13,18 +13,19 @@ from typing import Any, Literal
 from ncsam._errors import bad_value
 from ncsam._files import atomic_path
 from ncsam._statistics import Spread
+from ncsam.compare.input_file import INPUT, save_input
 from ncsam.compare.specs import check_combination, folder_name, with_spec
+from ncsam.data.types import DataSet
 from ncsam.engine import RunConfig, RunError
 from ncsam.engine.device import check_accelerator
 from ncsam.engine.metrics import SUMMARY
-from ncsam.jobs.executor import Done, ExecutorConfig, check_size, look, run_jobs
-from ncsam.jobs.local import Job
+from ncsam.jobs import Done, ExecutorConfig, Job, check_size, run_jobs, split_finished
 from ncsam.runs.layout import refuse_other_work
 from ncsam.runs.lock import locked
 from ncsam.runs.reader import COMMAND_FILE
 
 _FILE = "comparison.json"
-_LIST = "a list of at least one, none of them twice"
+_LIST = "a list of one or more, without duplicates"
 
 
 def compare(
@@ -38,39 +39,52 @@ def compare(
     on: Literal["local", "ray"] = "local",
     resources: str = "",
     mirror: str = "",
+    dataset: DataSet | None = None,
     say: Callable[[str], None] = print,
     command: str | None = None,
 ) -> list[dict[str, Any]]:
-    """Run what is not finished yet, write `comparison.json`, and return its rows.
+    """Train every combination of methods, optimizers and seeds that is not finished yet, and write `comparison.json`.
 
-    What is wrong with a combination by itself is refused before anything is trained or written; a run that fails
-    stops no other.
+    A combination that is wrong in itself is refused before anything is trained or written; a run that fails stops no
+    other.
 
     Args:
         config: what all runs share; each spec changes its copy.
-        methods, optimizers: specs, as above.
-        seeds: how many, counted from `config.seed`, or which; at most 10,000 runs in all.
-        workers, on, resources, mirror: see `ncsam.jobs.executor.Where`.
+        out: folder of the runs.
+        methods: specs of methods, such as `"elr"` or `"mixup:alpha=8"` (see `ncsam.compare.specs`).
+        optimizers: specs of optimizers, such as `"sgd"` or `"sam:rho=0.1"`.
+        seeds: how many, counted from `config.seed`, or a list of seeds; at most 10,000 runs in all.
+        workers: runs at a time; this and the next three as in `ncsam.jobs.ExecutorConfig`.
+        on: "local" or "ray".
+        resources: what each run needs on Ray.
+        mirror: URL of copies of the run folders.
+        dataset: data in memory, used in place of `config.data`. It is written once to `out/input.npz`, where worker
+            processes and later commands find it.
         say: takes a line for each run that ends.
-        command: noted in the folder, for its report.
+        command: stored in the folder, for its report.
 
-    A row holds `method`, `optimizer`, `seeds` (those that finished), for each metric of `engine.metrics.SUMMARY` the
-    `mean` and the sample standard deviation `std` over them, `runs` (their folders) and `failed` (seed and error of the
-    others).
+    Returns:
+        One row per combination: `method`, `optimizer`, `seeds` (those that finished), for each metric of
+        `engine.metrics.SUMMARY` the `mean` and the sample standard deviation `std`, `runs` (their folders) and `failed`
+        (seed and error of the others).
     """
     folder = Path(out)
     where = ExecutorConfig(workers, on, resources, mirror)
+    if dataset is not None:
+        config = config.replace(data=str((folder / INPUT).resolve()), data_root=None)
     runs = planned(config, methods, optimizers, seeds)
     jobs = [Job(run.name, run.config, folder / run.name) for run in runs]
     if where.on == "local":  # the nodes of a cluster may have what this machine has not
         for accelerator in {run.config.accelerator for run in runs}:
             check_accelerator(accelerator)
     refuse_other_work(folder, _FILE)
-    problems = look(jobs)[0].errors
+    problems = split_finished(jobs)[0].errors
     if problems:
         raise RunError(next(iter(problems.values())))
     with locked(folder) as held:
         where.check()
+        if dataset is not None:
+            save_input(dataset, folder / INPUT)
         if command is not None:
             with atomic_path(folder / COMMAND_FILE) as temporary:
                 temporary.write_text(command + "\n", encoding="utf-8", errors="backslashreplace")
@@ -98,12 +112,16 @@ class Planned:
 def planned(
     config: RunConfig, methods: Sequence[str], optimizers: Sequence[str], seeds: int | Sequence[int]
 ) -> list[Planned]:
-    """The runs of a comparison; a spec, a seed or a number of them that cannot be meant is refused."""
+    """The runs of a comparison.
+
+    Raises:
+        UsageError: for an unknown spec, a repeated one, or an invalid number of seeds.
+    """
     lists: dict[str, Any] = {"methods": methods, "optimizers": optimizers}
     if not isinstance(seeds, int):
         lists["seeds"] = seeds
     elif seeds < 1:
-        raise bad_value("seeds", seeds, "how many, from 1, or a list of seeds")
+        raise bad_value("seeds", seeds, "a number of seeds, 1 or larger, or a list of seeds")
     for argument, specs in lists.items():
         if not isinstance(specs, Sequence) or isinstance(specs, str) or not specs:
             raise bad_value(argument, specs, _LIST)

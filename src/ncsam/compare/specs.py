@@ -1,7 +1,7 @@
 """Specs: a name with options, `NAME[:OPTION=VALUE]...`, such as `sam:rho=0.1:warmup=0.25`, `ncsam:kappa=0` or
-`mixup:alpha=8`; NAME may be `module:Name`, a class of yours. An option is one of the run's (`rho`, `lr`, `warmup`,
-`base`, ...) or else one of the method's or optimizer's own (`alpha`; `sign`, `compensation`, ...). Of a name that both
-have, the value must tell which is meant. Values are read as YAML: numbers, true, false, null, words.
+`mixup:alpha=8`; NAME may be `module:Name`, your own class. An option belongs to the run (`rho`, `lr`, `warmup`,
+`base`, ...) or else to the method or optimizer (`alpha`; `sign`, `compensation`, ...). If both have an option of that
+name, the value must tell which one is meant. Values are read as YAML: numbers, true, false, null, words.
 """
 
 from __future__ import annotations
@@ -23,26 +23,27 @@ from ncsam.methods import create as create_method
 from ncsam.methods import names as method_names
 
 Kind = Literal["method", "optimizer"]
+_FORM = "NAME, or NAME:OPTION=VALUE with more options after more colons"
 _LONGEST_NAME = 255  # bytes of a file's name, on most file systems
 
 
 def with_spec(config: RunConfig, kind: Kind, spec: str) -> RunConfig:
-    """The configuration under a spec such as `sam:rho=0.1`; a method or class that cannot be made is refused."""
+    """The configuration under a spec such as `sam:rho=0.1`; a method or class that cannot be built is refused."""
     yaml = need("yaml", "train", "reading a spec")
     name, *settings = _split(spec)
     known = {f.name for f in dataclasses.fields(RunConfig)}
     if not name or "=" in name or (":" in name and not _is_own_class(kind, name)):
-        raise bad_value(kind, spec, "NAME, or NAME:OPTION=VALUE with further options after further colons")
+        raise bad_value(kind, spec, _FORM)
     changes: dict[str, Any] = {kind: name}
     own: dict[str, Any] = {}
     for setting in settings:
         option, _, value = setting.partition("=")
         if not option.isidentifier():
-            raise bad_value(kind, spec, "NAME, or NAME:OPTION=VALUE with further options after further colons")
+            raise bad_value(kind, spec, _FORM)
         try:
             read = yaml.safe_load(value)
         except (yaml.YAMLError, ValueError, RecursionError):
-            raise bad_value(kind, spec, f"{option} has a value that is not YAML") from None
+            raise bad_value(kind, spec, f"a value of {option} that is valid YAML") from None
         of_the_run = option in known and not _is_own(config, kind, name, option, read, spec)
         (changes if of_the_run else own)[option] = read
     if own:
@@ -56,18 +57,17 @@ def with_spec(config: RunConfig, kind: Kind, spec: str) -> RunConfig:
 
 
 def check_combination(config: RunConfig) -> None:
-    """Refuse options of method, optimizer and schedule that are wrong with any data: what that decides is made up.
-
-    An optimizer of the user's own is left to its run.
+    """Refuse options of method, optimizer and schedule that are wrong whatever the data; values that the data decides
+    are placeholders. A user's own optimizer is left to its run.
     """
     if is_reference(config.optimizer):
         return
-    made_up = {"epochs": 1, "lr": None, "weight_decay": 0.0, "rho_target": 0.5}
-    made_up = {name: value for name, value in made_up.items() if getattr(config, name) == "auto"}
+    placeholders = {"epochs": 1, "lr": None, "weight_decay": 0.0, "rho_target": 0.5}
+    placeholders = {name: value for name, value in placeholders.items() if getattr(config, name) == "auto"}
     base = {"base": "sgd"} if is_reference(config.base) else {}
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a former name is warned of when it is used
-        check_options(config.replace(**made_up, **base))
+        warnings.simplefilter("ignore")
+        check_options(config.replace(**placeholders, **base))
 
 
 def names_code(spec: str) -> bool:
@@ -100,8 +100,8 @@ def _is_own(config: RunConfig, kind: Kind, name: str, option: str, value: Any, s
     raise bad_value(
         kind,
         spec,
-        f"{option!r} is an option of the run and, for something else, of {name}. "
-        f"Say --{option.replace('_', '-')} for the run's, --{kind}-options {option}=... for that of {name}",
+        f"an option that only the run or only {name} has: {option!r} belongs to both. "
+        f"Use --{option.replace('_', '-')} for the run, --{kind}-options {option}=... for {name}",
     )
 
 
@@ -115,7 +115,7 @@ def _makes(kind: Kind, name: str, options: dict[str, Any]) -> bool:
             return False
         base = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # a former name is warned of when it is used
+            warnings.simplefilter("ignore")
             optim.get(name)(base, **options)
     except (ValueError, TypeError):
         return False
@@ -126,5 +126,9 @@ def folder_name(method: str, optimizer: str, seed: int) -> str:
     """`METHOD-OPTIMIZER-sSEED`, with what a file system may not like replaced."""
     name = re.sub(r"[^\w.=+-]", "_", f"{method}-{optimizer}-s{seed}")
     if len(name.encode()) > _LONGEST_NAME:
-        raise bad_value("optimizer", optimizer, f"with {method}, for a folder's name of {_LONGEST_NAME} bytes at most")
+        raise bad_value(
+            "optimizer",
+            optimizer,
+            f"a shorter spec: with {method} it makes a folder name of more than {_LONGEST_NAME} bytes",
+        )
     return name

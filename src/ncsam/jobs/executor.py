@@ -1,4 +1,4 @@
-"""Many runs, each in its folder: what is finished is read, the rest is done by local workers or on a Ray cluster."""
+"""Run many jobs: finished ones are read, the others are done by local worker processes or on a Ray cluster."""
 
 from __future__ import annotations
 
@@ -11,11 +11,9 @@ from typing import Any, Literal
 from ncsam._checks import choice, positive
 from ncsam._errors import bad_value
 from ncsam.engine import RunError
-from ncsam.jobs.local import Job, Result, available_cores, run_all, threads_each
+from ncsam.jobs import local, ray_cluster
+from ncsam.jobs.job import Job, Result
 from ncsam.jobs.mirror import Mirror
-from ncsam.jobs.ray_cluster import check_cluster, parse_resources
-from ncsam.jobs.ray_cluster import run_all as run_on_ray
-from ncsam.runs.layout import read_summary
 
 #: Runs of one command. More would be years of training, and are a mistyped number of seeds.
 MOST_RUNS = 10_000
@@ -25,19 +23,19 @@ def check_size(seeds: int | Sequence[int], combinations: int) -> None:
     """Refuse more runs than can be meant, before they are counted one by one."""
     runs = combinations * (seeds if isinstance(seeds, int) else len(seeds))
     if runs > MOST_RUNS:
-        allowed = f"at most {MOST_RUNS:,} runs, and with {combinations:,} combinations these would be {runs:,}"
+        allowed = f"at most {MOST_RUNS:,} runs in all; {combinations:,} combinations would make {runs:,}"
         raise bad_value("seeds", seeds, allowed)
 
 
 @dataclass(frozen=True)
 class ExecutorConfig:
-    """ExecutorConfig runs are done, and how many at a time.
+    """Where jobs run, and how many at a time.
 
     Args:
-        workers: how many runs at a time, each in a process with OMP_NUM_THREADS threads, or else an equal share of
-            the cores; small networks have one. By default two where there are two cores or more.
+        workers: how many jobs at a time, each in a process with OMP_NUM_THREADS threads, or else an equal share of
+            the cores. By default two where there are two cores or more.
         on: "local" processes, or tasks on a "ray" cluster (see `ncsam.jobs.ray_cluster`).
-        resources: what each run needs on Ray, such as "gpu=1,cpu=4".
+        resources: what each job needs on Ray, such as "gpu=1,cpu=4".
         mirror: URL of copies of the run folders, such as "s3://bucket/runs" (see `ncsam.jobs.mirror`).
     """
 
@@ -51,37 +49,37 @@ class ExecutorConfig:
             positive("workers", self.workers)
         choice("on", self.on, ("local", "ray"))
         if self.resources and self.on != "ray":
-            raise bad_value("resources", self.resources, "only on ray")
-        parse_resources(self.resources)
+            raise bad_value("resources", self.resources, 'no resources unless on="ray"')
+        ray_cluster.parse_resources(self.resources)
         if self.mirror:
             Mirror(self.mirror)
 
     def check(self) -> None:
         """Refuse a cluster that does not answer and a mirror that takes no file, before anything is trained."""
         if self.on == "ray":
-            check_cluster()
+            ray_cluster.check_cluster()
         if self.mirror:
             Mirror(self.mirror).check()
 
     @property
     def at_a_time(self) -> int:
-        return min(2, available_cores()) if self.workers is None else self.workers
+        return min(2, local.available_cores()) if self.workers is None else self.workers
 
 
 @dataclass
 class Done:
-    """The summaries of the runs that are finished, and what went wrong with the others, by their names."""
+    """The summaries of the finished jobs and the errors of the failed ones, by name."""
 
     summaries: dict[str, dict[str, Any]] = field(default_factory=dict)
     errors: dict[str, str] = field(default_factory=dict)
 
 
-def look(jobs: Sequence[Job]) -> tuple[Done, list[Job]]:
-    """What is there already, and what is still to do."""
+def split_finished(jobs: Sequence[Job]) -> tuple[Done, list[Job]]:
+    """The finished jobs with their summaries, and the jobs still to be done."""
     done, waiting = Done(), []
     for job in jobs:
         try:
-            finished = read_summary(job.out, job.config)
+            finished = job.summary()
         except RunError as error:
             done.errors[job.name] = str(error)
             continue
@@ -94,25 +92,39 @@ def look(jobs: Sequence[Job]) -> tuple[Done, list[Job]]:
 
 def run_jobs(
     jobs: Sequence[Job],
-    where: ExecutorConfig,
+    executor: ExecutorConfig,
     say: Callable[[str], None] = print,
     after_each: Callable[[Done], object] = lambda done: None,
+    *,
+    here: Callable[[Job], dict[str, Any]] | None = None,
+    unit: str = "runs",
 ) -> Done:
-    """Do what is not finished yet. `say` takes a line for each run that ends; `after_each` sees all that is done."""
-    mirror = Mirror(where.mirror) if where.mirror else None
+    """Do the jobs that are not finished yet; a failed one stops no other.
+
+    Args:
+        jobs: what to do; names are unique.
+        executor: where, and how many at a time.
+        say: takes a line for each job that ends.
+        after_each: sees everything that is done so far.
+        here: does a job in this process and returns its summary; used in place of worker processes unless the executor
+            asks for several workers or for Ray. It may know what a process cannot be told, such as data in memory.
+        unit: what the jobs are called in messages.
+    """
+    mirror = Mirror(executor.mirror) if executor.mirror else None
     if mirror is not None:
-        jobs = [dataclasses.replace(job, mirror=where.mirror) for job in jobs]
+        jobs = [dataclasses.replace(job, mirror=executor.mirror) for job in jobs]
         for job in jobs:
             if not job.out.exists() and mirror.is_finished(job.name):
                 mirror.fetch(job.name, job.out)
-    done, waiting = look(jobs)
+    done, waiting = split_finished(jobs)
     if mirror is not None:
         for job in jobs:  # a copy that failed, or a mirror that was named later
             if job.name in done.summaries and not mirror.is_finished(job.name):
                 mirror.store(job.name, job.out)
-    places = {job.name: job.out for job in waiting}
-    workers = where.at_a_time
-    say(f"{len(jobs)} runs, {len(done.summaries)} of them finished; {min(workers, max(1, len(waiting)))} at a time")
+    folders = {job.name: job.out for job in waiting}
+    inline = here is not None and executor.on == "local" and (executor.workers or 1) == 1
+    workers = 1 if inline else executor.at_a_time
+    say(f"{len(jobs)} {unit}, {len(done.summaries)} of them finished; {min(workers, max(1, len(waiting)))} at a time")
     began = time.monotonic()
 
     def ended(result: Result) -> None:
@@ -121,20 +133,36 @@ def run_jobs(
         else:
             done.summaries[result.name] = result.summary
             if mirror is not None:  # it may have been done on another machine
-                mirror.fetch(result.name, places[result.name])
+                mirror.fetch(result.name, folders[result.name])
         count = len(done.summaries) + len(done.errors)
         say(f"[{count}/{len(jobs)}] {result.name}: {_outcome(result)}  ({time.monotonic() - began:.0f} s)")
         after_each(done)
 
-    if where.on == "ray":
-        run_on_ray(waiting, workers, parse_resources(where.resources), ended)
+    if inline:
+        assert here is not None
+        for job in waiting:
+            ended(_inline(job, here))
+    elif executor.on == "ray":
+        ray_cluster.run_all(waiting, workers, ray_cluster.parse_resources(executor.resources), ended)
     else:
-        run_all(waiting, workers, threads_each(workers), ended)
+        local.run_all(waiting, workers, local.threads_each(workers), ended)
     return done
+
+
+def _inline(job: Job, here: Callable[[Job], dict[str, Any]]) -> Result:
+    from ncsam.jobs.mirror import mirrored
+
+    try:
+        with mirrored(job.mirror, job.name, job.out):
+            return Result(job.name, here(job))
+    except RunError as error:
+        return Result(job.name, None, str(error))
 
 
 def _outcome(result: Result) -> str:
     if result.summary is None:
         return f"failed: {result.error}"
-    name = next((name for name in ("last5", "last") if result.summary[name] is not None), None)
-    return "finished" if name is None else f"{name} {result.summary[name]:.2f} %"
+    for name in ("last5", "last"):
+        if result.summary.get(name) is not None:
+            return f"{name} {result.summary[name]:.2f} %"
+    return str(result.summary.get("said", "finished"))

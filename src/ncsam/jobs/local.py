@@ -1,4 +1,4 @@
-"""Runs in worker processes (`ncsam.jobs.worker`): two at a time on two cores, each with its share of the threads."""
+"""Jobs in worker processes (`ncsam.jobs.worker`): two at a time on two cores, each with its share of the threads."""
 
 from __future__ import annotations
 
@@ -11,41 +11,11 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
-from ncsam.engine import Interrupted, RunConfig
+from ncsam.errors import Interrupted
+from ncsam.jobs.job import Job, Result
 
 _GRACE = 60.0  # seconds that interrupted workers get to write their checkpoints
-
-
-@dataclass(frozen=True)
-class Job:
-    """A run to be done; `mirror` is the URL of its copy, if it has one (see `ncsam.jobs.mirror`)."""
-
-    name: str
-    config: RunConfig
-    out: Path
-    mirror: str = ""
-
-    def to_dict(self) -> dict[str, Any]:
-        """As `ncsam.jobs.worker.answer` reads it, wherever that is."""
-        return {
-            "name": self.name,
-            "config": self.config.to_dict(),
-            "out": os.path.abspath(self.out),
-            "mirror": self.mirror,
-        }
-
-
-@dataclass(frozen=True)
-class Result:
-    """How it ended: with a summary or with an error."""
-
-    name: str
-    summary: dict[str, Any] | None
-    error: str | None = None
 
 
 def available_cores() -> int:
@@ -62,7 +32,7 @@ def threads_each(workers: int) -> int:
 
 
 def run_all(jobs: Sequence[Job], workers: int, threads: int, ended: Callable[[Result], None]) -> None:
-    """Do all jobs, `workers` at a time with `threads` each; `ended` hears of each. A failed one stops no other."""
+    """Do all jobs, `workers` at a time with `threads` each; `ended` is called with each result."""
     if not jobs:
         return
     waiting: queue.SimpleQueue[Job] = queue.SimpleQueue()
@@ -76,7 +46,7 @@ def run_all(jobs: Sequence[Job], workers: int, threads: int, ended: Callable[[Re
     except KeyboardInterrupt:
         for worker in pool:
             worker.interrupt()
-        raise Interrupted("interrupted; the same command goes on with the runs that are not finished") from None
+        raise Interrupted("interrupted; rerun the command to resume") from None
     finally:
         for worker in pool:
             worker.close()

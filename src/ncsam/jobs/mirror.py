@@ -2,7 +2,7 @@
 
 A run folder itself stays on a disk: it is locked while it is written, files are renamed into it and appended to, which
 object stores do not offer. Its copy is taken from the URL before a run and brought there after it, and so is each
-checkpoint on the way, so that another machine goes on where a lost one stopped. `summary.json`, which marks a run as
+checkpoint on the way, so that another machine resumes where a lost one stopped. `summary.json`, which marks a run as
 finished, comes last.
 """
 
@@ -17,12 +17,11 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from ncsam._errors import bad_value, need
-from ncsam._files import atomic_path
 
 _EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs"}
 _SUMMARY = "summary.json"
-#: What a run goes on from; the checkpoint last, so that what it belongs to is there before it.
-_TO_GO_ON = (
+#: What a run resumes from; the checkpoint last, so that what it belongs to is there before it.
+_RESUMED_FROM = (
     "config.yaml",
     "noise.npz",
     "noise.json",
@@ -30,7 +29,7 @@ _TO_GO_ON = (
     "checkpoints/last.json",
     "checkpoints/last.ckpt",
 )
-_LOOK_EVERY = 5.0  # seconds between looks for a new checkpoint
+_POLL_SECONDS = 5.0  # seconds between checks for a new checkpoint
 
 
 class Mirror:
@@ -59,7 +58,7 @@ class Mirror:
             self.files.makedirs(there.rpartition("/")[0], exist_ok=True)
             self.files.pipe_file(there, content)
             if self.files.cat_file(there) != content:
-                raise OSError("what is written there is not kept")
+                raise OSError("a file written there was not kept")
             self.files.rm_file(there)
         except Exception as error:  # whatever a network or a store raises
             allowed = f"a place where files can be written, read and removed ({_said(error)})"
@@ -69,23 +68,12 @@ class Mirror:
         return "/".join(part for part in (str(self.root).rstrip("/"), name, file) if part)
 
     def is_finished(self, name: str) -> bool:
-        return self.has(name, _SUMMARY)
-
-    def has(self, name: str, file: str) -> bool:
-        return bool(self.files.exists(self._at(name, file)))
+        return bool(self.files.exists(self._at(name, _SUMMARY)))
 
     def read(self, name: str, file: str) -> bytes | None:
-        """What a file holds, if it is there."""
-        return bytes(self.files.cat_file(self._at(name, file))) if self.has(name, file) else None
-
-    def get(self, name: str, folder: Path, file: str) -> bool:
-        """Bring one file of a copy; whether there was one."""
-        self.files.invalidate_cache()
-        if not self.has(name, file):
-            return False
-        with atomic_path(folder / file) as temporary:
-            self.files.get_file(self._at(name, file), str(temporary))
-        return True
+        """The content of a file, `None` if there is no such file."""
+        there = self._at(name, file)
+        return bytes(self.files.cat_file(there)) if self.files.exists(there) else None
 
     def fetch(self, name: str, folder: Path) -> bool:
         """Bring a copy to where there is no folder yet; whether there was one."""
@@ -100,7 +88,7 @@ class Mirror:
             for file in self.files.find(there):
                 inside = PurePosixPath(file.removeprefix(prefix))
                 if inside.is_absolute() or ".." in inside.parts:
-                    raise bad_value("mirror", file, "files below the run's own folder alone")
+                    raise bad_value("mirror", file, "files inside the folder of the run only")
                 (whole / inside).parent.mkdir(parents=True, exist_ok=True)
                 self.files.get_file(file, str(whole / inside))
             if not whole.is_dir():
@@ -115,8 +103,8 @@ class Mirror:
         self.put(name, folder, sorted(kept, key=lambda file: (file == _SUMMARY, file)))
 
     def store_checkpoint(self, name: str, folder: Path) -> None:
-        """Copy what another machine would go on from."""
-        self.put(name, folder, [file for file in _TO_GO_ON if (folder / file).is_file()])
+        """Copy what another machine would resume from."""
+        self.put(name, folder, [file for file in _RESUMED_FROM if (folder / file).is_file()])
 
     def put(self, name: str, folder: Path, inside: list[str]) -> None:
         """Copy these files of a folder to their places, in this order."""
@@ -155,7 +143,7 @@ def mirrored(url: str, name: str, folder: Path) -> Iterator[None]:
 def _watch(mirror: Mirror, name: str, folder: Path, ended: threading.Event) -> None:
     """Store every new checkpoint until the run has ended. A store that fails is tried again with the next one."""
     seen: list[int] = []
-    while not ended.wait(_LOOK_EVERY):
+    while not ended.wait(_POLL_SECONDS):
         with contextlib.suppress(Exception):  # whatever a network raises; the run must not end for it
             parts = [folder / "checkpoints" / name for name in ("last.ckpt", "last.json")]  # written in this order
             written = [part.stat().st_mtime_ns for part in parts]

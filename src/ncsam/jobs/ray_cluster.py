@@ -1,7 +1,7 @@
-"""Runs as Ray tasks: on the cluster of RAY_ADDRESS, or on one of this machine that is started for them.
+"""Jobs as Ray tasks: on the cluster of RAY_ADDRESS, or on one of this machine that is started for them.
 
-A task is lost with its worker and given again to another, which goes on from the run's last checkpoint; that is why
-the folder of the runs must lie where every node sees it. What a run computes does not depend on where it runs.
+A task whose worker is lost is given to another, which resumes from the last checkpoint; that is why every node must see
+the folder of the runs, or a mirror of it. What a job computes does not depend on where it runs.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ncsam._errors import bad_value, need
-from ncsam.engine import Interrupted
-from ncsam.jobs.local import Job, Result, available_cores
+from ncsam.errors import Interrupted
+from ncsam.jobs.job import Job, Result, do
+from ncsam.jobs.local import available_cores
 
 _RETRIES = 3  # of a run whose worker was lost
 _ANSWER = 5.0  # seconds in which a cluster must take a connection
@@ -36,12 +37,12 @@ def parse_resources(text: str) -> dict[str, float]:
         except ValueError:
             found[name] = -1.0
         if not name or not 0 <= found[name] < float("inf"):
-            raise bad_value("resources", text, "NAME=AMOUNT with commas between, such as gpu=1,cpu=4")
+            raise bad_value("resources", text, "NAME=AMOUNT pairs separated by commas, such as gpu=1,cpu=4")
     return found
 
 
 def run_all(jobs: Sequence[Job], workers: int, resources: Mapping[str, float], ended: Callable[[Result], None]) -> None:
-    """Do all jobs as Ray tasks; `ended` hears of each. A failed one stops no other.
+    """Do all jobs as Ray tasks; `ended` is called with each result.
 
     `workers` is how many run at a time on a cluster that is started here; one that is there decides by itself.
     """
@@ -60,7 +61,7 @@ def run_all(jobs: Sequence[Job], workers: int, resources: Mapping[str, float], e
         except KeyboardInterrupt:
             for reference in waiting:
                 ray.cancel(reference)  # a KeyboardInterrupt in the task, which then writes its checkpoint
-            raise Interrupted("interrupted; the same command goes on with the runs that are not finished") from None
+            raise Interrupted("interrupted; rerun the command to resume") from None
 
 
 def check_cluster() -> None:
@@ -74,21 +75,19 @@ def check_cluster() -> None:
         socket.create_connection((host.strip("[]"), int(port)), timeout=_ANSWER).close()
     except (OSError, OverflowError, UnicodeError) as error:
         why = getattr(error, "strerror", None) or error
-        allowed = f"the address of a Ray cluster, and nobody answers there ({why})"
+        allowed = f"the address of a running Ray cluster ({why})"
         raise bad_value("RAY_ADDRESS", address, allowed) from error
 
 
 def remote(ray: Any, function: Callable[..., Any], resources: Mapping[str, float]) -> Any:
-    """A function as a task with the resources it needs, one core by default; given again when its worker is lost."""
+    """A function as a task with the resources it needs, one core by default; retried when its worker is lost."""
     own = {name: amount for name, amount in resources.items() if name not in ("cpu", "gpu")}
     options = {"num_cpus": resources.get("cpu", 1.0), "num_gpus": resources.get("gpu", 0), "resources": own or None}
     return ray.remote(**options, max_retries=_RETRIES)(function)
 
 
 def _run(job: dict[str, Any], threads: int) -> dict[str, Any]:
-    from ncsam.jobs.worker import answer  # here, because local workers run that module as a program
-
-    return answer(job, threads)
+    return do(job, threads)
 
 
 def _result(ray: Any, reference: Any, name: str) -> Result:
@@ -113,7 +112,7 @@ def cluster(ray: Any, workers: int, resources: Mapping[str, float]) -> Iterator[
                 ray.init(address=there, log_to_driver=False)
             except Exception as error:  # whatever Ray raises for an address of which it gets no answer
                 said = " ".join(str(error).split())[:200]
-                raise bad_value("RAY_ADDRESS", there, f"the address of a Ray cluster that answers ({said})") from error
+                raise bad_value("RAY_ADDRESS", there, f"the address of a running Ray cluster ({said})") from error
         else:
             ray.init(address="local", _temp_dir=folder, log_to_driver=False, **own)
         try:
@@ -140,7 +139,9 @@ def _check_fits(resources: Mapping[str, float], there: Mapping[str, float]) -> N
     has = {name: there.get(name.upper() if name in ("cpu", "gpu") else name, 0.0) for name in resources}
     if any(amount > has[name] for name, amount in resources.items()):
         asked, found = (",".join(f"{name}={amount:g}" for name, amount in each.items()) for each in (resources, has))
-        raise bad_value("resources", asked, f"at most what this machine has ({found}), or a cluster's in RAY_ADDRESS")
+        raise bad_value(
+            "resources", asked, f"at most what this machine has ({found}), or a cluster named by RAY_ADDRESS"
+        )
 
 
 @contextlib.contextmanager

@@ -16,6 +16,7 @@ from ncsam._errors import bad_value, unknown_name
 from ncsam._registry import check_options, enter
 from ncsam.models.backbone import MOST, Backbone, Family
 from ncsam.models.external import from_timm, from_torchvision, from_user
+from ncsam.models.fitted import CLOSED_FORM
 from ncsam.models.mean import mean
 from ncsam.models.weights import is_file, load_published, load_weights
 
@@ -80,6 +81,16 @@ def family(name: str, **options: Any) -> Family:
         return "other"
     with torch.device("meta"):
         return _BUILDERS[name](2, **check_options(name, _BUILDERS[name], options, but=_GIVEN)).family
+
+
+def closed_form_names() -> list[str]:
+    """The names of the models that are fitted rather than trained, sorted."""
+    return sorted(CLOSED_FORM)
+
+
+def is_closed_form(name: str) -> bool:
+    """Whether the model called `name` is fitted by `ncsam.classifiers` rather than trained by steps."""
+    return name in CLOSED_FORM
 
 
 def _refuse_huge(name: str, build: Callable[[], nn.Module], options: dict[str, Any]) -> None:
@@ -147,9 +158,16 @@ def _build(name: str, num_classes: int, in_channels: int, pretrained: bool | str
     if name == "mean":  # of others, so it is on no list: without members there is nothing to build
         check_options(name, mean, options, but=("create", *_GIVEN))
         return mean(create, num_classes, in_channels, **options)
+    if name in CLOSED_FORM:
+        if pretrained:
+            raise bad_value("pretrained", pretrained, f"False: {name} is fitted to the data")
+        options = check_options(name, CLOSED_FORM[name], options, but=("num_classes", "in_channels"))
+        return CLOSED_FORM[name](num_classes, in_channels, **options)
     if name not in _BUILDERS:
         raise unknown_name("model", name, [*_BUILDERS, "torchvision:NAME", "timm:NAME", "module:factory"])
     options = check_options(name, _BUILDERS[name], options, but=_GIVEN)
+        raise unknown_name("model", name, [*_BUILDERS, *CLOSED_FORM, "torchvision:NAME", "timm:NAME", "module:factory"])
+    options = check_options(name, _BUILDERS[name], options, but=("num_classes", "in_channels"))
     build = functools.partial(_BUILDERS[name], num_classes, in_channels, **options)
     _refuse_huge(name, build, {"num_classes": num_classes, "in_channels": in_channels, **options})
     model = build()

@@ -1,4 +1,4 @@
-"""The paper's tables, ablations, curves and cost from one command: ours beside the paper's figures."""
+"""The paper's tables, ablations, curves from one command: our numbers beside the paper's."""
 
 from ncsam.reproduce.run import reproduce
 from ncsam.reproduce.tables import TABLES, choose, find

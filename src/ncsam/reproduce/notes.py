@@ -49,7 +49,7 @@ _FACTS: dict[str, list[Note]] = {
     "table2": [
         Note("A wrong label may be the true class again, as in the tables that the paper compares with."),
         Note(
-            "The paper's figure for 60 % is below that for 80 %.", rows=("sam",), columns=("cifar10-60", "cifar10-80")
+            "The paper's number for 60 % is below that for 80 %.", rows=("sam",), columns=("cifar10-60", "cifar10-80")
         ),
         Note("The paper's own ablation has 61.80 here.", rows=("ncsam",), columns=("cifar100-60",)),
         Note("CE and SGD are the same runs of ours; the paper takes CE from another paper.", rows=("ce", "sgd")),
@@ -68,7 +68,7 @@ _FACTS: dict[str, list[Note]] = {
         Note(
             "The caption says Food-101; CE, CleanNet and PLC are figures of Food-101N, the other baselines of Food-101."
         ),
-        Note("The paper's figure equals that of its table 4, on another dataset.", rows=("plc",)),
+        Note("The paper's number equals that of its table 4, on another dataset.", rows=("plc",)),
         Note("Momentum and warm-up are not stated; here .9 and a quarter of the epochs."),
     ],
     "schedule": [
@@ -77,7 +77,7 @@ _FACTS: dict[str, list[Note]] = {
             "This figure also stands for SGD on another dataset in the paper's source.", ("constant",), ("cifar100-20",)
         ),
     ],
-    "kappa": [Note("The paper's figures are means of the last five epochs.")],
+    "kappa": [Note("The paper's numbers are means of the last five epochs.")],
     "curves": [
         Note("The paper prints no numbers with its figure; those shown are of the same setting in its table 2.")
     ],
@@ -90,7 +90,7 @@ def not_comparable(table: Table, setting: Setting) -> Iterator[Note]:
     others = [row.name for row in table.rows if row.method != "ce" or row.name in ("ce", "bsam")]
     notes.append(
         Note(
-            "The paper's figure is another paper's, under its own network, length and learning rate; ours is trained "
+            "The paper's number is another paper's, under its own network, length and learning rate; ours is trained "
             "as NCSAM is, with the method's own options.",
             rows=others,
         )

@@ -9,7 +9,7 @@ from typing import Any
 
 from ncsam._statistics import Spread
 from ncsam.compare.specs import folder_name
-from ncsam.jobs.local import Job
+from ncsam.jobs import Job
 from ncsam.reproduce.notes import Note, not_comparable
 from ncsam.reproduce.scales import Setting
 from ncsam.reproduce.tables import Column, Row, Table

@@ -9,8 +9,7 @@ from functools import cached_property
 from pathlib import Path
 
 from ncsam._errors import bad_value
-from ncsam.jobs.executor import Done, ExecutorConfig, look, run_jobs
-from ncsam.jobs.local import Job
+from ncsam.jobs import Done, ExecutorConfig, Job, run_jobs, split_finished
 from ncsam.report.figures import curves_png
 from ncsam.report.groups import Group
 from ncsam.reproduce import words
@@ -37,7 +36,9 @@ class Plan:
 
     def __post_init__(self) -> None:
         if not self.seeds or len(set(self.seeds)) < len(self.seeds) or min(self.seeds) < 0:
-            raise bad_value("seeds", list(self.seeds), "how many, from 1, or which, from 0, each once")
+            raise bad_value(
+                "seeds", list(self.seeds), "a number of seeds, 1 or larger, or a list of different seeds, 0 or larger"
+            )
 
     @cached_property
     def jobs(self) -> list[Job]:
@@ -50,7 +51,7 @@ class Plan:
         return {column.dataset for table in self.tables for column in table.columns}
 
     def check(self, where: ExecutorConfig) -> None:
-        """Raise for what stands in the way of running it, before anything is."""
+        """Raise for anything that would keep the runs from starting, before any of them does."""
         refuse_other_work(self.out, FILE)
         if where.on == "local":  # the nodes of a cluster may have what this machine has not
             self.setting.check(self.datasets)
@@ -58,7 +59,7 @@ class Plan:
 
     def estimate(self, where: ExecutorConfig) -> Estimate:
         """How long what is left will take here, and what it will take on the disk."""
-        done, waiting = look(self.jobs)
+        done, waiting = split_finished(self.jobs)
         return estimate(waiting, done.summaries, where)
 
 
@@ -67,8 +68,8 @@ def reproduce(
 ) -> tuple[list[Filled], Done]:
     """Do the runs that are not finished, and write the tables beside them; the tables, and how the runs ended.
 
-    Killed, the same call goes on. A cell that is finished is not run again, in whatever table it stands. Of a
-    failed one the table says why.
+    After a kill the same call resumes. A finished cell is not run again, in whatever table it stands. The table says
+    why a cell failed.
     """
     _check_metric(metric)
     where = where or ExecutorConfig()
@@ -95,13 +96,13 @@ def show(folder: Path, names: Sequence[str] = (), *, metric: str | None = None) 
     plan = Plan(
         [table for table in there if table.cells], Setting.of_sources(record.scale, record.sources), seeds, folder
     )
-    filled = _finish(plan, look(plan.jobs)[0], metric, record)
+    filled = _finish(plan, split_finished(plan.jobs)[0], metric, record)
     return [each for each in filled if each.columns]
 
 
 def _check_metric(metric: str | None) -> None:
     if metric is not None and metric not in METRICS:
-        raise bad_value("metric", metric, f"one of {', '.join(METRICS)}, or null for the table's own")
+        raise bad_value("metric", metric, f"one of {', '.join(METRICS)}, or None for the default of the table")
 
 
 def _finish(plan: Plan, done: Done, metric: str | None, record: Record) -> list[Filled]:
@@ -118,8 +119,7 @@ def _write(plan: Plan, done: Done, metric: str | None, record: Record) -> list[F
     """The tables in their files, as far as they are filled."""
     filled = []
     for table in plan.tables:
-        names = [run_name(row, column, seed) for seed in plan.seeds for row, column in table.cells]
-        filled.append(fill(table, plan.setting, plan.seeds, done.summaries, metric, record.notes(names), done.errors))
+        filled.append(fill(table, plan.setting, plan.seeds, done.summaries, metric, record.notes(), done.errors))
         if filled[-1].columns:
             image = plan.out / f"{_CURVES}.png"
             drawn = table.name == _CURVES and image.is_file()

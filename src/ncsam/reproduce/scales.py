@@ -32,7 +32,7 @@ _PARTS: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class Source:
-    """ExecutorConfig the samples of a dataset come from: a name or a path, and whether it only stands in for it."""
+    """Where the samples of a dataset come from: a name or a path, and whether it only stands in for it."""
 
     data: str
     stand_in: bool = False
@@ -82,7 +82,7 @@ class Setting:
         return setting
 
     def source(self, dataset: str) -> Source:
-        """ExecutorConfig a dataset of the paper comes from at this scale."""
+        """Where a dataset of the paper comes from at this scale."""
         if dataset not in self._found:
             self._found[dataset] = self._find(dataset)
         return self._found[dataset]
@@ -112,7 +112,7 @@ class Setting:
                 data.load(source.data, self.data_root)
             elif not Path(source.data).exists():
                 option = "stand_in" if source.stand_in else f"data: {dataset}"
-                raise bad_value(option, source.data, "a file or folder that is there, or the name of a dataset")
+                raise bad_value(option, source.data, "an existing file or folder, or the name of a dataset")
 
     def config(self, row: Row, column: Column, seed: int) -> RunConfig:
         """The run of a cell."""

@@ -53,7 +53,7 @@ class Sheet:
         return paths
 
 
-_MADE = f"The paper's figures: {SOURCE}. Made by ncsam {__version__}."
+_MADE = f"The paper's numbers: {SOURCE}. Made by ncsam {__version__}."
 
 
 def to_markdown(sheet: Sheet) -> str:

@@ -115,7 +115,7 @@ _NAMES = {
 
 @dataclass(frozen=True)
 class Table:
-    """Rows, columns, and the paper's figures by their names: {(row, column): accuracy}.
+    """Rows, columns, and the paper's numbers by their names: {(row, column): accuracy}.
 
     `metric` is the one that the paper names for it, if it names any.
     """
@@ -206,7 +206,7 @@ GROUPS = {"ablations": ("flip-ratio", "schedule", "kappa"), "all": tuple(TABLES)
 def find(name: str) -> list[Table]:
     """The table, or the tables, of this name."""
     if name not in TABLES and name not in GROUPS:
-        raise unknown_name("table", name, [*TABLES, *GROUPS, "cost"])
+        raise unknown_name("table", name, [*TABLES, *GROUPS])
     return [TABLES[each] for each in GROUPS.get(name, (name,))]
 
 
@@ -221,5 +221,7 @@ def choose(name: str, rows: Sequence[str] | None = None, columns: Sequence[str] 
                 raise unknown_name(f"{kind} of {name}", each, known)
     found = [part for table in tables if (part := table.part(rows, columns)).cells]
     if not found:
-        raise bad_value("rows", ",".join(rows or ()), f"some that the paper prints in {','.join(columns or ())}")
+        raise bad_value(
+            "rows", ",".join(rows or ()), f"rows that the paper prints in the columns {','.join(columns or ())}"
+        )
     return found

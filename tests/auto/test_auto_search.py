@@ -1,4 +1,4 @@
-"""Folds, out-of-fold predictions, ranking, stopping, the mean; and a race that was killed."""
+"""Folds, out-of-fold predictions, ranking, stopping, the mean; and a search that was killed."""
 
 import json
 import os
@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -17,28 +17,37 @@ from auto_cases import clouds, config, problem
 
 from ncsam.auto import auto, leaderboard
 from ncsam.auto import run as auto_run
-from ncsam.auto.candidates import Linear, Network, equal_batches
+from ncsam.auto.candidates import ClosedForm, Network, equal_batches
 from ncsam.auto.ensemble import choose, temperature_of
-from ncsam.auto.outcome import Fold, Outcome, held_out_labels
+from ncsam.auto.outcome import Outcome, Part, correct, held_out_labels, paired_gap
 from ncsam.auto.portfolio import portfolio
-from ncsam.auto.problem import Member, Problem
-from ncsam.auto.race import Race, behind, hits
+from ncsam.auto.problem import Problem
+from ncsam.auto.search import run_candidates
+from ncsam.classifiers import Member
 from ncsam.data import from_arrays
 from ncsam.engine.task import load_task
 from ncsam.errors import RunError
 from ncsam.issues.folds import load_oof
+from ncsam.jobs import ExecutorConfig
 from ncsam.models import create
 from ncsam.models.mean import Mean
 from ncsam.runs.predictor import load_predictor
 from ncsam.runs.reader import Run
 
 
+def lda(name="lda", **options):
+    return ClosedForm(name, "lda", {"shrinkage": 0.5, "unit": False, **options})
+
+
+def search(small, folder, candidates, **options):
+    return run_candidates(small, candidates, folder, ExecutorConfig(), **{"say": str, **options})
+
+
 @dataclass(frozen=True)
-class Spy:
+class Spy(Network):
     """Notes what it was shown, and predicts class 0."""
 
-    name: str
-    shown: dict
+    shown: dict = field(default_factory=dict)
 
     def fit(self, problem, fold, scratch):
         self.shown[fold] = problem.fold_task(fold).train
@@ -47,58 +56,51 @@ class Spy:
         options = {"hidden": [], "in_features": problem.vectors.shape[1]}
         return [Member("mlp", options, {"fc.weight": weight, "fc.bias": bias})]
 
-    def seconds(self, problem, costs):
-        return 0.0
-
-    def settings(self):
-        return {}
+    def seconds(self, problem):
+        return 1.0
 
 
 def test_a_candidate_never_sees_the_samples_it_is_judged_by(tmp_path):
     small, shown = problem(), {}
-    (outcome,) = Race(small, tmp_path, say=str).run([Spy("spy", shown)])
+    (outcome,) = search(small, tmp_path, [Spy("spy", shown=shown)])
     for fold, held in enumerate(small.held_out):
         assert not set(shown[fold]) & set(held)
         assert set(shown[fold]) | set(held) == set(range(240))
     assert np.concatenate(small.held_out).size == 240
-    right = held_out_labels(small, 4) == 0
-    np.testing.assert_array_equal(hits(small, outcome), right)
+    np.testing.assert_array_equal(correct(small, outcome), held_out_labels(small) == 0)
 
 
-@pytest.mark.parametrize(
-    "candidate", [Linear("d", "discriminant", 0.5), Network("n", {"epochs": 2, "optimizer": "sgd"})]
-)
+@pytest.mark.parametrize("candidate", [lda(), Network("n", {"epochs": 2, "optimizer": "sgd"})])
 def test_labels_of_a_fold_do_not_reach_its_predictions(tmp_path, candidate):
     one, two = problem(), problem()
     two.labels = two.labels.copy()
     two.labels[two.held_out[0]] = (two.labels[two.held_out[0]] + 1) % 3
     changed = two.dataset.train.with_labels(two.labels, None)
-    from dataclasses import replace
-
     two.dataset = replace(two.dataset, train=changed)
     two.task = replace(two.task, dataset=two.dataset)
-    first = Race(one, tmp_path / "one", say=str).run([candidate])[0].folds
-    second = Race(two, tmp_path / "two", say=str).run([candidate])[0].folds
-    np.testing.assert_array_equal(first[0].log_probabilities, second[0].log_probabilities)
-    assert not np.array_equal(first[1].log_probabilities, second[1].log_probabilities)
+    first = search(one, tmp_path / "one", [candidate])[0].predicted()
+    second = search(two, tmp_path / "two", [candidate])[0].predicted()
+    count = len(one.held_out[0])
+    np.testing.assert_array_equal(first[:count], second[:count])
+    assert not np.array_equal(first[count:], second[count:])
 
 
 def test_the_gap_is_paired():
     best = np.array([True] * 60 + [False] * 40)
     own = best.copy()
     own[:5] = False
-    mean, error = behind(own, best)
+    mean, error = paired_gap(own, best)
     assert mean == pytest.approx(0.05)
     assert error == pytest.approx(np.sqrt(0.05 * 0.95 / 100))
-    assert behind(best[:50], best) == (0.0, 0.0)
+    assert paired_gap(best[:50], best) == (0.0, 0.0)
 
 
-def test_the_race_stops_what_cannot_win_and_ranks_the_rest(tmp_path):
-    small, said = problem(), []
-    candidates = [Linear("good", "discriminant", 0.5), Spy("bad", {}), Linear("same", "discriminant", 0.51)]
-    outcomes = Race(small, tmp_path, say=said.append).run(candidates)
+def test_the_search_stops_what_cannot_win_and_ranks_the_rest(tmp_path):
+    small = problem()
+    candidates = [lda("good"), Spy("bad"), lda("same", shrinkage=0.51)]
+    outcomes = search(small, tmp_path, candidates)
     assert [outcome.status for outcome in outcomes] == ["finished", "stopped", "finished"]
-    assert len(outcomes[1].folds) == 1
+    assert len(outcomes[1].parts) == 1
     assert "points behind after 1 of 4 folds" in outcomes[1].reason
     board = leaderboard.make(small, outcomes, choose(small, outcomes, 3))
     assert [row["name"] for row in board["candidates"]][-1] == "bad"
@@ -106,27 +108,37 @@ def test_the_race_stops_what_cannot_win_and_ranks_the_rest(tmp_path):
     assert accuracies == sorted(accuracies, reverse=True)
     row = board["candidates"][0]
     share = row["noisy_accuracy"] / 100
-    assert share == hits(small, next(o for o in outcomes if o.name == row["name"])).mean()
+    assert share == correct(small, next(o for o in outcomes if o.name == row["name"])).mean()
     assert row["standard_error"] == pytest.approx(100 * np.sqrt(share * (1 - share) / 240))
-    assert "candidates, 4 folds: about" in said[0]
 
 
-def test_a_budget_skips_but_never_the_first(tmp_path):
-    candidates = [Linear("first", "discriminant", 0.5), Linear("second", "logistic", 1.0)]
-    outcomes = Race(problem(), tmp_path, budget=1e-9, say=str).run(candidates)
+def test_the_leaderboard_has_scikit_learns_metrics(tmp_path):
+    from sklearn.metrics import balanced_accuracy_score, f1_score, roc_auc_score
+
+    small = problem()
+    outcomes = search(small, tmp_path, [lda()])
+    row = leaderboard.make(small, outcomes, choose(small, outcomes, 1))["candidates"][0]
+    labels, p = held_out_labels(small), outcomes[0].probabilities()
+    assert row["noisy_balanced_accuracy"] == pytest.approx(100 * balanced_accuracy_score(labels, p.argmax(axis=1)))
+    assert row["noisy_f1"] == pytest.approx(100 * f1_score(labels, p.argmax(axis=1), average="macro"))
+    assert row["noisy_auc"] == pytest.approx(100 * roc_auc_score(labels, p, multi_class="ovr"))
+
+
+def test_a_budget_skips_networks_but_never_the_first_candidate(tmp_path):
+    outcomes = search(problem(), tmp_path / "one", [lda(), Spy("network")], budget=1e-9)
     assert [outcome.status for outcome in outcomes] == ["finished", "skipped"]
+    (only,) = search(problem(), tmp_path / "two", [Spy("network")], budget=1e-9)
+    assert only.status == "finished"
 
 
 def made(small, name, p):
     """An outcome with these probabilities, fold after fold."""
-    ends = np.cumsum([len(held) for held in small.held_out])[:-1]
-    rows = np.split(np.log(p).astype(np.float32), ends)
-    return Outcome(Linear(name, "discriminant", 0.5), [Fold(1.0, row[None], []) for row in rows], "finished")
+    return Outcome(lda(name), [Part(1.0, np.log(p).astype(np.float32)[None], [])], "finished")
 
 
 def test_temperature_undoes_overconfidence():
     small = problem()
-    labels = held_out_labels(small, 4)
+    labels = held_out_labels(small)
     generator = np.random.default_rng(0)
     p = np.full((240, 3), 0.2)
     believed = np.where(generator.random(240) < 0.6, labels, (labels + 1 + generator.integers(0, 2, 240)) % 3)
@@ -141,7 +153,7 @@ def test_temperature_undoes_overconfidence():
 
 def test_the_mean_is_taken_of_those_within_an_error_and_no_others():
     small = problem()
-    labels = held_out_labels(small, 4)
+    labels = held_out_labels(small)
     generator = np.random.default_rng(1)
 
     def right(share):
@@ -156,7 +168,7 @@ def test_the_mean_is_taken_of_those_within_an_error_and_no_others():
     t = [temperature_of(outcome, labels) for outcome in chosen.outcomes]
     wanted = np.mean([o.probabilities(temperature) for o, temperature in zip(chosen.outcomes, t, strict=True)], axis=0)
     np.testing.assert_allclose(chosen.probabilities, wanted)
-    assert choose(small, outcomes, 1).names == [max(outcomes[:2], key=lambda o: hits(small, o).mean()).name]
+    assert choose(small, outcomes, 1).names == [max(outcomes[:2], key=lambda o: correct(small, o).mean()).name]
 
 
 def test_mean_network_is_the_weighted_mean_of_probabilities():
@@ -197,12 +209,7 @@ def test_equal_batches():
     assert equal_batches(50, 128) == 50
 
 
-QUICK = [
-    Linear("discriminant", "discriminant", 0.5),
-    Linear("pruned", "discriminant", 0.5, rounds=1),
-    Linear("random", "discriminant", 0.5, width=16),
-    Network("sgd", {"optimizer": "sgd", "epochs": 3, "batch_size": 32}),
-]
+QUICK = [lda(), lda("pruned", prune=1), Network("sgd", {"optimizer": "sgd", "epochs": 3, "batch_size": 32})]
 
 
 @pytest.fixture
@@ -227,13 +234,13 @@ def test_auto_writes_a_run_that_answers_as_the_mean_of_its_networks(tmp_path, qu
     accuracy = 100 * (p.argmax(dim=1).numpy() == test.labels).mean()
     assert run.summary["last"] == pytest.approx(accuracy)
     assert accuracy > 90
-    # by hand, from the files of the chosen candidates' folds
+    # by hand, from the files of the chosen candidates
     options = trained.config.model_options
     by_hand, number = torch.zeros_like(p), 0
     x = (torch.from_numpy(test.inputs) - torch.tensor(dataset.mean)) / torch.tensor(dataset.std)
     for name in board["chosen"]["candidates"]:
-        for fold in range(4):
-            saved = torch.load(tmp_path / "run" / "candidates" / name / f"fold-{fold}.pt", weights_only=True)
+        for file in sorted((tmp_path / "run" / "candidates" / name).glob("part-*.pt")):
+            saved = torch.load(file, weights_only=True)
             for each in saved["members"]:
                 member = Member(each["model"], each["options"], each["state"]).network(3, 1)
                 answer = (member(x) / options["temperatures"][number]).softmax(dim=1).detach()
@@ -259,12 +266,12 @@ def test_label_issues_come_from_predictions_out_of_fold(tmp_path, quick):
     np.testing.assert_array_equal(suggested[sure], predicted[sure])
 
 
-def test_a_finished_folder_is_returned_and_another_race_refused(tmp_path, quick):
+def test_a_finished_folder_is_returned_and_another_search_refused(tmp_path, quick):
     dataset, said = clouds(), []
     board = auto(config(), tmp_path / "run", folds=4, dataset=dataset, say=str)
     assert auto(config(), tmp_path / "run", folds=4, dataset=dataset, say=said.append) == board
     assert "finished" in said[0]
-    with pytest.raises(RunError, match="another race"):
+    with pytest.raises(RunError, match="another search"):
         auto(config(seed=2), tmp_path / "run", folds=4, dataset=dataset, say=str)
 
 
@@ -280,9 +287,9 @@ import sys
 sys.path[:0] = {path!r}
 from auto_cases import clouds, config
 from ncsam.auto import auto, run
-from ncsam.auto.candidates import Linear, Network
+from ncsam.auto.candidates import ClosedForm, Network
 run.portfolio = lambda problem: [
-    Linear("discriminant", "discriminant", 0.5),
+    ClosedForm("lda", "lda"),
     Network("sgd", {{"optimizer": "sgd", "epochs": 8, "batch_size": 32}}),
     Network("sam", {{"optimizer": "sam", "rho": "auto", "epochs": 4, "batch_size": 32}}),
 ]
@@ -291,15 +298,15 @@ auto(config(), sys.argv[1], folds=3, dataset=clouds(), say=lambda text: print(te
 
 
 @pytest.mark.slow
-def test_a_killed_race_ends_with_the_same_leaderboard(tmp_path):
-    script = tmp_path / "race.py"
+def test_a_killed_search_ends_with_the_same_leaderboard(tmp_path):
+    script = tmp_path / "search.py"
     script.write_text(SCRIPT.format(path=[str(Path(__file__).parent), *sys.path]))
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     undisturbed, killed = tmp_path / "one", tmp_path / "two"
     subprocess.run([sys.executable, script, undisturbed], check=True, env=environment, capture_output=True)
     process = subprocess.Popen([sys.executable, script, killed], env=environment, stdout=subprocess.DEVNULL)
     deadline = time.monotonic() + 120
-    while not (killed / "candidates" / "sgd" / "fold-0.pt").exists() and time.monotonic() < deadline:
+    while not (killed / "candidates" / "sgd" / "part-0.pt").exists() and time.monotonic() < deadline:
         time.sleep(0.02)
     process.send_signal(signal.SIGKILL)
     process.wait()
@@ -311,7 +318,7 @@ def test_a_killed_race_ends_with_the_same_leaderboard(tmp_path):
         assert torch.equal(value, two["learners"][0]["network"][name])
 
 
-def test_a_race_whose_files_are_spoiled_says_so_in_a_sentence(tmp_path, quick):
+def test_a_search_whose_files_are_spoiled_says_so_in_a_sentence(tmp_path, quick):
     dataset = clouds()
     auto(config(), tmp_path, dataset=dataset, folds=3, say=str)
     board = (tmp_path / "leaderboard.json").read_text()
@@ -323,11 +330,11 @@ def test_a_race_whose_files_are_spoiled_says_so_in_a_sentence(tmp_path, quick):
     assert auto(config(), tmp_path, dataset=dataset, folds=3, say=str) == json.loads(board)
 
     (tmp_path / "summary.json").unlink()
-    fold = next((tmp_path / "candidates").rglob("fold-1.pt"))
+    fold = next((tmp_path / "candidates").rglob("part-0.pt"))
     state = torch.load(fold, weights_only=True)
     for wrong in ([1], {**state, "members": []}, {**state, "log_probabilities": torch.zeros(1, 2, 3)}, {"a": Spy}):
         torch.save(wrong, fold)
-        with pytest.raises(RunError, match="is damaged, or is no fold of this race: remove it") as found:
+        with pytest.raises(RunError, match="is damaged, or belongs to other data: remove it") as found:
             auto(config(), tmp_path, dataset=dataset, folds=3, say=str)
         assert "weights_only" not in str(found.value)
     fold.unlink()
@@ -336,16 +343,16 @@ def test_a_race_whose_files_are_spoiled_says_so_in_a_sentence(tmp_path, quick):
     with pytest.raises(ValueError, match=r"auto\.json is not readable JSON"):
         auto(config(), tmp_path, dataset=dataset, folds=3, say=str)
     (tmp_path / "auto.json").write_text(json.dumps({**json.loads(about), "config": 5}))
-    with pytest.raises(RunError, match="holds another race"):
+    with pytest.raises(RunError, match="holds another search"):
         auto(config(), tmp_path, dataset=dataset, folds=3, say=str)
 
 
 def test_the_networks_of_a_fold_are_of_ours_alone(tmp_path, quick):
-    """A fold from elsewhere names code: it is refused where the networks are built."""
+    """A part from elsewhere names code: it is refused where the models are built."""
     dataset = clouds()
     auto(config(), tmp_path, dataset=dataset, folds=3, say=str)
     (tmp_path / "summary.json").unlink()
-    for fold in (tmp_path / "candidates").rglob("fold-*.pt"):
+    for fold in (tmp_path / "candidates").rglob("part-*.pt"):
         state = torch.load(fold, weights_only=True)
         for member in state["members"]:
             member["model"], member["options"] = "os:mkdir", {"path": str(tmp_path / "trap")}
@@ -363,8 +370,7 @@ def test_images_are_whole_networks_work_and_for_an_mlp_vectors():
         settings = config(model=model, model_options={})
         found[model] = [each.name for each in portfolio(Problem(settings, load_task(settings, dataset), 2))]
     assert found["auto"] == ["sgd", "sam", "elr", "mixup"]
-    assert "mcorrection-200" in found["mlp"]
-    assert "discriminant-0.6" in found["mlp"]
+    assert {"smooth", "lda-0.8", "lda-0.8-pruned", "prototypes", "sam-200"} <= set(found["mlp"])
 
 
 def test_on_a_cpu_images_are_told_the_way_through_features(tmp_path, monkeypatch):
@@ -378,11 +384,11 @@ def test_on_a_cpu_images_are_told_the_way_through_features(tmp_path, monkeypatch
     assert "ncsam embed 'my photos' --model NAME --out features.npz; ncsam auto features.npz" in said[0]
 
 
-def test_a_folder_removed_under_a_race_ends_it_and_is_not_made_again(tmp_path, quick):
+def test_a_folder_removed_during_a_search_ends_it_and_is_not_created_again(tmp_path, quick):
     folder = tmp_path / "race"
 
     def say(line):
-        if " 1/" in line:  # the first candidate is done
+        if line.startswith("[1/"):  # the first candidate is done
             shutil.rmtree(folder)
 
     with pytest.raises(RunError, match="was removed, moved or replaced while the run was going on"):

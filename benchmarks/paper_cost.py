@@ -1,7 +1,13 @@
-"""What a training step costs: time and memory as ratios to SGD's, measured in turns on this machine."""
+"""Time and memory of a training step as ratios to SGD's, on the model and batch that table 2 of the paper trains.
+
+    python benchmarks/paper_cost.py --scale small
+
+Candidates take turns; a ratio is the median over rounds of the ratio within a round. Memory is what torch held at most.
+"""
 
 from __future__ import annotations
 
+import argparse
 import gc
 import itertools
 import os
@@ -19,8 +25,7 @@ from ncsam import optim
 from ncsam.engine import RunConfig
 from ncsam.models import create
 from ncsam.reproduce.estimate import Shape, shape_of
-from ncsam.reproduce.scales import Setting
-from ncsam.reproduce.sheet import Section, Sheet
+from ncsam.reproduce.scales import SCALES, Setting
 from ncsam.reproduce.tables import TABLES
 
 _ROUNDS = {"paper": 3, "small": 15, "smoke": 5}
@@ -80,23 +85,19 @@ def measure(setting: Setting) -> tuple[list[Cost], RunConfig]:
     return costs, config
 
 
-def cost(setting: Setting) -> Sheet:
-    """The table of cost."""
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--scale", choices=SCALES, default="small")
+    setting = Setting(parser.parse_args().scale)
     costs, config = measure(setting)
-    base = costs[0]
-    lines = [[c.title, f"{c.time(base):.2f}", f"{c.bytes / base.bytes:.2f}"] for c in costs]
     shape = shape_of(config)
-    rows = "\n".join(",".join(f'"{cell}"' for cell in line) for line in [["optimizer", "time", "memory"], *lines])
-    return Sheet(
-        "cost",
-        "Cost of a step as a ratio to SGD's",
-        f"Median of {_ROUNDS[setting.scale]} rounds in turns on {_device()}, {torch.get_num_threads()} thread(s): "
-        f"{config.model}, batches of {config.batch_size} at {shape.side} x {shape.side} pixels, no warm-up. Memory "
-        f"is the most that torch held. Scale {setting.scale}.",
-        [Section(["", "time", "memory"], lines)],
-        ["The paper prints no cost: there is nothing to compare with.", "Ratios depend on network, batch and device."],
-        rows + "\n",
+    print(
+        f"{config.model}, batches of {config.batch_size}, {shape.side} x {shape.side} pixels, {_device()}, "
+        f"{torch.get_num_threads()} thread(s), {_ROUNDS[setting.scale]} rounds"
     )
+    print("| | time | memory |\n|---|---:|---:|")
+    for each in costs:
+        print(f"| {each.title} | {each.time(costs[0]):.2f} | {each.bytes / costs[0].bytes:.2f} |")
 
 
 def _alone() -> bool:
@@ -155,3 +156,7 @@ def _begun(config: RunConfig, shape: Shape, candidate: Candidate) -> Callable[[]
     for _ in range(_WARMUP):
         step()
     return step
+
+
+if __name__ == "__main__":
+    main()

@@ -24,7 +24,7 @@ def on_options(command: Callable[..., Any]) -> Callable[..., Any]:
     )(command)
 
 
-def where_options(command: Callable[..., Any]) -> Callable[..., Any]:
+def executor_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options; the command gets them as one argument, `where`."""
 
     @click.option("--jobs", type=click.IntRange(min=1), help="runs at a time [as many as the cores allow]")

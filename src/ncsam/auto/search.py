@@ -1,0 +1,136 @@
+"""Run the candidates as jobs: closed-form ones first, then networks, which are stopped when they cannot win."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from ncsam.auto.candidates import Candidate, ClosedForm
+from ncsam.auto.outcome import Outcome, correct, fit_candidate, read_outcome
+from ncsam.auto.problem import Problem
+from ncsam.engine.config import RunConfig
+from ncsam.engine.task import load_task
+from ncsam.errors import RunError
+from ncsam.jobs import ExecutorConfig, Job, run_jobs
+from ncsam.jobs.estimate import format_duration
+
+
+def run_candidates(
+    problem: Problem,
+    candidates: Sequence[Candidate],
+    folder: Path,
+    where: ExecutorConfig,
+    *,
+    budget: float | None = None,
+    say: Callable[[str], None] = print,
+    before_writing: Callable[[], None] = lambda: None,
+) -> list[Outcome]:
+    """Train all candidates and return their outcomes, in order.
+
+    Closed-form candidates (or, without any, the first candidate) set the bar for the others, so that every decision
+    follows from results alone: a search that was killed and resumed ends like one that was not. Only `budget` depends
+    on the clock.
+
+    Args:
+        problem: data and folds.
+        candidates: what to train.
+        folder: holds a folder for each candidate.
+        where: this process by default; worker processes, Ray and mirrors as for runs.
+        budget: seconds of training; networks that would not be done in time are skipped, but never the first candidate.
+        say: takes lines of progress.
+        before_writing: called before anything is written.
+    """
+    first = [each for each in candidates if isinstance(each, ClosedForm)] or list(candidates[:1])
+    rest = [each for each in candidates if each not in first]
+    search = _Search(problem, folder, where, say, before_writing)
+    search.run(first)
+    skipped: dict[str, str] = {}
+    if budget is not None:
+        left = budget - sum(outcome.seconds for outcome in search.outcomes.values())
+        for each in list(rest):
+            expected = 0.0 if (folder / each.name / "summary.json").is_file() else each.seconds(problem)
+            if expected > left:
+                skipped[each.name] = f"about {format_duration(expected)} would exceed the budget"
+                rest.remove(each)
+            left -= expected
+    elif rest:
+        say(f"networks: about {format_duration(sum(each.seconds(problem) for each in rest))} if none is stopped early")
+    search.run(rest, against=[each.name for each in first])
+    return [
+        Outcome(each, status="skipped", reason=skipped[each.name])
+        if each.name in skipped
+        else search.outcomes[each.name]
+        for each in candidates
+    ]
+
+
+class _Search:
+    """Candidates that are done so far, and how the next ones are run."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        folder: Path,
+        where: ExecutorConfig,
+        say: Callable[[str], None],
+        before_writing: Callable[[], None],
+    ) -> None:
+        self.problem = problem
+        self.folder = folder
+        self.where = where
+        self.say = say
+        self.before_writing = before_writing
+        self.outcomes: dict[str, Outcome] = {}
+
+    def run(self, candidates: Sequence[Candidate], against: Sequence[str] = ()) -> None:
+        """Run candidates as jobs, each in its folder."""
+        if not candidates:
+            return
+        named = {each.name: each for each in candidates}
+        options = {"folds": self.problem.num_folds, "against": list(against)}
+        jobs = [
+            Job(
+                f"{self.folder.name}/{name}",
+                self.problem.config,
+                self.folder / name,
+                work="ncsam.auto.search:do_candidate",
+                options={**options, "name": name},
+            )
+            for name in named
+        ]
+
+        def here(job: Job) -> dict[str, Any]:
+            candidate = named[job.out.name]
+            finished = [self.outcomes[name] for name in against if self.outcomes[name].status == "finished"]
+            outcome = fit_candidate(self.problem, candidate, job.out, finished, self.before_writing)
+            return _summary(self.problem, outcome)
+
+        done = run_jobs(jobs, self.where, self.say, here=here, unit="candidates")
+        if done.errors:
+            raise RunError(next(iter(done.errors.values())))
+        for name, candidate in named.items():
+            summary = done.summaries[f"{self.folder.name}/{name}"]
+            self.outcomes[name] = read_outcome(self.problem, candidate, self.folder / name, summary)
+
+
+def _summary(problem: Problem, outcome: Outcome) -> dict[str, Any]:
+    """What a job says of itself: the stored summary, with the accuracy in its status for the line of progress."""
+    share = f" {100 * correct(problem, outcome).mean():.1f} % of held-out labels" if outcome.parts else ""
+    status = f"{outcome.status}{share}"
+    return {"status": outcome.status, "said": status, "reason": outcome.reason, "parts": len(outcome.parts)}
+
+
+def do_candidate(config: RunConfig, out: Path, *, folds: int, name: str, against: Sequence[str]) -> dict[str, Any]:
+    """One candidate in a worker process: the data is read again, and `against` are folders beside its own."""
+    from ncsam._files import read_json
+    from ncsam.auto.portfolio import portfolio
+
+    problem = Problem(config, load_task(config), folds)
+    named = {each.name: each for each in portfolio(problem)}
+    finished = []
+    for other in against:
+        path = out.parent / other / "summary.json"
+        if path.is_file() and read_json(path)["status"] == "finished":
+            finished.append(read_outcome(problem, named[other], path.parent, read_json(path)))
+    return _summary(problem, fit_candidate(problem, named[name], out, finished))

@@ -1,0 +1,153 @@
+"""Fit a closed-form model, alone or with predictions of every sample by models that never saw it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from ncsam import models
+from ncsam._errors import known_name
+from ncsam.classifiers import kernel, linear, trees
+from ncsam.classifiers.temperature import best_scale
+from ncsam.issues.folds import stratified_folds
+from ncsam.models.closed_form import ClosedForm
+from ncsam.models.fitted import CLOSED_FORM
+from ncsam.noise import estimate_noise
+
+FOLDS = 5
+_LEAST_KEPT = 10  # samples of a class that pruning must leave, or it keeps all of them
+Mask = npt.NDArray[np.bool_]
+_FITS: dict[str, Callable[..., dict[str, Tensor]]] = {
+    "lda": linear.lda,
+    "ridge": linear.ridge,
+    "logistic": linear.logistic,
+    "prototypes": linear.prototypes,
+    "knn": linear.knn,
+    "kernel": kernel.kernel_ridge,
+    "forest": trees.forest,
+}
+
+
+@dataclass(frozen=True)
+class Member:
+    """A fitted or trained model: its name, its options and its state dict."""
+
+    model: str
+    options: dict[str, Any] = field(default_factory=dict)
+    state: dict[str, Tensor] = field(default_factory=dict)
+
+    def network(self, num_classes: int, in_channels: int = 1) -> nn.Module:
+        """The model with its state, in evaluation mode."""
+        network = models.create(self.model, num_classes, in_channels, **self.options)
+        network.load_state_dict(self.state)
+        return network.eval()
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A model fitted to all rows, and what models fitted without them say of the same rows.
+
+    Attributes:
+        member: the model, its probabilities calibrated on held-out rows.
+        probabilities: out-of-fold class probabilities (N, K).
+    """
+
+    member: Member
+    probabilities: npt.NDArray[np.float64]
+
+
+@torch.no_grad()
+def fit(model: str, x: Tensor, y: Tensor, num_classes: int, **options: Any) -> Member:
+    """Fit a closed-form model to standardized rows.
+
+    Args:
+        model: one of `ncsam.models.closed_form_names()`.
+        x: rows (N, d), float32, each column standardized.
+        y: labels (N,).
+        num_classes: number of classes K; some may have no row.
+        **options: the options of the model, such as `shrinkage` of "lda". With `prune=R` confident label issues
+            (Northcutt et al. 2021) are left out in R rounds, for which every row is predicted without its fold.
+
+    Returns:
+        The model; `member.network(num_classes)` is a torch module. Only `cross_fit` calibrates its probabilities.
+    """
+    known_name("model", model, CLOSED_FORM)
+    if model == "smooth" or (options.get("prune") and len(y) > FOLDS):
+        return cross_fit(model, x, y, num_classes, **options).member
+    module = models.create(model, num_classes, 1, **options)
+    assert isinstance(module, ClosedForm)
+    given = {name: value for name, value in {**_defaults(model), **options}.items() if name not in ("unit", "prune")}
+    state = _FITS[model](module.prepare(x), y, num_classes, **given)
+    return Member(model, options, {"scale": torch.ones(()), **state})
+
+
+@torch.no_grad()
+def cross_fit(
+    model: str,
+    x: Tensor,
+    y: Tensor,
+    num_classes: int,
+    *,
+    folds: int | npt.NDArray[np.int64] = FOLDS,
+    seed: int = 0,
+    **options: Any,
+) -> Fitted:
+    """Fit a closed-form model to all rows, and predict each row by a fit to the other folds.
+
+    Args:
+        model: one of `ncsam.models.closed_form_names()`.
+        x: rows (N, d), float32, each column standardized.
+        y: labels (N,).
+        num_classes: number of classes K.
+        folds: number of stratified folds, at most one per row; or the fold of every row (N,), from 0.
+        seed: of the split into folds.
+        **options: as of `fit`. Pruning uses the same folds: a row that is left out is still predicted, but no fit sees
+            it.
+    """
+    if isinstance(folds, int):
+        folds = stratified_folds(y.numpy(), min(folds, len(y)), seed)
+    assigned = torch.from_numpy(folds)
+    if model == "smooth":
+        from ncsam.classifiers.smooth import fit_smooth
+
+        return fit_smooth(x, y, num_classes, assigned, **options)
+    once = {**options, "prune": 0}
+    kept = torch.ones(len(y), dtype=torch.bool)
+    for rounds_left in range(int(options.get("prune", 0)), -1, -1):
+        logits = torch.empty(len(y), num_classes)
+        for fold in range(int(assigned.max()) + 1):
+            held = assigned == fold
+            seen = kept & ~held
+            logits[held] = fit(model, x[seen], y[seen], num_classes, **once).network(num_classes)(x[held])
+        scale = best_scale(logits, y)
+        probabilities: npt.NDArray[np.float64] = (scale * logits.double()).softmax(dim=1).numpy()
+        if rounds_left:
+            kept &= ~torch.from_numpy(confident_issues(probabilities, y.numpy(), kept.numpy()))
+    member = fit(model, x[kept], y[kept], num_classes, **once)
+    return Fitted(Member(model, options, {**member.state, "scale": torch.tensor(scale)}), probabilities)
+
+
+def confident_issues(
+    probabilities: npt.NDArray[np.float64], labels: npt.NDArray[np.int64], among: Mask | None = None
+) -> Mask:
+    """Samples that are confidently of another class than their label, by confident-learning counts.
+
+    A class that would be left with fewer than ten of the samples `among` keeps all of these.
+    """
+    rows = np.ones(len(labels), dtype=bool) if among is None else among
+    flagged = np.zeros(len(labels), dtype=bool)
+    flagged[rows] = estimate_noise(labels[rows], probabilities[rows]).label_issues
+    kept = np.bincount(labels[rows & ~flagged], minlength=probabilities.shape[1])
+    return flagged & (kept[labels] >= _LEAST_KEPT)
+
+
+def _defaults(model: str) -> dict[str, Any]:
+    parameters = inspect.signature(CLOSED_FORM[model]).parameters
+    return {name: each.default for name, each in parameters.items() if each.kind is each.KEYWORD_ONLY}

@@ -1,0 +1,69 @@
+"""Roughly how long training will take on this machine, from a few timed steps of the model."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from ncsam import models, optim
+from ncsam.engine import RunConfig
+from ncsam.methods import create as create_method
+
+_STEPS = 3  # timed steps; the first is slower and does not count
+
+
+def step_seconds(config: RunConfig, inputs: Any, labels: torch.Tensor, num_classes: int, in_channels: int) -> float:
+    """Seconds of one forward and backward pass of the model of `config` over a batch, on the device of the batch."""
+    network = models.create(config.model, num_classes, in_channels, **config.model_options).to(labels.device).train()
+    seconds = []
+    for _ in range(_STEPS):
+        began = time.perf_counter()
+        loss = F.cross_entropy(network(inputs), labels)
+        loss.backward()  # type: ignore[no-untyped-call]
+        float(loss.detach())  # waits for an accelerator
+        seconds.append(time.perf_counter() - began)
+    return min(seconds[1:])
+
+
+def training_seconds(config: RunConfig, step: float, samples: int, evaluated: float = 0.0) -> float:
+    r"""Seconds of training as a resolved configuration says.
+
+    .. math:: \text{epochs} \cdot \left(\tfrac{n}{b} \cdot \text{passes} \cdot \text{networks} \cdot \text{views} +
+              \tfrac{m}{3b}\right) \cdot \text{step}
+
+    Args:
+        config: a configuration whose batch size and epochs are numbers.
+        step: seconds of one forward and backward pass over a batch (`step_seconds`).
+        samples: training samples n.
+        evaluated: samples m predicted after each epoch; a forward pass is a third of a step.
+    """
+    assert config.batch_size is not None
+    method = create_method(config.method, **config.method_options)
+    passes = passes_of(config.optimizer) * method.networks * max(1, len(method.views))
+    batches = -(-samples // config.batch_size) * passes + evaluated / config.batch_size / 3 * method.networks
+    return config.epochs * batches * step
+
+
+def passes_of(optimizer: str) -> float:
+    """Forward and backward passes per step: 1 for a plain optimizer, and what a sharpness-aware one says of itself."""
+    try:
+        return float(getattr(optim.get(optimizer), "passes", 2))
+    except ValueError:  # sgd, adamw: no sharpness-aware optimizer
+        return 1.0
+
+
+def format_duration(seconds: float) -> str:
+    """A time as people say it: 40 s, 3 min, 2.5 h."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+def random_batch(shape: Sequence[int], num_classes: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """A batch of random images and labels."""
+    generator = torch.Generator().manual_seed(0)
+    return torch.randn(*shape, generator=generator), torch.randint(num_classes, (shape[0],), generator=generator)

@@ -1,0 +1,109 @@
+"""A job: something that fills a folder and leaves a `summary.json` there when it is finished."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ncsam._errors import unexpected
+from ncsam._files import read_json
+from ncsam.engine import RunConfig, RunError
+from ncsam.jobs.mirror import mirrored
+from ncsam.runs.layout import read_summary
+
+TRAIN = "ncsam.jobs.job:train_run"
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a worker needs to know; everything in it can be written as JSON.
+
+    Args:
+        name: name of the job, unique among the jobs of a command, and the place of its copy below `mirror`.
+        config: the configuration of the run.
+        out: the folder that the job fills.
+        work: `module:function` in ncsam, called as `function(config, out, **options)`; returns the summary.
+        options: further arguments of `work`.
+        mirror: URL of a copy of the folder, or "" (see `ncsam.jobs.mirror`).
+    """
+
+    name: str
+    config: RunConfig
+    out: Path
+    work: str = TRAIN
+    options: Mapping[str, Any] = field(default_factory=dict)
+    mirror: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, as `do` reads them in another process."""
+        plain = {"name": self.name, "config": self.config.to_dict(), "out": os.path.abspath(self.out)}
+        return {**plain, "work": self.work, "options": dict(self.options), "mirror": self.mirror}
+
+    def summary(self) -> dict[str, Any] | None:
+        """The summary of a finished job, `None` if it is not finished.
+
+        Raises:
+            RunError: if the folder holds a run of another configuration.
+        """
+        if self.work == TRAIN:
+            return read_summary(self.out, self.config)
+        path = self.out / "summary.json"
+        return read_json(path) if path.is_file() else None
+
+
+@dataclass(frozen=True)
+class Result:
+    """How a job ended: with a summary or with an error."""
+
+    name: str
+    summary: dict[str, Any] | None
+    error: str | None = None
+
+
+def do(job: Mapping[str, Any], threads: int) -> dict[str, Any]:
+    """Do a job given as plain values, in this process: its summary, or an error in a sentence."""
+    import torch
+
+    try:
+        config = RunConfig.from_dict(job["config"])
+        torch.set_num_threads(threads)
+        module, _, function = job.get("work", TRAIN).partition(":")
+        if not module.startswith("ncsam."):
+            raise RunError(f"a job may run code of ncsam only, not {module}")
+        with mirrored(job.get("mirror", ""), job.get("name", ""), Path(job["out"])):
+            work = getattr(importlib.import_module(module), function)
+            return {"summary": work(config, Path(job["out"]), **job.get("options", {}))}
+    except (RunError, ValueError, TypeError, OSError, ImportError) as error:
+        return {"summary": None, "error": str(error)}
+    except Exception as error:
+        return {"summary": None, "error": unexpected(error)}
+
+
+def train_run(config: RunConfig, out: Path) -> dict[str, Any]:
+    """Train a run. Small models get one thread: more would wait for each other longer than they compute."""
+    import torch
+
+    from ncsam.engine import train
+
+    if is_small(config):
+        torch.set_num_threads(1)
+    return train(config, out, console=False)
+
+
+_SMALL = ("linear", "mlp", "text")  # families of models
+
+
+def is_small(config: RunConfig) -> bool:
+    """Whether the model is so small that one thread is fastest."""
+    from ncsam import models
+    from ncsam.engine.task import load_task, resolve_auto
+
+    if config.model == "auto":
+        if Path(config.data).is_dir():  # a folder of images: never small, and slow to look through
+            return False
+        config = resolve_auto(config, load_task(config))
+    return models.family(config.model, **config.model_options) in _SMALL

@@ -1,0 +1,129 @@
+"""Models that are fitted in one go rather than trained by steps: linear, prototypes, kernel, neighbors, forest.
+
+They are ordinary modules whose state is in buffers, so they are saved, loaded and exported like any model.
+`ncsam.classifiers` fits them. Buffers take the shape of the state that is loaded: a forest does not know its number of
+nodes before it is fitted.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+class ClosedForm(nn.Module):
+    """Logits `scale * scores(x)` of rows x; `scale` makes the probabilities fit the labels of held-out samples.
+
+    A subclass names its buffers in `state_names` and defines `scores`.
+
+    Args:
+        num_classes: number of classes K.
+        unit: divide each row by its length first, after the columns have been standardized.
+    """
+
+    closed_form: ClassVar[bool] = True
+    family: ClassVar[str] = "closed_form"
+    state_names: ClassVar[tuple[str, ...]] = ()
+    scale: Tensor
+
+    def __init__(self, num_classes: int, unit: bool = False) -> None:
+        super().__init__()
+        self.num_classes = num_classes
+        self.unit = unit
+        self.register_buffer("scale", torch.ones(()))
+        for name in self.state_names:
+            self.register_buffer(name, torch.zeros(0))
+
+    def scores(self, x: Tensor) -> Tensor:
+        """Uncalibrated logits (N, K) of prepared rows (N, d)."""
+        raise NotImplementedError
+
+    def prepare(self, x: Tensor) -> Tensor:
+        """Standardized inputs of any shape as rows (N, d); what is more than ten standard deviations out is clipped."""
+        rows = x.flatten(1).clamp(-10, 10)
+        return F.normalize(rows, dim=1) if self.unit else rows
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.scale * self.scores(self.prepare(x))
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
+        for name in self.state_names:
+            found = state_dict.get(prefix + name)
+            if isinstance(found, Tensor):
+                device = getattr(self, name).device
+                setattr(self, name, torch.empty(found.shape, dtype=found.dtype, device=device))
+        super()._load_from_state_dict(state_dict, prefix, *rest)  # type: ignore[no-untyped-call]
+
+
+class LinearClassifier(ClosedForm):
+    """Scores `x @ weight.T + bias`: discriminant analysis, ridge and logistic regression."""
+
+    state_names = ("weight", "bias")
+    weight: Tensor
+    bias: Tensor
+
+    def scores(self, x: Tensor) -> Tensor:
+        return F.linear(x, self.weight, self.bias)
+
+
+class Prototypes(ClosedForm):
+    """Scores: cosine between `x - center` and the prototype (d,) of each class."""
+
+    state_names = ("center", "prototypes")
+    center: Tensor
+    prototypes: Tensor
+
+    def scores(self, x: Tensor) -> Tensor:
+        return F.normalize(x - self.center, dim=1) @ self.prototypes.T
+
+
+class KernelExpansion(ClosedForm):
+    """Scores `sum_i exp(-|x - row_i|^2 / width) coefficient_i + bias`."""
+
+    state_names = ("rows", "coefficients", "bias", "width")
+    rows: Tensor
+    coefficients: Tensor
+    bias: Tensor
+    width: Tensor
+
+    def scores(self, x: Tensor) -> Tensor:
+        return gaussian_kernel(x, self.rows, self.width) @ self.coefficients + self.bias
+
+
+def gaussian_kernel(x: Tensor, rows: Tensor, width: Tensor | float) -> Tensor:
+    """exp(-|x_i - row_j|^2 / width), shape (len(x), len(rows))."""
+    squared = x.square().sum(1, keepdim=True) + rows.square().sum(1) - 2 * x @ rows.T
+    return torch.exp(-squared.clamp(min=0) / width)
+
+
+class Smooth(ClosedForm):
+    r"""The average of linear classifiers and of kernel expansions over the same rows, each at its own temperature.
+
+    .. math:: p(x) = \frac1M \sum_m \mathrm{softmax}(\beta_m f_m(x))
+
+    Buffers: `weight` (L, K, d) and `bias` (L, K) of the linear members, `rows` (n, d), `coefficients` (E, n, K),
+    `offset` (E, K) and `width` of the kernel members, `betas` (L + E,).
+    """
+
+    state_names = ("weight", "bias", "rows", "coefficients", "offset", "width", "betas")
+    weight: Tensor
+    bias: Tensor
+    rows: Tensor
+    coefficients: Tensor
+    offset: Tensor
+    width: Tensor
+    betas: Tensor
+
+    def member_scores(self, x: Tensor) -> Tensor:
+        """Uncalibrated scores of every member, (M, N, K)."""
+        linear = torch.einsum("nd,lkd->lnk", x, self.weight) + self.bias.unsqueeze(1)
+        kernel = gaussian_kernel(x, self.rows, self.width)
+        return torch.cat([linear, kernel @ self.coefficients + self.offset.unsqueeze(1)])
+
+    def scores(self, x: Tensor) -> Tensor:
+        logs = (self.betas.view(-1, 1, 1) * self.member_scores(x)).log_softmax(dim=2)
+        return torch.logsumexp(logs, dim=0) - math.log(self.betas.shape[0])

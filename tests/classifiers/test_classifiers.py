@@ -1,0 +1,234 @@
+"""Closed-form classifiers against their formulas, slow references and scikit-learn; saved, loaded and exported."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ncsam import classifiers, models
+from ncsam.classifiers import kernel, linear
+from ncsam.classifiers.fit import confident_issues
+from ncsam.classifiers.trees import _rounded_down
+
+
+def clouds(samples: int = 240, features: int = 6, classes: int = 3, wrong: float = 0.0, seed: int = 0) -> Any:
+    """Standardized Gaussian clouds; `wrong` of the labels are replaced by random ones."""
+    generator = np.random.default_rng(seed)
+    clean = generator.integers(0, classes, samples)
+    x = 2.0 * np.eye(classes, features)[clean] + 0.7 * generator.standard_normal((samples, features))
+    given = np.where(generator.random(samples) < wrong, generator.integers(0, classes, samples), clean)
+    x = (x - x.mean(axis=0)) / x.std(axis=0)
+    return torch.from_numpy(x.astype(np.float32)), torch.from_numpy(given), torch.from_numpy(clean)
+
+
+@pytest.mark.parametrize("features", [6, 300])  # fewer and more than samples
+@pytest.mark.parametrize("shrinkage", [0.2, 0.9, 1.0])
+def test_lda_is_the_formula(features: int, shrinkage: float) -> None:
+    x, y, _ = clouds(features=features)
+    state = linear.lda(x, y, 3, shrinkage=shrinkage)
+    z = x.double().numpy()
+    means = np.stack([z[y.numpy() == c].mean(axis=0) for c in range(3)])
+    rest = z - means[y.numpy()]
+    covariance = rest.T @ rest / len(z)
+    shrunk = (1 - shrinkage) * covariance + shrinkage * np.trace(covariance) / features * np.eye(features)
+    weight = np.linalg.solve(shrunk, means.T).T
+    prior = np.log((np.bincount(y.numpy()) + 1) / (len(z) + 3))
+    np.testing.assert_allclose(state["weight"], weight, rtol=2e-3, atol=1e-4)
+    np.testing.assert_allclose(state["bias"], prior - 0.5 * (weight * means).sum(axis=1), rtol=2e-3, atol=1e-3)
+
+
+def test_lda_predicts_as_scikit_learns() -> None:
+    from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+
+    x, y, _ = clouds(samples=900)
+    theirs = LinearDiscriminantAnalysis(solver="lsqr", shrinkage=0.3).fit(x.numpy(), y.numpy())
+    ours = classifiers.fit("lda", x, y, 3, shrinkage=0.3, unit=False).network(3)(x).argmax(dim=1)
+    assert (ours.numpy() == theirs.predict(x.numpy())).mean() > 0.99  # priors and the shrunk trace differ slightly
+
+
+def test_ridge_is_scikit_learns() -> None:
+    from sklearn.linear_model import Ridge
+
+    x, y, _ = clouds()
+    penalty = 0.5
+    centered = x - x.mean(dim=0)
+    alpha = penalty * len(x) * float(centered.square().mean())
+    theirs = Ridge(alpha=alpha).fit(x.double().numpy(), np.eye(3)[y.numpy()])
+    state = linear.ridge(x, y, 3, penalty=penalty)
+    np.testing.assert_allclose(state["weight"], theirs.coef_, atol=1e-4)
+    np.testing.assert_allclose(state["bias"], theirs.intercept_, atol=1e-4)
+
+
+def test_logistic_is_scikit_learns() -> None:
+    from sklearn.linear_model import LogisticRegression
+
+    x, y, _ = clouds(wrong=0.3)
+    state = linear.logistic(x.double(), y, 3, penalty=20.0 / 240)
+    theirs = LogisticRegression(C=1 / 20, tol=1e-8, max_iter=1000).fit(x.double().numpy(), y.numpy())
+    ours = (x.double() @ state["weight"].T + state["bias"]).softmax(dim=1)
+    np.testing.assert_allclose(ours, theirs.predict_proba(x.double().numpy()), atol=5e-4)
+
+
+def test_kernel_ridge_is_scikit_learns() -> None:
+    from sklearn.kernel_ridge import KernelRidge
+
+    x, y, _ = clouds(samples=90)
+    state = kernel.kernel_ridge(x, y, 3, penalty=0.7)
+    distances = (x.double().unsqueeze(0) - x.double().unsqueeze(1)).square().sum(dim=2)
+    assert float(state["width"]) == pytest.approx(float(distances.mean()), rel=1e-5)
+    targets = np.eye(3)[y.numpy()]
+    theirs = KernelRidge(alpha=0.7, kernel="rbf", gamma=1 / float(distances.mean())).fit(
+        x.double().numpy(), targets - targets.mean(axis=0)
+    )
+    network = classifiers.Member("kernel", {"unit": False}, {**state, "scale": torch.ones(())}).network(3)
+    np.testing.assert_allclose(network(x), theirs.predict(x.double().numpy()) + targets.mean(axis=0), atol=5e-4)
+
+
+def test_landmarks_at_all_rows_are_the_exact_solution(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, y, _ = clouds(samples=60)
+    targets = torch.nn.functional.one_hot(y, 3).float()
+    exact = kernel.KernelSystem(x, targets, x, 9.0)
+    same = kernel.KernelSystem(x, targets, x.clone(), 9.0)
+    assert exact.exact
+    assert not same.exact
+    k = exact.kernel
+    torch.testing.assert_close(k @ exact.solve(0.5), k @ same.solve(0.5), atol=1e-2, rtol=1e-2)
+    monkeypatch.setattr(kernel, "EXACT", 50)
+    monkeypatch.setattr(kernel, "LANDMARKS", 40)
+    rows = kernel.landmarks(x)
+    assert rows.shape == (40, 6)
+    assert torch.equal(rows, kernel.landmarks(x))
+    found = classifiers.fit("kernel", x, y, 3).network(3)(x).argmax(dim=1)
+    assert (found == y).float().mean() > 0.9
+    smooth = classifiers.cross_fit("smooth", x, y, 3)
+    assert smooth.member.state["rows"].shape == (40, 6)
+    assert (smooth.member.network(3)(x).argmax(dim=1) == y).float().mean() > 0.9
+
+
+def test_prototypes_are_mean_directions() -> None:
+    x, y, _ = clouds()
+    network = classifiers.fit("prototypes", x, y, 3).network(3)
+    z = x.double().numpy() - x.double().numpy().mean(axis=0)
+    z /= np.linalg.norm(z, axis=1, keepdims=True)
+    means = np.stack([z[y.numpy() == c].mean(axis=0) for c in range(3)])
+    means /= np.linalg.norm(means, axis=1, keepdims=True)
+    np.testing.assert_allclose(network(x), z @ means.T, atol=1e-5)
+
+
+def test_knn_is_the_slow_reference() -> None:
+    x, y, _ = clouds(samples=50)
+    network = classifiers.fit("knn", x, y, 3, k=7).network(3)
+    z = x.double().numpy() - x.double().numpy().mean(axis=0)
+    z /= np.linalg.norm(z, axis=1, keepdims=True)
+    for i in range(10):
+        near = np.argsort(-(z @ z[i]))[:7]
+        weight = np.maximum(z[near] @ z[i], 0) + 1e-3
+        votes = np.array([weight[y.numpy()[near] == c].sum() for c in range(3)]) / weight.sum()
+        np.testing.assert_allclose(network(x[i : i + 1])[0], np.log((votes + 1 / 21) / (1 + 1 / 7)), atol=1e-4)
+
+
+@pytest.mark.parametrize("extra", [False, True])
+def test_forest_is_scikit_learns(extra: bool) -> None:
+    from sklearn.datasets import load_digits
+    from sklearn.ensemble import ExtraTreesClassifier, RandomForestClassifier
+
+    x, y = load_digits(return_X_y=True)
+    seen = (y != 3) & (np.arange(len(y)) < 900)
+    rows = torch.from_numpy(x.astype(np.float32))
+    member = classifiers.fit("forest", rows[seen], torch.from_numpy(y[seen]), 10, trees=20, extra=extra)
+    kind = ExtraTreesClassifier if extra else RandomForestClassifier
+    theirs = kind(20, min_samples_leaf=5, random_state=0).fit(x[seen].clip(-10, 10).astype(np.float32), y[seen])
+    wanted = np.zeros((len(x), 10))
+    wanted[:, theirs.classes_] = theirs.predict_proba(x.clip(-10, 10).astype(np.float32))
+    network: Any = member.network(10)
+    np.testing.assert_allclose(network.probabilities(rows.clamp(-10, 10)), wanted, atol=1e-5)
+    assert (wanted[:, 3] == 0).all()
+
+
+@given(st.floats(-1e30, 1e30), st.floats(-(2.0**99), 2.0**99, width=32))
+def test_a_threshold_rounded_down_decides_alike(threshold: float, x: float) -> None:
+    lower = _rounded_down(np.array([threshold]))[0]
+    assert (np.float32(x) <= lower) == (x <= threshold)
+    assert (lower <= lower) == (float(lower) <= threshold)
+
+
+@pytest.mark.parametrize("model", models.closed_form_names())
+def test_every_model_is_fitted_saved_loaded_and_exported(model: str, tmp_path: Any) -> None:
+    x, y, clean = clouds(wrong=0.3)
+    options: dict[str, Any] = {"trees": 10} if model == "forest" else {}
+    found = classifiers.cross_fit(model, x, y, 4, **options)  # class 3 has no sample
+    network = found.member.network(4)
+    assert getattr(network, "closed_form", False)
+    logits = network(x)
+    assert logits.shape == (240, 4)
+    assert (logits.argmax(dim=1) == clean).float().mean() > 0.8
+    np.testing.assert_allclose(found.probabilities.sum(axis=1), 1.0, atol=1e-6)
+    assert (found.probabilities.argmax(axis=1) == clean.numpy()).mean() > 0.8
+    torch.save(found.member.state, tmp_path / "state.pt")
+    again = models.create(model, 4, 1, **options)
+    again.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
+    assert torch.equal(again.eval()(x), logits)
+    assert torch.equal(again.float()(x), logits)
+    batch = {0: torch.export.Dim("batch", min=2)}
+    exported = torch.export.export(network, (x[:5],), dynamic_shapes=(batch,)).module()
+    torch.testing.assert_close(exported(x), logits)
+
+
+@pytest.mark.parametrize("model", models.closed_form_names())
+def test_a_label_does_not_reach_the_prediction_of_its_own_row(model: str) -> None:
+    x, y, _ = clouds(samples=60)
+    options: dict[str, Any] = {"trees": 10} if model == "forest" else {}
+    folds = np.arange(60) % 5
+    changed = y.clone()
+    changed[0] = (y[0] + 1) % 3
+    one, two = (classifiers.cross_fit(model, x, labels, 3, folds=folds, **options) for labels in (y, changed))
+    if model == "smooth":  # through the calibration alone, which all rows share
+        np.testing.assert_allclose(one.probabilities[0], two.probabilities[0], atol=0.1)
+    else:
+        ranks = [np.argsort(fitted.probabilities[0]) for fitted in (one, two)]
+        np.testing.assert_array_equal(*ranks)
+
+
+def test_pruning_leaves_out_wrong_labels() -> None:
+    x, y, clean = clouds(samples=600, wrong=0.4)
+    found = classifiers.cross_fit("lda", x, y, 3)
+    flagged = confident_issues(found.probabilities, y.numpy())
+    wrong = (y != clean).numpy()
+    assert 0.2 < wrong.mean() < 0.35
+    assert wrong[~flagged].mean() < 0.08
+    member = classifiers.fit("lda", x, y, 3, prune=1)
+    kept = torch.from_numpy(~flagged)
+    direct = classifiers.fit("lda", x[kept], y[kept], 3)
+    torch.testing.assert_close(member.state["weight"], direct.state["weight"])
+
+
+def test_pruning_keeps_small_classes() -> None:
+    p = np.array([[0.9, 0.1]] * 30 + [[0.8, 0.2]] * 5)
+    labels = np.array([0] * 30 + [1] * 5)
+    assert not confident_issues(p, labels).any()
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.floats(0.05, 20.0), st.integers(0, 100))
+def test_the_scale_undoes_a_temperature(temperature: float, seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    logits = 2 * torch.randn(4000, 3, generator=generator)
+    y = torch.multinomial(logits.softmax(dim=1), 1, generator=generator).squeeze(1)
+    assert classifiers.best_scale(logits / temperature, y) == pytest.approx(temperature, rel=0.15)
+
+
+def test_mistakes_are_named() -> None:
+    x, y, _ = clouds(samples=20)
+    with pytest.raises(ValueError, match="unknown model 'ldaa'"):
+        classifiers.fit("ldaa", x, y, 3)
+    with pytest.raises(ValueError, match="shrinkage=2"):
+        classifiers.fit("lda", x, y, 3, shrinkage=2.0)
+    with pytest.raises(ValueError, match="unknown option of prototypes 'shrinkage'"):
+        classifiers.fit("prototypes", x, y, 3, shrinkage=0.5)
+    with pytest.raises(ValueError, match="pretrained=True"):
+        models.create("lda", 3, 1, pretrained=True)
