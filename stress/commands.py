@@ -18,8 +18,8 @@ from PIL import Image
 from ncsam import methods, models, noise, optim
 from ncsam.cli.kinds import Listed, Settings
 from ncsam.cli.main import main
-from ncsam.jobs.local import Job, Result
-from ncsam.jobs.worker import answer
+from ncsam.jobs.job import Job, Result
+from ncsam.jobs.job import do as answer
 from ncsam.reproduce.tables import GROUPS, TABLES
 from stress import cells, records, runs, values
 from stress.values import anything, features
@@ -180,12 +180,11 @@ _STARTS: dict[str, Callable[[Place], list[Call]]] = {
     "presets": lambda p: [Call(["recommended"], {})],
     "version": lambda p: [Call([], {})],
     "reproduce list": lambda p: [Call([], {})],
-    "reproduce merge": lambda p: [Call([p.cells("ours"), p.cells("theirs")], {})],
     "reproduce show": lambda p: [Call([p.cells("ours"), "curves"], {}), Call([p.run], {})],
     "reproduce": lambda p: [Call([], {**_TABLE, "--out": p.out})],
 }
 #: Takes half a minute, whatever it is given: its options are those of the tables.
-_TOO_SLOW = ("train", "reproduce cost")
+_TOO_SLOW = ("train",)
 
 
 @cache

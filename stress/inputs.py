@@ -23,7 +23,7 @@ from click.testing import CliRunner
 
 from ncsam.cli.failures import MISTAKE
 from ncsam.cli.main import main
-from ncsam.jobs import executor as batch
+from ncsam.jobs import local as batch
 from stress import archives, cells, columns, commands, files, records, runs, values
 from stress.tally import Tally
 

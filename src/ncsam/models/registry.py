@@ -161,13 +161,11 @@ def _build(name: str, num_classes: int, in_channels: int, pretrained: bool | str
     if name in CLOSED_FORM:
         if pretrained:
             raise bad_value("pretrained", pretrained, f"False: {name} is fitted to the data")
-        options = check_options(name, CLOSED_FORM[name], options, but=("num_classes", "in_channels"))
+        options = check_options(name, CLOSED_FORM[name], options, but=_GIVEN)
         return CLOSED_FORM[name](num_classes, in_channels, **options)
     if name not in _BUILDERS:
-        raise unknown_name("model", name, [*_BUILDERS, "torchvision:NAME", "timm:NAME", "module:factory"])
-    options = check_options(name, _BUILDERS[name], options, but=_GIVEN)
         raise unknown_name("model", name, [*_BUILDERS, *CLOSED_FORM, "torchvision:NAME", "timm:NAME", "module:factory"])
-    options = check_options(name, _BUILDERS[name], options, but=("num_classes", "in_channels"))
+    options = check_options(name, _BUILDERS[name], options, but=_GIVEN)
     build = functools.partial(_BUILDERS[name], num_classes, in_channels, **options)
     _refuse_huge(name, build, {"num_classes": num_classes, "in_channels": in_channels, **options})
     model = build()
