@@ -29,7 +29,7 @@ class Problem:
 
     def __init__(self, config: RunConfig, task: Task, folds: int) -> None:
         if task.modality.name not in ("images", "features"):
-            raise bad_value("data", config.data, f"images or features (this is {task.modality.name}; see `ncsam embed`)")
+            raise bad_value("data", config.data, f"images or features, not {task.modality.name} (see `ncsam embed`)")
         self.config = config
         self.task = task
         self.dataset = task.dataset
