@@ -35,13 +35,15 @@ def made_run(folder: Path, samples: int) -> Path:
     np.savez(folder / "data.npz", x=x, y=labels, x_test=x[:10], y_test=labels[:10])
     RunConfig(data=str(folder / "data.npz"), epochs=1).save(folder / "config.yaml")
     (folder / "summary.json").write_text(json.dumps({"epochs": 1}))
-    (folder / "label_posterior.json").write_text(json.dumps({"known": True, "reason": ""}))
+    (folder / "label_posterior.json").write_text(json.dumps({"reliable": True, "reason": ""}))
     chances = np.sort(generator.random(samples))[::-1]
     with (folder / "label_issues.csv").open("w", newline="") as file:
         table = csv.writer(file)
-        table.writerow(["index", "observed", "suggested", "suspicion", "p_wrong", "p_suggested"])
+        head = ["index", "given_label", "predicted_label", "label_quality", "p_wrong", "is_label_issue"]
+        table.writerow([*head, "suggested_label", "p_suggested"])
         for i, p in zip(generator.permutation(samples), chances, strict=True):
-            table.writerow([i, labels[i], (labels[i] + 1) % 10, p, p, 0.8 * p])
+            other = (labels[i] + 1) % 10
+            table.writerow([i, labels[i], other, 1 - p, p, int(p > 0.5), other, 0.8 * p])
     return folder
 
 

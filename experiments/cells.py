@@ -13,7 +13,7 @@ from ncsam._files import atomic_path
 from ncsam.compare import compare
 from ncsam.compare.specs import folder_name
 from ncsam.engine import RunConfig
-from ncsam.runs.reader import Run
+from ncsam.runs.reader import RunFolder
 
 Options = Mapping[str, Any]
 #: A number by seed.
@@ -134,7 +134,7 @@ class Runs:
         values = {}
         for seed in range(1, self.table.seeds + 1):
             folder = self._folder(problem) / folder_name(setting.method, setting.optimizer, seed)
-            run = Run.read(folder) if (folder / "summary.json").is_file() else None
+            run = RunFolder.read(folder) if (folder / "summary.json").is_file() else None
             value = None if run is None else number(run, metric)
             if value is None:
                 return {}
@@ -142,7 +142,7 @@ class Runs:
         return values
 
 
-def number(run: Run, metric: str) -> float | None:
+def number(run: RunFolder, metric: str) -> float | None:
     """A metric of the summary, or the mean of an epoch's metric over the last five epochs."""
     if metric in run.summary:
         return run.summary[metric]

@@ -21,7 +21,7 @@ from ncsam.engine.dynamics import Dynamics
 from ncsam.engine.evaluate import Predictions
 from ncsam.engine.out_of_fold import out_of_fold
 from ncsam.engine.task import load_task
-from ncsam.issues.posterior import Trust, assess
+from ncsam.issues.posterior import LabelPosterior, assess
 from reduce_cifar import halved
 
 FOLDS = 5
@@ -60,7 +60,7 @@ class Case:
         return self.labels != self.clean
 
     @cached_property
-    def trust(self) -> Trust:
+    def posterior(self) -> LabelPosterior:
         """What is stated of the labels; how far the networks fit theirs is taken from the run on all samples."""
         fit = (self.predicted[-1] == self.labels)[self.trained_on].mean()
         return assess(self.labels, self.oof, float(fit))

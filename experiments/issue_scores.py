@@ -17,9 +17,10 @@ import numpy as np
 
 from common import Table, main
 from ncsam.engine import RunConfig, train
-from ncsam.engine.dynamics import Dynamics, auroc
+from ncsam.engine.dynamics import Dynamics
 from ncsam.engine.evaluate import Predictions
 from ncsam.engine.task import load_task
+from ncsam.issues.find import auroc
 
 
 def scores(kept: list[Predictions], labels: np.ndarray) -> dict[str, np.ndarray]:

@@ -1,7 +1,7 @@
 """Which score finds wrong labels best, and are the stated figures right? On real and made errors, in four regimes.
 
-Scores out of fold: 1 - p of the label (self-confidence), normalized margin, confidence-weighted entropy, odds against
-the best other class, the stated probability of being wrong, suspicion; of the run itself: mean tanh(4 margin), area
+Scores out of fold: p of the label (self-confidence), normalized margin, confidence-weighted entropy, odds against
+the best other class, 1 - p_wrong, label_quality; of the run itself: mean tanh(4 margin), area
 under the margin (mean difference of log probabilities), times forgotten. AUROC, and the share of truly wrong labels
 among the first 1, 5 and 10 %.
 
@@ -22,8 +22,8 @@ import numpy as np
 import torch
 
 from issue_runs import CASES, REGIMES, Case, case, regimes_of
-from ncsam.engine.dynamics import auroc
-from ncsam.issues.scores import SCORES, suspicion
+from ncsam.issues.find import auroc
+from ncsam.issues.scores import SCORES, label_quality
 
 SHARES = (0.01, 0.05, 0.1)
 #: `scores`: AUROC and precisions by name; `figures`: stated and real shares of the first 100; `reason`: why not known.
@@ -31,40 +31,41 @@ Judged = dict[str, Any]
 
 
 def scores(found: Case) -> dict[str, np.ndarray]:
-    """Higher is more suspicious."""
+    """Label quality: low where the label is likely wrong."""
     oof = found.oof.astype(np.float64)
     own = np.exp(-found.losses.astype(np.float64))
     other = np.maximum(own - found.margins, 1e-12)
     right = found.predicted == found.labels
     return {
         **{f"{name}, out of fold": score(found.labels, oof) for name, score in SCORES.items()},
-        "probability of being wrong, out of fold": found.trust.wrong,
-        "suspicion, out of fold": suspicion(found.labels, oof, found.trust.wrong),
-        "mean tanh(4 margin)": (1 - np.tanh(4 * found.margins).mean(axis=0)) / 2,
-        "area under the margin": -(np.log(np.maximum(own, 1e-12)) - np.log(other)).mean(axis=0),
-        "times forgotten": (right[:-1] & ~right[1:]).sum(axis=0).astype(np.float64),
+        "1 - p_wrong, out of fold": 1 - found.posterior.p_wrong,
+        "label_quality, out of fold": label_quality(found.labels, oof, found.posterior.p_wrong),
+        "mean tanh(4 margin)": (1 + np.tanh(4 * found.margins).mean(axis=0)) / 2,
+        "area under the margin": (np.log(np.maximum(own, 1e-12)) - np.log(other)).mean(axis=0),
+        "times forgotten": -(right[:-1] & ~right[1:]).sum(axis=0).astype(np.float64),
     }
 
 
 def precision(score: np.ndarray, wrong: np.ndarray, share: float) -> float:
-    """The share of wrong labels among the most suspicious."""
+    """The share of wrong labels among those of the lowest quality."""
     count = max(1, round(share * len(wrong)))
-    return float(wrong[np.argsort(-score, kind="stable")[:count]].mean())
+    return float(wrong[np.argsort(score, kind="stable")[:count]].mean())
 
 
 def judged(found: Case, kept: Path) -> Judged:
     """All figures of a case, from the file that keeps them if there is one."""
     if not kept.is_file():
-        wrong, trust = found.wrong, found.trust
-        order = np.argsort(-suspicion(found.labels, found.oof.astype(np.float64), trust.wrong), kind="stable")
+        wrong, posterior = found.wrong, found.posterior
+        quality = label_quality(found.labels, found.oof.astype(np.float64), posterior.p_wrong)
+        order = np.argsort(quality, kind="stable")
         first = order[:100]
-        figures = [trust.wrong[first].mean(), wrong[first].mean()]
-        figures += [trust.right[first].mean(), (trust.suggested == found.clean)[first].mean()]
+        figures = [posterior.p_wrong[first].mean(), wrong[first].mean()]
+        figures += [posterior.p_suggested[first].mean(), (posterior.suggested == found.clean)[first].mean()]
         table = {
-            name: [auroc(score, wrong), *(precision(score, wrong, share) for share in SHARES)]
+            name: [auroc(-score, wrong), *(precision(score, wrong, share) for share in SHARES)]
             for name, score in scores(found).items()
         }
-        reason = trust.reason or trust.unsettled(order[: min(100, len(order) // 10)])
+        reason = posterior.reason or posterior.disagreement(order[: min(100, len(order) // 10)])
         kept.write_text(json.dumps({"scores": table, "figures": [float(f) for f in figures], "reason": reason}))
     return json.loads(kept.read_text())
 

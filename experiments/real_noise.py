@@ -37,10 +37,10 @@ from ncsam.auto import auto
 from ncsam.data.labels import stratified
 from ncsam.engine import RunConfig
 from ncsam.engine.config import read_preset
-from ncsam.engine.dynamics import auroc
 from ncsam.engine.task import load_task
-from ncsam.issues.folds import load_oof
+from ncsam.issues.find import auroc
 from ncsam.optim import AutoRadius
+from ncsam.runs.reader import load_oof
 from problems import CIFAR, FASHION, NOISES, first, small_cifar, small_fashion
 
 RECOMMENDED = {**read_preset("recommended"), "evaluate_train_every": 1000}

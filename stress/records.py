@@ -217,7 +217,7 @@ def predictions(chance: random.Random, top: Path) -> tuple[list[Any], str]:
             rows = rows.astype(chance.choice(["complex64", "int8", "S3", "float16"]))
         elif kind == 4:
             rows = np.array([Attack()] * 3, dtype=object)
-    path = chance.choice([run / "oof_probs.npy", top / "given.npy"])
+    path = chance.choice([run / "oof_probs.npz", top / "given.npy"])
     np.save(path, rows, allow_pickle=True)
     what = f"{path.name} {rows.dtype} {rows.shape}"
     if chance.random() < 0.3:

@@ -67,7 +67,7 @@ def _different_features(one: Path, other: Path) -> str | None:
 
 WORKS = {
     "train": Work(_train, difference),
-    "folds": Work(_folds, _different_files("oof_probs.npy", "label_issues.csv", "label_posterior.json")),
-    "race": Work(_race, _different_files("oof_probs.npy", "label_issues.csv")),
+    "folds": Work(_folds, _different_files("oof_probs.npz", "label_issues.csv", "label_posterior.json")),
+    "race": Work(_race, _different_files("oof_probs.npz", "label_issues.csv")),
     "embed": Work(_embed, _different_features),
 }

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import csv
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from ncsam import data, noise
+from ncsam.engine.task import task_of
 
 EPOCHS = 4
 NAMES = {"last": "test accuracy after the last epoch, percent", "memorized": "mislabeled samples, percent"}
@@ -47,6 +49,8 @@ def make_run(folder: Path, *, finished: bool = True, known: bool = True, **confi
         }
         (folder / "summary.json").write_text(json.dumps(summary))
         write_label_issues(folder, known)
+        with suppress(ValueError, OSError):  # data that is not there
+            _add_notes(folder, {"labels_sha256": task_of(folder).labels_sha256})
     return folder
 
 
@@ -56,9 +60,11 @@ def write_label_issues(folder: Path, known: bool) -> None:
     rows = []
     for place, (index, wrong) in enumerate([(7, True), (3, True), (11, False)]):
         clean = int(labels[index])
-        row = {"index": index, "observed": (clean + 1) % 10 if wrong else clean, "suggested": clean}
-        row |= {"suspicion": 0.9 - 0.1 * place, "loss": 2.5, "margin": -0.5, "times_flipped": 3, "first_learned": ""}
-        rows.append({**row, "clean": clean} if known else row)
+        row = {"index": index, "given_label": (clean + 1) % 10 if wrong else clean, "predicted_label": clean}
+        row |= {"label_quality": 0.1 + 0.1 * place, "p_wrong": "", "is_label_issue": int(wrong)}
+        row |= {"suggested_label": clean, "p_suggested": ""}
+        row |= {"loss": 2.5, "margin": -0.5, "times_flipped": 3, "first_learned": ""}
+        rows.append({**row, "clean_label": clean} if known else row)
     with (folder / "label_issues.csv").open("w", newline="") as file:
         writer = csv.DictWriter(file, list(rows[0]))
         writer.writeheader()
@@ -75,5 +81,11 @@ def add_noise(folder: Path) -> noise.NoisyLabels:
 
 def add_classes(folder: Path, classes: list[str]) -> None:
     """The notes beside a checkpoint, which know the class names."""
-    (folder / "checkpoints").mkdir()
-    (folder / "checkpoints" / "last.json").write_text(json.dumps({"data": {"classes": classes}}))
+    _add_notes(folder, {"data": {"classes": classes}})
+
+
+def _add_notes(folder: Path, notes: dict[str, Any]) -> None:
+    path = folder / "checkpoints" / "last.json"
+    path.parent.mkdir(exist_ok=True)
+    known = json.loads(path.read_text()) if path.is_file() else {}
+    path.write_text(json.dumps({**known, **notes}))

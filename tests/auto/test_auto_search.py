@@ -25,14 +25,13 @@ from ncsam.auto.problem import Problem
 from ncsam.auto.search import run_candidates
 from ncsam.classifiers import Member
 from ncsam.data import from_arrays
+from ncsam.engine.predictor import load_predictor
 from ncsam.engine.task import load_task
 from ncsam.errors import RunError
-from ncsam.issues.folds import load_oof
 from ncsam.jobs import ExecutorConfig
 from ncsam.models import create
 from ncsam.models.mean import Mean
-from ncsam.runs.predictor import load_predictor
-from ncsam.runs.reader import Run
+from ncsam.runs.reader import RunFolder, load_oof
 
 
 def lda(name="lda", **options):
@@ -224,7 +223,7 @@ def timeless(board):
 def test_auto_writes_a_run_that_answers_as_the_mean_of_its_networks(tmp_path, quick):
     dataset = clouds()
     board = auto(config(), tmp_path / "run", folds=4, dataset=dataset, say=str)
-    run = Run.read(tmp_path / "run")
+    run = RunFolder.read(tmp_path / "run")
     assert run.finished
     assert json.loads((tmp_path / "run" / "leaderboard.json").read_text()) == board
     trained = load_predictor(tmp_path / "run")
@@ -248,18 +247,19 @@ def test_auto_writes_a_run_that_answers_as_the_mean_of_its_networks(tmp_path, qu
                 number += 1
     torch.testing.assert_close(p, by_hand, atol=1e-5, rtol=1e-4)
     assert run.summary["label_issues_auroc"] > 0.9
-    assert {row["held_out"] for row in run.issue_rows()} == {1}
+    assert set(run.label_issues().numbers("held_out")) == {1}
 
 
 def test_label_issues_come_from_predictions_out_of_fold(tmp_path, quick):
     board = auto(config(), tmp_path / "run", folds=4, dataset=clouds(), say=str)
-    rows = sorted(Run.read(tmp_path / "run").issue_rows(), key=lambda row: row["index"])
+    issues = RunFolder.read(tmp_path / "run").label_issues()
+    order = np.argsort(issues.numbers("index"))
     oof = load_oof(tmp_path / "run")
     assert oof.belong_to(clouds().train.labels)
     predicted = oof.probabilities.argmax(axis=1)
-    observed = np.array([row["observed"] for row in rows])
+    observed = issues.numbers("given_label")[order]
     assert 100 * np.mean(predicted == observed) == pytest.approx(board["chosen"]["noisy_accuracy"])
-    suggested = np.array([row["suggested"] for row in rows])
+    suggested = issues.numbers("suggested_label")[order]
     sure = (predicted != observed) & (oof.probabilities.max(axis=1) > 0.6)
     assert sure.sum() > 5
     assert (suggested != observed).all()  # always another label, and the predicted one where that is clear
@@ -277,9 +277,9 @@ def test_a_finished_folder_is_returned_and_another_search_refused(tmp_path, quic
 
 def test_samples_held_out_for_good_are_in_no_fold(tmp_path, quick):
     auto(config(val_share=0.2), tmp_path / "run", folds=4, dataset=clouds(), say=str)
-    rows = Run.read(tmp_path / "run").issue_rows()
-    assert len(rows) == 240
-    assert sum(row["held_out"] for row in rows) == 240  # every prediction was made without the sample
+    issues = RunFolder.read(tmp_path / "run").label_issues()
+    assert len(issues) == 240
+    assert issues.numbers("held_out").sum() == 240  # every prediction was made without the sample
 
 
 SCRIPT = """

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from cli_cases import call
 
-from ncsam.issues.folds import load_oof
+from ncsam.runs.reader import load_oof
 
 OPTIONS = ["--optimizer", "sgd", "--epochs", "12", "--model-options", "hidden=[8]", "--lr", "0.1", "--quiet"]
 FACTORY = """
@@ -99,7 +99,7 @@ def test_folds_that_were_killed_go_on_and_end_with_the_same_bits(clouds, tmp_pat
     assert not (tmp_path / "killed" / "oof_probs.json").exists()
     call(*command)
     call("train", clouds, *options, "--out", tmp_path / "whole")
-    for name in ("oof_probs.npy", "label_issues.csv", "label_posterior.json"):
+    for name in ("oof_probs.npz", "label_issues.csv", "label_posterior.json"):
         assert (tmp_path / "killed" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name
 
 

@@ -18,7 +18,7 @@ from PIL import Image
 
 from ncsam.cli.main import main
 from ncsam.engine import RunConfig, checkpoint
-from ncsam.runs.predictor import load_predictor
+from ncsam.engine.predictor import load_predictor
 
 OWN = """
 import numpy as np, torch

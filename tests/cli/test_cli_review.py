@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from cli_cases import call
 
-from ncsam.issues.folds import load_oof
+from ncsam.runs.reader import load_oof
 from ncsam.review.decisions import Decisions
 from ncsam.runs.predictions import label_issues_frame
 
@@ -125,7 +125,7 @@ def test_suggestions_that_cannot_be_trusted_come_with_a_warning(run, tmp_path):
 
 
 def test_in_sample_predictions_come_with_a_warning(run, tmp_path):
-    for name in ("oof_probs.npy", "oof_probs.json"):
+    for name in ("oof_probs.npz", "oof_probs.json"):
         (run / name).unlink(missing_ok=True)
     result = call("export-predictions", run, "--out", tmp_path / "p.npy")
     assert "the run has seen the labels of these samples" in result.output

@@ -18,7 +18,7 @@ from ncsam.data.modalities.images import Images
 from ncsam.engine import RunConfig
 from ncsam.engine.checkpoint import load_checkpoint
 from ncsam.methods import Method
-from ncsam.runs.predictor import Predictor, Trained, load_predictor
+from ncsam.engine.predictor import Predictor, Trained, load_predictor
 
 DIGITS = data.load("digits")
 

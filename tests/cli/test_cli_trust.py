@@ -9,7 +9,7 @@ from cli_cases import QUICK, call
 
 from ncsam.engine import RunConfig, train
 from ncsam.engine.checkpoint import load_checkpoint, save_checkpoint
-from ncsam.runs.predictor import load_predictor
+from ncsam.engine.predictor import load_predictor
 
 FACTORY = "trap_networks:build"
 ATTACK = """

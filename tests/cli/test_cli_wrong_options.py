@@ -258,7 +258,7 @@ def test_predictions_are_not_taken_by_a_run_that_is_not_finished(tmp_path, run):
     (run / "summary.json").unlink()
     said = refused("export-predictions", run, "--take", tmp_path / "p.npy")
     assert "a finished run whose data has the labels that it was trained on" in said
-    assert not (run / "oof_probs.npy").exists()
+    assert not (run / "oof_probs.npz").exists()
 
 
 @pytest.mark.parametrize(

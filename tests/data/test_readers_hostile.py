@@ -15,7 +15,7 @@ from ncsam._files import read_text
 from ncsam.data import from_arrays, load
 from ncsam.data.images.files import image_files
 from ncsam.engine import RunConfig, train
-from ncsam.runs.reader import Run
+from ncsam.runs.reader import RunFolder
 
 
 def images(folder: Path, classes: tuple[str, ...] = ("cat", "dog"), count: int = 3) -> Path:
@@ -53,7 +53,7 @@ def test_training_on_names_that_are_not_utf8_ends_and_names_them(tmp_path: Path)
     train(config, tmp_path / "run", console=False)
     table = (tmp_path / "run/label_issues.csv").read_text(encoding="utf-8")
     assert r"b\xffrd\n/\xe9\x1b.png" in table
-    assert Run.read(tmp_path / "run").classes == [r"b\xffrd\n", "dog"]
+    assert RunFolder.read(tmp_path / "run").classes == [r"b\xffrd\n", "dog"]
     assert train(config, tmp_path / "run", console=False)["epochs"] == 1
 
 

@@ -19,7 +19,7 @@ from ncsam.engine.optimizers import build_optimizer
 from ncsam.methods import create as create_method
 from ncsam.models import create
 from ncsam.models.freeze import freeze
-from ncsam.runs.predictor import load_predictor
+from ncsam.engine.predictor import load_predictor
 
 MODEL = "tiny_networks:build"
 

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from ncsam.engine import RunConfig, train
-from ncsam.engine.by_class import confusion, noise_rate, read_by_class
+from ncsam.engine.by_class import confusion, noise_rate
+from ncsam.runs.reader import read_by_class
 
 
 def test_confusion_by_hand() -> None:

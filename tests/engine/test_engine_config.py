@@ -9,7 +9,7 @@ import pytest
 
 from ncsam.engine import RunConfig, preset_names, preset_text
 from ncsam.engine.optimizers import learning_rate
-from ncsam.runs.reader import Run
+from ncsam.runs.reader import RunFolder
 
 
 def test_what_is_saved_is_read_back(tmp_path: Path) -> None:
@@ -171,7 +171,7 @@ def test_presets_say_what_the_paper_says_and_what_it_does_not(name: str) -> None
 def test_aliases_that_multiply_or_form_a_loop_are_refused(tmp_path: Path, text: str) -> None:
     """A kilobyte of YAML that would be gigabytes of values, or endless; one alias more is nothing to refuse."""
     (tmp_path / "config.yaml").write_text(text)
-    for read in (RunConfig.from_yaml, lambda path: Run.read(path.parent)):
+    for read in (RunConfig.from_yaml, lambda path: RunFolder.read(path.parent)):
         with pytest.raises(ValueError, match=r"config\.yaml holds itself, or more than 4,000,000 values"):
             read(tmp_path / "config.yaml")
     (tmp_path / "config.yaml").write_text("method_options: &same {}\nmodel_options: *same\n")

@@ -227,13 +227,13 @@ def test_a_short_write_is_said_with_the_file(tmp_path):
 @pytest.mark.parametrize(
     ("mark", "held"),
     [
-        ("auto.json", "a race of `ncsam auto`"),
-        ("comparison.json", "a comparison of `ncsam compare`"),
-        ("reproduce.json", "tables of `ncsam reproduce`"),
+        ("auto.json", "`ncsam auto`"),
+        ("comparison.json", "`ncsam compare`"),
+        ("reproduce.json", "`ncsam reproduce`"),
     ],
 )
 def test_a_folder_of_another_command_is_not_trained_in(tmp_path: Path, mark: str, held: str) -> None:
     (tmp_path / mark).write_text("{}")
-    with pytest.raises(RunError, match=f"holds {held}: choose another folder"):
+    with pytest.raises(RunError, match=f"{held}.*: choose another folder"):
         go(tmp_path, epochs=1)
     assert [path.name for path in tmp_path.iterdir()] == [mark]

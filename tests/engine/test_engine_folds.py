@@ -12,7 +12,9 @@ from ncsam.data import from_arrays
 from ncsam.engine import RunConfig, train
 from ncsam.engine.out_of_fold import out_of_fold
 from ncsam.engine.task import load_task
-from ncsam.issues.folds import load_oof, save_oof, stratified_folds
+from ncsam.issues.folds import stratified_folds
+from ncsam.runs.reader import load_oof
+from ncsam.runs.writer import OutOfFold, save_oof
 
 
 @pytest.mark.parametrize(("counts", "folds"), [((7, 11, 3), 5), ((2, 2, 2, 2), 4), ((1, 1, 1, 50), 3)])
@@ -43,7 +45,7 @@ def test_the_file_goes_there_and_back_and_knows_its_labels(tmp_path: Path) -> No
     labels = np.array([0, 1, 1])
     rows = np.array([[0.75, 0.25], [0.5, 0.5], [0.0, 1.0]])
     assert load_oof(tmp_path) is None
-    save_oof(tmp_path, rows, labels, {"folds": 3, "seed": 0})
+    save_oof(tmp_path, OutOfFold.of(rows, labels, {"folds": 3, "seed": 0}))
     found = load_oof(tmp_path)
     assert found is not None
     assert np.array_equal(found.probabilities, rows)
@@ -51,14 +53,14 @@ def test_the_file_goes_there_and_back_and_knows_its_labels(tmp_path: Path) -> No
     assert found.belong_to(labels)
     assert not found.belong_to(np.array([0, 1, 0]))
     for forged in (rows[:, :1], rows[:2]):  # a class or a sample short, whatever the note beside them says
-        np.save(tmp_path / "oof_probs.npy", forged)
+        save_oof(tmp_path, OutOfFold(forged.astype(np.float32), found.about))
         short = load_oof(tmp_path)
         assert short is not None
         assert not short.belong_to(labels)
     with pytest.raises(ValueError, match=r"finite numbers \(3, classes\)"):
-        save_oof(tmp_path, rows[:2], labels, {})
-    (tmp_path / "oof_probs.npy").write_bytes(b"no array")
-    with pytest.raises(ValueError, match=r"oof_probs\.npy is truncated or damaged"):
+        OutOfFold.of(rows[:2], labels, {})
+    (tmp_path / "oof_probs.npz").write_bytes(b"no array")
+    with pytest.raises(ValueError, match=r"oof_probs\.npz"):
         load_oof(tmp_path)
 
 
@@ -89,14 +91,14 @@ def test_finished_folds_are_not_trained_again(tmp_path: Path, two_clouds) -> Non
     config = RunConfig(optimizer="sgd", epochs=2, model_options={"hidden": [4]}, data="two clouds")
     train(config, tmp_path, dataset=two_clouds, console=False)
     first = out_of_fold(tmp_path, 2, dataset=two_clouds, console=False)
-    (tmp_path / "oof_probs.npy").unlink()
+    (tmp_path / "oof_probs.npz").unlink()
     stamps = {path: path.stat().st_mtime_ns for path in (tmp_path / "folds").rglob("last.ckpt")}
     assert len(stamps) == 2
     assert np.array_equal(
         out_of_fold(tmp_path, 2, dataset=two_clouds, console=False).probabilities, first.probabilities
     )
     assert stamps == {path: path.stat().st_mtime_ns for path in (tmp_path / "folds").rglob("last.ckpt")}
-    with pytest.raises(ValueError, match="a run on all samples; this one holds out part 1/2"):
+    with pytest.raises(ValueError, match="^invalid run=.* fold 1/2"):
         out_of_fold(tmp_path / "folds" / "1-of-2", 2, dataset=two_clouds, console=False)
 
 
@@ -114,14 +116,14 @@ def test_a_fold_has_no_say_in_a_run_that_listens(two_clouds) -> None:
 @pytest.mark.parametrize(
     ("rows", "said"),
     [
-        (np.array([{}], dtype=object), "holds Python objects"),
+        (np.array([{}], dtype=object), "holds arrays of Python objects"),
         (np.full((2, 2), np.nan, dtype=np.float32), "does not hold probabilities"),
         (np.zeros(3, dtype=np.float32), "does not hold probabilities"),
     ],
 )
 def test_predictions_of_others_are_one_sentence(tmp_path: Path, rows: Any, said: str) -> None:
-    np.save(tmp_path / "oof_probs.npy", rows, allow_pickle=True)
-    (tmp_path / "oof_probs.json").write_text("{}")
+    with (tmp_path / "oof_probs.npz").open("wb") as file:
+        np.savez(file, probabilities=rows, about=np.array("{}"))
     with pytest.raises(ValueError, match=said) as found:
         load_oof(tmp_path)
     assert "pickle" not in str(found.value)

@@ -17,7 +17,7 @@ from ncsam import data
 from ncsam.cli.main import main
 from ncsam.engine import RunConfig, train
 from ncsam.engine.trainer import Trainer
-from ncsam.runs.predictor import load_predictor
+from ncsam.engine.predictor import load_predictor
 from two_processes import checkpoint, train_by_two
 
 GOOD, BAD = ["lovely", "great", "superb"], ["awful", "dull", "poor"]
@@ -76,7 +76,7 @@ def test_texts_from_the_command_line(reviews: Path, trained_on_texts: Path, tmp_
     found = list(csv.DictReader(run("predict", trained_on_texts, lines).splitlines()))
     assert [row["label"] for row in found] == ["pos", "neg"]
     top = json.loads(run("issues", trained_on_texts, "--top", 10, "--json"))
-    assert np.mean([row["observed"] != row["clean"] for row in top]) >= 0.6  # 15 % of all are
+    assert np.mean([row["given_label"] != row["clean_label"] for row in top]) >= 0.6  # 15 % of all are
     run("report", trained_on_texts, "--out", tmp_path / "page.html")
     assert written[top[0]["index"]]["text"][:30] in (tmp_path / "page.html").read_text()
 

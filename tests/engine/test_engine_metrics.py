@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 
-from ncsam.engine.dynamics import auroc
+from ncsam.issues.find import auroc
 from ncsam.engine.evaluate import _values
 from ncsam.engine.metrics import EpochSums, accuracy, calibration_error, memorized, summarize
 from ncsam.engine.samples import SampleTable

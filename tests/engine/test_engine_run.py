@@ -195,8 +195,8 @@ def test_what_a_run_folder_holds(tmp_path: Path) -> None:
     with (tmp_path / "label_issues.csv").open() as file:
         label_issues = list(csv.DictReader(file))
     assert sorted(int(row["index"]) for row in label_issues) == list(range(100))
-    scores = [float(row["suspicion"]) for row in label_issues]
-    assert scores == sorted(scores, reverse=True)
+    scores = [float(row["label_quality"]) for row in label_issues]
+    assert scores == sorted(scores)
     assert sum(int(row["held_out"]) for row in label_issues) == 9  # a tenth of each observed class, rounded
     # warm-up ends after 6 of 24 steps; each later one flips floor(.4 |B|): five batches of 15 and one of 16
     assert sum(int(row["times_flipped"]) for row in label_issues) == 3 * (5 * 6 + 6)

@@ -1,6 +1,7 @@
 """The report: its numbers, what it does without the data, and that it needs nothing from outside."""
 
 import base64
+import csv
 import io
 import json
 import re
@@ -14,7 +15,6 @@ from made_runs import add_classes, add_noise, make_run
 from ncsam import data
 from ncsam._text import markdown
 from ncsam.data import modality_of
-from ncsam.engine.by_class import ByClass
 from ncsam.report.content import gather, noise_text, write_report
 from ncsam.report.html import plain
 from ncsam.report.markdown import table
@@ -72,7 +72,7 @@ def test_the_page_shows_the_numbers_and_loads_nothing(runs, tmp_path):
     words = " ".join(page.text)
     assert "digits, 40 % symmetric noise" in words
     assert "test accuracy after the last epoch, percent" in words
-    assert "2 of these 3 are really mislabeled" in words
+    assert "2 of these 3 are mislabeled" in words
     assert "604 of 1,438 labels are wrong, 42.00 %" in words
     assert "ncsam train digits --seed 2 --out ce-sgd-s2" in words
     assert html.count('<figure class="card">') == 4  # accuracy, memorized, loss; gradient norm
@@ -107,7 +107,7 @@ def test_latex(runs, tmp_path):
     text = table.read_text()
     assert (page.name, table.name) == ("r.html", "r.tex")
     assert r"sgd & 2 & $41.50 \pm 0.71$" in text
-    assert r"& label issues\_auroc &" in text
+    assert r"& label\_issues\_auroc &" in text
     assert r"digits, 40 \% symmetric noise" in text
     assert text.count(r"\begin{") == text.count(r"\end{") == 2
     assert write_report([runs], tmp_path / "only.tex") == [tmp_path / "only.tex"]
@@ -119,8 +119,8 @@ def test_classes(runs, tmp_path):
     test[:, 0] += np.arange(10)
     held_out = np.zeros((10, 10), dtype=np.int64)
     held_out[3, 5], held_out[3, 3] = 1, 3
-    ByClass(test, held_out, None, None).save(runs / "ce-sgd-s1")
-    ByClass(test[::-1, ::-1], None, None, None).save(runs / "ce-sgd-s2")
+    np.savez(runs / "ce-sgd-s1" / "by_class.npz", test=test, held_out=held_out)
+    np.savez(runs / "ce-sgd-s2" / "by_class.npz", test=test[::-1, ::-1])
     file = runs / "ce-sgd-s1" / "summary.json"
     found = {"rate": 0.382, "low": 0.341, "high": 0.42, "samples": 144}
     file.write_text(json.dumps(json.loads(file.read_text()) | {"noise_at_end": found}))
@@ -131,9 +131,9 @@ def test_classes(runs, tmp_path):
     sgd = report.classes.confusions[1]
     assert sgd.shares[3].tolist()[3:6] == [0.75, 0.0, 0.25]
     assert np.isnan(sgd.shares[0, 0])
-    first, second = ((s.observed, s.suggested) for s in report.groups[1].runs[0].label_issues()[:2])
-    assert {(t.observed, t.suggested, t.count) for t in sgd.transitions} == {
-        (str(observed), str(suggested), 1) for observed, suggested in (first, second)
+    flagged = report.groups[1].runs[0].label_issues(2)
+    assert {(t.given, t.suggested, t.count) for t in sgd.transitions} == {
+        (str(row["given_label"]), str(row["suggested_label"]), 1) for row in flagged.rows()
     }
     html = write_report([runs], tmp_path / "r.html", images=0, markdown=True)
     page = Page(html[0].read_text(encoding="utf-8"))
@@ -146,7 +146,7 @@ def test_images_are_the_samples_themselves(runs):
     report = gather([runs], images=2)
     found = report.galleries[0]
     assert found.tiny
-    header, _, content = found.images[0].partition(",")
+    header, _, content = found.tiles[0].image.partition(",")
     assert header == "data:image/png;base64"
     with Image.open(io.BytesIO(base64.b64decode(content))) as image:
         np.testing.assert_array_equal(np.asarray(image), data.load("digits").train.inputs[7, :, :, 0])
@@ -168,10 +168,11 @@ def test_without_the_data_it_says_so_and_leaves_the_images_out(tmp_path):
     folder = make_run(tmp_path / "a", data=str(tmp_path / "gone"))
     add_classes(folder, [f"class {c}" for c in range(10)])
     html = write_report([folder], tmp_path / "r.html")[0].read_text()
-    assert "The samples are not shown: the dataset could not be read again" in html
+    assert "The samples are not shown:" in html
     assert "<img" not in html
-    observed = gather([folder]).galleries[0].label_issues[0].observed
-    assert f"<s>class {observed}</s>" in html
+    given = gather([folder]).galleries[0].tiles[0].row["given_label"]
+    assert given.startswith("class ")
+    assert f"<s>{given}</s>" in html
 
 
 def test_features_are_shown_as_numbers(tmp_path):
@@ -180,9 +181,9 @@ def test_features_are_shown_as_numbers(tmp_path):
     np.savez(tmp_path / "f.npz", x=x, y=np.arange(1500) % 10)
     folder = make_run(tmp_path / "a", data=str(tmp_path / "f.npz"))
     (found,) = gather([folder], images=3).galleries
-    first = x[found.label_issues[0].index]
-    assert found.texts[0] == ", ".join(f"{value:.4g}" for value in first[:8]) + ", ... (9 numbers)"
-    assert found.images == [None] * 3
+    first = x[found.tiles[0].row["index"]]
+    assert found.tiles[0].text == ", ".join(f"{value:.4g}" for value in first[:8]) + ", ... (9 numbers)"
+    assert [tile.image for tile in found.tiles] == [None] * 3
     np.savez(tmp_path / "f.npz", **{"x.a": x, "y": np.arange(1500) % 10})
     _load.cache_clear()
     assert gather([folder]).notes == ["The samples of f are nested arrays, which are not shown."]
@@ -195,7 +196,7 @@ def test_unknown_clean_labels_leave_memorization_out(tmp_path):
     assert report.galleries[0].really_wrong is None
     html = write_report([folder], tmp_path / "r.html")[0].read_text()
     assert "The clean labels are not known, so memorization cannot be shown." in html
-    assert "really mislabeled" not in html
+    assert "are mislabeled" not in html
     assert html.count('<figure class="card">') == 2
 
 
@@ -250,23 +251,28 @@ def test_markdown_has_the_same_numbers(runs, tmp_path):
     assert "| sgd | 2 | 41.50 ± 0.71 | 41.50 ± 0.71 |" in text
     assert "- last: test accuracy after the last epoch, percent" in text
     assert "(r-curves.png)" in text
-    assert "Run ce-sgd-s1. 2 of these 3 are really mislabeled." in text
+    assert "Run ce-sgd-s1. 2 of these 3 are mislabeled." in text
     alone = write_report([runs], tmp_path / "s.md", images=0)
     assert [path.name for path in alone] == ["s.md", "s-curves.png"]
 
 
 def test_it_says_how_far_to_trust_the_label_issues(runs, tmp_path):
     write_report([runs], tmp_path / "report.html", images=2, markdown=True)
-    unknown = "How many of the label issues are wrong cannot be known here: this run was made by a version that did not"
+    unknown = "How many of these labels are wrong cannot be estimated"
     assert unknown in (tmp_path / "report.html").read_text(encoding="utf-8")
     assert unknown in (tmp_path / "report.md").read_text(encoding="utf-8")
     for run in runs.iterdir():
-        (run / "label_posterior.json").write_text(json.dumps({"known": True}))
-        head, *rows = (run / "label_issues.csv").read_text().splitlines()
-        lines = [f"{row},{p},{q}" for row, p, q in zip(rows, (0.9, 0.8, 0.5), (0.7, 0.6, 0.1), strict=True)]
-        (run / "label_issues.csv").write_text("\n".join([f"{head},p_wrong,p_suggested", *lines]) + "\n")
+        (run / "label_posterior.json").write_text(json.dumps({"reliable": True}))
+        with (run / "label_issues.csv").open(newline="") as file:
+            rows = list(csv.DictReader(file))
+        for row, p, q in zip(rows, (0.9, 0.8, 0.5), (0.7, 0.6, 0.1), strict=True):
+            row |= {"p_wrong": p, "p_suggested": q}
+        with (run / "label_issues.csv").open("w", newline="") as file:
+            table = csv.DictWriter(file, list(rows[0]))
+            table.writeheader()
+            table.writerows(rows)
     write_report([runs], tmp_path / "report.html", images=2, markdown=True)
-    known = "Of the first 3, about 2 are wrong; the suggestion is right for about 1."
+    known = "Of the first 3 labels, about 2 are wrong; the suggestion is right for about 1."
     assert known in (tmp_path / "report.html").read_text(encoding="utf-8")
     assert known in (tmp_path / "report.md").read_text(encoding="utf-8")
 

@@ -24,7 +24,7 @@ from ncsam.reproduce.estimate import estimate, shape_of
 from ncsam.reproduce.record import Record
 from ncsam.reproduce.run import Plan, show
 from ncsam.reproduce.scales import Setting
-from ncsam.runs.reader import Run
+from ncsam.runs.reader import RunFolder
 
 QUIET: Callable[[str], None] = lambda line: None  # noqa: E731
 
@@ -53,7 +53,7 @@ def test_the_ramp_is_in_effect_and_differs_from_a_constant(tmp_path: Path) -> No
     assert not done.errors
     strengths = {}
     for row in ("ncsam", "ncsam_ramp=constant", "ncsam_kappa=0"):
-        strengths[row] = Run.read(tmp_path / "cifar10-symmetric-20" / f"ce-{row}-s1").curve("telemetry.strength")
+        strengths[row] = RunFolder.read(tmp_path / "cifar10-symmetric-20" / f"ce-{row}-s1").curve("telemetry.strength")
     kappa = RunConfig.from_preset("cifar10-symmetric").kappa
     after = range(3, 9)  # two of eight epochs are warm-up
     assert {e: strengths["ncsam"][e] for e in after} == pytest.approx({e: kappa * smooth(e / 8) for e in after})

@@ -31,21 +31,24 @@ def made_run(tmp_path, count=30, probabilities=True):
     RunConfig(data=str(table), epochs=1).save(folder / "config.yaml")
     (folder / "summary.json").write_text(json.dumps({"epochs": 1}))
     (folder / "metrics.jsonl").write_text(json.dumps({"epoch": 1}) + "\n")
-    known = {"known": True, "reason": ""} if probabilities else {"known": False, "reason": "the networks know little"}
+    known = {"reliable": probabilities, "reason": "" if probabilities else "the model has learned little"}
     (folder / "label_posterior.json").write_text(json.dumps(known))
     with (folder / "label_issues.csv").open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
-        writer.writerow(["index", "observed", "suggested", "suspicion", "p_wrong", "p_suggested", "path"])
+        head = ["index", "path", "given_label", "predicted_label", "label_quality", "p_wrong", "is_label_issue"]
+        writer.writerow([*head, "suggested_label", "p_suggested"])
         for rank, i in enumerate(queue_order(count)):
-            observed = classes.index(CLASSES[i % 3])
+            given_label = classes.index(CLASSES[i % 3])
             doubted = rank < count // 3
-            suggested = (observed + 1) % 3
-            chances = [0.9 if doubted else 0.1, 0.8 if doubted else 0.05] if probabilities else ["", ""]
+            suggested_label = (given_label + 1) % 3
+            p_wrong, p_suggested = (0.9 if doubted else 0.1, 0.8 if doubted else 0.05) if probabilities else ("", "")
+            predicted = suggested_label if doubted else given_label
             name = EVIL_FILE if i == 1 else f"{i:05d}.png"
-            writer.writerow([i, observed, suggested, f"{1 - rank / count:.4f}", *chances, photos / name])
+            row = [i, photos / name, given_label, predicted, f"{rank / count:.4f}", p_wrong, int(doubted)]
+            writer.writerow([*row, suggested_label, p_suggested])
     return folder
 
 
 def queue_order(count):
-    """The samples, the most suspicious first: 1, 0, 3, 2, 5, 4 ..."""
+    """The samples, the least plausible label first: 1, 0, 3, 2, 5, 4 ..."""
     return [i ^ 1 for i in range(count)] if count % 2 == 0 else list(range(count))

@@ -14,18 +14,18 @@ from ncsam.engine import RunConfig
 from ncsam.review.clean import cleaned, write_arrays, write_folder, write_table
 from ncsam.review.decisions import Decisions
 from ncsam.review.queue import Queue
-from ncsam.runs.reader import Run
+from ncsam.runs.reader import RunFolder
 
 
 @pytest.fixture
 def reviewed(tmp_path):
     """Of thirty: the worst accepted, the second kept, the third unsure, the last given another class."""
     folder = made_run(tmp_path)
-    queue, log = Queue(Run.read(folder)), Decisions(folder, write=True)
+    queue, log = Queue(RunFolder.read(folder)), Decisions(folder, write=True)
     for row, choice in ((0, "accept"), (1, "keep"), (2, "unsure"), (29, "other")):
-        observed, suggested = int(queue.observed[row]), int(queue.suggested[row])
-        label = 3 - observed - suggested if choice == "other" else None
-        log.add(int(queue.index[row]), choice, label, observed, suggested, "Ada")
+        given_label, suggested_label = int(queue.given_label[row]), int(queue.suggested_label[row])
+        label = 3 - given_label - suggested_label if choice == "other" else None
+        log.add(int(queue.index[row]), choice, label, given_label, suggested_label, "Ada")
     log.close()
     return folder, queue
 
@@ -33,15 +33,15 @@ def reviewed(tmp_path):
 def test_reviewers_alone_by_default(reviewed):
     folder, queue = reviewed
     found = cleaned(folder)
-    moved = np.flatnonzero(found.labels != found.observed).tolist()
+    moved = np.flatnonzero(found.labels != found.given_label).tolist()
     assert moved == sorted([queue.index[0], queue.index[29]])
-    assert found.labels[queue.index[0]] == queue.suggested[0]
-    assert found.labels[queue.index[29]] == 3 - queue.observed[29] - queue.suggested[29]
+    assert found.labels[queue.index[0]] == queue.suggested_label[0]
+    assert found.labels[queue.index[29]] == 3 - queue.given_label[29] - queue.suggested_label[29]
     assert [found.source[queue.index[row]] for row in (0, 1, 2, 3, 29)] == [
         "reviewed",
         "reviewed",
-        "observed",
-        "observed",
+        "given",
+        "given",
         "reviewed",
     ]
     assert found.probability[queue.index[0]] == 0.8  # of the suggestion
@@ -54,19 +54,19 @@ def test_confident_and_all_never_overrule_a_reviewer(reviewed):
     folder, queue = reviewed
     sure = cleaned(folder, "confident", threshold=0.8)
     expected = {int(queue.index[row]) for row in (0, *range(2, 10), 29)}  # row 1 was kept, row 2 unsure
-    assert set(np.flatnonzero(sure.labels != sure.observed).tolist()) == expected
+    assert set(np.flatnonzero(sure.labels != sure.given_label).tolist()) == expected
     assert sure.source[queue.index[2]] == "confident"
     none = cleaned(folder, "confident", threshold=0.81)
-    assert int((none.labels != none.observed).sum()) == 2
+    assert int((none.labels != none.given_label).sum()) == 2
     everything = cleaned(folder, "all")
-    assert set(np.flatnonzero(everything.labels != everything.observed).tolist()) == expected
+    assert set(np.flatnonzero(everything.labels != everything.given_label).tolist()) == expected
 
 
 def test_where_it_cannot_be_known_confidence_is_refused(tmp_path):
     folder = made_run(tmp_path, probabilities=False)
     with pytest.raises(ValueError, match=r"apply='confident'"):
         cleaned(folder, "confident")
-    assert int((cleaned(folder, "all").labels != cleaned(folder, "all").observed).sum()) == 30
+    assert int((cleaned(folder, "all").labels != cleaned(folder, "all").given_label).sum()) == 10
 
 
 def test_the_table_is_data_to_train_on(reviewed, tmp_path):
@@ -76,9 +76,9 @@ def test_the_table_is_data_to_train_on(reviewed, tmp_path):
     write_table(found, tmp_path / "elsewhere" / "cleaned.csv")
     with (tmp_path / "elsewhere" / "cleaned.csv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
-    assert list(rows[0]) == ["path", "split", "label", "observed", "source", "probability"]
+    assert list(rows[0]) == ["path", "split", "label", "given_label", "source", "probability"]
     worst = rows[queue.index[0]]
-    assert worst["observed"] == CLASSES[queue.index[0] % 3]
+    assert worst["given_label"] == CLASSES[queue.index[0] % 3]
     assert (worst["source"], worst["probability"]) == ("reviewed", "0.8000")
     again = load(tmp_path / "elsewhere" / "cleaned.csv")
     assert again.classes == tuple(sorted(CLASSES))
@@ -115,7 +115,8 @@ def test_arrays_go_into_an_archive(tmp_path):
     folder.mkdir()
     RunConfig(data=str(tmp_path / "data.npz"), epochs=1).save(folder / "config.yaml")
     (folder / "summary.json").write_text(json.dumps({"epochs": 1}))
-    lines = ["index,observed,suggested,suspicion"] + [f"{i},{i % 2},{1 - i % 2},{1 - i / 12}" for i in range(12)]
+    lines = ["index,given_label,predicted_label,label_quality,p_wrong,is_label_issue"]
+    lines += [f"{i},{i % 2},{1 - i % 2},{i / 12},,0" for i in range(12)]
     (folder / "label_issues.csv").write_text("\n".join(lines) + "\n")
     log = Decisions(folder, write=True)
     log.add(5, "accept", None, 1, 0, "Ada")
@@ -127,8 +128,8 @@ def test_arrays_go_into_an_archive(tmp_path):
     assert again.test is not None
     write_table(cleaned(folder), tmp_path / "cleaned.csv")
     assert (tmp_path / "cleaned.csv").read_text().splitlines()[:2] == [
-        "index,label,observed,source,probability",
-        "0,0,0,observed,",
+        "index,label,given_label,source,probability",
+        "0,0,0,given,",
     ]
 
 

@@ -10,18 +10,19 @@ from hypothesis import strategies as st
 from review_cases import made_run, queue_order
 
 from ncsam.errors import RunError
+from ncsam.issues.table import unreliable
 from ncsam.review.clean import cleaned
 from ncsam.review.decisions import Decisions
 from ncsam.review.progress import progress
 from ncsam.review.queue import Queue, View
 from ncsam.review.server import Review
-from ncsam.runs.reader import Run
+from ncsam.runs.reader import RunFolder
 
 
 def test_every_decision_is_a_line_and_is_read_back(tmp_path):
     log = Decisions(tmp_path, write=True)
-    log.add(4, "accept", None, observed=0, suggested=2, reviewer="Ada")
-    log.add(7, "other", 1, observed=0, suggested=2, reviewer="Ada")
+    log.add(4, "accept", None, given_label=0, suggested_label=2, reviewer="Ada")
+    log.add(7, "other", 1, given_label=0, suggested_label=2, reviewer="Ada")
     lines = [json.loads(line) for line in (tmp_path / "review.jsonl").read_text().splitlines()]
     assert [(line["index"], line["choice"], line["label"]) for line in lines] == [(4, "accept", 2), (7, "other", 1)]
     log.close()
@@ -76,7 +77,7 @@ def test_one_writer_at_a_time(tmp_path):
 @pytest.mark.parametrize(("choice", "label"), [("other", None), ("keep", 2), ("unsure", 1), ("accept", 0)])
 def test_a_choice_and_its_label_agree(tmp_path, choice, label):
     with pytest.raises(ValueError, match=r"label=.*"):
-        Decisions(tmp_path, write=True).add(1, choice, label, observed=0, suggested=2, reviewer="Ada")
+        Decisions(tmp_path, write=True).add(1, choice, label, given_label=0, suggested_label=2, reviewer="Ada")
     with pytest.raises(ValueError, match="unknown choice 'maybe'"):
         Decisions(tmp_path / "b", write=True).add(1, "maybe", None, 0, 2, "Ada")
 
@@ -96,7 +97,7 @@ def test_most_reviewers_decide_and_a_tie_is_disputed(tmp_path):
 
 def test_the_queue_filters_orders_and_pages(tmp_path):
     folder = made_run(tmp_path)
-    queue, log = Queue(Run.read(folder)), Decisions(folder, write=True)
+    queue, log = Queue(RunFolder.read(folder)), Decisions(folder, write=True)
     order = np.array(queue_order(30))
     assert queue.index.tolist() == order.tolist()
 
@@ -104,14 +105,14 @@ def test_the_queue_filters_orders_and_pages(tmp_path):
         return queue.index[queue.rows(View.of(view), log)].tolist()
 
     assert indices() == order.tolist()
-    log.add(int(order[0]), "accept", None, int(queue.observed[0]), int(queue.suggested[0]), "Ada")
-    log.add(int(order[5]), "keep", None, int(queue.observed[5]), int(queue.suggested[5]), "Ben")
+    log.add(int(order[0]), "accept", None, int(queue.given_label[0]), int(queue.suggested_label[0]), "Ada")
+    log.add(int(order[5]), "keep", None, int(queue.given_label[5]), int(queue.suggested_label[5]), "Ben")
     assert indices() == [i for i in order if i not in (order[0], order[5])]
     assert indices(status="mine", reviewer="Ada") == [i for i in order if i != order[0]]
     assert indices(status="decided") == [order[0], order[5]]
     assert indices(status="accept") == [order[0]]
     assert indices(status="disputed") == []
-    assert indices(status="all", observed=1) == order[queue.observed == 1].tolist()
+    assert indices(status="all", given_label=1) == order[queue.given_label == 1].tolist()
     assert indices(status="all", search="ONERROR") == [1]
     rows, total, before = queue.page(View.of({"place": 4, "status": "all"}), log, 3)
     assert (queue.index[rows].tolist(), total, before) == (order[4:7].tolist(), 30, 4)
@@ -120,7 +121,9 @@ def test_the_queue_filters_orders_and_pages(tmp_path):
     rows, _, before = queue.page(View.of({"place": 30, "status": "all"}), log, 3)
     assert (queue.index[rows].tolist(), before) == (order[:3].tolist(), 0)
     by_pair = queue.rows(View.of({"order": "pair", "status": "all"}), log)
-    pairs = list(zip(queue.observed[by_pair[:10]].tolist(), queue.suggested[by_pair[:10]].tolist(), strict=True))
+    pairs = list(
+        zip(queue.given_label[by_pair[:10]].tolist(), queue.suggested_label[by_pair[:10]].tolist(), strict=True)
+    )
     assert pairs == sorted(pairs, key=lambda pair: -pairs.count(pair))  # the ten doubted ones, pair by pair
     assert [pair["count"] for pair in queue.pairs()] == [4, 3, 3]
     with pytest.raises(ValueError, match="unknown order 'best'"):
@@ -134,36 +137,42 @@ def test_a_list_that_does_not_hold_every_sample_once_is_refused(tmp_path, index)
     folder = made_run(tmp_path / "run")
     head, first, *rows = (folder / "label_issues.csv").read_text().splitlines()
     (folder / "label_issues.csv").write_text("\n".join([head, ",".join([index, *first.split(",")[1:]]), *rows]) + "\n")
-    with pytest.raises(ValueError, match=r"label issues\.csv does not hold every training sample once"):
-        Queue(Run.read(folder))
+    with pytest.raises(ValueError, match=r"label_issues.csv does not hold every training sample once"):
+        Queue(RunFolder.read(folder))
 
 
 def test_what_is_left_learns_from_what_was_found(tmp_path):
     folder = made_run(tmp_path)
-    queue, log = Queue(Run.read(folder)), Decisions(folder, write=True)
-    trust = Run.read(folder).trust
-    start = progress(queue, log, trust)
+    queue, log = Queue(RunFolder.read(folder)), Decisions(folder, write=True)
+    posterior = RunFolder.read(folder).posterior
+    start = progress(queue, log, posterior)
     assert start["left"] == pytest.approx(10 * 0.9 + 20 * 0.1)
-    assert start["trust"] == "Of the next 30 of the worst, about 11 are wrong; the suggestion is right for about 9."
+    assert start["expected"] == "Of the next 30 labels, about 11 are wrong; the suggestion is right for about 9."
     for row in range(10):  # all ten doubted labels turn out to be right
-        log.add(int(queue.index[row]), "keep", None, int(queue.observed[row]), int(queue.suggested[row]), "Ada")
-    after = progress(queue, log, trust)
+        log.add(
+            int(queue.index[row]), "keep", None, int(queue.given_label[row]), int(queue.suggested_label[row]), "Ada"
+        )
+    after = progress(queue, log, posterior)
     assert (after["decided"], after["wrong"], after["right"]) == (10, 0, 10)
     assert after["left"] == pytest.approx(20 * 0.1 * 10 / (9 + 10))
-    assert after["sentence"] == "10 of 30 looked at: 0 wrong, 10 right. About 1 wrong labels are left."
+    assert after["sentence"] == "10 of 30 reviewed: 0 wrong, 10 correct. About 1 wrong labels are left."
 
 
 def test_without_probabilities_the_page_says_why_and_bounds_what_is_left(tmp_path):
     folder = made_run(tmp_path, count=60, probabilities=False)
-    queue, log = Queue(Run.read(folder)), Decisions(folder, write=True)
-    trust = Run.read(folder).trust
-    start = progress(queue, log, trust)
+    queue, log = Queue(RunFolder.read(folder)), Decisions(folder, write=True)
+    posterior = RunFolder.read(folder).posterior
+    start = progress(queue, log, posterior)
     assert start["left"] is None
-    assert start["trust"] == "How many of the label issues are wrong cannot be known here: the networks know little."
+    assert start["expected"] == unreliable(posterior)
     for row in range(20):
         choice = "accept" if row % 4 == 0 else "keep"
-        log.add(int(queue.index[row]), choice, None, int(queue.observed[row]), int(queue.suggested[row]), "Ada")
-    assert "At most about 10 wrong labels are left" in progress(queue, log, trust)["sentence"]  # 5 of 20, of 40 more
+        log.add(
+            int(queue.index[row]), choice, None, int(queue.given_label[row]), int(queue.suggested_label[row]), "Ada"
+        )
+    assert (
+        "At most about 10 wrong labels are left" in progress(queue, log, posterior)["sentence"]
+    )  # 5 of 20, of 40 more
 
 
 def test_vectors_texts_and_the_files_that_features_come_from(tmp_path):
@@ -195,8 +204,8 @@ decision = st.fixed_dictionaries(
         "index": st.integers(0, 40) | values,
         "choice": st.sampled_from(["accept", "keep", "other", "unsure", "undo"]) | values,
         "label": st.integers(0, 4) | values,
-        "observed": st.just(0) | values,
-        "suggested": st.just(1) | values,
+        "given_label": st.just(0) | values,
+        "suggested_label": st.just(1) | values,
         "reviewer": st.sampled_from(["Ada", "Ben"]) | values,
         "time": st.just(1.0) | values,
     }
@@ -262,7 +271,7 @@ def test_a_folder_removed_under_the_page_is_said_and_not_made_again(tmp_path):
     with pytest.raises(RunError, match="this decision is not kept"):
         review.decide({"index": 1, "choice": "accept", "reviewer": "Ada"})
     assert review.decisions.decided() == [0]
-    with pytest.raises(RunError, match="its folder is not there any more"):
+    with pytest.raises(RunError, match="its folder no longer exists"):
         review.keep_view({"place": 3})
     review.close()
     assert not folder.exists()
@@ -270,8 +279,8 @@ def test_a_folder_removed_under_the_page_is_said_and_not_made_again(tmp_path):
 
 
 def test_samples_for_comparison_come_from_the_less_doubted_half(tmp_path):
-    queue = Queue(Run.read(made_run(tmp_path)))
-    of_class = queue.index[queue.observed == 1].tolist()  # ten, the worst first
+    queue = Queue(RunFolder.read(made_run(tmp_path)))
+    of_class = queue.index[queue.given_label == 1].tolist()  # ten, the worst first
     assert queue.typical(1, 100).tolist() == of_class[:4:-1]
     assert queue.typical(1, 2).tolist() == of_class[:-3:-1]
 
@@ -281,5 +290,5 @@ def test_texts_are_searched_too(tmp_path):
     head, *rows = (folder / "label_issues.csv").read_text().splitlines()
     rows = [f"{row},{'A Lovely film' if number == 4 else 'dull'}" for number, row in enumerate(rows)]
     (folder / "label_issues.csv").write_text("\n".join([f"{head},text", *rows]) + "\n")
-    queue, none = Queue(Run.read(folder)), Decisions(folder)
+    queue, none = Queue(RunFolder.read(folder)), Decisions(folder)
     assert queue.rows(View(search="lovely"), none).tolist() == [4]

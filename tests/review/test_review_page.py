@@ -90,10 +90,10 @@ def test_keys_decide_undo_and_move(page, served):
         (order[2], "unsure"),
     ]
     assert page.current == order[3]
-    assert page.text("progress").startswith("3 of 30 looked at: 1 wrong, 1 right, 1 unsure or disputed")
+    assert page.text("progress").startswith("3 of 30 reviewed: 1 wrong, 1 correct, 1 unsure or disputed")
     page.press("z")
     assert page.current == order[2]
-    assert page.text("progress").startswith("2 of 30 looked at: 1 wrong, 1 right.")
+    assert page.text("progress").startswith("2 of 30 reviewed: 1 wrong, 1 correct.")
     page.press(Keys.ARROW_RIGHT, Keys.ARROW_RIGHT, Keys.ARROW_LEFT)
     assert page.current == order[3]
     assert len(decisions(served.folder)) == 4
@@ -104,7 +104,7 @@ def test_another_class_is_chosen_by_typing_its_name(page, served):
 
     page.choose("order", "worst")
     row = served.review.queue.row_of[page.current]
-    third = 3 - int(served.review.queue.observed[row]) - int(served.review.queue.suggested[row])
+    third = 3 - int(served.review.queue.given_label[row]) - int(served.review.queue.suggested_label[row])
     index = page.current
     page.press("o")
     assert page.script("return document.activeElement.id") == "class-search"
@@ -122,8 +122,8 @@ def test_filters_grid_and_reload(page, served):
     queue = served.review.queue
     page.press("g")
     assert page.shown == queue_order(30)[:24]
-    page.choose("observed", "1")
-    assert page.shown == queue.index[queue.observed == 1].tolist()
+    page.choose("given_label", "1")
+    assert page.shown == queue.index[queue.given_label == 1].tolist()
     page.press("a", "a")
     page.choose("status", "accept")
     assert len(page.shown) == 2
@@ -135,9 +135,9 @@ def test_filters_grid_and_reload(page, served):
     page.open(served.address)  # all is where it was: layout, filters, place
     assert page.current == here
     assert page.script("return document.body.className") == "grid"
-    assert page.script("return document.getElementById('observed').value") == "1"
+    assert page.script("return document.getElementById('given_label').value") == "1"
     page.choose("pair", "")
-    page.choose("observed", "")
+    page.choose("given_label", "")
     page.script(
         "const s = document.getElementById('search'); s.value = 'onerror'; s.dispatchEvent(new Event('change'))"
     )
@@ -185,10 +185,10 @@ def test_the_page_is_accessible(page):
         page.browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
         colors = page.script(
             "const s = getComputedStyle(document.documentElement); return Object.fromEntries(['paper', 'card', 'ink', "
-            "'quiet', 'observed', 'suggested', 'wrong', 'focus'].map(n => [n, s.getPropertyValue('--' + n).trim()]))"
+            "'quiet', 'given', 'suggested', 'wrong', 'focus'].map(n => [n, s.getPropertyValue('--' + n).trim()]))"
         )
         for ground in ("paper", "card"):
-            for ink in ("ink", "quiet", "observed", "suggested", "wrong", "focus"):
+            for ink in ("ink", "quiet", "given", "suggested", "wrong", "focus"):
                 assert contrast(colors[ink], colors[ground]) >= 4.5, (scheme, ink, ground)
     page.browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
 

@@ -91,7 +91,7 @@ def test_a_decision_from_the_page_itself_is_written(served):
         {
             "reviewer": "Ada",
             "choice": "keep",
-            "label": served.review.item(int(served.review.queue.row_of[3]))["observed"],
+            "label": served.review.item(int(served.review.queue.row_of[3]))["given_label"],
         }
     ]
 

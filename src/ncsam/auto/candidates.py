@@ -15,10 +15,10 @@ from ncsam import classifiers
 from ncsam.auto.problem import Problem
 from ncsam.classifiers import Fitted, Member
 from ncsam.engine.config import RunConfig
+from ncsam.engine.predictor import Predictor
 from ncsam.engine.task import Task, resolve_auto
 from ncsam.engine.trainer import Trainer
 from ncsam.jobs.estimate import step_seconds, training_seconds
-from ncsam.runs.predictor import Predictor
 
 
 class Candidate(Protocol):

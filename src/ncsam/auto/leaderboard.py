@@ -20,8 +20,9 @@ from ncsam.engine.checkpoint import writing
 from ncsam.engine.class_metrics import balanced_accuracy, macro_auc, macro_f1
 from ncsam.errors import RunError
 from ncsam.noise import estimate_noise
+from ncsam.runs import layout
 
-NAME = "leaderboard.json"
+NAME = layout.LEADERBOARD
 _ACCURACIES = (
     *("noisy_accuracy", "standard_error", "clean_accuracy_estimate", "clean_accuracy_standard_error"),
     *("noisy_balanced_accuracy", "noisy_f1", "noisy_auc"),

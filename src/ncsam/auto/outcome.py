@@ -21,6 +21,7 @@ from ncsam.auto.problem import Floats, Problem
 from ncsam.classifiers import Member
 from ncsam.engine.checkpoint import writing
 from ncsam.errors import DivergedError, RunError
+from ncsam.runs import layout
 
 _FORMAT = "ncsam candidate 1"
 _SURE = 3.0  # standard errors by which a candidate must be behind to be stopped; checked after every fold
@@ -182,7 +183,7 @@ def _trained(problem: Problem, candidate: Network, number: int, scratch: Path) -
 
 def _write_summary(folder: Path, outcome: Outcome) -> None:
     about = {"status": outcome.status, "reason": outcome.reason, "seconds": outcome.seconds}
-    path = folder / "summary.json"
+    path = folder / layout.SUMMARY
     with writing(path), atomic_path(path) as temporary:
         temporary.write_text(json.dumps({**about, "parts": len(outcome.parts)}) + "\n", encoding="utf-8")
 

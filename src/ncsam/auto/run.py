@@ -29,20 +29,21 @@ from ncsam.engine.config import NEUTRAL, RunConfig
 from ncsam.engine.device import check_accelerator
 from ncsam.engine.dynamics import Dynamics
 from ncsam.engine.evaluate import Predictions
+from ncsam.engine.label_issues import label_issues_of
 from ncsam.engine.loggers import FIELDS, MetricsFiles
 from ncsam.engine.metrics import accuracy, calibration_error, summarize
 from ncsam.engine.samples import SampleTable
 from ncsam.engine.task import load_task
 from ncsam.errors import RunError
-from ncsam.issues.folds import load_oof, save_oof
-from ncsam.issues.table import write_label_issues
 from ncsam.jobs import ExecutorConfig
 from ncsam.jobs.mirror import Mirror
+from ncsam.runs import layout
 from ncsam.runs.layout import refuse_other_work
 from ncsam.runs.lock import locked
+from ncsam.runs.writer import OutOfFold, begin_run, write_run
 
-ABOUT = "auto.json"
-CANDIDATES = "candidates"
+ABOUT = layout.AUTO
+CANDIDATES = layout.CANDIDATES
 MODEL = "mean"
 _MOST = 12  # candidates in the mean of vectors; one for images, whose networks are large
 
@@ -105,7 +106,7 @@ def auto(
         _claim(folder, problem, {each.name: each.settings() for each in candidates})
         if mirror is not None:
             _claim_mirror(mirror, folder)
-        if (folder / "summary.json").is_file():
+        if (folder / layout.SUMMARY).is_file():
             if mirror is not None and not mirror.is_finished(""):  # the last copy failed, or the mirror is new
                 mirror.store("", folder)
             say(f"{folder} is finished; its leaderboard is returned")
@@ -178,12 +179,8 @@ def _write_run(folder: Path, problem: Problem, chosen: Chosen, board: dict[str, 
     with fitting(folder):
         network = chosen.network(problem)
     dynamics, record = _measured(problem, chosen, network)
-    if task.record is not None:
-        task.record.save(folder / "noise")
-    config.save(folder / "config.yaml", command)
+    begin_run(folder, config, dataset, record=task.record, damaged=task.damaged, command=command)
     MetricsFiles(folder, [record]).close()
-    about_folds = {"folds": problem.num_folds, "seed": config.seed, "candidates": chosen.names}
-    save_oof(folder, dynamics.numbers("probability_sum"), dataset.train.labels, about_folds)
     state: dict[str, Any] = {"network": {name: value.cpu() for name, value in network.state_dict().items()}}
     about = {
         "version": __version__,
@@ -198,13 +195,13 @@ def _write_run(folder: Path, problem: Problem, chosen: Chosen, board: dict[str, 
     }
     whole = {**about, "config": config.to_dict(), "learners": [state], "method": {}, "history": [record]}
     whole |= {"samples": {}, "ranks": [], "seconds": sum(row["seconds"] for row in board["candidates"])}
-    save_checkpoint(folder / "checkpoints", whole, about)
-    found = write_label_issues(folder, dynamics, dataset.train, np.arange(len(dataset.train)), oof=load_oof(folder))
-    summary = {
+    save_checkpoint(folder / layout.CHECKPOINTS, whole, about)
+    about_folds = {"folds": problem.num_folds, "seed": config.seed, "candidates": chosen.names}
+    oof = OutOfFold.of(dynamics.numbers("probability_sum"), dataset.train.labels, about_folds)
+    results = {
         **summarize([record]),
         "noise_rate": task.noise_rate,
         "noise_estimate": board["noise_rate_estimate"],
-        "label_issues_auroc": found,
         "seconds": sum(row["seconds"] for row in board["candidates"]),
         "epochs": 1,
         "method": "auto",
@@ -214,13 +211,12 @@ def _write_run(folder: Path, problem: Problem, chosen: Chosen, board: dict[str, 
         "model": MODEL,
         "val_accuracy": record["val_accuracy"],
     }
-    path = folder / "summary.json"  # last of all: it is what marks a run as finished
-    with writing(path), atomic_path(path) as temporary:
-        temporary.write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
+    issues = label_issues_of(dataset, dynamics, np.arange(len(dataset.train)), oof)
+    write_run(folder, results, issues, oof=oof)
 
 
 def _measured(problem: Problem, chosen: Chosen, network: torch.nn.Module) -> tuple[Dynamics, dict[str, Any]]:
-    """The suspicion of every label, and the record of the only "epoch"."""
+    """The statistics of every label, and the record of the only "epoch"."""
     split, dataset = problem.dataset.train, problem.dataset
     rows = np.full((len(split), problem.classes), 1 / problem.classes)
     rows[np.concatenate(problem.held_out)] = chosen.probabilities

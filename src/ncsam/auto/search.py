@@ -14,6 +14,7 @@ from ncsam.engine.task import load_task
 from ncsam.errors import RunError
 from ncsam.jobs import ExecutorConfig, Job, run_jobs
 from ncsam.jobs.estimate import format_duration
+from ncsam.runs import layout
 
 
 def run_candidates(
@@ -49,7 +50,7 @@ def run_candidates(
     if budget is not None:
         left = budget - sum(outcome.seconds for outcome in search.outcomes.values())
         for each in list(rest):
-            expected = 0.0 if (folder / each.name / "summary.json").is_file() else each.seconds(problem)
+            expected = 0.0 if (folder / each.name / layout.SUMMARY).is_file() else each.seconds(problem)
             if expected > left:
                 skipped[each.name] = f"about {format_duration(expected)} would exceed the budget"
                 rest.remove(each)
@@ -130,7 +131,7 @@ def do_candidate(config: RunConfig, out: Path, *, folds: int, name: str, against
     named = {each.name: each for each in portfolio(problem)}
     finished = []
     for other in against:
-        path = out.parent / other / "summary.json"
+        path = out.parent / other / layout.SUMMARY
         if path.is_file() and read_json(path)["status"] == "finished":
             finished.append(read_outcome(problem, named[other], path.parent, read_json(path)))
     return _summary(problem, fit_candidate(problem, named[name], out, finished))

@@ -14,8 +14,8 @@ from ncsam.cli.options import data_option, model_option
 from ncsam.cli.output import show_table
 from ncsam.cli.paths import Written, files_of, keep
 from ncsam.engine.analysis import alignments_at_end, training_data
-from ncsam.runs.predictor import LoadedRun, load_predictor
-from ncsam.runs.reader import Run
+from ncsam.engine.predictor import LoadedRun, load_predictor
+from ncsam.runs.reader import RunFolder
 from ncsam.theory.alignment import Alignment, mean_alignment
 from ncsam.theory.plots import CURVES, plot_alignment
 
@@ -65,7 +65,7 @@ def align(
     are known will do, whatever its optimizer.
     """
     keep(files_of(run), out)
-    read, trained = Run.read(run), load_predictor(run, model=model)
+    read, trained = RunFolder.read(run), load_predictor(run, model=model)
     task = training_data(run, trained, data)
     _note_what_is_left_out(trained)
     found = alignments_at_end(read, trained, task, rho=rho, kappa=kappa, batches=batches)

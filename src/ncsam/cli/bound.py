@@ -14,7 +14,7 @@ from ncsam._errors import bad_value
 from ncsam.cli.options import data_option, model_option
 from ncsam.cli.output import show_table
 from ncsam.engine.analysis import radius, training_data
-from ncsam.runs.predictor import load_predictor
+from ncsam.engine.predictor import load_predictor
 
 EPILOG = """\b
 Examples:

@@ -13,7 +13,7 @@ import click
 
 from ncsam.cli.output import say, show_table
 from ncsam.cli.paths import Written, files_of, keep
-from ncsam.runs.reader import Run
+from ncsam.runs.reader import RunFolder
 
 if TYPE_CHECKING:
     from ncsam.review.clean import Cleaned
@@ -73,15 +73,15 @@ def clean(
     written = [] if dry_run else _write(found, run, out, folder, copy)
     pairs = found.changes()
     if pairs:
-        show_table(["observed", "becomes", "samples"], [[a, b, f"{n:,}"] for a, b, n in pairs], left=2)
-    changed = found.labels != found.observed
+        show_table(["given label", "new label", "samples"], [[a, b, f"{n:,}"] for a, b, n in pairs], left=2)
+    changed = found.labels != found.given_label
     sources = Counter(source for source, moved in zip(found.source, changed, strict=True) if moved)
     why = ", ".join(f"{count:,} {source}" for source, count in sorted(sources.items())) or "none"
     would = "would change" if dry_run else "changed"
     say(f"{int(changed.sum()):,} of {len(changed):,} labels {would} ({why})")
     unseen = sum(sources.values()) - sources["reviewed"]
     if unseen:
-        say(_trust(found, unseen, Run.read(run).trust))
+        say(_expected(found, unseen, RunFolder.read(run).posterior))
     for line in written:
         say(line)
 
@@ -99,19 +99,19 @@ def _write(found: Cleaned, run: Path, out: Path | None, folder: Path | None, cop
         ]
     if out is not None:
         option = (write_arrays if out.suffix.lower() == ".npz" else write_table)(found, out)
-        data = [str(Run.read(run).config["data"]), option] if option else []
+        data = [str(RunFolder.read(run).config["data"]), option] if option else []
         lines += [str(out), f"next: ncsam train {shlex.join([*data, str(out)])}"]
     return lines
 
 
-def _trust(found: Cleaned, unseen: int, trust: Mapping[str, Any]) -> str:
+def _expected(found: Cleaned, unseen: int, posterior: Mapping[str, Any]) -> str:
     """How many of the suggestions that nobody looked at are right, or a warning that it cannot be known."""
-    from ncsam.issues.table import not_known
+    from ncsam.issues.table import unreliable
 
-    moved = found.labels != found.observed
+    moved = found.labels != found.given_label
     chances = [
         p for p, source, new in zip(found.probability, found.source, moved, strict=True) if new and source != "reviewed"
     ]
     if any(math.isnan(chance) for chance in chances):
-        return f"warning: nobody has looked at {unseen:,} of these. {not_known(trust)}"
+        return f"warning: nobody has looked at {unseen:,} of these. {unreliable(posterior)}"
     return f"nobody has looked at {unseen:,} of these; about {sum(chances):,.0f} of them are right"

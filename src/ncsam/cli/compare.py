@@ -24,6 +24,7 @@ from ncsam.jobs.executor import ExecutorConfig
 from ncsam.report.content import noise_text, write_report
 from ncsam.report.figures import curves_png
 from ncsam.report.groups import group_runs
+from ncsam.runs import layout
 from ncsam.runs.reader import find_runs
 
 EPILOG = """\b
@@ -96,14 +97,14 @@ def compare(
         say=say,
         command=shlex.join(ctx.meta["ncsam.command"]),
     )
-    begun = [path for row in rows for name in row["runs"] if ((path := folder / name) / "config.yaml").is_file()]
+    begun = [path for row in rows for name in row["runs"] if ((path := folder / name) / layout.CONFIG).is_file()]
     runs = [run for run in find_runs(begun) if run.metrics]
     if runs:
         show_comparison(rows, {name: text for run in runs for name, text in run.metric_names.items()})
         title = ", ".join(filter(None, [config.data, noise_text(config.to_dict())]))
         say(f"image: {curves_png(group_runs(runs), folder / 'curves.png', title)}")
         page = write_report([run.folder for run in runs], folder / "report.html")[0]
-        say(f"report: {page}\nnumbers: {folder / 'comparison.json'}")
+        say(f"report: {page}\nnumbers: {folder / layout.COMPARISON}")
     failed = [
         f"{row['method']}, {row['optimizer']}, seed {f['seed']}: {f['error']}" for row in rows for f in row["failed"]
     ]

@@ -21,7 +21,7 @@ from ncsam._trees import Tree, leaves, named_leaves, tree_map
 from ncsam._version import __version__
 from ncsam.cli.options import method_option, model_option
 from ncsam.cli.paths import Written, files_of, keep
-from ncsam.runs.predictor import LoadedRun, load_predictor
+from ncsam.engine.predictor import LoadedRun, load_predictor
 
 EPILOG = """\b
 Examples:

@@ -13,12 +13,13 @@ from ncsam._text import table_cell
 from ncsam.cli.options import method_option, model_option
 from ncsam.cli.output import say
 from ncsam.cli.paths import Readable, Written, files_of, keep
+from ncsam.runs.reader import RunFolder
 
 EPILOG = """\b
 Examples:
   ncsam export-predictions runs/first --out pred_probs.npy
   ncsam export-predictions runs/first --out pred_probs.npy --table labels.csv
-  ncsam export-predictions runs/first --table label issues.parquet
+  ncsam export-predictions runs/first --table issues.parquet
   ncsam export-predictions runs/first --take pred_probs.npy
 
 \b
@@ -50,7 +51,7 @@ def export_predictions(
     Out-of-fold predictions where the run has them (`ncsam issues RUN --folds 5`), which is what other tools want;
     else those of the run itself, which has seen the labels: a warning says so.
     """
-    from ncsam.runs.predictions import label_issues_frame, take_predictions, training_predictions
+    from ncsam.engine.label_issues import take_predictions, training_predictions
 
     if out is None and take is None and table is None:
         raise click.UsageError("Say what to do: --out FILE, --table FILE or --take FILE.")
@@ -74,7 +75,9 @@ def export_predictions(
                 err=True,
             )
     if table is not None:
-        frame = label_issues_frame(run)
+        issues = RunFolder.read(run).label_issues()
+        frame = issues.to_frame().assign(given_label_id=issues.numbers("given_label"))  # cleanlab takes numbers
+        frame = frame.sort_values("index").reset_index(drop=True)
         with atomic_path(table) as temporary:
             if table.suffix.lower() == ".parquet":
                 need("pyarrow", "parquet", "writing Parquet files")

@@ -22,7 +22,7 @@ COMMANDS = {
     "compare": Entry("ncsam.cli.compare:compare", "Train all combinations of methods, optimizers and seeds."),
     "reproduce": Entry("ncsam.cli.reproduce:reproduce", "Run a table of the paper, ours beside its figures."),
     "report": Entry("ncsam.cli.report:report", "Write report.html: curves, label issues, noise, configuration."),
-    "issues": Entry("ncsam.cli.issues:label issues", "List the training labels that a run doubts most."),
+    "issues": Entry("ncsam.cli.issues:issues", "List the training labels that are most likely wrong."),
     "review": Entry("ncsam.cli.review:review", "Judge the label issues of a run on a local page."),
     "clean": Entry("ncsam.cli.clean:clean", "Write the labels as they are after review."),
     "export-predictions": Entry(

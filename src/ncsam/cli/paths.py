@@ -11,11 +11,7 @@ from typing import Any
 
 import click
 
-_OF_A_RUN = (
-    *("config.yaml", "summary.json", "metrics.jsonl", "metrics.csv", "noise.npz", "noise.json", "label_issues.csv"),
-    *("label_posterior.json", "oof_probs.npy", "oof_probs.json", "review.jsonl", "auto.json", "leaderboard.json"),
-    *("checkpoints/last.ckpt", "checkpoints/previous.ckpt", "checkpoints/last.json"),
-)
+from ncsam.runs import layout
 
 
 class Readable(click.Path):
@@ -61,12 +57,12 @@ class Written(click.Path):
 
 def files_of(run: Path) -> list[str | Path]:
     """What a run is made of: its data, and what training and reviewing wrote."""
-    from ncsam.runs.reader import Run
+    from ncsam.runs.reader import RunFolder
 
     data = []
     with contextlib.suppress(ValueError, OSError):  # what is wrong with it is said by what needs it
-        data = [str(Run.read(run).config.get("data"))]
-    return [*data, *(run / name for name in _OF_A_RUN)]
+        data = [str(RunFolder.read(run).config.get("data"))]
+    return [*data, *(run / name for name in layout.FILES)]
 
 
 def keep(read: Iterable[str | os.PathLike[str]], *written: Path | None) -> None:

@@ -17,7 +17,7 @@ from ncsam.cli.options import method_option, model_option
 from ncsam.cli.output import as_csv, say
 from ncsam.cli.paths import Readable, Written, files_of, keep
 from ncsam.data import Inputs, Split, check_images
-from ncsam.runs.predictor import load_predictor
+from ncsam.engine.predictor import load_predictor
 
 EPILOG = """\b
 Examples:

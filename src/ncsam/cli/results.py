@@ -8,10 +8,10 @@ from typing import Any
 from ncsam._statistics import Spread
 from ncsam.cli.output import is_narrow, say, show_table
 from ncsam.engine.metrics import SUMMARY
-from ncsam.runs.reader import Run
+from ncsam.runs.reader import RunFolder
 
 
-def show_summary(run: Run) -> None:
+def show_summary(run: RunFolder) -> None:
     """The summary of a run."""
     known = [(name, run.summary[name]) for name in SUMMARY if run.summary.get(name) is not None]
     rows = [[name, f"{value:.{SUMMARY[name].digits}f}", run.metric_names.get(name, "")] for name, value in known]

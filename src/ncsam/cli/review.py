@@ -8,7 +8,7 @@ import click
 
 from ncsam._errors import need
 from ncsam.cli.failures import MISTAKE, Failure
-from ncsam.runs.reader import Run
+from ncsam.runs.reader import RunFolder
 
 EPILOG = """\b
 Examples:
@@ -36,7 +36,7 @@ def review(run: Path, reviewer: str | None, port: int, open_page: bool) -> None:
     need("uvicorn", "review", "the review page")
     from ncsam.review.serve import serve
 
-    if not Run.read(run).finished:
+    if not RunFolder.read(run).finished:
         raise Failure(f"{run} is not finished: a run writes its label issues when it ends", MISTAKE)
 
     def ready(address: str) -> None:

@@ -16,7 +16,8 @@ from ncsam.cli.paths import Written
 from ncsam.cli.results import show_summary
 from ncsam.engine import train as run_training
 from ncsam.engine.out_of_fold import check_folds, find_label_issues_cv
-from ncsam.runs.reader import Run
+from ncsam.runs import layout
+from ncsam.runs.reader import RunFolder
 
 EPILOG = """\b
 Examples:
@@ -70,16 +71,16 @@ def train(ctx: click.Context, /, out: Path | None, folds: int | None, dry_run: b
     fabric = sys.modules.get("lightning_fabric.utilities")  # imported where there may be several processes
     if fabric is not None and getattr(fabric.rank_zero_only, "rank", None):  # of which one speaks
         return
-    show_summary(Run.read(folder))
+    show_summary(RunFolder.read(folder))
     here = shlex.quote(str(folder))
     say(f"run folder: {folder}\nnext: ncsam issues {here}; ncsam report {here}")
 
 
 def what_would_be_done(folder: Path) -> str:
     """What training would do with a folder, in a sentence."""
-    if not (folder / "config.yaml").is_file():
+    if not (folder / layout.CONFIG).is_file():
         return f"{folder}: a new run would start"
-    run = Run.read(folder)
+    run = RunFolder.read(folder)
     if run.finished:
         return f"{folder}: finished; nothing would be done"
     return f"{folder}: would go on after {len(run.metrics)} of {run.epochs} epochs"

@@ -20,11 +20,11 @@ from ncsam.engine import RunConfig, RunError
 from ncsam.engine.device import check_accelerator
 from ncsam.engine.metrics import SUMMARY
 from ncsam.jobs import Done, ExecutorConfig, Job, check_size, run_jobs, split_finished
+from ncsam.runs import layout
 from ncsam.runs.layout import refuse_other_work
 from ncsam.runs.lock import locked
-from ncsam.runs.reader import COMMAND_FILE
 
-_FILE = "comparison.json"
+_FILE = layout.COMPARISON
 _LIST = "a list of one or more, without duplicates"
 
 
@@ -86,7 +86,7 @@ def compare(
         if dataset is not None:
             save_input(dataset, folder / INPUT)
         if command is not None:
-            with atomic_path(folder / COMMAND_FILE) as temporary:
+            with atomic_path(folder / layout.COMMAND) as temporary:
                 temporary.write_text(command + "\n", encoding="utf-8", errors="backslashreplace")
 
         def write(done: Done) -> list[dict[str, Any]]:

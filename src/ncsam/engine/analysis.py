@@ -8,11 +8,11 @@ from pathlib import Path
 from ncsam._checks import positive
 from ncsam._errors import bad_value
 from ncsam.engine.optimizers import LARGEST_FLIP_RATIO
+from ncsam.engine.predictor import LoadedRun
 from ncsam.engine.task import Task, load_task, view_names
 from ncsam.engine.untrusted import require_explicit_import
 from ncsam.optim.ramps import ramp_by_name
-from ncsam.runs.predictor import LoadedRun
-from ncsam.runs.reader import Run
+from ncsam.runs.reader import RunFolder
 from ncsam.theory.alignment import Alignment, alignments
 from ncsam.theory.batches import WithClean
 
@@ -39,7 +39,7 @@ def radius(trained: LoadedRun, given: float | None) -> float:
     return rho
 
 
-def last_radius(run: Run, trained: LoadedRun, given: float | None) -> float:
+def last_radius(run: RunFolder, trained: LoadedRun, given: float | None) -> float:
     """The same; of a radius that follows training, the telemetry's last."""
     followed = run.curve("telemetry.rho")
     if given is None and isinstance(trained.config.rho, str) and followed:
@@ -48,7 +48,7 @@ def last_radius(run: Run, trained: LoadedRun, given: float | None) -> float:
 
 
 def alignments_at_end(
-    run: Run, trained: LoadedRun, task: Task, *, rho: float | None, kappa: float | None, batches: int
+    run: RunFolder, trained: LoadedRun, task: Task, *, rho: float | None, kappa: float | None, batches: int
 ) -> list[Alignment]:
     """Of NCSAM's perturbation at the last checkpoint, on batches as the run would draw and augment them next.
 

@@ -1,22 +1,19 @@
-"""What a finished network makes of each class: confusions, and the noise rate that held-out samples suggest."""
+"""How a finished model does on each class: confusion matrices, and the noise rate estimated on held-out samples."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from torch import nn
 
-from ncsam._files import atomic_path, open_arrays
 from ncsam.data.types import UNKNOWN, Labels
 from ncsam.engine.evaluate import Evaluator
 from ncsam.noise import estimate_noise
 
-FILE = "by_class.npz"
 Counts = npt.NDArray[np.int64]
 _DRAWS = 200  # of the bootstrap
 _MOST_NUMBERS = 2_000_000  # samples times classes of a draw; beyond, the first samples stand for all
@@ -40,8 +37,8 @@ class NoiseRate:
 class ByClass:
     """Counts (classes, classes), each `None` where there are no such samples.
 
-    test: true class against predicted class. held_out: observed label against predicted class, for samples that the
-    network was not trained on. transition: estimated P(observed label | true class), rows may be NaN.
+    test: true class against predicted class. held_out: given label against predicted class, for samples that the
+    network was not trained on. transition: estimated P(given label | true class), rows may be NaN.
     """
 
     test: Counts | None
@@ -49,10 +46,9 @@ class ByClass:
     transition: npt.NDArray[np.float64] | None
     noise: NoiseRate | None
 
-    def save(self, folder: Path) -> None:
-        arrays: dict[str, Any] = {"test": self.test, "held_out": self.held_out, "transition": self.transition}
-        with atomic_path(folder / FILE) as temporary, temporary.open("wb") as file:
-            np.savez_compressed(file, **{name: array for name, array in arrays.items() if array is not None})
+    def arrays(self) -> dict[str, npt.NDArray[Any] | None]:
+        """What `by_class.npz` holds, by name."""
+        return {"test": self.test, "held_out": self.held_out, "transition": self.transition}
 
 
 def measure_by_class(evaluator: Evaluator, networks: Sequence[nn.Module]) -> ByClass:
@@ -87,11 +83,3 @@ def noise_rate(labels: Labels, probabilities: npt.NDArray[Any], seed: int = 0) -
     rates = [estimate_noise(labels[rows], probabilities[rows]).rate for rows in draws]
     low, high = np.percentile(rates, (2.5, 97.5))
     return NoiseRate(estimate_noise(labels, probabilities).rate, float(low), float(high), len(labels))
-
-
-def read_by_class(folder: Path) -> dict[str, npt.NDArray[Any]]:
-    """The arrays that a run saved; empty where there are none."""
-    if not (folder / FILE).is_file():
-        return {}
-    with open_arrays(folder / FILE) as arrays:
-        return dict(arrays)

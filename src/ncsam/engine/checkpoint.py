@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import io
 import json
@@ -22,9 +21,22 @@ from ncsam._files import atomic_path
 from ncsam._text import printable_lines
 from ncsam.engine.saved_forms import is_plain
 from ncsam.errors import RunError
+from ncsam.runs import layout
+from ncsam.runs.writer import what_is_left, writing
+
+__all__ = [
+    "fitting",
+    "load_checkpoint",
+    "random_state",
+    "restore_random_state",
+    "save_checkpoint",
+    "to_stderr",
+    "what_is_left",
+    "writing",
+]
 
 FORMAT = "ncsam checkpoint 2"
-NAME, BEFORE = "last.ckpt", "previous.ckpt"
+NAME, BEFORE = layout.LAST, layout.PREVIOUS
 #: The comment that ends the file, which is a zip archive: a mark, and the SHA-256 of all that stands before it.
 _MARK = FORMAT.encode() + b" sha256 "
 _COMMENT = len(_MARK) + 64
@@ -59,7 +71,8 @@ def save_checkpoint(folder: Path, state: Mapping[str, Any], about: Mapping[str, 
             temporary.write_bytes(buffer.getbuffer())
             _keep(path, folder / BEFORE)
         _note_sound(path)
-    with writing(folder / "last.json"), atomic_path(folder / "last.json", make_folder=False) as temporary:
+    notes = folder / layout.LAST_NOTES
+    with writing(notes), atomic_path(notes, make_folder=False) as temporary:
         temporary.write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
 
 
@@ -177,29 +190,6 @@ def fitting(folder: Path) -> Iterator[None]:
             f"the checkpoint of {folder} does not fit this network, method or optimizer: it is of another version, or "
             "was not written by a run"
         ) from error
-
-
-@contextmanager
-def writing(path: Path) -> Iterator[None]:
-    """Turn a failure to write `path` into one sentence."""
-    try:
-        yield
-    except OSError as error:
-        full = " (the disk is full)" if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
-        gone = " (its folder is not there any more)" if error.errno == errno.ENOENT else ""
-        raise RunError(
-            f"{path} could not be written: {error.strerror or error}{full}{gone}. {what_is_left(path)}; "
-            "once that is mended, the same command goes on"
-        ) from error
-
-
-def what_is_left(path: Path) -> str:
-    """A sentence on what a run that ends here can go on from; `path` is its folder, or something in it."""
-    places = (path / "checkpoints", path.parent / "checkpoints", path.parent)
-    here = next((place for place in places if (place / NAME).is_file()), None)
-    if here is None:
-        return "There is no checkpoint yet"
-    return f"The last good checkpoint is intact in {here}"
 
 
 def random_state() -> dict[str, Any]:

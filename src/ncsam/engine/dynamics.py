@@ -10,7 +10,7 @@ import torch
 
 from ncsam.engine.evaluate import Predictions
 from ncsam.engine.samples import SampleTable
-from ncsam.issues.scores import ranks
+from ncsam.issues.find import TrainingStatistics
 
 Floats = npt.NDArray[np.float64]
 _STEEPNESS = 4.0  # from where a margin counts almost fully
@@ -63,25 +63,29 @@ class Dynamics:
         means: Floats = self.numbers(f"{name}_sum") / np.maximum(1, self.numbers("evaluations"))
         return means
 
-    def suspicion(self) -> Floats:
-        """(1 - mean over epochs of tanh(4 margin)) / 2, in [0, 1].
+    def label_quality(self) -> Floats:
+        """(1 + mean over epochs of tanh(4 margin)) / 2, in [0, 1]; low where the label is likely wrong.
 
         Between how often another class led the label and how far it led: of the statistics tried, the one that is
-        never far from the best, whether the network ends up memorizing wrong labels or not (docs/engine.md).
+        never far from the best, whether the model ends up memorizing wrong labels or not (docs/engine.md).
         """
-        return (1.0 - self.mean("lead")) / 2.0
+        return (1.0 + self.mean("lead")) / 2.0
 
-    def suggested(self) -> npt.NDArray[np.int64]:
-        """The class with the largest mean probability over training; it may be the observed one."""
+    def predicted(self) -> npt.NDArray[np.int64]:
+        """The class with the largest mean probability over training; it may be the given label."""
         if self.keeps_probabilities:
             classes: npt.NDArray[np.int64] = self.numbers("probability_sum").argmax(axis=1)
             return classes
         return self.numbers("last_predicted")
 
-
-def auroc(scores: npt.NDArray[Any], positive: npt.NDArray[np.bool_]) -> float | None:
-    """Probability that a positive outscores a negative, ties counting half; `None` if there is none of either."""
-    count, rest = int(positive.sum()), int((~positive).sum())
-    if count == 0 or rest == 0:
-        return None
-    return float((ranks(scores)[positive].sum() - count * (count + 1) / 2) / (count * rest))
+    def statistics(self) -> TrainingStatistics:
+        """All of it as `ncsam.issues` takes it."""
+        probabilities = None
+        if self.keeps_probabilities:
+            sums = self.numbers("probability_sum").astype(np.float64)
+            probabilities = sums / sums.sum(axis=1, keepdims=True)
+        diagnostics: dict[str, npt.NDArray[Any]] = {name: self.mean(name) for name in ("loss", "margin")}
+        diagnostics |= {name: self.numbers(name) for name in ("times_flipped", "times_forgotten", "first_learned")}
+        return TrainingStatistics(
+            self.label_quality(), self.predicted(), probabilities, self.numbers("was_right"), diagnostics
+        )

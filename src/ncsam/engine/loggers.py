@@ -13,6 +13,7 @@ from ncsam._errors import need
 from ncsam._files import atomic_path
 from ncsam.engine.checkpoint import writing
 from ncsam.engine.metrics import EVALUATED, TELEMETRY
+from ncsam.runs import layout
 
 Record = Mapping[str, Any]
 
@@ -45,7 +46,7 @@ class MetricsFiles:
     """
 
     def __init__(self, folder: Path, history: Sequence[Record]) -> None:
-        self._lines = {folder / "metrics.jsonl": _json_line, folder / "metrics.csv": _csv_line}
+        self._lines = {folder / layout.METRICS: _json_line, folder / layout.METRICS_TABLE: _csv_line}
         self._open: dict[Path, IO[str]] = {}
         for path in self._lines:
             if history or path.exists():  # else the first epoch makes them

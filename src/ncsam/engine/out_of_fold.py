@@ -1,8 +1,7 @@
-"""Out-of-fold predictions of a run: its configuration trained K more times, each time with a part held out."""
+"""Out-of-fold predictions of a run: its configuration is trained K more times, each time with a part held out."""
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,12 +14,15 @@ from ncsam._errors import bad_value
 from ncsam.data.types import DataSet
 from ncsam.engine.checkpoint import load_checkpoint
 from ncsam.engine.config import RunConfig, read_yaml
+from ncsam.engine.label_issues import rewrite_label_issues
+from ncsam.engine.predictor import load_predictor
 from ncsam.engine.run import train
 from ncsam.engine.task import FOLD_SEED, load_task
 from ncsam.engine.untrusted import require_explicit_import
-from ncsam.issues.folds import OutOfFold, load_oof, save_oof, stratified_folds
-from ncsam.issues.table import rewrite_label_issues
-from ncsam.runs.predictor import load_predictor
+from ncsam.issues.folds import stratified_folds
+from ncsam.runs import layout
+from ncsam.runs.reader import RunFolder, load_oof
+from ncsam.runs.writer import OutOfFold, save_oof
 
 Floats = npt.NDArray[np.float32]
 
@@ -29,17 +31,18 @@ def find_label_issues_cv(
     folder: str | os.PathLike[str],
     folds: int,
     *,
+    dataset: DataSet | None = None,
     console: bool = True,
     named: Mapping[str, Any] | None = None,
 ) -> None:
-    """Make a finished run's out-of-fold predictions, and its label issues from them. Options as of `out_of_fold`."""
-    out_of_fold(folder, folds, console=console, named=named)
-    rewrite_label_issues(folder)
+    """Make a finished run's out-of-fold predictions, and its label issues from them. Arguments as of `out_of_fold`."""
+    out_of_fold(folder, folds, dataset=dataset, console=console, named=named)
+    rewrite_label_issues(folder, dataset=dataset)
 
 
-def check_folds(config: RunConfig, folds: int) -> None:
-    """Raise for a number of parts that the samples of a run do not make, before it is trained."""
-    stratified_folds(load_task(config).dataset.train.labels, folds)
+def check_folds(config: RunConfig, folds: int, dataset: DataSet | None = None) -> None:
+    """Raise, before anything is trained, if the samples of a run cannot be split into so many folds."""
+    stratified_folds(load_task(config, dataset).dataset.train.labels, folds)
 
 
 def out_of_fold(
@@ -50,19 +53,25 @@ def out_of_fold(
     console: bool = True,
     named: Mapping[str, Any] | None = None,
 ) -> OutOfFold:
-    """Train the configuration of a run `folds` times, and write what each network says of the samples it never saw.
+    """Train the configuration of a run `folds` times, and predict every sample by the model that never saw its label.
 
-    The runs lie in `FOLDER/folds/PART-of-FOLDS` and are ordinary ones: whatever is finished is not trained again, and
-    what was stopped goes on. The result is `FOLDER/oof_probs.npy`, in the order of the training split. `dataset` is
-    used in place of the configuration's data, as in `train`. `named` are options of the run that name code from
-    elsewhere, such as a `module:factory` as its model: a folder does not decide what code runs.
+    The fold runs lie in `FOLDER/folds/PART-of-FOLDS` and are ordinary ones: finished ones are not trained again,
+    interrupted ones resume. The result is `FOLDER/oof_probs.npz`, in the order of the training split.
+
+    Args:
+        folder: the run folder.
+        folds: how many parts, from 2.
+        dataset: the data, where it is in memory, as in `train`.
+        console: whether to print progress.
+        named: options of the run that name code from elsewhere, such as a `module:factory` as its model: a folder does
+            not decide what code runs.
     """
     folder = Path(folder)
-    options = read_yaml(folder / "config.yaml")
-    require_explicit_import(str(folder / "config.yaml"), options, named or {})
+    options = read_yaml(folder / layout.CONFIG)
+    require_explicit_import(str(folder / layout.CONFIG), options, named or {})
     config = RunConfig.from_dict(options)
     if config.fold is not None:
-        raise bad_value("run", str(folder), f"a run on all samples; this one holds out part {config.fold}")
+        raise bad_value("run", str(folder), f"a run on all samples; this one holds out fold {config.fold}")
     task = load_task(config, dataset)
     split = task.dataset.train
     parts = stratified_folds(split.labels, folds, FOLD_SEED)
@@ -72,7 +81,7 @@ def out_of_fold(
     probabilities = np.zeros((len(split), task.dataset.num_classes), dtype=np.float32)
     trained: list[float] = []
     for part in range(folds):
-        here = folder / "folds" / f"{part + 1}-of-{folds}"
+        here = layout.fold_folder(folder, part, folds)
         if console:
             print(f"fold {part + 1} of {folds}", flush=True)
         train(config.replace(fold=f"{part + 1}/{folds}"), here, dataset=dataset, console=console)
@@ -80,15 +89,14 @@ def out_of_fold(
         probabilities[held] = _predictions(here, held, split.take(held).inputs, config)
         trained.append(_fit(here))
     about: dict[str, Any] = {"folds": folds, "seed": FOLD_SEED, "train_accuracy": float(np.mean(trained))}
-    save_oof(folder, probabilities, split.labels, about)
-    found = load_oof(folder)
-    assert found is not None
+    found = OutOfFold.of(probabilities, split.labels, about)
+    save_oof(folder, found)
     return found
 
 
 def _predictions(folder: Path, held: npt.NDArray[np.int64], inputs: Any, config: RunConfig) -> Floats:
-    """Mean probabilities over the epochs of a finished run; its last network's where those were not kept."""
-    state = load_checkpoint(folder / "checkpoints")
+    """Mean probabilities over the epochs of a finished run; those of its last model where these were not kept."""
+    state = load_checkpoint(layout.checkpoints(folder))
     assert state is not None, "a finished run has a checkpoint"
     samples = state["samples"]
     if "probability_sum" in samples:
@@ -100,6 +108,5 @@ def _predictions(folder: Path, held: npt.NDArray[np.int64], inputs: Any, config:
 
 
 def _fit(folder: Path) -> float:
-    """The last accuracy, in percent, on the observed labels that a run was trained on."""
-    last = (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()[-1]
-    return float(json.loads(last)["train_accuracy_observed"])
+    """The last accuracy, in percent, on the given labels that a run was trained on."""
+    return float(RunFolder.read(folder).metrics[-1]["train_accuracy_observed"])

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import csv
 import gc
-import json
 import os
-from collections.abc import Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -16,24 +13,23 @@ from typing import TYPE_CHECKING, Any
 
 import torch.distributed as dist
 
-from ncsam._files import atomic_path
-from ncsam._text import path_cell, table_cell
 from ncsam.data.types import DataSet
 from ncsam.engine import defaults
 from ncsam.engine.by_class import measure_by_class
-from ncsam.engine.checkpoint import writing
 from ncsam.engine.config import RunConfig
 from ncsam.engine.device import choose_device
+from ncsam.engine.label_issues import label_issues_of
 from ncsam.engine.metrics import summarize
 from ncsam.engine.network import create_network
 from ncsam.engine.task import Task, load_task, resolve_auto, view_names
 from ncsam.engine.trainer import Trainer
 from ncsam.errors import RunError
-from ncsam.issues.table import write_label_issues
 from ncsam.methods import create as create_method
 from ncsam.models.freeze import BACKBONE
-from ncsam.runs.layout import clear_leftovers, read_summary, refuse_other_work
+from ncsam.runs import layout
 from ncsam.runs.lock import FolderLock, locked
+from ncsam.runs.reader import read_summary
+from ncsam.runs.writer import begin_run, write_run
 
 if TYPE_CHECKING:
     from ncsam.engine.device import Device
@@ -74,7 +70,7 @@ def _train(
         atexit.register(_leave_group)
     with contextlib.ExitStack() as stack:
         held: list[FolderLock] = []  # by the first rank alone
-        _first_rank_first(fabric, lambda: refuse_other_work(folder, "config.yaml"))
+        _first_rank_first(fabric, lambda: layout.refuse_other_work(folder, layout.CONFIG))
         _first_rank_first(fabric, lambda: held.append(stack.enter_context(locked(folder))))
         summary = read_summary(folder, config)
         if summary is not None:
@@ -82,7 +78,7 @@ def _train(
                 print(f"{folder} is finished; its summary is returned", flush=True)
             return summary
         for each in held:
-            clear_leftovers(each.folder)
+            layout.clear_leftovers(each.folder)
         with fabric.rank_zero_first(local=True):  # one process fetches, the others find it there
             task = load_task(config, dataset)
         config = resolve_auto(config, task)
@@ -92,8 +88,10 @@ def _train(
         continued = trainer.resume()
         if held:
             trainer.before_writing = held[0].check
-            trainer.begin = partial(_begin_folder, folder, config, task, command)
-        if held and continued and not (folder / "config.yaml").is_file():
+            trainer.begin = partial(
+                begin_run, folder, config, task.dataset, record=task.record, damaged=task.damaged, command=command
+            )
+        if held and continued and not (folder / layout.CONFIG).is_file():
             trainer.begin()
         fabric.barrier()
         where = f"epoch {trainer.epoch}, batch {trainer.batch}" if continued else "the beginning"
@@ -101,7 +99,7 @@ def _train(
         if config.sharpness_aware and (warning := defaults.harm(config.method, config.rho)) is not None:
             trainer.console.say(warning)
         if task.damaged:
-            listed = folder / "damaged.csv"
+            listed = folder / layout.DAMAGED
             trainer.console.say(f"{len(task.damaged):,} files could not be read and are left out: see {listed}")
         trainer.fit()
         trainer.before_writing()
@@ -144,38 +142,14 @@ def _first_rank_first(fabric: Device, action: Any) -> None:
         raise RunError(problem)
 
 
-def _begin_folder(folder: Path, config: RunConfig, task: Task, command: str | None) -> None:
-    with writing(folder):
-        config.save(folder / "config.yaml", command)
-        if task.record is not None:
-            task.record.save(folder / "noise")
-        if task.damaged:
-            rows = [(path_cell(bad.path or ""), table_cell(bad.reason)) for bad in task.damaged]
-            _write_rows(folder / "damaged.csv", ("path", "reason"), rows)
-        if task.dataset.annotators:
-            people = [(table_cell(a.name), a.answers, f"{a.accuracy:.4f}") for a in task.dataset.annotators]
-            _write_rows(folder / "annotators.csv", ("annotator", "answers", "accuracy"), people)
-
-
-def _write_rows(path: Path, head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    with atomic_path(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
-        table = csv.writer(file, lineterminator="\n")
-        table.writerow(head)
-        table.writerows(rows)
-
-
 def _finish(fabric: Device, trainer: Trainer) -> dict[str, Any]:
     summary: dict[str, Any] = {}
     by_class = measure_by_class(trainer.evaluator, trainer.networks)
     if fabric.is_global_zero:
-        task, config, folder = trainer.task, trainer.config, trainer.folder
-        found = write_label_issues(folder, trainer.dynamics, task.original.train, task.val)
-        with writing(folder):
-            by_class.save(folder)
-        summary = {
+        task, config = trainer.task, trainer.config
+        results = {
             **summarize(trainer.history),
             "noise_rate": task.noise_rate,
-            "label_issues_auroc": found,
             "seconds": trainer.seconds,
             "epochs": config.epochs,
             "method": config.method,
@@ -189,7 +163,6 @@ def _finish(fabric: Device, trainer: Trainer) -> dict[str, Any]:
             "verified": trainer.verified,
             "noise_at_end": None if by_class.noise is None else asdict(by_class.noise),
         }
-        path = folder / "summary.json"  # last of all: it is what marks a run as finished
-        with writing(path), atomic_path(path) as temporary:
-            temporary.write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
+        issues = label_issues_of(task.original, trainer.dynamics, task.val)
+        summary = write_run(trainer.folder, results, issues, by_class=by_class.arrays())
     return fabric.broadcast(summary)

@@ -12,8 +12,7 @@ from ncsam.data.modalities import saved_modality
 from ncsam.engine.checkpoint import fitting, random_state, restore_random_state
 from ncsam.engine.config import RunConfig
 from ncsam.errors import RunError
-from ncsam.runs.layout import refuse_another
-from ncsam.runs.reader import is_record
+from ncsam.runs.reader import is_record, refuse_another
 
 if TYPE_CHECKING:
     from ncsam.engine.trainer import Trainer

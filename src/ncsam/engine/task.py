@@ -32,6 +32,7 @@ from ncsam.engine.optimizers import LARGEST_FLIP_RATIO, default_radius
 from ncsam.issues.folds import parse_fold, stratified_folds
 from ncsam.methods import Method
 from ncsam.noise import NoisyLabels
+from ncsam.runs import layout
 
 Indices = npt.NDArray[np.int64]
 
@@ -111,7 +112,7 @@ def task_of(folder: Path, dataset: DataSet | None = None) -> Task:
     """
     ours = {"model": "auto", "method": "ce", "optimizer": "sgd", "base": "sgd", "download": False}
     none: dict[str, Any] = {f"{name}_options": {} for name in ("model", "method", "optimizer")}
-    return load_task(RunConfig.from_yaml(folder / "config.yaml", **ours, **none), dataset)
+    return load_task(RunConfig.from_yaml(folder / layout.CONFIG, **ours, **none), dataset)
 
 
 def load_task(config: RunConfig, dataset: DataSet | None = None) -> Task:

@@ -37,6 +37,7 @@ from ncsam.errors import DivergedError, Interrupted
 from ncsam.methods import Plan, State
 from ncsam.methods import create as create_method
 from ncsam.optim import NCSAM
+from ncsam.runs import layout
 
 if TYPE_CHECKING:
     from ncsam.engine.device import Device
@@ -267,7 +268,7 @@ class Trainer:
         return self._diverged(f"the predictions of the network are not finite in epoch {epoch}")
 
     def _diverged(self, what: str) -> DivergedError:
-        left = what_is_left(self.folder / "checkpoints")  # the run's own, and not those of a folder around it
+        left = what_is_left(self.folder / layout.CHECKPOINTS)  # the run's own, and not those of a folder around it
         return DivergedError(f"{what}: training diverged. Try a smaller lr (now {self.config.lr}). {left}")
 
     # --- the place in training
@@ -302,14 +303,14 @@ class Trainer:
         taken = take_snapshot(self)
         if self.fabric.is_global_zero:
             self.before_writing()
-            save_checkpoint(self.folder / "checkpoints", *taken)
+            save_checkpoint(self.folder / layout.CHECKPOINTS, *taken)
         self._saved_at = time.perf_counter()
         self._save_seconds = self._saved_at - began
 
     def resume(self) -> bool:
         """Go to where the checkpoint stands, if there is one."""
         say = to_stderr if self.fabric.is_global_zero else _nothing
-        state = load_checkpoint(self.folder / "checkpoints", say)
+        state = load_checkpoint(self.folder / layout.CHECKPOINTS, say)
         if state is not None:
             restore_snapshot(self, state)
         return state is not None

@@ -1,10 +1,10 @@
-"""Class probabilities made to fit observed labels, each sample's by a map that was fitted without its label.
+"""Class probabilities made to fit given labels, each sample's by a map that was fitted without its label.
 
     q = softmax(a log p + D log p + b),  fitted by  max of mean log (q T)[s] - |b|^2 / 1000 - c / N |D|^2
 
-p is a prediction, s the observed label of its sample, N the number of samples, T the transition matrix that makes
+p is a prediction, s the given label of its sample, N the number of samples, T the transition matrix that makes
 labels of true classes, the identity where q is to predict the labels themselves. A stiffness c of infinity is D = 0: a
-scale and a shift for each class. A matrix D mends classes that are taken for one another, which a scale cannot.
+scale and a shift for each class. A matrix D fixes classes that are taken for one another, which a scale cannot.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def calibrated(
 
 
 def best_stiffness(probabilities: Floats, labels: Labels) -> tuple[float, Floats, float]:
-    """That of `STIFFNESS` whose maps give the observed labels the largest likelihood, its q, and the scale at D = 0."""
+    """That of `STIFFNESS` whose maps give the given labels the largest likelihood, its q, and the scale at D = 0."""
     tried = STIFFNESS if probabilities.shape[1] <= _MOST_CLASSES else STIFFNESS[:1]
     found = {stiffness: calibrated(probabilities, labels, stiffness=stiffness) for stiffness in tried}
     every = np.arange(len(labels))

@@ -1,20 +1,19 @@
-"""How far to trust a suspicion: the probability that a label is wrong, and that the suggested one is right.
+"""The probability that a label is wrong, and that the suggested one is right, without any clean labels.
 
-No clean labels are needed. Let z be what a network that never saw a sample predicts for it, y its true class and s its
-observed label. Three steps:
+Let z be the prediction for a sample of a model that never saw its label, y its true class and s its given label:
 
-1. Calibration. p(s | z) is the prediction mapped so that it fits the observed labels of other samples
-   (`ncsam.issues.calibration`); how free the map is, they decide as well.
+1. Calibration. p(s | z) is the prediction mapped so that it fits the given labels of other samples
+   (`ncsam.issues.calibration`); these also decide how flexible the map is.
 2. Transition matrix T[k, j] = P(s = j | y = k), taken to be the same for all samples of a class, twice. The one that
    counts: its diagonal is how often the label agrees with the tenth of each class that is predicted the most surely,
    which takes labels of hard samples to be as good as those of easy ones. The other, by confident-learning counts
-   (`ncsam.noise.estimate_noise`), takes errors of the network for errors of the labels, and so mostly overstates.
+   (`ncsam.noise.estimate_noise`), takes errors of the model for errors of the labels, and so mostly overstates.
 3. Posterior. P(y | z) = q is fitted as in step 1 but to the labels as T makes them of y: max of the mean log (q T)[s].
    By Bayes P(y = k | z, s) = q[k] T[k, s] / sum over i of q[i] T[i, s].
 
-What is stated is the posterior of the first; where the second is far from it, nothing is. A network that has learned
-little makes right labels look wrong, and no statistic of noisy labels tells the one from the other for certain; `known`
-is false where there are signs of it.
+The posterior of the first is stated, unless the second is far from it. A model that has learned little makes correct
+labels look wrong, and no statistic of noisy labels tells the two apart for certain; `reliable` is false where there are
+signs of it.
 """
 
 from __future__ import annotations
@@ -34,57 +33,61 @@ Labels = npt.NDArray[np.int64]
 _SURE = 0.1  # share of each predicted class whose predictions are taken to be right
 _PSEUDO = 10  # samples by which a class leans on the mean of all classes
 _LEAST_NOISE = 1e-4  # of any entry of T: no label is impossible
-#: Networks that agree with fewer labels have learned too little to judge them; or the labels are too bad to learn from.
+#: A model that agrees with fewer labels has learned too little to judge them, or the labels are too bad to learn from.
 LEAST_AGREEMENT = 0.45
-#: Below this scale predictions were so overconfident that calibration cannot mend them.
+#: Below this scale predictions were so overconfident that calibration cannot fix them.
 LEAST_SCALE = 0.4
-#: Networks that fit the labels they were trained on better by more than this have memorized: what they learned from
-#: wrong labels makes right ones look wrong.
+#: A model that fits the labels it was trained on better by more than this has memorized wrong labels, which makes
+#: correct ones look wrong.
 MOST_MEMORIZED = 0.2
-#: Largest distance between the two estimates, for the label issues that are spoken of.
+#: Largest distance between the two estimates, for the first label issues.
 WIDEST = 0.2
 
 
 @dataclass(frozen=True)
 class LabelPosterior:
-    """What is believed of every label.
+    """The posterior of every label.
 
     Attributes:
-        wrong: (N,) probability that the observed label is wrong.
+        p_wrong: (N,) probability that the given label is wrong.
         suggested: (N,) the most probable other class.
-        right: (N,) probability that it is the right one.
-        other: (2, N) the same two by confident-learning counts.
-        reason: why the figures cannot be known, in a sentence; empty where they can.
-        agreement, scale: the share of labels that the networks predict; and a of step 1.
+        p_suggested: (N,) probability that this is the true class.
+        other: (2, N) the same two probabilities by confident-learning counts.
+        reason: why the probabilities cannot be estimated, in a sentence; empty where they can.
+        agreement: the share of labels that the model predicts.
+        scale: a of step 1.
     """
 
-    wrong: Floats
+    p_wrong: Floats
     suggested: Labels
-    right: Floats
+    p_suggested: Floats
     other: Floats
     reason: str
     agreement: float
     scale: float
 
     @property
-    def known(self) -> bool:
+    def reliable(self) -> bool:
         return not self.reason
 
-    def unsettled(self, first: Labels) -> str:
-        """Why nothing can be said of the samples `first`, where the two estimates for them differ too much."""
-        wrong, other = self.wrong[first].mean(), self.other[:, first].mean(axis=1)
-        if max(abs(other[0] - wrong), abs(other[1] - self.right[first].mean())) <= WIDEST:
+    def disagreement(self, first: Labels) -> str:
+        """Why nothing is stated, if the two estimates for the samples `first` differ too much; else ""."""
+        wrong, other = self.p_wrong[first].mean(), self.other[:, first].mean(axis=1)
+        if max(abs(other[0] - wrong), abs(other[1] - self.p_suggested[first].mean())) <= WIDEST:
             return ""
         return (
-            f"the two ways of estimating it are far apart (of the first {len(first)}, {len(first) * wrong:.0f} or "
-            f"{len(first) * other[0]:.0f} wrong). Hard samples may look like wrong labels; review some to learn more"
+            f"two estimates disagree (of the first {len(first)} labels, {len(first) * wrong:.0f} or "
+            f"{len(first) * other[0]:.0f} are wrong). Hard samples may look like wrong labels; review some to find out"
         )
 
 
 def assess(labels: npt.ArrayLike, probabilities: npt.ArrayLike, fit: float | None = None) -> LabelPosterior:
-    """Judge labels by out-of-sample predictions (samples, classes).
+    """The posterior of every label, by out-of-sample predictions.
 
-    `fit` is the share of the labels which the networks were trained on that they predict, where that is known.
+    Args:
+        labels: (N,) class numbers.
+        probabilities: (N, classes).
+        fit: the share of labels that the model predicts on its own training samples, where that is known.
     """
     given = np.asarray(labels, dtype=np.int64)
     rows = np.asarray(probabilities, dtype=np.float64)
@@ -101,30 +104,30 @@ def assess(labels: npt.ArrayLike, probabilities: npt.ArrayLike, fit: float | Non
     suggested = others.argmax(axis=1).astype(np.int64)
     agreement = float((rows.argmax(axis=1) == given).mean())
     return LabelPosterior(
-        wrong=1 - stated[every, given],
+        p_wrong=1 - stated[every, given],
         suggested=suggested,
-        right=stated[every, suggested],
+        p_suggested=stated[every, suggested],
         other=np.stack([1 - other[every, given], other[every, suggested]]),
-        reason=_doubt(agreement, scale, fit),
+        reason=_unreliable_reason(agreement, scale, fit),
         agreement=agreement,
         scale=scale,
     )
 
 
-def _doubt(agreement: float, scale: float, fit: float | None) -> str:
+def _unreliable_reason(agreement: float, scale: float, fit: float | None) -> str:
     if agreement < LEAST_AGREEMENT:
         return (
-            f"the networks agree with {100 * agreement:.0f} % of the labels, which is too little to tell wrong labels "
-            "from hard samples: train longer, or with a better network"
+            f"the model agrees with only {100 * agreement:.0f} % of the labels, too few to tell wrong labels from hard "
+            "samples. Train longer, or use a better model"
         )
-    mend = "train for fewer epochs, or with a method or an optimizer that keeps from memorizing"
+    advice = "Train for fewer epochs, or use a method or optimizer that resists memorization"
     if fit is not None and fit - agreement > MOST_MEMORIZED:
         return (
-            f"the networks have memorized ({100 * fit:.0f} % of the labels that they were trained on are fitted, "
-            f"{100 * agreement:.0f} % of those held out): {mend}"
+            f"the model has memorized labels (it fits {100 * fit:.0f} % of those it was trained on and "
+            f"{100 * agreement:.0f} % of those held out). {advice}"
         )
     if scale < LEAST_SCALE:
-        return f"the networks are much surer of themselves than the labels bear out: {mend}"
+        return f"the predictions are overconfident (calibration scale {scale:.2f}, below {LEAST_SCALE}). {advice}"
     return ""
 
 

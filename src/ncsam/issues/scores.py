@@ -1,7 +1,7 @@
-"""How suspicious a label is, from out-of-sample probabilities. Higher is more suspicious; all are in [0, 1].
+"""Label quality scores from out-of-sample probabilities: all in [0, 1], and low where the label is likely wrong.
 
-p is the predicted distribution of a sample, s its observed label, K the number of classes. The names are those of
-Northcutt et al. 2021 (Confident learning) and of cleanlab, where lower is more suspicious.
+p is the predicted distribution of a sample, s its given label, K the number of classes. The first three are those of
+Northcutt et al. 2021 (Confident learning), under the names that cleanlab uses.
 """
 
 from __future__ import annotations
@@ -18,39 +18,34 @@ _TINY = 1e-12
 
 
 def self_confidence(labels: Labels, probabilities: Floats) -> Floats:
-    """1 - p[s]."""
-    return 1.0 - _own(labels, probabilities)
+    """p[s]."""
+    return _own(labels, probabilities)
 
 
 def normalized_margin(labels: Labels, probabilities: Floats) -> Floats:
-    """(1 - (p[s] - max over k != s of p[k])) / 2."""
-    others = probabilities.copy()
-    others[np.arange(len(labels)), labels] = -np.inf
-    margin: Floats = _own(labels, probabilities) - others.max(axis=1)
-    return (1.0 - margin) / 2.0
+    """(1 + p[s] - max over k != s of p[k]) / 2."""
+    margin: Floats = _own(labels, probabilities) - _best_other(labels, probabilities)
+    return (1.0 + margin) / 2.0
 
 
-def weighted_entropy(labels: Labels, probabilities: Floats) -> Floats:
-    """1 - log(1 + w) / w of w = H(p) / p[s], the entropy H in units of log K."""
+def confidence_weighted_entropy(labels: Labels, probabilities: Floats) -> Floats:
+    """log(1 + w) / w with w = H(p) / p[s], where the entropy H is in units of log K."""
     entropy = -(probabilities * np.log(probabilities + _TINY)).sum(axis=1) / np.log(probabilities.shape[1])
     weighted = np.maximum(entropy / np.maximum(_own(labels, probabilities), _TINY), _TINY)
-    return np.asarray(1.0 - np.log1p(weighted) / weighted)
+    return np.asarray(np.log1p(weighted) / weighted)
 
 
 def odds(labels: Labels, probabilities: Floats) -> Floats:
-    """max over k != s of p[k] / (p[s] + p[k]): how the label fares against the best other class alone."""
-    others = probabilities.copy()
+    """p[s] / (p[s] + max over k != s of p[k]): the label against the best other class alone."""
     own = _own(labels, probabilities)
-    others[np.arange(len(labels)), labels] = 0.0
-    best: Floats = others.max(axis=1)
-    return (best + _TINY) / (own + best + 2 * _TINY)
+    return (own + _TINY) / (own + _best_other(labels, probabilities) + 2 * _TINY)
 
 
 #: The scores by name.
 SCORES: dict[str, Callable[[Labels, Floats], Floats]] = {
-    "self-confidence": self_confidence,
-    "normalized margin": normalized_margin,
-    "confidence-weighted entropy": weighted_entropy,
+    "self_confidence": self_confidence,
+    "normalized_margin": normalized_margin,
+    "confidence_weighted_entropy": confidence_weighted_entropy,
     "odds": odds,
 }
 
@@ -62,14 +57,23 @@ def ranks(scores: Floats) -> Floats:
     return found
 
 
-def suspicion(labels: Labels, probabilities: Floats, wrong: Floats) -> Floats:
-    """(rank of `wrong` + 2 rank of the odds) / 3 N.
+def label_quality(labels: Labels, probabilities: Floats, p_wrong: Floats) -> Floats:
+    """((rank of 1 - p_wrong + 2 rank of the odds) / 3 - 1/2) / N, in (0, 1).
 
-    The probability that a label is wrong, by a transition matrix, finds errors that follow the class alone; the odds
-    find those that follow the sample, as people's mostly do. Their mean is near the better one for either.
+    p_wrong, which rests on a transition matrix, finds errors that depend on the class alone; the odds find those that
+    depend on the sample, as most human errors do. Their mean rank is close to the better of the two for either kind
+    (docs/tasks/clean-labels.md has the comparison).
     """
-    return (ranks(wrong) + 2.0 * ranks(odds(labels, probabilities))) / (3.0 * len(labels))
+    mean = (ranks(1.0 - p_wrong) + 2.0 * ranks(odds(labels, probabilities))) / 3.0
+    return np.asarray((mean - 0.5) / len(labels))
 
 
 def _own(labels: Labels, probabilities: Floats) -> Floats:
     return np.asarray(probabilities[np.arange(len(labels)), labels], dtype=np.float64)
+
+
+def _best_other(labels: Labels, probabilities: Floats) -> Floats:
+    others = probabilities.copy()
+    others[np.arange(len(labels)), labels] = -np.inf
+    best: Floats = others.max(axis=1)
+    return best

@@ -13,7 +13,8 @@ from ncsam._errors import unexpected
 from ncsam._files import read_json
 from ncsam.engine import RunConfig, RunError
 from ncsam.jobs.mirror import mirrored
-from ncsam.runs.layout import read_summary
+from ncsam.runs import layout
+from ncsam.runs.reader import read_summary
 
 TRAIN = "ncsam.jobs.job:train_run"
 
@@ -51,7 +52,7 @@ class Job:
         """
         if self.work == TRAIN:
             return read_summary(self.out, self.config)
-        path = self.out / "summary.json"
+        path = self.out / layout.SUMMARY
         return read_json(path) if path.is_file() else None
 
 

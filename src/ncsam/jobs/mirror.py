@@ -17,18 +17,9 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from ncsam._errors import bad_value, need
+from ncsam.runs import layout
 
 _EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs"}
-_SUMMARY = "summary.json"
-#: What a run resumes from; the checkpoint last, so that what it belongs to is there before it.
-_RESUMED_FROM = (
-    "config.yaml",
-    "noise.npz",
-    "noise.json",
-    "metrics.jsonl",
-    "checkpoints/last.json",
-    "checkpoints/last.ckpt",
-)
 _POLL_SECONDS = 5.0  # seconds between checks for a new checkpoint
 
 
@@ -68,7 +59,7 @@ class Mirror:
         return "/".join(part for part in (str(self.root).rstrip("/"), name, file) if part)
 
     def is_finished(self, name: str) -> bool:
-        return bool(self.files.exists(self._at(name, _SUMMARY)))
+        return bool(self.files.exists(self._at(name, layout.SUMMARY)))
 
     def read(self, name: str, file: str) -> bytes | None:
         """The content of a file, `None` if there is no such file."""
@@ -100,11 +91,11 @@ class Mirror:
         """Copy a folder to its place, the summary last."""
         inside = [file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file()]
         kept = [file for file in inside if not PurePosixPath(file).name.startswith(".")]
-        self.put(name, folder, sorted(kept, key=lambda file: (file == _SUMMARY, file)))
+        self.put(name, folder, sorted(kept, key=lambda file: (file == layout.SUMMARY, file)))
 
     def store_checkpoint(self, name: str, folder: Path) -> None:
         """Copy what another machine would resume from."""
-        self.put(name, folder, [file for file in _RESUMED_FROM if (folder / file).is_file()])
+        self.put(name, folder, [file for file in layout.RESUME if (folder / file).is_file()])
 
     def put(self, name: str, folder: Path, inside: list[str]) -> None:
         """Copy these files of a folder to their places, in this order."""
@@ -145,7 +136,8 @@ def _watch(mirror: Mirror, name: str, folder: Path, ended: threading.Event) -> N
     seen: list[int] = []
     while not ended.wait(_POLL_SECONDS):
         with contextlib.suppress(Exception):  # whatever a network raises; the run must not end for it
-            parts = [folder / "checkpoints" / name for name in ("last.ckpt", "last.json")]  # written in this order
+            names = (layout.LAST, layout.LAST_NOTES)  # written in this order
+            parts = [layout.checkpoints(folder) / name for name in names]
             written = [part.stat().st_mtime_ns for part in parts]
             if written != seen:
                 mirror.store_checkpoint(name, folder)

@@ -1,4 +1,4 @@
-"""What a report says of each class: accuracies, confusions, flagged transitions, and how many labels are wrong."""
+"""Results by class: accuracies, confusions, flagged label pairs, and the estimated noise rate."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ncsam._statistics import Spread
-from ncsam.engine.by_class import read_by_class
+from ncsam.issues.table import class_name
 from ncsam.report.groups import Group
-from ncsam.runs.reader import Run, class_name
+from ncsam.runs import layout
+from ncsam.runs.reader import RunFolder, read_by_class
 
 #: So many classes are listed, those with the lowest accuracies; and so many transitions.
 MOST_CLASSES, MOST_TRANSITIONS = 20, 12
@@ -21,9 +22,9 @@ MOST_CLASSES, MOST_TRANSITIONS = 20, 12
 
 @dataclass(frozen=True)
 class Transition:
-    """So many training samples carry the label `observed` where the run suggests `suggested`."""
+    """So many training samples are labeled `given` and flagged in favor of `suggested`."""
 
-    observed: str
+    given: str
     suggested: str
     count: int
 
@@ -36,7 +37,7 @@ class Confusions:
     """
 
     label: str
-    run: Run
+    run: RunFolder
     shares: npt.NDArray[np.float64] | None
     transitions: Sequence[Transition]
     noise: str | None
@@ -70,7 +71,7 @@ def by_class(groups: Sequence[Group], names: Sequence[str] | None) -> Classes:
     )
 
 
-def _accuracies(run: Run) -> list[float | None] | None:
+def _accuracies(run: RunFolder) -> list[float | None] | None:
     """Of each class on the test split, in percent; `None` for a class that has no samples there."""
     counts = read_by_class(run.folder).get("test")
     if counts is None:
@@ -86,12 +87,22 @@ def _confusions(group: Group, names: Sequence[str] | None) -> Confusions:
     if counts is not None:
         with np.errstate(invalid="ignore"):
             shares = counts / counts.sum(axis=1, keepdims=True)
-    pairs = Counter((s.observed, s.suggested) for s in run.label_issues() if s.suggested != s.observed)
     transitions = [
-        Transition(class_name(names, observed), class_name(names, suggested), count)
-        for (observed, suggested), count in pairs.most_common(MOST_TRANSITIONS)
+        Transition(class_name(names, given), class_name(names, suggested), count)
+        for (given, suggested), count in _flagged(run).most_common(MOST_TRANSITIONS)
     ]
     return Confusions(group.label, run, shares, transitions, noise_words(run.summary))
+
+
+def _flagged(run: RunFolder) -> Counter[tuple[int, int]]:
+    """How often each given label is flagged in favor of each suggested one."""
+    if not (run.folder / layout.LABEL_ISSUES).is_file():
+        return Counter()
+    issues = run.label_issues()
+    suggested = issues.numbers("suggested_label" if "suggested_label" in issues.columns else "predicted_label")
+    given, flagged = issues.numbers("given_label"), issues.numbers("is_label_issue")
+    pairs = zip(given[flagged].tolist(), suggested[flagged].tolist(), strict=True)
+    return Counter(pair for pair in pairs if pair[0] != pair[1])
 
 
 def noise_words(summary: dict[str, Any]) -> str | None:
@@ -101,9 +112,8 @@ def noise_words(summary: dict[str, Any]) -> str | None:
         return None
     rate, low, high = (f"{100 * found[name]:.1f}" for name in ("rate", "low", "high"))
     truth = summary.get("noise_rate")
-    known = "" if truth is None else f"; really wrong are {100 * truth:.1f} %"
+    known = "" if truth is None else f"; actually {100 * truth:.1f} %"
     return (
-        f"about {rate} % of the labels are wrong (95 % interval {low} to {high}), by what the network makes of "
-        f"{found['samples']:,} samples that it was not trained on{known}. The interval is about sampling alone: "
-        "mistakes of the network make the estimate too high"
+        f"about {rate} % of the labels are wrong (95 % interval {low} to {high}), estimated on {found['samples']:,} "
+        f"held-out samples{known}. The interval covers sampling error only: errors of the model raise the estimate"
     )

@@ -20,7 +20,7 @@ from ncsam.noise import NoisyLabels
 from ncsam.report.by_class import Classes, by_class
 from ncsam.report.groups import Group, group_runs, varying
 from ncsam.report.previews import Gallery, gallery
-from ncsam.runs.reader import Run, find_runs
+from ncsam.runs.reader import RunFolder, find_runs
 
 #: What is said of annotators' figures.
 ANNOTATORS = "Accuracy is the estimated share of an annotator's answers that are right, judged by the answers of all."
@@ -50,7 +50,7 @@ class Report:
     groups: Sequence[Group]
     columns: Sequence[str]
     cells: Sequence[Sequence[Cell]]
-    noises: Sequence[tuple[Run, NoisyLabels]]
+    noises: Sequence[tuple[RunFolder, NoisyLabels]]
     class_names: Sequence[str] | None
     galleries: Sequence[Gallery]
     classes: Classes
@@ -151,7 +151,7 @@ def noise_text(config: dict[str, Any]) -> str:
     return f"{config['noise']} noise" if rate is None else f"{100 * float(rate):g} % {config['noise']} noise"
 
 
-def _facts(runs: Sequence[Run], groups: Sequence[Group]) -> dict[str, str]:
+def _facts(runs: Sequence[RunFolder], groups: Sequence[Group]) -> dict[str, str]:
     rates = Spread.of(run.summary.get("noise_rate") for run in runs)
     seeds = sorted({run.seed for run in runs if run.seed is not None})
     return {
@@ -188,16 +188,16 @@ def _clear_winner(groups: Sequence[Group], name: str) -> Group | None:
     return best
 
 
-def _noises(runs: Sequence[Run]) -> list[tuple[Run, NoisyLabels]]:
+def _noises(runs: Sequence[RunFolder]) -> list[tuple[RunFolder, NoisyLabels]]:
     """One record per recipe: seeds give other draws of the same noise, and one of them shows it."""
-    found: dict[str, tuple[Run, NoisyLabels]] = {}
+    found: dict[str, tuple[RunFolder, NoisyLabels]] = {}
     for run in runs:
         if run.noise is not None:
             found.setdefault(repr((run.config.get("data"), run.noise.recipe)), (run, run.noise))
     return list(found.values())
 
 
-def _annotators(runs: Sequence[Run]) -> list[list[str]]:
+def _annotators(runs: Sequence[RunFolder]) -> list[list[str]]:
     """Name, answers and estimated accuracy in percent of the first run's annotators, who has answered most first."""
     people = next((run.annotators for run in runs if run.annotators), [])
     try:
@@ -207,7 +207,7 @@ def _annotators(runs: Sequence[Run]) -> list[list[str]]:
     return [[name, f"{n:,}", f"{100 * accuracy:.1f}"] for name, n, accuracy in sorted(rows, key=lambda row: -row[1])]
 
 
-def _unfinished(runs: Sequence[Run]) -> list[str]:
+def _unfinished(runs: Sequence[RunFolder]) -> list[str]:
     return [
         f"{run.folder.name} is not finished: {len(run.metrics)} of {run.epochs} epochs. It has curves but no summary."
         for run in runs
@@ -215,7 +215,7 @@ def _unfinished(runs: Sequence[Run]) -> list[str]:
     ]
 
 
-def _verified(runs: Sequence[Run]) -> list[str]:
+def _verified(runs: Sequence[RunFolder]) -> list[str]:
     """Which runs knew some verified labels, and whose: figures of others do not compare with theirs."""
     found: dict[str, None] = {}
     for run in runs:
@@ -227,7 +227,7 @@ def _verified(runs: Sequence[Run]) -> list[str]:
 
 def _galleries(groups: Sequence[Group], images: int) -> tuple[list[Gallery], Sequence[str] | None, list[str]]:
     galleries = [gallery(group.runs[0], group.label, images) for group in groups] if images else []
-    galleries = [found for found in galleries if found.label_issues]
+    galleries = [found for found in galleries if found.tiles]
     notes = list(dict.fromkeys(found.missing for found in galleries if found.missing))
     classes = next((found.classes for found in galleries if found.classes), None)
     return galleries, classes, notes

@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING, Any
 from ncsam._errors import need
 from ncsam._files import atomic_path
 from ncsam._text import printable
+from ncsam.engine.config import RunConfig
 from ncsam.report.groups import Group, Point
+from ncsam.runs.reader import RunFolder
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -140,8 +142,16 @@ def thinned(points: Sequence[Point], most: int = 800) -> list[Point]:
     return [points[i] for i in sorted(kept)]
 
 
+def warmup_epochs(run: RunFolder) -> int:
+    """Epochs of warm-up; 0 if there is none, or while automatic warm-up lasts."""
+    if run.summary.get("warmup_epochs") is not None or run.config.get("warmup") == "auto":
+        return int(run.summary.get("warmup_epochs") or 0)
+    fields = {key: run.config[key] for key in ("optimizer", "warmup") if key in run.config}
+    return RunConfig(**fields, epochs=run.epochs).warmup_epochs
+
+
 def _mark_warmup(ax: Axes, groups: Sequence[Group]) -> None:
-    ends = sorted({end for group in groups for run in group.runs if (end := run.warmup_epochs)})
+    ends = sorted({end for group in groups for run in group.runs if (end := warmup_epochs(run))})
     for number, end in enumerate(ends):
         ax.axvline(end, color=MUTED, linewidth=1, linestyle=(0, (2, 2)))
         if number == 0:

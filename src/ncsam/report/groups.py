@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from ncsam._statistics import Spread
 from ncsam.engine.config import NEUTRAL
 from ncsam.engine.optimizers import unused_options
-from ncsam.runs.reader import Run
+from ncsam.runs.reader import RunFolder
 
 #: Fields in which runs of one group may differ: the seeds, the machine, and what is said about the file itself.
 _NOT_IDENTITY = NEUTRAL | {
@@ -40,7 +40,7 @@ class Group:
     """Runs that differ in their seed alone, under a label that tells the groups of one report apart."""
 
     label: str
-    runs: Sequence[Run]
+    runs: Sequence[RunFolder]
 
     def spread(self, metric: str) -> Spread | None:
         return Spread.of(run.summary.get(metric) for run in self.runs)
@@ -60,9 +60,9 @@ class Group:
         return [Point(e, s.mean, s.std) for e, s in zip(epochs, spreads, strict=True) if s is not None]
 
 
-def group_runs(runs: Iterable[Run]) -> list[Group]:
+def group_runs(runs: Iterable[RunFolder]) -> list[Group]:
     """Runs by configuration, in the order in which each was first seen; the seed and the machine do not count."""
-    by_identity: dict[str, list[Run]] = {}
+    by_identity: dict[str, list[RunFolder]] = {}
     for run in runs:
         identity = {key: value for key, value in run.config.items() if key not in _NOT_IDENTITY}
         by_identity.setdefault(json.dumps(identity, sort_keys=True, default=str), []).append(run)

@@ -13,9 +13,9 @@ from ncsam.report.content import ANNOTATORS, Report
 from ncsam.report.figures import CURVES, STYLES, TELEMETRY, Panel, looks, new_figure, panel_svg
 from ncsam.report.groups import Group
 from ncsam.report.html_classes import READABLE, by_class, matrix, number
-from ncsam.report.previews import Gallery
+from ncsam.report.previews import Tile
 from ncsam.report.style import STYLE
-from ncsam.runs.reader import Run
+from ncsam.runs.reader import RunFolder
 
 _DASHES = ("", "6 3", "7 3 1.5 3", "1.5 3", "8 2 2 2 2 2")
 assert len(_DASHES) == len(STYLES)
@@ -177,47 +177,40 @@ def _label_issues(report: Report) -> str:
     if not report.galleries:
         return ""
     parts = [
-        '<section id="issues">\n<h2>The most suspicious labels</h2>\n<p class="quiet">Training samples whose label '
-        "the run doubts most: the <s>observed label</s>, then the <b>suggested one</b>. The whole list is in each "
-        "run's <code>label_issues.csv</code>.</p>"
+        '<section id="issues">\n<h2>Label issues</h2>\n<p class="quiet">Training samples whose label is most likely '
+        "wrong: the <s>given label</s>, then the <b>suggested one</b>. The whole list is in each run's "
+        "<code>label_issues.csv</code>.</p>"
     ]
     for place, found in enumerate(report.galleries):
         seed = "" if found.run.seed is None else f", seed {found.run.seed}"
         wrong = found.really_wrong
-        share = "" if wrong is None else f": {wrong} of these {len(found.label_issues)} are really mislabeled"
+        share = "" if wrong is None else f": {wrong} of these {len(found.tiles)} are mislabeled"
         opened = " open" if place == 0 else ""
         parts.append(
             f"<details{opened}><summary>{escape(found.label)}{escape(seed)}{share}</summary>\n"
-            f"<p>{escape(found.trust)}</p>\n"
-            '<div class="gallery">'
-            f"{''.join(_label_issue(found, i) for i in range(len(found.label_issues)))}</div></details>"
+            f"<p>{escape(found.expected)}</p>\n"
+            f'<div class="gallery">{"".join(_tile(tile, found.tiny) for tile in found.tiles)}</div></details>'
         )
     return "\n".join([*parts, "</section>"])
 
 
-def _label_issue(found: Gallery, number: int) -> str:
-    label_issue, uri = found.label_issues[number], found.images[number]
-    observed, suggested = escape(found.name(label_issue.observed)), escape(found.name(label_issue.suggested))
+def _tile(tile: Tile, tiny: bool) -> str:
+    row = tile.row
+    given, suggested = escape(str(row["given_label"])), escape(str(row.get("suggested_label", row["predicted_label"])))
     image = ""
-    if uri is not None:
-        kind = ' class="tiny"' if found.tiny else ""
-        image = f'<img{kind} loading="lazy" alt="sample {label_issue.index}" src="{uri}">'
-    text = found.texts[number]
-    words = "" if text is None else f"<p>{escape(text)}</p>"
+    if tile.image is not None:
+        kind = ' class="tiny"' if tiny else ""
+        image = f'<img{kind} loading="lazy" alt="sample {row["index"]}" src="{tile.image}">'
+    words = "" if tile.text is None else f"<p>{escape(tile.text)}</p>"
     truth = ""
-    if label_issue.clean is not None:
-        right = label_issue.clean == label_issue.observed
-        truth = (
-            "<small>its label was right</small>"
-            if right
-            else f"<small>truly {escape(found.name(label_issue.clean))}</small>"
-        )
-    where = f"sample {label_issue.index}, suspicion {label_issue.suspicion:.4f}" + (
-        f", {label_issue.path}" if label_issue.path else ""
-    )
+    if tile.mislabeled is not None:
+        true = f"truly {escape(str(row['clean_label']))}" if tile.mislabeled else "its label was correct"
+        truth = f"<small>{true}</small>"
+    where = f"sample {row['index']}, label quality {row['label_quality']:.4f}"
+    where += f", {row['path']}" if row.get("path") else ""
     return (
-        f'<figure title="{escape(where)}">{image}{words}<figcaption><s>{observed}</s> → <b>{suggested}</b>{truth}'
-        f"<small>#{label_issue.index}, {label_issue.suspicion:.2f}</small></figcaption></figure>"
+        f'<figure title="{escape(where)}">{image}{words}<figcaption><s>{given}</s> → <b>{suggested}</b>{truth}'
+        f"<small>#{row['index']}, {row['label_quality']:.2f}</small></figcaption></figure>"
     )
 
 
@@ -252,7 +245,7 @@ def _differing(group: Group, keys: Sequence[str]) -> str:
 
 
 def _folders(groups: Sequence[Group]) -> str:
-    def line(run: Run) -> str:
+    def line(run: RunFolder) -> str:
         return f"{run.folder}  ({len(run.metrics)} of {run.epochs} epochs)"
 
     return f"<pre>{escape(chr(10).join(line(run) for group in groups for run in group.runs))}</pre>"

@@ -39,13 +39,12 @@ def _confusions(found: Confusions, class_names: Sequence[str] | None) -> str:
     parts = [f"<p>By its own estimate, {escape(found.noise)}.</p>"] if found.noise else []
     if found.transitions:
         rows = "".join(
-            f"<li><s>{escape(t.observed)}</s> → <b>{escape(t.suggested)}</b>, {t.count:,}</li>"
-            for t in found.transitions
+            f"<li><s>{escape(t.given)}</s> → <b>{escape(t.suggested)}</b>, {t.count:,}</li>" for t in found.transitions
         )
-        parts.append(f'<p class="quiet">Suspected transitions of training labels:</p><ul class="facts">{rows}</ul>')
+        parts.append(f'<p class="quiet">Flagged training labels, by class pair:</p><ul class="facts">{rows}</ul>')
     if found.shares is not None and len(found.shares) <= READABLE:
         parts.append(
-            '<p class="quiet">Samples that were held out: of each observed label, the shares predicted as each class.'
+            '<p class="quiet">Samples that were held out: of each given label, the shares predicted as each class.'
             f"</p>{matrix(found.shares, class_names, 'labeled ↓ predicted →')}"
         )
     if not parts:

@@ -86,8 +86,8 @@ def _classes(report: Report) -> list[str]:
         if each.noise:
             parts.append(f"{markdown(each.label)}, run {markdown(each.run.folder.name)}: {markdown(each.noise)}.")
         if each.transitions:
-            rows = [[markdown(t.observed), markdown(t.suggested), str(t.count)] for t in each.transitions]
-            parts.append(table(["observed", "suggested", "training samples"], rows))
+            rows = [[markdown(t.given), markdown(t.suggested), str(t.count)] for t in each.transitions]
+            parts.append(table(["given label", "suggested label", "training samples"], rows))
     return ["## By class", *parts] if parts else []
 
 
@@ -95,19 +95,22 @@ def _label_issues(galleries: Sequence[Gallery]) -> list[str]:
     parts = []
     for found in galleries:
         wrong = found.really_wrong
-        share = "" if wrong is None else f" {wrong} of these {len(found.label_issues)} are really mislabeled."
-        known = [] if wrong is None else ["clean"]
+        share = "" if wrong is None else f" {wrong} of these {len(found.tiles)} are mislabeled."
+        names = ["given_label", "suggested_label", *([] if wrong is None else ["clean_label"])]
+        shown = ["sample"] if any(tile.text is not None for tile in found.tiles) else []
         rows = [
-            [str(s.index), markdown(found.name(s.observed)), markdown(found.name(s.suggested)), f"{s.suspicion:.3f}"]
-            + ([] if s.clean is None else [markdown(found.name(s.clean))])
-            + ([] if text is None else [markdown(text)])
-            for s, text in zip(found.label_issues, found.texts, strict=True)
+            [
+                str(tile.row["index"]),
+                *(markdown(str(tile.row.get(name, ""))) for name in names),
+                f"{tile.row['label_quality']:.3f}",
+                *([markdown(tile.text or "")] if shown else []),
+            ]
+            for tile in found.tiles
         ]
-        shown = ["sample"] if any(text is not None for text in found.texts) else []
-        head = ["index", "observed", "suggested", "suspicion", *known, *shown]
+        head = ["index", *(name.replace("_", " ") for name in names), "label quality", *shown]
         parts += [
-            f"## Most suspicious labels: {markdown(found.label)}",
-            f"Run {markdown(found.run.folder.name)}.{share} {markdown(found.trust)}",
+            f"## Label issues: {markdown(found.label)}",
+            f"Run {markdown(found.run.folder.name)}.{share} {markdown(found.expected)}",
             table(head, rows),
         ]
     return parts

@@ -1,93 +1,140 @@
-"""Suspicious samples as images or texts, read again from the run's dataset, small enough to lie inside a page."""
+"""The samples of label issues as images or texts, read again from the run's data, small enough for a page."""
 
 from __future__ import annotations
 
 import base64
 import io
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from ncsam._named import is_reference
 from ncsam.data import DataSet, load
 from ncsam.data.modalities import modality_of
-from ncsam.engine.task import reader_options
-from ncsam.issues.table import trust_sentence
-from ncsam.runs.reader import LabelIssue, Run, class_name
+from ncsam.engine.task import reader_options, task_of
+from ncsam.errors import RunError
+from ncsam.runs import layout
+from ncsam.runs.reader import RunFolder
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
 #: Up to this longest side, in pixels, the pixels of an image are shown as squares.
 TINY = 64
+_CHECKED = 100  # labels whose expectation is stated
+
+
+@dataclass(frozen=True)
+class Tile:
+    """One label issue as the report shows it: its row of the table, and an image (a data URI) or a text, if any."""
+
+    row: dict[str, Any]
+    image: str | None = None
+    text: str | None = None
+
+    @property
+    def mislabeled(self) -> bool | None:
+        """Whether the label is really wrong; `None` where the clean label is not known."""
+        clean = self.row.get("clean_label")
+        return None if clean is None else bool(clean != self.row["given_label"])
 
 
 @dataclass(frozen=True)
 class Gallery:
-    """The most suspicious samples of a run. `images` are data URIs and `texts` words; `None` where there is none.
+    """The labels of a run that are most likely wrong.
 
-    `missing` says why there is nothing to show at all, `classes` are the class names where the dataset could be read,
-    `trust` is how many of the first 100 are probably wrong, or why that cannot be known.
+    Attributes:
+        label: the group that the run belongs to.
+        run: the run folder.
+        tiles: the labels shown.
+        tiny: whether the images are so small that their pixels are shown as squares.
+        classes: the class names, where they are known.
+        missing: why no samples are shown; `None` where they are.
+        expected: how many of the first 100 labels are probably wrong, or why that cannot be estimated.
     """
 
     label: str
-    run: Run
-    label_issues: Sequence[LabelIssue]
-    images: Sequence[str | None]
-    texts: Sequence[str | None]
-    tiny: bool
-    classes: Sequence[str] | None
-    missing: str | None
-    trust: str = ""
+    run: RunFolder
+    tiles: Sequence[Tile]
+    tiny: bool = False
+    classes: Sequence[str] | None = None
+    missing: str | None = None
+    expected: str = ""
 
     @property
     def really_wrong(self) -> int | None:
-        """How many of the samples shown are mislabeled; `None` where the clean labels are not known."""
-        if any(label_issue.clean is None for label_issue in self.label_issues):
-            return None
-        return sum(label_issue.clean != label_issue.observed for label_issue in self.label_issues)
-
-    def name(self, label: int) -> str:
-        return class_name(self.classes, label)
+        """How many of the labels shown are wrong; `None` where the clean labels are not known."""
+        known = [tile.mislabeled for tile in self.tiles]
+        return None if None in known else sum(map(bool, known))
 
 
-def gallery(run: Run, label: str, count: int) -> Gallery:
-    """The first `count` label issues of a run, with what there is to show. Unreadable data is reported, not raised."""
-    label_issues = run.label_issues(count)
-    if not label_issues:
-        return Gallery(label, run, [], [], [], False, None, None)
-    trust = trust_sentence(run.issue_rows(100), run.trust, "the first")
+def gallery(run: RunFolder, label: str, count: int) -> Gallery:
+    """The first `count` label issues of a run, with their samples. Unreadable data is reported, not raised."""
+    if not (run.folder / layout.LABEL_ISSUES).is_file():
+        return Gallery(label, run, [])
+    issues = run.label_issues(max(count, _CHECKED))
+    expected = issues.head(_CHECKED).expectation("the first")
     try:
         dataset = dataset_of(run)
-    except (OSError, ValueError, ImportError) as error:
-        missing = f"The samples are not shown: the dataset could not be read again ({error})"
-        none = [None] * len(label_issues)
-        return Gallery(label, run, label_issues, none, none, False, run.classes, missing, trust)
+    except (OSError, ValueError, ImportError, RunError) as error:
+        missing = f"The samples are not shown: {error}"
+        tiles = [Tile(row) for row in issues.head(count).rows()]
+        return Gallery(label, run, tiles, False, run.classes, missing, expected)
+    if issues.classes is None:
+        issues.classes = list(dataset.classes)
     kind, inputs = modality_of(dataset), dataset.train.inputs
-    found = [kind.preview(inputs, s.index) if 0 <= s.index < len(inputs) else None for s in label_issues]
-    texts = [preview if isinstance(preview, str) else None for preview in found]
-    images = [None if isinstance(preview, str) else preview for preview in found]
-    shown = [image for image in images if image is not None]
-    nothing = None if shown or any(texts) else f"The samples of {dataset.name} are {kind.name}, which are not shown."
+    rows = list(issues.head(count).rows())
+    found = [kind.preview(inputs, row["index"]) if row["index"] < len(inputs) else None for row in rows]
+    shown = [preview for preview in found if preview is not None and not isinstance(preview, str)]
+    nothing = None if any(found) else f"The samples of {dataset.name} are {kind.name}, which are not shown."
+    tiles = [
+        Tile(row, text=preview) if isinstance(preview, str) else Tile(row, preview and data_uri(preview))
+        for row, preview in zip(rows, found, strict=True)
+    ]
     tiny = bool(shown) and max(max(image.size) for image in shown) <= TINY
-    uris = [None if image is None else data_uri(image) for image in images]
-    return Gallery(label, run, label_issues, uris, texts, tiny, dataset.classes, nothing, trust)
+    return Gallery(label, run, tiles, tiny, issues.classes, nothing, expected)
 
 
-def dataset_of(run: Run) -> DataSet:
-    """The run's dataset as it lies on disk now; nothing is downloaded."""
+def dataset_of(run: RunFolder) -> DataSet:
+    """The dataset of a run, read again, if its labels are still those that the run was trained on.
+
+    Nothing is downloaded and no user code is run.
+
+    Raises:
+        RunError: if the labels differ, so that the samples would not be those of the run.
+    """
     config = run.config
     if is_reference(config.get("data")):
-        raise ValueError(f"{config['data']!r} is code, which no report runs")
-    return _load(str(config.get("data")), config.get("data_root"), repr(reader_options(config)))
+        raise RunError(f"the data is made by code ({config['data']!r}), which a report does not run")
+    task = task_of(run.folder, _read(run))
+    labels, then = task.dataset.train.labels, run.labels_sha256
+    if then is not None:
+        same = then == task.labels_sha256
+    else:  # a folder without its checkpoint
+        issues = run.label_issues()
+        index, given = issues.numbers("index"), issues.numbers("given_label")
+        same = bool((index < len(labels)).all()) and np.array_equal(labels[index], given)
+    if not same:
+        raise RunError(f"the labels of {config.get('data')} are not those the run was trained on")
+    return task.dataset
+
+
+def _read(run: RunFolder) -> DataSet | None:
+    """The data of a run without its label noise; runs on the same data share it."""
+    if (run.folder / layout.DATA).is_file():
+        return None  # a copy in the run folder, which `task_of` reads
+    config = run.config
+    options = json.dumps(reader_options(config), sort_keys=True, default=repr)
+    return _load(str(config.get("data")), config.get("data_root"), options)
 
 
 @lru_cache(maxsize=4)
 def _load(source: str, root: str | None, options: str) -> DataSet:
-    import ast
-
-    return load(source, root, **ast.literal_eval(options))
+    return load(source, root, **json.loads(options))
 
 
 def data_uri(image: Image) -> str:

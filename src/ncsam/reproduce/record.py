@@ -20,8 +20,9 @@ from ncsam._version import __version__
 from ncsam.reproduce.notes import Note
 from ncsam.reproduce.scales import SCALES, Setting
 from ncsam.reproduce.tables import Table
+from ncsam.runs import layout
 
-FILE = "reproduce.json"
+FILE = layout.REPRODUCTION
 _SOURCE = {"data": str, "stand_in": bool, "identity": str}
 
 

@@ -18,6 +18,7 @@ from ncsam.reproduce.record import FILE, Record
 from ncsam.reproduce.results import METRICS, Filled, fill, jobs, run_name
 from ncsam.reproduce.scales import Setting
 from ncsam.reproduce.tables import TABLES, Table, find
+from ncsam.runs import layout
 from ncsam.runs.layout import refuse_other_work
 from ncsam.runs.reader import find_runs
 
@@ -89,7 +90,7 @@ def show(folder: Path, names: Sequence[str] = (), *, metric: str | None = None) 
     wanted = {table.name: table for name in names or TABLES for table in find(name)}
     there = [table.part(None, record.columns(table)) for table in wanted.values()]
     seeds = sorted(
-        {int(found[1]) for run in folder.glob("*/*/summary.json") if (found := _SEED.search(run.parent.name))}
+        {int(found[1]) for run in folder.glob(f"*/*/{layout.SUMMARY}") if (found := _SEED.search(run.parent.name))}
     )
     if not seeds:
         return []
@@ -133,7 +134,7 @@ def _draw(plan: Plan, table: Table, done: Done) -> None:
     for row, column in table.cells:
         names = [run_name(row, column, seed) for seed in plan.seeds]
         folders = [plan.out / name for name in names if name in done.summaries]
-        runs = [run for run in find_runs(f for f in folders if (f / "config.yaml").is_file()) if run.metrics]
+        runs = [run for run in find_runs(f for f in folders if (f / layout.CONFIG).is_file()) if run.metrics]
         groups += [Group(row.title, runs)] if runs else []
     if groups:
         curves_png(groups, plan.out / f"{_CURVES}.png", table.title)

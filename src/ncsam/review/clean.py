@@ -1,4 +1,4 @@
-"""The labels of a run after review: what changes, why, and the table or folder that training takes as it is."""
+"""The labels of a run after review: what changes and why, and the table, arrays or folder to train on next."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from ncsam._errors import bad_value, unknown_name
 from ncsam._files import atomic_path
-from ncsam._text import printable
+from ncsam._text import path_cell, printable
 from ncsam.data.modalities.text import Texts
 from ncsam.data.tables.columns import CLEANED
 from ncsam.data.types import DataSet, PathList, Split
@@ -24,17 +24,21 @@ from ncsam.engine.task import task_of
 from ncsam.errors import RunError
 from ncsam.review.decisions import Decisions
 from ncsam.review.queue import Queue
-from ncsam.runs.reader import Run
+from ncsam.runs.reader import RunFolder
 
-#: What may change a label: a reviewer alone; a reviewer, else a suggestion that is probably right; any suggestion.
+#: What may change a label: reviewers only; reviewers, else suggestions that are probably correct; else any suggestion.
 APPLY = ("reviewed", "confident", "all")
 
 
 @dataclass(frozen=True)
 class Cleaned:
-    """The training split with new labels. `source` is observed, reviewed, confident or suggested, for every sample.
+    """The training split with new labels.
 
-    `probability` is what is believed of the new label without the review; NaN where that cannot be known.
+    Attributes:
+        dataset: the data with its given labels.
+        labels: (N,) the new labels.
+        source: of every sample: "given", "reviewed", "confident" or "suggested".
+        probability: (N,) that the new label is correct, apart from the review; NaN where that cannot be estimated.
     """
 
     dataset: DataSet
@@ -43,59 +47,67 @@ class Cleaned:
     probability: npt.NDArray[np.float64]
 
     @property
-    def observed(self) -> npt.NDArray[np.int64]:
+    def given_label(self) -> npt.NDArray[np.int64]:
         return self.dataset.train.labels
 
     def changes(self) -> list[tuple[str, str, int]]:
-        """(observed, new label, how many), the most frequent first."""
-        moved = np.flatnonzero(self.labels != self.observed)
+        """(given label, new label, how many), the most frequent first."""
+        moved = np.flatnonzero(self.labels != self.given_label)
         names = self.dataset.classes
-        pairs = Counter((names[self.observed[i]], names[self.labels[i]]) for i in moved)
+        pairs = Counter((names[self.given_label[i]], names[self.labels[i]]) for i in moved)
         return [(one, other, count) for (one, other), count in sorted(pairs.items(), key=lambda p: (-p[1], p[0]))]
 
 
-def cleaned(folder: Path, apply: str = "reviewed", threshold: float = 0.9) -> Cleaned:
+def cleaned(
+    folder: Path, apply: str = "reviewed", threshold: float = 0.9, *, dataset: DataSet | None = None
+) -> Cleaned:
     """The labels of a run folder after its review.
 
-    A reviewer's word always counts. Of samples that none has looked at, or where reviewers are unsure or disagree:
-    `confident` takes suggestions whose probability of being right is at least `threshold`, `all` every suggestion whose
-    label is more likely wrong than right (where probabilities are not known: every one that differs).
+    Reviewers' decisions always count. For samples that nobody has reviewed, or where reviewers are unsure or disagree:
+    "confident" takes suggestions that are correct with a probability of at least `threshold`, "all" every suggestion
+    for a label that is flagged (`is_label_issue`).
+
+    Args:
+        folder: the run folder.
+        apply: "reviewed", "confident" or "all".
+        threshold: for "confident".
+        dataset: the data, where it is in memory.
     """
     if apply not in APPLY:
         raise unknown_name("apply", apply, APPLY)
     if not 0 < threshold <= 1:
         raise bad_value("threshold", threshold, "a probability above 0, up to 1")
-    run = Run.read(folder)
-    dataset = task_of(folder).dataset
+    run = RunFolder.read(folder)
+    dataset = task_of(folder, dataset).dataset
     split, queue, decisions = dataset.train, Queue(run), Decisions(folder)
-    if len(queue) != len(split) or not np.array_equal(queue.observed, split.labels[queue.index]):
+    if len(queue) != len(split) or not np.array_equal(queue.given_label, split.labels[queue.index]):
         raise RunError(f"the labels of {run.config.get('data')} have changed since {folder} was trained")
     decisions.check(len(split), dataset.num_classes)
     if apply == "confident" and queue.p_suggested is None:
-        reason = run.trust.get("reason") or "this run did not estimate it"
-        raise bad_value("apply", apply, f"how likely a suggestion is right cannot be known here ({reason})")
-    labels, source = split.labels.copy(), ["observed"] * len(split)
+        reason = run.posterior.get("reason") or "this run did not estimate it"
+        raise bad_value("apply", apply, f"reviewed or all: p_wrong cannot be estimated for this run ({reason})")
+    labels, source = split.labels.copy(), ["given"] * len(split)
     probability = np.full(len(split), np.nan)
     known = queue.p_wrong is not None and queue.p_suggested is not None
     for row, index in enumerate(queue.index.tolist()):
         verdict = decisions.verdict(index)
-        suggested = int(queue.suggested[row])
+        suggested_label = int(queue.suggested_label[row])
         if verdict is not None and verdict.label is not None:
             labels[index], source[index] = verdict.label, "reviewed"
         elif apply == "confident" and queue.p_suggested is not None and queue.p_suggested[row] >= threshold:
-            labels[index], source[index] = suggested, "confident"
-        elif apply == "all" and (queue.p_wrong[row] > 0.5 if queue.p_wrong is not None else suggested != labels[index]):
-            labels[index], source[index] = suggested, "suggested"
+            labels[index], source[index] = suggested_label, "confident"
+        elif apply == "all" and queue.is_label_issue[row]:
+            labels[index], source[index] = suggested_label, "suggested"
         if known and queue.p_wrong is not None and queue.p_suggested is not None:
             if labels[index] == split.labels[index]:
                 probability[index] = 1 - queue.p_wrong[row]
-            elif labels[index] == suggested:
+            elif labels[index] == suggested_label:
                 probability[index] = queue.p_suggested[row]
     return Cleaned(dataset, labels, source, probability)
 
 
 def write_table(found: Cleaned, path: Path) -> str:
-    """A CSV of what the samples are, then `label`, `observed`, `source`, `probability`; the options to train on it.
+    """A CSV of what the samples are, then `label`, `given_label`, `source`, `probability`; the options to train on it.
 
     Samples are paths, texts or named numbers, with `split` beside them; test and validation rows follow, and training
     takes the table in place of the data. Of anything else it is the `index`, and the table is a file of labels
@@ -103,22 +115,24 @@ def write_table(found: Cleaned, path: Path) -> str:
     """
     dataset, names = found.dataset, found.dataset.classes
     head, cells = _described(dataset)
+    files = not head and dataset.train.has_paths  # features of files
     clean = dataset.train.clean if dataset.train.clean is not None and dataset.train.clean.min() >= 0 else None
     known = ["clean_label"] if clean is not None else []
     rest = {name: split for name, split in (("val", dataset.val), ("test", dataset.test)) if split is not None}
     with _utf8(path), atomic_path(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow([*(head or ["index"]), *(["split"] if head else []), *CLEANED, *known])
+        writer.writerow([*(head or ["index"]), *(["split"] if head else []), *CLEANED, *known, *["path"] * files])
         for i in range(len(dataset.train)):
             chance = "" if np.isnan(found.probability[i]) else f"{found.probability[i]:.4f}"
             where = [*cells(dataset.train, i), "train"] if head else [i]
             true = [] if clean is None else [names[clean[i]]]
-            labels = [names[found.labels[i]], names[found.observed[i]]]
-            writer.writerow([*where, *labels, found.source[i], chance, *true])
+            labels = [names[found.labels[i]], names[found.given_label[i]]]
+            path = [path_cell(dataset.train.path(i) or "")] if files else []
+            writer.writerow([*where, *labels, found.source[i], chance, *true, *path])
         for name, split in rest.items() if head else ():
             for i in range(len(split)):
                 label = names[split.labels[i]]
-                writer.writerow([*cells(split, i), name, label, label, "observed", "", *[label] * len(known)])
+                writer.writerow([*cells(split, i), name, label, label, "given", "", *[label] * len(known)])
     return "" if head else "--label-file"
 
 
@@ -153,7 +167,7 @@ def write_arrays(found: Cleaned, path: Path) -> str:
     arrays: dict[str, npt.NDArray[np.generic]] = {
         "x": dataset.train.inputs,
         "y": found.labels,
-        "y_observed": found.observed,
+        "y_given": found.given_label,
         "source": np.array(found.source),
         "probability": found.probability,
         "classes": np.array(dataset.classes),
@@ -175,8 +189,9 @@ def write_folder(found: Cleaned, folder: Path, *, copy: bool = False) -> int:
     beside, `.FOLDER.unfinished`, and appears when all is there; what a killed call left of that is removed.
     """
     dataset = found.dataset
-    if not isinstance(dataset.train.inputs, PathList):
-        raise bad_value("folder", str(folder), "only for data that is files")
+    splits = [split for split in (dataset.train, dataset.val, dataset.test) if split is not None]
+    if not all(split.has_paths for split in splits):
+        raise bad_value("folder", str(folder), "data that is files, or features that keep the paths of their files")
     if folder.exists() and any(folder.iterdir()):
         raise bad_value("folder", str(folder), "a folder that does not exist yet, or is empty")
     for name in dataset.classes:
@@ -200,7 +215,9 @@ def _fill(found: Cleaned, folder: Path, copy: bool) -> int:
     parts |= {n: (s, s.labels) for n, s in (("val", dataset.val), ("test", dataset.test)) if s is not None}
     for name, (split, labels) in parts.items():
         for i in range(len(split)):
-            source = Path(_absolute(split.inputs[i]))
+            source = Path(_absolute(split.path(i)))
+            if not source.is_file():
+                raise FileNotFoundError(f"{source}: there is no such file any more")
             target = folder / name / dataset.classes[labels[i]] / source.name
             target.parent.mkdir(parents=True, exist_ok=True)
             if target.is_symlink() or target.exists():

@@ -1,4 +1,4 @@
-"""What reviewers decided: a line of JSON per decision, only ever appended, on the disk before the page hears of it."""
+"""Reviewers' decisions: one line of JSON each, only ever appended, and on disk before the page is told."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from typing import IO, Any
 from ncsam._errors import bad_value, unknown_name
 from ncsam._files import is_open_file
 from ncsam.errors import RunError
+from ncsam.runs import layout
 
 try:
     import fcntl
 except ImportError:  # not on Windows
     fcntl = None  # type: ignore[assignment]
 
-FILE = "review.jsonl"
-#: The suggested label is right; the observed one is; another class is; the reviewer cannot tell.
+#: The suggested label is correct; the given one is; another class is; the reviewer cannot tell.
 CHOICES = ("accept", "keep", "other", "unsure")
 _UNDO = "undo"
 
 
 @dataclass(frozen=True)
 class Decision:
-    """One reviewer's word on one sample; `label` is the class they hold for right, `None` where unsure."""
+    """One reviewer's decision on one sample; `label` is the class they consider correct, `None` where unsure."""
 
     index: int
     choice: str
     label: int | None
-    observed: int
-    suggested: int
+    given_label: int
+    suggested_label: int
     reviewer: str
     time: float
 
@@ -61,7 +61,7 @@ class Decisions:
     """
 
     def __init__(self, folder: Path, *, write: bool = False) -> None:
-        self.path = folder / FILE
+        self.path = folder / layout.DECISIONS
         self._standing: dict[str, dict[int, Decision]] = {}  # reviewer, index: their last word
         self._done: dict[str, list[tuple[Decision, Decision | None]]] = {}  # reviewer: what they did, what stood before
         self._verdicts: dict[int, Verdict] = {}  # of the samples that were asked for since they changed
@@ -76,7 +76,7 @@ class Decisions:
         """Raise `RunError` for decisions about samples or classes that the data does not have."""
         for words in self._standing.values():
             for word in words.values():
-                if word.index >= samples or max(word.label or 0, word.observed, word.suggested) >= classes:
+                if word.index >= samples or max(word.label or 0, word.given_label, word.suggested_label) >= classes:
                     raise RunError(
                         f"{self.path} decides about sample {word.index}, class {word.label}, and the data has "
                         f"{samples:,} samples of {classes:,} classes: it is of other data"
@@ -87,14 +87,16 @@ class Decisions:
             self._file.close()
             self._file = None
 
-    def add(self, index: int, choice: str, label: int | None, observed: int, suggested: int, reviewer: str) -> Decision:
+    def add(
+        self, index: int, choice: str, label: int | None, given_label: int, suggested_label: int, reviewer: str
+    ) -> Decision:
         """Note a decision. It replaces the same reviewer's earlier one on that sample."""
         if choice not in CHOICES:
             raise unknown_name("choice", choice, CHOICES)
-        meant = {"accept": suggested, "keep": observed, "other": label, "unsure": None}[choice]
+        meant = {"accept": suggested_label, "keep": given_label, "other": label, "unsure": None}[choice]
         if (meant is None) != (choice == "unsure") or (choice != "other" and label not in (None, meant)):
             raise bad_value("label", label, f"with choice={choice!r} it is {meant!r}")
-        decision = Decision(index, choice, meant, observed, suggested, reviewer, round(time.time(), 3))
+        decision = Decision(index, choice, meant, given_label, suggested_label, reviewer, round(time.time(), 3))
         self._append(asdict(decision))
         self._put(decision)
         return decision
@@ -222,5 +224,6 @@ def _is_decision(line: Any) -> bool:
         return True
     if set(line) != set(Decision.__dataclass_fields__) or line["choice"] not in CHOICES:
         return False
-    numbers = [line["index"], line["observed"], line["suggested"], *([] if line["label"] is None else [line["label"]])]
+    named = ("index", "given_label", "suggested_label", *(() if line["label"] is None else ("label",)))
+    numbers = [line[name] for name in named]
     return all(type(number) is int and number >= 0 for number in numbers) and isinstance(line["time"], (int, float))

@@ -1,4 +1,4 @@
-"""How far a review has come, and how many wrong labels are probably left."""
+"""The progress of a review, and how many wrong labels are probably left."""
 
 from __future__ import annotations
 
@@ -7,36 +7,36 @@ from typing import Any
 
 import numpy as np
 
-from ncsam.issues.table import expected, not_known
+from ncsam.issues.table import expectation, unreliable
 from ncsam.review.decisions import Decisions
 from ncsam.review.queue import Queue
 
 _LEAST = 20  # decisions before they are extrapolated
-_WEIGHT = 10.0  # wrong labels by which the first decisions lean on what was expected
+_WEIGHT = 10.0  # wrong labels of the prior: how strongly the first decisions lean on the estimate
 
 
-def progress(queue: Queue, decisions: Decisions, trust: Mapping[str, Any]) -> dict[str, Any]:
+def progress(queue: Queue, decisions: Decisions, posterior: Mapping[str, Any]) -> dict[str, Any]:
     """Numbers and sentences for the page.
 
-    With probabilities, the wrong labels left are their sum over the samples not looked at, times
-    (found + 10) / (foreseen + 10), which learns from the samples that were. Without, the share of wrong ones among the
-    last 50 decisions bounds those left from above: the worst come first.
+    With probabilities, the wrong labels left are their sum over the samples not reviewed, times
+    (found + 10) / (expected + 10), which learns from the samples that were. Without, the share of wrong labels among
+    the last 50 decisions bounds those left from above, since the most likely wrong come first.
     """
     decided = decisions.decided()
     verdicts = {index: decisions.verdict(index) for index in decided}
     rows = queue.row_of[decided]
-    observed = dict(zip(decided, queue.observed[rows].tolist(), strict=True))
+    given = dict(zip(decided, queue.given_label[rows].tolist(), strict=True))
     sure = [index for index, verdict in verdicts.items() if verdict is not None and verdict.label is not None]
-    wrong = [index for index in sure if verdicts[index].label != observed[index]]  # type: ignore[union-attr]
+    wrong = [index for index in sure if verdicts[index].label != given[index]]  # type: ignore[union-attr]
     open_ = len(decided) - len(sure)
     left = _left(queue, decided, sure, wrong)
-    said = f"{len(decided):,} of {len(queue):,} looked at: {len(wrong):,} wrong, {len(sure) - len(wrong):,} right"
+    said = f"{len(decided):,} of {len(queue):,} reviewed: {len(wrong):,} wrong, {len(sure) - len(wrong):,} correct"
     said += f", {open_:,} unsure or disputed" if open_ else ""
     if left is not None:
         said += f". About {left:,.0f} wrong labels are left"
     elif len(sure) >= _LEAST:
         bound = _bound(queue, decisions, sure, set(wrong))
-        said += f". At most about {bound:,.0f} wrong labels are left, as the worst come first"
+        said += f". At most about {bound:,.0f} wrong labels are left, since the most likely wrong come first"
     return {
         "total": len(queue),
         "decided": len(decided),
@@ -45,16 +45,16 @@ def progress(queue: Queue, decisions: Decisions, trust: Mapping[str, Any]) -> di
         "unsure": open_,
         "left": left,
         "sentence": said + ".",
-        "trust": _trust(queue, decided, trust),
+        "expected": _expected(queue, decided, posterior),
     }
 
 
 def _left(queue: Queue, decided: list[int], sure: list[int], wrong: list[int]) -> float | None:
     if queue.p_wrong is None:
         return None
-    foreseen = float(queue.p_wrong[queue.row_of[sure]].sum())
+    expected = float(queue.p_wrong[queue.row_of[sure]].sum())
     rest = queue.expected_wrong - float(queue.p_wrong[queue.row_of[decided]].sum())
-    return rest * (len(wrong) + _WEIGHT) / (foreseen + _WEIGHT)
+    return rest * (len(wrong) + _WEIGHT) / (expected + _WEIGHT)
 
 
 def _bound(queue: Queue, decisions: Decisions, sure: list[int], wrong: set[int]) -> float:
@@ -63,11 +63,11 @@ def _bound(queue: Queue, decisions: Decisions, sure: list[int], wrong: set[int])
     return share * (len(queue) - len(sure))
 
 
-def _trust(queue: Queue, decided: list[int], trust: Mapping[str, Any]) -> str:
+def _expected(queue: Queue, decided: list[int], posterior: Mapping[str, Any]) -> str:
     if queue.p_wrong is None or queue.p_suggested is None:
-        return not_known(trust)
+        return unreliable(posterior)
     head = np.arange(min(len(queue), len(decided) + 100))  # at least 100 of these are undecided, if there are so many
     rest = np.setdiff1d(head, queue.row_of[decided])[:100]
     if not len(rest):
         return ""
-    return expected(f"the next {len(rest)} of the worst", queue.p_wrong[rest].sum(), queue.p_suggested[rest].sum())
+    return expectation(f"the next {len(rest)} labels", queue.p_wrong[rest].sum(), queue.p_suggested[rest].sum())

@@ -11,7 +11,8 @@ import numpy.typing as npt
 
 from ncsam._errors import bad_value, unknown_name
 from ncsam.review.decisions import CHOICES, Decisions
-from ncsam.runs.reader import Run
+from ncsam.runs import layout
+from ncsam.runs.reader import RunFolder
 
 Indices = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -32,8 +33,8 @@ class View:
 
     order: str = "worst"
     status: str = "undecided"
-    observed: int | None = None
-    suggested: int | None = None
+    given_label: int | None = None
+    suggested_label: int | None = None
     search: str = ""
     layout: str = "one"
     place: int = 0
@@ -50,7 +51,7 @@ class View:
         for name, allowed in (("order", ORDERS), ("status", STATUSES), ("layout", LAYOUTS)):
             if getattr(view, name) not in allowed:
                 raise unknown_name(name, getattr(view, name), allowed)
-        for name in ("observed", "suggested"):
+        for name in ("given_label", "suggested_label"):
             if not isinstance(getattr(view, name), (int, type(None))):
                 raise bad_value(name, getattr(view, name), "a class number or null")
         if not isinstance(view.place, int) or view.place < 0:
@@ -71,52 +72,54 @@ def check_reviewer(name: object) -> str:
 class Queue:
     """The rows of `label_issues.csv` as columns, the worst first. A sample's place is its row."""
 
-    def __init__(self, run: Run) -> None:
-        rows = run.issue_rows()
-        if not rows:
-            raise ValueError(f"{run.folder} has no label_issues.csv yet; a run writes it when it ends")
-        self.index: Indices = np.array([row["index"] for row in rows], dtype=np.int64)
-        self.observed: Indices = np.array([row["observed"] for row in rows], dtype=np.int64)
-        self.suggested: Indices = np.array([row["suggested"] for row in rows], dtype=np.int64)
-        self.suspicion: Floats = np.array([row["suspicion"] for row in rows], dtype=np.float64)
-        self.p_wrong = _probabilities(rows, "p_wrong")
-        self.p_suggested = _probabilities(rows, "p_suggested")
+    def __init__(self, run: RunFolder) -> None:
+        issues = run.label_issues()
+        count, columns = len(issues), issues.columns
+        self.index: Indices = issues.numbers("index")
+        self.given_label: Indices = issues.numbers("given_label")
+        self.predicted_label: Indices = issues.numbers("predicted_label")
+        suggested = "suggested_label" if "suggested_label" in columns else "predicted_label"
+        self.suggested_label: Indices = issues.numbers(suggested)
+        self.label_quality: Floats = issues.numbers("label_quality")
+        self.is_label_issue: npt.NDArray[np.bool_] = issues.numbers("is_label_issue")
+        known = issues.reliable and not np.isnan(issues.numbers("p_wrong")).any()
+        self.p_wrong: Floats | None = issues.numbers("p_wrong") if known else None
+        self.p_suggested: Floats | None = issues.numbers("p_suggested") if known else None
         self.expected_wrong = 0.0 if self.p_wrong is None else float(self.p_wrong.sum())
-        self.names = [str(row.get("path") or row["index"]) for row in rows]
-        self._searched = [
-            f"{name} {row.get('text') or ''}".casefold() for name, row in zip(self.names, rows, strict=True)
-        ]
-        if not np.array_equal(np.sort(self.index), np.arange(len(rows))):
-            raise ValueError(f"{run.folder / 'label_issues.csv'} does not hold every training sample once")
-        self.row_of: Indices = np.empty(len(rows), dtype=np.int64)
-        self.row_of[self.index] = np.arange(len(rows))
+        paths = issues.numbers("path") if "path" in columns else [""] * count
+        texts = issues.numbers("text") if "text" in columns else [""] * count
+        self.names = [str(path or index) for path, index in zip(paths, self.index.tolist(), strict=True)]
+        self._searched = [f"{name} {text}".casefold() for name, text in zip(self.names, texts, strict=True)]
+        if not np.array_equal(np.sort(self.index), np.arange(count)):
+            raise ValueError(f"{run.folder / layout.LABEL_ISSUES} does not hold every training sample once")
+        self.row_of: Indices = np.empty(count, dtype=np.int64)
+        self.row_of[self.index] = np.arange(count)
         self._by_pair = self._ordered_by_pair()
-        self._pair_place: Indices = np.empty(len(rows), dtype=np.int64)
-        self._pair_place[self._by_pair] = np.arange(len(rows))
+        self._pair_place: Indices = np.empty(count, dtype=np.int64)
+        self._pair_place[self._by_pair] = np.arange(count)
 
     def __len__(self) -> int:
         return len(self.index)
 
     def pairs(self) -> list[dict[str, int]]:
-        """Each (observed, suggested) that is doubted, with how often it is, the most frequent first.
-
-        A label is doubted where it is more likely wrong than right; where probabilities are not known, where another
-        class is suggested.
-        """
-        differ = self.observed != self.suggested if self.p_wrong is None else self.p_wrong > 0.5
+        """How often each given label is flagged in favor of each suggested one, the most frequent pair first."""
+        differ = self.is_label_issue & (self.given_label != self.suggested_label)
         found, counts = np.unique(
-            np.stack([self.observed[differ], self.suggested[differ]], axis=1), axis=0, return_counts=True
+            np.stack([self.given_label[differ], self.suggested_label[differ]], axis=1), axis=0, return_counts=True
         )
         most = np.lexsort((found[:, 1], found[:, 0], -counts))
-        return [{"observed": int(found[i, 0]), "suggested": int(found[i, 1]), "count": int(counts[i])} for i in most]
+        return [
+            {"given_label": int(given), "suggested_label": int(suggested), "count": int(count)}
+            for (given, suggested), count in zip(found[most], counts[most], strict=True)
+        ]
 
     def rows(self, view: View, decisions: Decisions) -> Indices:
         """The rows that a view shows, in its order."""
         keep = self._of_status(view, decisions)
-        if view.observed is not None:
-            keep &= self.observed == view.observed
-        if view.suggested is not None:
-            keep &= self.suggested == view.suggested
+        if view.given_label is not None:
+            keep &= self.given_label == view.given_label
+        if view.suggested_label is not None:
+            keep &= self.suggested_label == view.suggested_label
         if view.search:
             wanted = view.search.casefold()
             keep &= np.fromiter((wanted in text for text in self._searched), dtype=bool, count=len(self))
@@ -145,13 +148,13 @@ class Queue:
 
     def typical(self, label: int, count: int) -> Indices:
         """The samples labeled so that are the least suspicious: at most half of them, so that few are wrong."""
-        rows = np.flatnonzero(self.observed == label)
+        rows = np.flatnonzero(self.given_label == label)
         return self.index[rows[::-1][: min(count, (len(rows) + 1) // 2)]]
 
     def _ordered_by_pair(self) -> Indices:
         """Pairs of different classes first, the most frequent first; within a pair the worst first."""
-        ranks = {(pair["observed"], pair["suggested"]): rank for rank, pair in enumerate(self.pairs())}
-        pairs = zip(self.observed.tolist(), self.suggested.tolist(), strict=True)
+        ranks = {(pair["given_label"], pair["suggested_label"]): rank for rank, pair in enumerate(self.pairs())}
+        pairs = zip(self.given_label.tolist(), self.suggested_label.tolist(), strict=True)
         rank = np.fromiter((ranks.get(pair, len(ranks)) for pair in pairs), dtype=np.int64, count=len(self))
         return np.argsort(rank, kind="stable")
 
@@ -173,8 +176,3 @@ class Queue:
         keep = np.zeros(len(self), dtype=bool)
         keep[self.row_of[wanted]] = True
         return keep
-
-
-def _probabilities(rows: list[dict[str, Any]], name: str) -> Floats | None:
-    values = [row.get(name) for row in rows]
-    return None if any(value is None for value in values) else np.array(values, dtype=np.float64)

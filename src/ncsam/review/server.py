@@ -13,21 +13,21 @@ import numpy as np
 
 from ncsam._errors import bad_value, need
 from ncsam._files import atomic_path, read_json
-from ncsam.engine.checkpoint import writing
 from ncsam.engine.task import task_of
 from ncsam.errors import RunError
 from ncsam.review.decisions import Decisions
 from ncsam.review.progress import progress
 from ncsam.review.queue import Queue, View, check_reviewer
 from ncsam.review.samples import LARGE, SMALL, Samples
-from ncsam.runs.reader import Run
+from ncsam.runs import layout
+from ncsam.runs.reader import RunFolder
+from ncsam.runs.writer import writing
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
     from starlette.requests import Request
     from starlette.responses import Response
 
-VIEW_FILE = "review_view.json"
 _FILES = {
     "": ("page.html", "text/html"),
     "page.css": ("page.css", "text/css"),
@@ -44,12 +44,12 @@ class Review:
     def __init__(self, folder: Path, *, reviewer: str | None = None) -> None:
         if reviewer is not None:
             check_reviewer(reviewer)
-        run = Run.read(folder)
+        run = RunFolder.read(folder)
         task = task_of(folder)
         split = task.dataset.train
         self.folder = folder
         self.queue = Queue(run)
-        if len(self.queue) != len(split) or not np.array_equal(self.queue.observed, split.labels[self.queue.index]):
+        if len(self.queue) != len(split) or not np.array_equal(self.queue.given_label, split.labels[self.queue.index]):
             raise RunError(f"the labels of {run.config.get('data')} have changed since {folder} was trained")
         self.classes = list(task.dataset.classes)
         self.samples = Samples(split, task.dataset.columns)
@@ -59,7 +59,7 @@ class Review:
         except RunError:
             self.decisions.close()
             raise
-        self.trust = run.trust
+        self.posterior = run.posterior
         self.view = self._saved_view()
         if reviewer is not None and reviewer != self.view.reviewer:
             self.view = View.of({**asdict(self.view), "reviewer": reviewer, "place": 0})
@@ -68,7 +68,7 @@ class Review:
         self.decisions.close()
 
     def _saved_view(self) -> View:
-        path = self.folder / VIEW_FILE
+        path = self.folder / layout.REVIEW_VIEW
         try:
             return View.of(read_json(path)) if path.is_file() else View()
         except (OSError, ValueError, TypeError):
@@ -86,14 +86,14 @@ class Review:
         }
 
     def state(self) -> dict[str, Any]:
-        return {"progress": progress(self.queue, self.decisions, self.trust), "reviewers": self.decisions.reviewers}
+        return {"progress": progress(self.queue, self.decisions, self.posterior), "reviewers": self.decisions.reviewers}
 
     def keep_view(self, given: dict[str, Any]) -> View:
         """Remember the view that the page is to reopen with."""
         view = View.of(given)
         if view != self.view:
             self.view = view
-            path = self.folder / VIEW_FILE
+            path = self.folder / layout.REVIEW_VIEW
             with writing(path), atomic_path(path, make_folder=False) as temporary:
                 temporary.write_text(json.dumps(asdict(view)) + "\n", encoding="utf-8")
         return view
@@ -111,9 +111,9 @@ class Review:
             "index": index,
             "place": queue.place(row, order),
             "name": queue.names[row],
-            "observed": int(queue.observed[row]),
-            "suggested": int(queue.suggested[row]),
-            "suspicion": float(queue.suspicion[row]),
+            "given_label": int(queue.given_label[row]),
+            "suggested_label": int(queue.suggested_label[row]),
+            "label_quality": float(queue.label_quality[row]),
             "p_wrong": None if queue.p_wrong is None else float(queue.p_wrong[row]),
             "p_suggested": None if queue.p_suggested is None else float(queue.p_suggested[row]),
             "decisions": [
@@ -123,10 +123,10 @@ class Review:
         }
 
     def neighbors(self, index: int) -> dict[str, Any]:
-        """Samples that look like this one, among those that surely carry its observed and its suggested label."""
+        """Samples that look like this one, among typical ones of its given and its suggested label."""
         row = self._row(index)
         found: dict[str, Any] = {}
-        for name in ("observed", "suggested"):
+        for name in ("given_label", "suggested_label"):
             label = int(getattr(self.queue, name)[row])
             near = self.samples.nearest(index, self.queue.typical(label, _CANDIDATES), _NEIGHBORS)
             found[name] = {"label": label, "items": [self.item(self._row(i)) for i in near]}
@@ -143,8 +143,8 @@ class Review:
             given["index"],
             given["choice"],
             label,
-            int(self.queue.observed[row]),
-            int(self.queue.suggested[row]),
+            int(self.queue.given_label[row]),
+            int(self.queue.suggested_label[row]),
             check_reviewer(given["reviewer"]),
         )
         return {"item": self.item(row, self.view.order), **self.state()}

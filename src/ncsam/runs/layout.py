@@ -1,81 +1,123 @@
-"""What a run folder tells before anything is trained."""
+"""The layout of run folders: every file name, which folders have it, and which of them a run resumes from.
+
+All other modules take the names from here.
+"""
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 from ncsam._files import remove_leftovers
-from ncsam.engine.checkpoint import BEFORE, NAME
-from ncsam.engine.config import RunConfig, read_yaml
 from ncsam.errors import RunError
 
-_WRITTEN = (
-    "config.yaml",
-    "metrics.jsonl",
-    "metrics.csv",
-    "noise.npz",
-    "noise.json",
-    "label_issues.csv",
-    "summary.json",
-    "damaged.csv",
-    "annotators.csv",
-)
+CONFIG = "config.yaml"
+METRICS = "metrics.jsonl"
+METRICS_TABLE = "metrics.csv"
+SUMMARY = "summary.json"
+LABEL_ISSUES = "label_issues.csv"
+POSTERIOR = "label_posterior.json"
+BY_CLASS = "by_class.npz"
+OOF = "oof_probs.npz"
+NOISE = "noise.npz"
+NOISE_RECIPE = "noise.json"
+DATA = "data.npz"
+DAMAGED = "damaged.csv"
+ANNOTATORS = "annotators.csv"
+DECISIONS = "review.jsonl"
+REVIEW_VIEW = "review_view.json"
+CHECKPOINTS = "checkpoints"
+LAST = "last.ckpt"
+PREVIOUS = "previous.ckpt"
+LAST_NOTES = "last.json"
+AUTO = "auto.json"
+LEADERBOARD = "leaderboard.json"
+COMPARISON = "comparison.json"
+COMMAND = "command.txt"
+REPRODUCTION = "reproduce.json"
+FOLDS = "folds"
+CANDIDATES = "candidates"
+LOCK = ".lock"
 
 
-#: The file by which each kind of folder is known. A race leaves a configuration, too, so it comes first.
-_MARKS = {
-    "auto.json": "a race of `ncsam auto`",
-    "config.yaml": "a run of `ncsam train`",
-    "comparison.json": "a comparison of `ncsam compare`",
-    "reproduce.json": "tables of `ncsam reproduce`",
+class File(NamedTuple):
+    """A file of a run folder: which runs have it, and what it holds."""
+
+    when: str
+    holds: str
+
+
+#: The files of a run folder. "always": every finished run of `train` and `auto` has it; else the condition is named.
+FILES: dict[str, File] = {
+    CONFIG: File("always", "the configuration, with the version and the command that made it"),
+    METRICS: File("always", "one JSON object per epoch"),
+    METRICS_TABLE: File("always", "the same as a table"),
+    LABEL_ISSUES: File("always", "every training label, the one most likely wrong first"),
+    POSTERIOR: File("always", "whether p_wrong is reliable, and why not"),
+    f"{CHECKPOINTS}/{LAST}": File("always", "the state that training resumes from, with the model"),
+    f"{CHECKPOINTS}/{PREVIOUS}": File("more than one checkpoint", "the checkpoint before the last"),
+    f"{CHECKPOINTS}/{LAST_NOTES}": File("always", "classes, kind of data and position of the last checkpoint"),
+    BY_CLASS: File("train", "confusion matrices and the estimated transition matrix"),
+    OOF: File("folds, auto", "out-of-fold class probabilities of the training samples"),
+    NOISE: File("noise", "clean and noisy labels, where the run made the noise"),
+    NOISE_RECIPE: File("noise", "how that noise was made"),
+    DATA: File("data in memory", "a copy of the arrays the run was trained on"),
+    DAMAGED: File("damaged files", "the files that were skipped, and why"),
+    ANNOTATORS: File("several annotators", "each annotator's answers and estimated accuracy"),
+    AUTO: File("auto", "what the model selection was asked for"),
+    LEADERBOARD: File("auto", "the results of all candidates"),
+    DECISIONS: File("review", "reviewers' decisions, one JSON object per line"),
+    REVIEW_VIEW: File("review", "where the review page was left"),
+    SUMMARY: File("always", "the results; written last, so its presence marks a finished run"),
+}
+
+#: What a run resumes from, in the order of copying: the checkpoint comes after everything it belongs to.
+RESUME = (CONFIG, NOISE, NOISE_RECIPE, DATA, METRICS, f"{CHECKPOINTS}/{LAST_NOTES}", f"{CHECKPOINTS}/{LAST}")
+
+#: The file that identifies each kind of folder. `auto` leaves a configuration, too, so it comes first.
+KINDS = {
+    AUTO: "an `ncsam auto` run",
+    CONFIG: "an `ncsam train` run",
+    COMPARISON: "an `ncsam compare` comparison",
+    REPRODUCTION: "tables of `ncsam reproduce`",
 }
 
 
+def checkpoints(folder: Path) -> Path:
+    """The folder of a run's checkpoints."""
+    return folder / CHECKPOINTS
+
+
+def fold_folder(folder: Path, part: int, folds: int) -> Path:
+    """Where the run lies that holds out part `part` (from 0) of `folds`."""
+    return folder / FOLDS / f"{part + 1}-of-{folds}"
+
+
+def has_checkpoint(folder: Path) -> bool:
+    """Whether a run has reached a checkpoint."""
+    return any((checkpoints(folder) / name).exists() for name in (LAST, PREVIOUS))
+
+
+def is_finished(folder: str | os.PathLike[str]) -> bool:
+    """Whether a run has written its summary."""
+    return (Path(folder) / SUMMARY).is_file()
+
+
 def refuse_other_work(folder: Path, own: str) -> None:
-    """Raise `RunError` if a folder holds what another command wrote: each would replace files of the other.
+    """Raise `RunError` if another command has written this folder: each would replace files of the other.
 
-    `own` is the file by which the caller's kind of folder is known.
+    Args:
+        folder: the folder to be written.
+        own: the file that identifies the caller's kind of folder, one of `KINDS`.
     """
-    there = next((mark for mark in _MARKS if (folder / mark).is_file()), own)
+    there = next((mark for mark in KINDS if (folder / mark).is_file()), own)
     if there != own:
-        raise RunError(f"{folder} holds {_MARKS[there]}: choose another folder")
-
-
-def read_summary(folder: str | os.PathLike[str], config: RunConfig) -> dict[str, Any] | None:
-    """The summary of a finished run; `None` if it is not finished. `RunError` if it was of another configuration.
-
-    A run that never reached a checkpoint has nothing to lose, so its configuration does not count.
-    """
-    folder = Path(folder)
-    path = folder / "summary.json"
-    begun = any((folder / "checkpoints" / name).exists() for name in (NAME, BEFORE))
-    if (folder / "config.yaml").is_file() and (begun or path.exists()):
-        refuse_another(folder, config, RunConfig.from_dict(read_yaml(folder / "config.yaml")))
-    if not path.is_file():
-        return None
-    try:
-        summary = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        summary = error
-    if not isinstance(summary, dict):
-        raise RunError(
-            f"{path} cannot be read as the summary of a run: remove it, and the same command writes it again"
-        )
-    return summary
-
-
-def refuse_another(folder: Path, config: RunConfig, saved: RunConfig) -> None:
-    """Raise `RunError` if the run that was saved in a folder is not the one that is wanted."""
-    changed = config.conflicts(saved)
-    if changed:
-        listed = "; ".join(f"{name} was {was!r}, now {now!r}" for name, (was, now) in changed.items())
-        raise RunError(f"{folder} holds a run of another configuration ({listed}): choose another folder")
+        raise RunError(f"{folder} holds {KINDS[there]}: choose another folder")
 
 
 def clear_leftovers(folder: Path) -> None:
-    """Remove the temporary files that a killed run left; the caller holds the folder's lock."""
-    remove_leftovers(folder, *_WRITTEN)
-    remove_leftovers(folder / "checkpoints", NAME, "last.json")
+    """Remove the temporary files of a killed run; the caller holds the folder's lock."""
+    inside = f"{CHECKPOINTS}/"
+    remove_leftovers(folder, *(name for name in FILES if not name.startswith(inside)))
+    remove_leftovers(checkpoints(folder), *(name.removeprefix(inside) for name in FILES if name.startswith(inside)))

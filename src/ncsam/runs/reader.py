@@ -1,4 +1,4 @@
-"""Run folders, read back: `Run` is what one of them holds."""
+"""Run folders, read back: `RunFolder` is what one of them holds. Light: neither torch nor training code is imported."""
 
 from __future__ import annotations
 
@@ -11,18 +11,21 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from types import NoneType
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from ncsam._errors import bad_value
-from ncsam._files import parse_yaml, read_json, read_text
+from ncsam._files import open_arrays, parse_yaml, read_json, read_text
 from ncsam._options import coerce
-from ncsam.data.types import UNKNOWN
-from ncsam.engine.config import RunConfig
-from ncsam.noise import NoisyLabels
+from ncsam.errors import RunError
+from ncsam.issues.table import CLASS_COLUMNS, MAIN, LabelIssues
+from ncsam.runs import layout
+from ncsam.runs.writer import OutOfFold
 
-#: Beside the runs of a comparison: the command that made them.
-COMMAND_FILE = "command.txt"
+if TYPE_CHECKING:
+    from ncsam.engine.config import RunConfig
+    from ncsam.noise import NoisyLabels
 
 #: Of a summary: what is shown as a number, and what counts epochs.
 _FIGURES = (
@@ -40,8 +43,9 @@ _FIGURES = (
     *("seconds", "flip_ratio"),
 )
 _COUNTS = ("epochs", "warmup_epochs")
-#: Of every row of `label_issues.csv`, and of which type.
-_KNOWN: dict[str, Any] = {"index": int, "observed": int, "suggested": int, "suspicion": (int, float)}
+#: Columns of `label_issues.csv` that hold whole numbers; those that hold text; the others hold numbers.
+_WHOLE = ("index", *CLASS_COLUMNS, "is_label_issue", "times_flipped", "times_forgotten", "first_learned", "held_out")
+_TEXT = ("path", "text")
 #: Of a summary: what is a mapping, with the types of what it must hold.
 _MAPPINGS: dict[str, dict[str, Any]] = {
     "metric_names": {},
@@ -51,19 +55,7 @@ _MAPPINGS: dict[str, dict[str, Any]] = {
 
 
 @dataclass(frozen=True)
-class LabelIssue:
-    """One row of `label_issues.csv`; class numbers, and `None` where the run did not know."""
-
-    index: int
-    observed: int
-    suggested: int
-    suspicion: float
-    clean: int | None
-    path: str | None
-
-
-@dataclass(frozen=True)
-class Run:
+class RunFolder:
     """A run folder. `metrics` holds a dictionary per epoch; `summary` is empty while the run is not finished."""
 
     folder: Path
@@ -72,23 +64,19 @@ class Run:
     summary: dict[str, Any]
 
     @classmethod
-    def read(cls, folder: str | os.PathLike[str]) -> Run:
+    def read(cls, folder: str | os.PathLike[str]) -> RunFolder:
         """Read `config.yaml`, `metrics.jsonl` and, if the run is finished, `summary.json`."""
         folder = Path(folder)
-        if not (folder / "config.yaml").is_file():
-            there = "holds no config.yaml" if folder.is_dir() else "does not exist"
-            raise bad_value("run", str(folder), f"a run folder is what `ncsam train --out` wrote; this one {there}")
-        path = folder / "config.yaml"
+        path = folder / layout.CONFIG
+        if not path.is_file():
+            there = f"holds no {layout.CONFIG}" if folder.is_dir() else "does not exist"
+            raise bad_value("run", str(folder), f"a run folder written by ncsam; this one {there}")
         config = parse_yaml(read_text(path), str(path))
         if not isinstance(config, dict):
             raise ValueError(f"{path} holds {type(config).__name__}, not a configuration")
         if odd := [name for name in config if not isinstance(name, str)]:
-            raise ValueError(f"{path} holds {odd[0]!r} in the place of an option's name")
-        try:
-            RunConfig.from_dict({name: value for name, value in config.items() if name in RunConfig.describe()})
-        except ValueError as error:
-            raise ValueError(f"{path}: {error}") from error
-        return cls(folder, config, _read_lines(folder / "metrics.jsonl"), _read_summary(folder / "summary.json"))
+            raise ValueError(f"{path} holds {odd[0]!r} in place of an option's name")
+        return cls(folder, config, _read_lines(folder / layout.METRICS), _read_summary(folder / layout.SUMMARY))
 
     @property
     def metric_names(self) -> dict[str, str]:
@@ -100,10 +88,10 @@ class Run:
         """What was typed for this run, or for the comparison it belongs to; else what repeats it."""
         if self.config.get("command"):
             return str(self.config["command"])
-        of_all = self.folder.parent / COMMAND_FILE
+        of_all = self.folder.parent / layout.COMMAND
         if of_all.is_file():
             return of_all.read_text(encoding="utf-8", errors="backslashreplace").strip()
-        return f"ncsam train --config {self.folder / 'config.yaml'}"
+        return f"ncsam train --config {self.folder / layout.CONFIG}"
 
     @property
     def finished(self) -> bool:
@@ -118,17 +106,9 @@ class Run:
         return int(self.config.get("epochs") or len(self.metrics))
 
     @property
-    def warmup_epochs(self) -> int:
-        """Epochs of warm-up; 0 if there is none, or none has ended by itself yet."""
-        if self.config.get("warmup") == "auto":
-            return int(self.summary.get("warmup_epochs") or 0)
-        fields = {key: self.config[key] for key in ["optimizer", "warmup"] if key in self.config}
-        return RunConfig(**fields, epochs=self.epochs).warmup_epochs
-
-    @property
     def classes(self) -> list[str] | None:
         """The class names, as the checkpoint's notes hold them."""
-        file = self.folder / "checkpoints" / "last.json"
+        file = layout.checkpoints(self.folder) / layout.LAST_NOTES
         try:
             data = coerce("data", _read_json(file).get("data"), dict[str, Any] | None) or {}
             return coerce("classes", data.get("classes"), list[str] | None)  # type: ignore[no-any-return]
@@ -136,33 +116,40 @@ class Run:
             raise ValueError(f"{file}: {error}") from error
 
     @property
-    def trust(self) -> dict[str, Any]:
-        """How far the label issues are to be trusted, as `label_posterior.json` has it."""
-        return _read_json(self.folder / "label_posterior.json")
+    def labels_sha256(self) -> str | None:
+        """SHA-256 of the labels that the run was trained on, as the checkpoint's notes hold it."""
+        found = _read_json(layout.checkpoints(self.folder) / layout.LAST_NOTES).get("labels_sha256")
+        return found if isinstance(found, str) else None
+
+    @property
+    def posterior(self) -> dict[str, Any]:
+        """Whether p_wrong is reliable, and why not, as `label_posterior.json` has it."""
+        return _read_json(self.folder / layout.POSTERIOR)
 
     @property
     def annotators(self) -> list[dict[str, str]]:
-        """Those whose answers were joined into the labels: `annotator`, `answers`, `accuracy` (a share), as text."""
-        return list(_read_table(self.folder / "annotators.csv"))
+        """The annotators whose answers were aggregated: `annotator`, `answers`, `accuracy` (a share), as text."""
+        return list(_read_table(self.folder / layout.ANNOTATORS))
 
     @cached_property
     def noise(self) -> NoisyLabels | None:
         """The label noise that the run made, if it made any."""
-        if not (self.folder / "noise.npz").is_file():
-            return None
-        return NoisyLabels.load(self.folder / "noise.npz")
+        from ncsam.noise import NoisyLabels
 
-    def issue_rows(self, limit: int | None = None) -> list[dict[str, Any]]:
-        """The first rows of `label_issues.csv`, the least plausible labels first; empty if there is none."""
-        file = self.folder / "label_issues.csv"
-        return [_label_issue(row, file) for row in islice(_read_table(file), limit)]
+        path = self.folder / layout.NOISE
+        return NoisyLabels.load(path) if path.is_file() else None
 
-    def label_issues(self, limit: int | None = None) -> list[LabelIssue]:
-        """The same as records of what every run knows of a label issue."""
-        return [
-            LabelIssue(r["index"], r["observed"], r["suggested"], r["suspicion"], r.get("clean"), r.get("path"))
-            for r in self.issue_rows(limit)
-        ]
+    def label_issues(self, limit: int | None = None) -> LabelIssues:
+        """The first `limit` label issues, the labels most likely wrong first; all by default.
+
+        Raises:
+            RunError: if the run has not written them yet.
+        """
+        file = self.folder / layout.LABEL_ISSUES
+        if not file.is_file():
+            raise RunError(f"{self.folder} has no {layout.LABEL_ISSUES} yet; a run writes it when it ends")
+        rows = list(islice(_read_table(file), limit))
+        return LabelIssues(_columns(rows, file), self.classes, self.posterior)
 
     def curve(self, name: str) -> dict[int, float]:
         """`{epoch: value}` of a metric, or of `telemetry.NAME`; epochs without the value are left out."""
@@ -175,31 +162,85 @@ class Run:
         return found
 
 
-def class_name(classes: Sequence[str] | None, label: int) -> str:
-    """A class by its name, or by its number where names are not known; a clean label may be known to differ only."""
-    if label == UNKNOWN:
-        return "another class"
-    return classes[label] if classes and 0 <= label < len(classes) else str(label)
+def read_summary(folder: str | os.PathLike[str], config: RunConfig) -> dict[str, Any] | None:
+    """The summary of a finished run; `None` if it is not finished.
+
+    A run that never reached a checkpoint has nothing to lose, so its configuration does not count.
+
+    Raises:
+        RunError: if the folder holds a run with another configuration.
+    """
+    folder = Path(folder)
+    path, saved = folder / layout.SUMMARY, folder / layout.CONFIG
+    if saved.is_file() and (layout.has_checkpoint(folder) or path.exists()):
+        options = parse_yaml(read_text(saved), str(saved))
+        if not isinstance(options, dict):
+            raise ValueError(f"{saved} must hold `option: value` lines, not {type(options).__name__}")
+        about = ("version", "command")
+        known = {name: value for name, value in options.items() if name not in about}
+        refuse_another(folder, config, type(config).from_dict(known))
+    if not path.is_file():
+        return None
+    try:
+        return read_json(path)
+    except ValueError as error:
+        raise RunError(f"{path} cannot be read as the summary of a run: remove it and rerun the command") from error
 
 
-def find_runs(paths: Iterable[str | os.PathLike[str]]) -> list[Run]:
+def refuse_another(folder: Path, config: RunConfig, saved: RunConfig) -> None:
+    """Raise `RunError` if the run that is saved in a folder is not the one that is wanted."""
+    changed = config.conflicts(saved)
+    if changed:
+        listed = "; ".join(f"{name} was {was!r}, now {now!r}" for name, (was, now) in changed.items())
+        raise RunError(f"{folder} holds a run with another configuration ({listed}): choose another folder")
+
+
+def load_oof(folder: Path) -> OutOfFold | None:
+    """The out-of-fold predictions of a run; `None` if it has none."""
+    path = folder / layout.OOF
+    if not path.is_file():
+        return None
+    with open_arrays(path) as arrays:
+        if not {"probabilities", "about"} <= arrays.keys():
+            raise ValueError(f"{path} does not hold out-of-fold predictions")
+        rows, text = arrays["probabilities"], arrays["about"]
+    if rows.ndim != 2 or rows.dtype.kind != "f" or not np.isfinite(rows).all():
+        raise ValueError(f"{path} does not hold probabilities (samples, classes)")
+    try:
+        about = json.loads(str(text))
+    except ValueError as error:
+        raise ValueError(f"{path} is damaged: its notes are not JSON") from error
+    if not isinstance(about, dict):
+        raise ValueError(f"{path} is damaged: its notes are not values by name")
+    return OutOfFold(rows.astype(np.float32, copy=False), about)
+
+
+def read_by_class(folder: Path) -> dict[str, Any]:
+    """The confusion and transition matrices of a run; empty where there are none."""
+    if not (folder / layout.BY_CLASS).is_file():
+        return {}
+    with open_arrays(folder / layout.BY_CLASS) as arrays:
+        return dict(arrays)
+
+
+def find_runs(paths: Iterable[str | os.PathLike[str]]) -> list[RunFolder]:
     """The run folders among `paths`, and those one level below a folder of runs (that of `ncsam compare`)."""
     runs = []
     for path in map(Path, paths):
-        below = sorted(child.parent for child in path.glob("*/config.yaml")) if path.is_dir() else []
-        runs += [Run.read(path)] if (path / "config.yaml").is_file() or not below else _in_order(path, below)
+        below = sorted(child.parent for child in path.glob(f"*/{layout.CONFIG}")) if path.is_dir() else []
+        runs += [RunFolder.read(path)] if (path / layout.CONFIG).is_file() or not below else _in_order(path, below)
     return list({run.folder.resolve(): run for run in runs}.values())
 
 
-def _in_order(folder: Path, below: Sequence[Path]) -> list[Run]:
+def _in_order(folder: Path, below: Sequence[Path]) -> list[RunFolder]:
     """The runs of a comparison in the order of its rows; else as they are named."""
-    file = folder / "comparison.json"
+    file = folder / layout.COMPARISON
     try:
         rows = json.loads(read_text(file)) if file.is_file() else []
         places = {name: place for place, name in enumerate(name for row in rows for name in row.get("runs", ()))}
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
-        raise ValueError(f"{file} is not the record of a comparison: remove it, and runs go by their names") from error
-    return [Run.read(path) for path in sorted(below, key=lambda path: places.get(path.name, len(places)))]
+        raise ValueError(f"{file} is not the record of a comparison: remove it to list the runs by name") from error
+    return [RunFolder.read(path) for path in sorted(below, key=lambda path: places.get(path.name, len(places)))]
 
 
 def _read_table(file: Path) -> Iterator[dict[str, str]]:
@@ -218,29 +259,29 @@ def _read_table(file: Path) -> Iterator[dict[str, str]]:
             raise ValueError(f"{file}, line {rows.line_num}, is not a row of a table: {error}") from error
 
 
-def _label_issue(row: dict[str, str], file: Path) -> dict[str, Any]:
-    """A row of `label_issues.csv` with numbers as numbers; what every run writes is there."""
-    if gone := [name for name in _KNOWN if name not in row]:
-        raise ValueError(f"{file} has no column {gone[0]!r}")
-    found = {key: _typed(key, text) for key, text in row.items()}
-    for name, kinds in _KNOWN.items():
-        if not isinstance(found[name], kinds) or (name == "index" and found[name] < 0):
-            raise ValueError(f"{file}: {name}={row[name]!r} is not what a run writes there")
-    if not isinstance(found.get("clean"), (int, NoneType)):
-        raise ValueError(f"{file}: clean={row['clean']!r} is no class number")
-    if (found.get("p_wrong") is None) != (found.get("p_suggested") is None):
+def _columns(rows: list[dict[str, str]], file: Path) -> dict[str, Any]:
+    """The columns of `label_issues.csv`, each of its type."""
+    names = list(rows[0]) if rows else list(MAIN)
+    if missing := [name for name in MAIN if name not in names]:
+        raise ValueError(f"{file} has no column {missing[0]!r}")
+    columns = {name: _column(name, [row[name] for row in rows], file) for name in names}
+    columns["is_label_issue"] = columns["is_label_issue"].astype(bool)
+    if (columns["index"] < 0).any():
+        raise ValueError(f"{file}: invalid index={columns['index'].min()}: expected positions from 0")
+    if "p_suggested" in columns and (np.isnan(columns["p_wrong"]) != np.isnan(columns["p_suggested"])).any():
         raise ValueError(f"{file}: p_wrong and p_suggested are both known, or neither is")
-    return found
+    return columns
 
 
-def _typed(key: str, text: str) -> Any:
-    """A cell of `label_issues.csv`: a whole number, a number, a path, a text, or nothing."""
-    if not text or key in ("path", "text"):
-        return text or None
+def _column(name: str, cells: list[str], file: Path) -> Any:
+    if name in _TEXT:
+        return np.array(cells, dtype=object)
+    kind: Any = np.int64 if name in _WHOLE else np.float64
+    empty = "0" if name == "first_learned" else "nan"
     try:
-        return int(text) if text.removeprefix("-").isdecimal() and len(text) < 16 else float(text)
-    except ValueError:
-        raise ValueError(f"label_issues.csv: {key}={text!r} is not a number") from None
+        return np.array([cell or empty for cell in cells]).astype(kind) if cells else np.zeros(0, dtype=kind)
+    except (ValueError, OverflowError):
+        raise ValueError(f"{file}: the column {name!r} holds something other than numbers") from None
 
 
 def _read_json(file: Path) -> dict[str, Any]:

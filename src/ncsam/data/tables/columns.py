@@ -29,7 +29,7 @@ COLUMN_NAMES = {
     "verified": ("verified",),
 }
 #: What `ncsam clean` writes beside the samples; no features where all of them are there.
-CLEANED = ("label", "observed", "source", "probability")
+CLEANED = ("label", "given_label", "source", "probability")
 #: Columns that number the rows; they are no features unless named.
 ROW_NUMBERS = ("", "id", "index", "row", "unnamed: 0")
 

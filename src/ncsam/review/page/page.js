@@ -23,8 +23,8 @@ async function ask(path, body) {
   try {
     answer = await fetch(path, options);
   } catch {
-    throw new Error("The server does not answer. Start `ncsam review` again and open the address that it prints: " +
-      "every decision made so far is kept.");
+    throw new Error("The server is not responding. Run `ncsam review` again and open the address it prints: " +
+      "all decisions so far are saved.");
   }
   if (!answer.ok) throw new Error(await answer.text());
   return answer.json();
@@ -116,16 +116,16 @@ function card(item, position) {
   made.tabIndex = position === current ? 0 : -1;
   made.dataset.index = item.index;
   made.setAttribute("aria-label",
-    `${named(item)}: labeled ${classes[item.observed]}, suggested ${classes[item.suggested]}`);
+    `${named(item)}: given label ${classes[item.given_label]}, suggested ${classes[item.suggested_label]}`);
   if (position === current) made.setAttribute("aria-current", "true");
   made.append(sight(item, view.layout === "one" ? "large" : "small"));
   const labels = element("dl", "labels");
-  labels.append(element("dt", "", "labeled"), element("dd", "observed", classes[item.observed]));
-  labels.append(element("dt", "", "suggested"), element("dd", "suggested", classes[item.suggested]));
+  labels.append(element("dt", "", "given label"), element("dd", "given_label", classes[item.given_label]));
+  labels.append(element("dt", "", "suggested"), element("dd", "suggested_label", classes[item.suggested_label]));
   made.append(labels);
   if (item.p_wrong !== null) {
     made.append(element("p", "chance",
-      `label wrong: ${percent(item.p_wrong)}; suggestion right: ${percent(item.p_suggested)}`));
+      `label wrong: ${percent(item.p_wrong)}, suggestion correct: ${percent(item.p_suggested)}`));
   }
   made.append(element("p", "name", named(item)));
   for (const said of item.decisions) {
@@ -151,7 +151,7 @@ function show(focus = true) {
   });
   byId("where").textContent = items.length
     ? `${(before + current + 1).toLocaleString("en")} of ${total.toLocaleString("en")} in this view`
-    : "Nothing is left in this view. Choose another one above, or go on with `ncsam clean`.";
+    : "Nothing left in this view. Choose another view above, or run `ncsam clean` to write the new labels.";
   byId("neighbors").replaceChildren();
   for (const id of ["accept", "keep", "other", "unsure"]) byId(id).disabled = !items.length;
   if (focus) (list.querySelector('[aria-current="true"]') || byId("main")).focus({ preventScroll: false });
@@ -168,14 +168,14 @@ async function showNeighbors(item) {
   try {
     found = await ask(`api/neighbors/${item.index}`);
   } catch {
-    return; // a comparison that is missing keeps nobody from deciding
+    return; // decisions do not depend on the comparison
   }
   if (items[current] !== item) return; // the reviewer has moved on
   const section = byId("neighbors");
   section.replaceChildren();
-  for (const name of ["observed", "suggested"]) {
-    if (name === "suggested" && found.suggested.label === found.observed.label) continue;
-    section.append(element("h2", "", `Labeled ${classes[found[name].label]}, and little doubted`));
+  for (const name of ["given_label", "suggested_label"]) {
+    if (name === "suggested_label" && found.suggested_label.label === found.given_label.label) continue;
+    section.append(element("h2", "", `Typical samples labeled ${classes[found[name].label]}`));
     const list = element("ul");
     for (const neighbor of found[name].items) {
       const entry = element("li", "card");
@@ -192,13 +192,14 @@ function showState(state) {
   byId("bar").value = done.decided;
   byId("bar").textContent = `${done.decided} of ${done.total}`;
   byId("progress").textContent = done.sentence;
-  byId("trust").textContent = done.trust;
+  byId("expected").textContent = done.expected;
 }
 
 function showFilters() {
   for (const name of ["order", "status", "search", "reviewer"]) byId(name).value = view[name];
-  for (const name of ["observed", "suggested"]) byId(name).value = view[name] === null ? "" : String(view[name]);
-  byId("pair").value = view.observed === null || view.suggested === null ? "" : `${view.observed},${view.suggested}`;
+  for (const name of ["given_label", "suggested_label"]) byId(name).value = view[name] === null ? "" : String(view[name]);
+  const both = view.given_label !== null && view.suggested_label !== null;
+  byId("pair").value = both ? `${view.given_label},${view.suggested_label}` : "";
 }
 
 // --- moving
@@ -288,7 +289,7 @@ function pickClass(number) {
   byId("classes").close();
   inTurn(() => {
     const item = items[current];
-    const choice = number === item.observed ? "keep" : number === item.suggested ? "accept" : "other";
+    const choice = number === item.given_label ? "keep" : number === item.suggested_label ? "accept" : "other";
     return decide(choice, number);
   });
 }
@@ -354,12 +355,12 @@ function listen() {
   for (const name of ["order", "status"]) {
     byId(name).addEventListener("change", () => filterBy({ [name]: byId(name).value }));
   }
-  for (const name of ["observed", "suggested"]) {
+  for (const name of ["given_label", "suggested_label"]) {
     byId(name).addEventListener("change", () => filterBy({ [name]: byId(name).value === "" ? null : Number(byId(name).value) }));
   }
   byId("pair").addEventListener("change", () => {
-    const [observed, suggested] = byId("pair").value === "" ? [null, null] : byId("pair").value.split(",").map(Number);
-    filterBy({ observed, suggested });
+    const [given_label, suggested_label] = byId("pair").value === "" ? [null, null] : byId("pair").value.split(",").map(Number);
+    filterBy({ given_label, suggested_label });
   });
   byId("search").addEventListener("change", () => filterBy({ search: byId("search").value }));
   byId("reviewer").addEventListener("change", () => {
@@ -387,11 +388,11 @@ inTurn(async () => {
   byId("run").textContent = found.run;
   document.title = `Review of ${found.run}`;
   const named = classes.map((name, number) => [String(number), name]);
-  optionsOf(byId("observed"), named);
-  optionsOf(byId("suggested"), named);
+  optionsOf(byId("given_label"), named);
+  optionsOf(byId("suggested_label"), named);
   optionsOf(byId("pair"), found.pairs.map((pair) => [
-    `${pair.observed},${pair.suggested}`,
-    `${classes[pair.suggested]} labeled ${classes[pair.observed]} (${pair.count.toLocaleString("en")})`,
+    `${pair.given_label},${pair.suggested_label}`,
+    `${classes[pair.suggested_label]} labeled ${classes[pair.given_label]} (${pair.count.toLocaleString("en")})`,
   ]));
   showFilters();
   showState(found);

@@ -22,11 +22,12 @@ from ncsam.data.modalities import Modality, restored_modality
 from ncsam.data.types import Inputs, Split
 from ncsam.engine.checkpoint import fitting, load_checkpoint
 from ncsam.engine.config import RunConfig
-from ncsam.errors import RunError
 from ncsam.engine.network import create_network
 from ncsam.engine.untrusted import require_explicit_import
+from ncsam.errors import RunError
 from ncsam.methods import Method
 from ncsam.methods import create as create_method
+from ncsam.runs import layout
 
 
 class Predictor(nn.Module):
@@ -95,7 +96,7 @@ def load_predictor(folder: Path, *, model: str | None = None, method: str | None
     Nothing of the folder is run: it may name networks of `ncsam.models` alone. One that comes from elsewhere
     (`module:factory`) is built only if `model` is that very name; so is a method (`module:Name`) by `method`.
     """
-    state = load_checkpoint(folder / "checkpoints")
+    state = load_checkpoint(folder / layout.CHECKPOINTS)
     if state is None:
         raise bad_value("run", str(folder), "a run folder with a checkpoint, as training writes it; this one has none")
     own = {**state["config"], "data": "", "optimizer": "", "base": ""}  # which a trained network has no use for

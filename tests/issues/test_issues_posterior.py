@@ -1,4 +1,4 @@
-"""Probabilities that a label is wrong: right where the model holds, and unknown where the networks know too little."""
+"""The posterior of the true class: right where its model holds, and not stated where predictions are too poor."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 
 from ncsam.issues.calibration import best_stiffness, calibrated
 from ncsam.issues.posterior import assess
-from ncsam.issues.scores import SCORES, ranks, suspicion
+from ncsam.issues.scores import SCORES, label_quality, ranks
 
 
 def corrupted(n: int, transition: np.ndarray, spread: float, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -29,25 +29,25 @@ PAIRED = 0.75 * np.eye(4) + 0.25 * np.roll(np.eye(4), 1, axis=1)
 def test_stated_shares_are_the_real_ones(transition: np.ndarray) -> None:
     truth, labels, rows = corrupted(4000, transition, 10.0, seed=1)
     found = assess(labels, rows)
-    assert found.known
+    assert found.reliable
     wrong = labels != truth
-    worst = np.argsort(-SCORES["self-confidence"](labels, rows))
+    worst = np.argsort(SCORES["self_confidence"](labels, rows))
     for count in (400, 1000, 4000):
         first = worst[:count]
-        assert found.wrong[first].mean() == pytest.approx(wrong[first].mean(), abs=0.1)
-        assert found.right[first].mean() == pytest.approx((found.suggested == truth)[first].mean(), abs=0.1)
+        assert found.p_wrong[first].mean() == pytest.approx(wrong[first].mean(), abs=0.1)
+        assert found.p_suggested[first].mean() == pytest.approx((found.suggested == truth)[first].mean(), abs=0.1)
     assert (found.suggested != labels).all()
     assert ((found.other >= 0) & (found.other <= 1)).all()
-    assert found.unsettled(worst[:100]) == ""
+    assert found.disagreement(worst[:100]) == ""
 
 
 def test_where_the_two_estimates_differ_nothing_is_stated() -> None:
     """All labels are right and some samples hard: confident learning takes the hard ones for wrong."""
     _, labels, rows = corrupted(4000, np.eye(4), 3.0, seed=1)
     found = assess(labels, rows)
-    worst = np.argsort(-SCORES["self-confidence"](labels, rows))
-    assert found.known
-    assert "the two ways of estimating it are far apart (of the first 100, " in found.unsettled(worst[:100])
+    worst = np.argsort(SCORES["self_confidence"](labels, rows))
+    assert found.reliable
+    assert "two estimates disagree (of the first 100 labels, " in found.disagreement(worst[:100])
 
 
 def test_calibration_undoes_a_temperature_and_a_shift() -> None:
@@ -59,33 +59,33 @@ def test_calibration_undoes_a_temperature_and_a_shift() -> None:
     assert np.abs(fitted - rows).max() < 0.06
 
 
-def test_networks_that_know_little_are_not_believed() -> None:
+def test_a_model_that_has_learned_little_is_not_reliable() -> None:
     _, labels, rows = corrupted(2000, np.eye(4), 0.3, seed=3)  # all labels are right, and hard to predict
     found = assess(labels, rows)
-    assert not found.known
+    assert not found.reliable
     assert found.agreement < 0.45
-    assert "too little to tell wrong labels from hard samples" in found.reason
+    assert "too few to tell wrong labels from hard samples" in found.reason
 
 
-def test_networks_that_are_much_too_sure_are_not_believed() -> None:
+def test_an_overconfident_model_is_not_reliable() -> None:
     _, labels, rows = corrupted(2000, SYMMETRIC, 4.0, seed=4)
     bent = rows**6
     found = assess(labels, bent / bent.sum(axis=1, keepdims=True))
-    assert not found.known
-    assert "much surer of themselves" in found.reason
+    assert not found.reliable
+    assert "overconfident" in found.reason
 
 
-def test_networks_that_have_memorized_are_not_believed() -> None:
+def test_a_model_that_has_memorized_is_not_reliable() -> None:
     _, labels, rows = corrupted(2000, SYMMETRIC, 10.0, seed=4)
     agreement = float((rows.argmax(axis=1) == labels).mean())
-    assert assess(labels, rows, agreement + 0.19).known
+    assert assess(labels, rows, agreement + 0.19).reliable
     found = assess(labels, rows, agreement + 0.21)
-    assert not found.known
-    assert f"the networks have memorized ({100 * agreement + 21:.0f} % of the labels" in found.reason
+    assert not found.reliable
+    assert f"memorized labels (it fits {100 * agreement + 21:.0f} % of those it was trained on" in found.reason
 
 
-def test_a_matrix_mends_classes_that_are_taken_for_one_another() -> None:
-    """Two of four classes are swapped: no scale and shift can mend that, and the labels choose the matrix."""
+def test_a_matrix_fixes_classes_that_are_confused() -> None:
+    """Two of four classes are swapped: no scale and shift can fix that, and the labels choose the matrix."""
     _, labels, rows = corrupted(3000, np.eye(4), 3.0, seed=6)
     swapped = rows[:, [1, 0, 2, 3]]
     stiffness, *_ = best_stiffness(swapped, labels)
@@ -109,39 +109,37 @@ def test_a_sample_s_own_label_does_not_move_its_own_prediction(monkeypatch: pyte
 def test_scores_by_hand() -> None:
     rows = np.array([[0.7, 0.2, 0.1], [0.2, 0.2, 0.6]])
     labels = np.array([0, 1])
-    assert SCORES["self-confidence"](labels, rows) == pytest.approx([0.3, 0.8])
-    assert SCORES["normalized margin"](labels, rows) == pytest.approx([0.25, 0.7])
+    assert SCORES["self_confidence"](labels, rows) == pytest.approx([0.7, 0.2])
+    assert SCORES["normalized_margin"](labels, rows) == pytest.approx([0.75, 0.3])
     entropy = [-(p * np.log(p)).sum() / np.log(3) for p in rows]
     weighted = np.array([entropy[0] / 0.7, entropy[1] / 0.2])
-    assert SCORES["confidence-weighted entropy"](labels, rows) == pytest.approx(1 - np.log(1 + weighted) / weighted)
-    assert SCORES["odds"](labels, rows) == pytest.approx([0.2 / 0.9, 0.6 / 0.8])
+    assert SCORES["confidence_weighted_entropy"](labels, rows) == pytest.approx(np.log(1 + weighted) / weighted)
+    assert SCORES["odds"](labels, rows) == pytest.approx([0.7 / 0.9, 0.2 / 0.8])
 
 
-def test_suspicion_is_the_mean_of_two_ranks() -> None:
+def test_label_quality_is_the_mean_of_two_ranks() -> None:
     assert ranks(np.array([0.5, 0.1, 0.5, 0.9])).tolist() == [2.5, 1.0, 2.5, 4.0]
-    rows = np.array([[0.7, 0.2, 0.1], [0.2, 0.2, 0.6], [0.4, 0.5, 0.1]])  # odds .22, .75, .56
+    rows = np.array([[0.7, 0.2, 0.1], [0.2, 0.2, 0.6], [0.4, 0.5, 0.1]])  # odds .78, .25, .44
     wrong = np.array([0.9, 0.2, 0.3])
-    found = suspicion(np.array([0, 1, 0]), rows, wrong)
-    assert found == pytest.approx(np.array([3 + 2 * 1, 1 + 2 * 3, 2 + 2 * 2]) / 9)
+    found = label_quality(np.array([0, 1, 0]), rows, wrong)
+    mean = np.array([1 + 2 * 3, 3 + 2 * 1, 2 + 2 * 2]) / 3
+    assert found == pytest.approx((mean - 0.5) / 3)
 
 
-def test_a_label_without_any_probability_is_doubted_and_no_division_fails() -> None:
+def test_a_label_without_any_probability_is_of_no_quality_and_no_division_fails() -> None:
     rows = np.array([[1.0, 0.0], [1.0, 0.0]])
-    assert SCORES["odds"](np.array([0, 1]), rows) == pytest.approx([0.0, 1.0])
+    assert SCORES["odds"](np.array([0, 1]), rows) == pytest.approx([1.0, 0.0])
 
 
-def test_scores_order_samples_as_cleanlab_does() -> None:
+def test_scores_are_those_of_cleanlab() -> None:
     rank = pytest.importorskip("cleanlab.rank", reason="cleanlab is not installed")
     _, labels, rows = corrupted(300, SYMMETRIC, 2.0, seed=5)
-    for ours, theirs in (
-        ("self-confidence", "self_confidence"),
-        ("normalized margin", "normalized_margin"),
-        ("confidence-weighted entropy", "confidence_weighted_entropy"),
-    ):
-        lowest = rank.get_label_quality_scores(labels, rows, method=theirs)
-        mine = SCORES[ours](labels, rows)
-        order = np.argsort(-mine)
-        assert (np.diff(lowest[order]) >= -1e-9).all(), ours
+    for name in ("self_confidence", "normalized_margin"):
+        theirs = rank.get_label_quality_scores(labels, rows, method=name)
+        assert SCORES[name](labels, rows) == pytest.approx(theirs, abs=1e-6)
+    theirs = rank.get_label_quality_scores(labels, rows, method="confidence_weighted_entropy")
+    order = np.argsort(SCORES["confidence_weighted_entropy"](labels, rows))
+    assert (np.diff(theirs[order]) >= -1e-9).all()
 
 
 def test_shapes_that_do_not_fit() -> None:

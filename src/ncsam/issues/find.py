@@ -1,0 +1,260 @@
+"""Find label issues: from labels and out-of-sample probabilities, or from how training went. Nothing is trained."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ncsam._errors import bad_value
+from ncsam.issues.posterior import LabelPosterior, assess
+from ncsam.issues.scores import label_quality, ranks
+from ncsam.issues.table import LabelIssues
+from ncsam.noise import estimate_noise
+
+Floats = npt.NDArray[np.float64]
+Labels = npt.NDArray[np.int64]
+
+#: The labels whose estimates must agree for any p_wrong to be stated; of small data a tenth.
+_CHECKED = 100
+_LEAST_GAP = 0.05
+_SUM_ERROR = 1e-3
+_FOLDS = "cross-validation (folds=5) asks models that never saw the label"
+
+
+def find_label_issues(
+    labels: npt.ArrayLike,
+    pred_probs: npt.ArrayLike,
+    *,
+    classes: Sequence[str] | None = None,
+    train_accuracy: float | None = None,
+    clean_labels: npt.ArrayLike | None = None,
+) -> LabelIssues:
+    """Find the labels that are probably wrong, by the out-of-sample predictions of any model. Nothing is trained.
+
+    A label is an issue (`is_label_issue`) if p_wrong > 0.5, where `p_wrong` can be estimated reliably: the posterior of
+    the true class under a transition matrix estimated from the same predictions (`ncsam.issues.posterior`). Where it
+    cannot (`issues.reliable` is false, `issues.about["reason"]` says why), the rule is confident learning's: some other
+    class has the largest probability among those whose probability reaches their class threshold.
+
+    Args:
+        labels: the given labels, one per sample: class numbers from 0, or class names.
+        pred_probs: predicted class probabilities (samples, classes), from a model that was not trained on the sample's
+            label, such as those of `sklearn.model_selection.cross_val_predict(..., method="predict_proba")`.
+        classes: the class names in the order of the columns; for labels that are names, sorted names by default.
+        train_accuracy: the share of labels that the model predicts on its own training samples, if known. It reveals
+            a model that has memorized wrong labels.
+        clean_labels: the true labels, if known: only for the column `clean_label` and an AUROC.
+
+    Returns:
+        A table of all labels, the most likely wrong first.
+
+    Raises:
+        UsageError: if the shapes do not match, or the rows of `pred_probs` are no probabilities.
+
+    Examples:
+        >>> import numpy as np
+        >>> rng = np.random.default_rng(0)
+        >>> truth = rng.integers(3, size=600)
+        >>> given = np.where(rng.random(600) < 0.1, (truth + 1) % 3, truth)  # every tenth label is wrong
+        >>> logits = 3.0 * np.eye(3)[truth] + rng.normal(size=(600, 3))
+        >>> issues = find_label_issues(given, np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True))
+        >>> issues.reliable, issues.num_issues, int((given != truth).sum())
+        (True, 59, 62)
+
+    References:
+        Northcutt, Jiang and Chuang 2021, Confident Learning: Estimating Uncertainty in Dataset Labels.
+    """
+    rows = _probabilities(pred_probs)
+    given, names = _class_numbers("labels", labels, rows.shape[1], classes)
+    if len(given) != len(rows):
+        raise bad_value("pred_probs", rows.shape, f"a row for each of the {len(given):,} labels")
+    clean = None
+    if clean_labels is not None:
+        clean, _ = _class_numbers("clean_labels", clean_labels, rows.shape[1], names)
+    return judge(given, rows, classes=names, train_accuracy=train_accuracy, extra=_known(clean))
+
+
+def judge(
+    labels: Labels,
+    probabilities: npt.NDArray[Any],
+    *,
+    classes: Sequence[str] | None = None,
+    train_accuracy: float | None = None,
+    source: str = "out-of-sample predictions",
+    extra: Mapping[str, Any] | None = None,
+) -> LabelIssues:
+    """`find_label_issues` for checked arrays; `extra` are further columns in the order of the labels."""
+    rows = np.asarray(probabilities, dtype=np.float64)
+    posterior = assess(labels, rows, train_accuracy)
+    quality = label_quality(labels, rows, posterior.p_wrong)
+    return _table(labels, rows, quality, rows.argmax(axis=1), posterior, posterior.reason, classes, source, extra)
+
+
+@dataclass(frozen=True)
+class TrainingStatistics:
+    """What a run recorded about each training sample.
+
+    Attributes:
+        label_quality: (N,) in [0, 1]; see `ncsam.engine.dynamics`.
+        predicted: (N,) the class with the largest mean probability.
+        probabilities: (N, classes) mean predicted probabilities over the epochs, or `None` if they were not kept.
+        fitted: (N,) whether the last prediction is the given label.
+        diagnostics: further columns.
+    """
+
+    label_quality: Floats
+    predicted: Labels
+    probabilities: Floats | None
+    fitted: npt.NDArray[np.bool_]
+    diagnostics: Mapping[str, Any] = field(default_factory=dict)
+
+
+def issues_of_training(
+    labels: Labels,
+    statistics: TrainingStatistics,
+    held_out: npt.NDArray[np.int64] | None,
+    *,
+    classes: Sequence[str] | None = None,
+    extra: Mapping[str, Any] | None = None,
+) -> LabelIssues:
+    """Label issues by the predictions of a run on its own training samples.
+
+    `p_wrong` is stated only if the run fits the labels it was trained on no better than those held out. The fallback
+    for `is_label_issue` is confident learning on the mean probabilities or, if these were not kept, whether another
+    class led the given label over most of training (label_quality < 0.5).
+    """
+    held = np.zeros(len(labels), dtype=bool)
+    held[[] if held_out is None else held_out] = True
+    reason = _memorized(statistics, held)
+    posterior = None
+    if not reason and statistics.probabilities is not None:
+        posterior = assess(labels, statistics.probabilities)
+        reason = posterior.reason
+    columns = {**statistics.diagnostics, "held_out": held.astype(np.int64), **(extra or {})}
+    return _table(
+        labels,
+        statistics.probabilities,
+        statistics.label_quality,
+        statistics.predicted,
+        posterior,
+        reason,
+        classes,
+        "predictions of the run itself",
+        columns,
+    )
+
+
+def auroc(scores: npt.NDArray[Any], positive: npt.NDArray[np.bool_]) -> float | None:
+    """Probability that a positive outscores a negative, ties counting half; `None` if there is none of either."""
+    count, rest = int(positive.sum()), int((~positive).sum())
+    if count == 0 or rest == 0:
+        return None
+    return float((ranks(scores)[positive].sum() - count * (count + 1) / 2) / (count * rest))
+
+
+def _table(
+    labels: Labels,
+    probabilities: Floats | None,
+    quality: Floats,
+    predicted: Labels,
+    posterior: LabelPosterior | None,
+    reason: str,
+    classes: Sequence[str] | None,
+    source: str,
+    extra: Mapping[str, Any] | None,
+) -> LabelIssues:
+    order = np.lexsort((np.arange(len(labels)), quality))
+    if posterior is not None and not reason:
+        reason = posterior.disagreement(order[: min(_CHECKED, max(1, len(order) // 10))])
+    reliable = posterior is not None and not reason
+    unknown = np.full(len(labels), np.nan)
+    extra = dict(extra or {})
+    if posterior is not None and reliable:
+        p_wrong, suggested, p_suggested = posterior.p_wrong, posterior.suggested, posterior.p_suggested
+        flagged = p_wrong > 0.5
+    else:
+        p_wrong, p_suggested = unknown, unknown
+        suggested = posterior.suggested if posterior is not None else predicted
+        flagged = quality < 0.5 if probabilities is None else estimate_noise(labels, probabilities).label_issues
+    columns = {
+        "index": np.arange(len(labels)),
+        **{name: extra.pop(name) for name in ("path", "text") if name in extra},
+        "given_label": labels,
+        "predicted_label": predicted,
+        "label_quality": quality,
+        "p_wrong": p_wrong,
+        "is_label_issue": flagged,
+        "suggested_label": suggested,
+        "p_suggested": p_suggested,
+        **extra,
+    }
+    about: dict[str, Any] = {"reliable": reliable, "reason": reason, "source": source}
+    clean = extra.get("clean_label")
+    about["label_issues_auroc"] = None if clean is None else auroc(-quality, labels != clean)
+    if posterior is not None:
+        about |= {"agreement": posterior.agreement, "scale": posterior.scale}
+    if reliable:
+        about["expected_wrong"] = float(p_wrong.sum())
+    return LabelIssues({name: np.asarray(values)[order] for name, values in columns.items()}, classes, about)
+
+
+def _memorized(statistics: TrainingStatistics, held: npt.NDArray[np.bool_]) -> str:
+    """Why a run's own predictions cannot tell, or "": it fits labels it was trained on better than those held out.
+
+    The gap must exceed two standard errors of the accuracy on the samples held out, and .05.
+    """
+    if statistics.probabilities is None or not held.any():
+        return f"the run was trained on all of these labels; {_FOLDS}"
+    t, v = float(statistics.fitted[~held].mean()), float(statistics.fitted[held].mean())
+    if t - v > max(_LEAST_GAP, 2 * math.sqrt(v * (1 - v) / held.sum())):
+        return (
+            f"the run has memorized labels (it fits {100 * t:.0f} % of those it was trained on and {100 * v:.0f} % of "
+            f"those held out); {_FOLDS}"
+        )
+    return ""
+
+
+def _probabilities(pred_probs: npt.ArrayLike) -> Floats:
+    given = np.asarray(pred_probs)
+    if given.ndim != 2 or given.dtype.kind not in "fiu" or given.shape[1] < 2 or len(given) == 0:
+        raise bad_value("pred_probs", f"{given.dtype} {given.shape}", "probabilities (samples, classes)")
+    rows = given.astype(np.float64)
+    if not np.isfinite(rows).all() or (rows < 0).any() or np.abs(rows.sum(axis=1) - 1).max() > _SUM_ERROR:
+        raise bad_value("pred_probs", "rows", "finite numbers of at least 0 that sum to 1 in every row")
+    return rows
+
+
+def _class_numbers(
+    name: str, labels: npt.ArrayLike, size: int, classes: Sequence[str] | None
+) -> tuple[Labels, list[str] | None]:
+    """Labels as class numbers, and the class names where there are any."""
+    given = np.asarray(labels)
+    if given.ndim != 1:
+        raise bad_value(name, given.shape, "one label per sample")
+    names = None if classes is None else [str(each) for each in classes]
+    if names is not None and len(names) != size:
+        raise bad_value("classes", names, f"a name for each of the {size} columns of pred_probs")
+    if given.dtype.kind in "iu":
+        if len(given) and not (given.min() >= 0 and given.max() < size):
+            worst = int(given.min() if given.min() < 0 else given.max())
+            raise bad_value(name, worst, f"class numbers from 0 to {size - 1}")
+        return given.astype(np.int64), names
+    texts = [str(each) for each in given.tolist()]
+    if names is None:
+        names = sorted(set(texts))
+        if len(names) != size:
+            expected = f"one for each of the {size} columns of pred_probs; name them with classes="
+            raise bad_value(name, f"{len(names)} different names", expected)
+    number = {each: i for i, each in enumerate(names)}
+    if odd := sorted(set(texts) - number.keys()):
+        raise bad_value(name, odd[0], f"one of the classes {names}")
+    return np.array([number[each] for each in texts], dtype=np.int64), names
+
+
+def _known(clean: Labels | None) -> dict[str, Any]:
+    return {} if clean is None else {"clean_label": clean}
