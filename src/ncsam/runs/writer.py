@@ -1,0 +1,201 @@
+"""How a run folder is written: its beginning, and its end. `train` and `auto` both end through `write_run`.
+
+    save_checkpoint(...)                                   # ncsam.engine.checkpoint
+    begin_run(folder, config, task.dataset, record=task.record, command=command)
+    summary = write_run(folder, results, issues, by_class=..., oof=...)
+
+`summary.json` is written last: it marks a run as finished.
+"""
+
+from __future__ import annotations
+
+import csv
+import errno
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ncsam._errors import bad_value
+from ncsam._files import atomic_path
+from ncsam._text import path_cell, table_cell
+from ncsam.errors import RunError
+from ncsam.issues.folds import labels_sha256
+from ncsam.runs import layout
+
+if TYPE_CHECKING:
+    from ncsam.data.images.files import BadImage
+    from ncsam.data.types import DataSet
+    from ncsam.engine.config import RunConfig
+    from ncsam.issues.table import LabelIssues
+    from ncsam.noise import NoisyLabels
+
+Floats = npt.NDArray[np.float32]
+Labels = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class OutOfFold:
+    """Out-of-fold predictions of a training split.
+
+    Attributes:
+        probabilities: float32 (samples, classes), in the order of the training split.
+        about: how they were made: `folds`, `seed` of the split, `labels_sha256` of the given labels, `train_accuracy`
+            (percent of the labels they were trained on that the models fit), and what else their maker notes.
+    """
+
+    probabilities: Floats
+    about: dict[str, Any]
+
+    @classmethod
+    def of(cls, probabilities: npt.ArrayLike, labels: Labels, about: Mapping[str, Any]) -> OutOfFold:
+        """Predictions for these labels."""
+        rows = np.asarray(probabilities, dtype=np.float32)
+        if rows.ndim != 2 or len(rows) != len(labels) or not np.isfinite(rows).all():
+            raise bad_value("probabilities", f"{rows.dtype} {rows.shape}", f"finite numbers ({len(labels)}, classes)")
+        return cls(rows, {**about, "labels_sha256": labels_sha256(labels)})
+
+    def belong_to(self, labels: Labels) -> bool:
+        """Whether they were made for these labels, and have a row for each and a column for every class."""
+        rows, columns = self.probabilities.shape
+        fits = rows == len(labels) and columns > max(labels, default=-1)
+        return bool(fits) and self.about.get("labels_sha256") == labels_sha256(labels)
+
+
+def begin_run(
+    folder: Path,
+    config: RunConfig,
+    dataset: DataSet,
+    *,
+    record: NoisyLabels | None = None,
+    damaged: Sequence[BadImage] = (),
+    command: str | None = None,
+) -> None:
+    """Write what is known before training: configuration, label noise, files left out, annotators.
+
+    Args:
+        folder: the run folder.
+        config: the resolved configuration.
+        dataset: the data with the labels that are trained on.
+        record: the label noise that the run made, if any.
+        damaged: files that could not be read and are left out.
+        command: the command that made the run, for `config.yaml`.
+    """
+    with writing(folder):
+        config.save(folder / layout.CONFIG, command)
+        if record is not None:
+            record.save(folder / layout.NOISE)
+        if damaged:
+            rows = [(path_cell(bad.path or ""), table_cell(bad.reason)) for bad in damaged]
+            _write_rows(folder / layout.DAMAGED, ("path", "reason"), rows)
+        if dataset.annotators:
+            people = [(table_cell(a.name), a.answers, f"{a.accuracy:.4f}") for a in dataset.annotators]
+            _write_rows(folder / layout.ANNOTATORS, ("annotator", "answers", "accuracy"), people)
+
+
+def write_run(
+    folder: Path,
+    results: Mapping[str, Any],
+    issues: LabelIssues,
+    *,
+    by_class: Mapping[str, npt.NDArray[Any] | None] | None = None,
+    oof: OutOfFold | None = None,
+) -> dict[str, Any]:
+    """Write the end of a run whose checkpoint and metrics are there: label issues, predictions, and the summary.
+
+    Args:
+        folder: the run folder, which the caller has locked.
+        results: the numbers and words of the summary; `label_issues_auroc` is added.
+        issues: the label issues of the training split.
+        by_class: confusion matrices and the like, by name (`by_class.npz`).
+        oof: out-of-fold predictions, if the run has any.
+
+    Returns:
+        The summary.
+
+    Raises:
+        RunError: if a file cannot be written; rerunning the command finishes the run.
+    """
+    if oof is not None:
+        save_oof(folder, oof)
+    write_label_issues(folder, issues)
+    if by_class is not None:
+        arrays: dict[str, Any] = {name: array for name, array in by_class.items() if array is not None}
+        path = folder / layout.BY_CLASS
+        with writing(path), atomic_path(path) as temporary, temporary.open("wb") as file:
+            np.savez_compressed(file, **arrays)
+    summary = {**results, "label_issues_auroc": issues.about.get("label_issues_auroc")}
+    write_json(folder / layout.SUMMARY, summary)
+    return summary
+
+
+def write_label_issues(folder: Path, issues: LabelIssues) -> None:
+    """Write `label_issues.csv`, with class numbers, and `label_posterior.json`."""
+    path = folder / layout.LABEL_ISSUES
+    names = issues.columns
+    columns = [issues.numbers(name) for name in names]
+    with writing(path), atomic_path(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(names)
+        writer.writerows([_cell(*pair) for pair in zip(names, row, strict=True)] for row in zip(*columns, strict=True))
+    write_json(folder / layout.POSTERIOR, issues.about)
+
+
+def save_oof(folder: Path, oof: OutOfFold) -> None:
+    """Write `oof_probs.npz`."""
+    path = folder / layout.OOF
+    with writing(path), atomic_path(path) as temporary, temporary.open("wb") as file:
+        np.savez(file, probabilities=oof.probabilities, about=np.array(json.dumps(oof.about)))
+
+
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """Write a JSON file completely or not at all."""
+    with writing(path), atomic_path(path) as temporary:
+        temporary.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turn a failure to write `path` into a `RunError`."""
+    try:
+        yield
+    except OSError as error:
+        full = " (the disk is full)" if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
+        gone = " (its folder no longer exists)" if error.errno == errno.ENOENT else ""
+        raise RunError(
+            f"{path} could not be written: {error.strerror or error}{full}{gone}. {what_is_left(path)}; "
+            "fix this and rerun the command to resume"
+        ) from error
+
+
+def what_is_left(path: Path) -> str:
+    """What a run that ends here can resume from; `path` is its folder, or something in it."""
+    places = (path / layout.CHECKPOINTS, path.parent / layout.CHECKPOINTS, path.parent)
+    here = next((place for place in places if (place / layout.LAST).is_file()), None)
+    if here is None:
+        return "There is no checkpoint yet"
+    return f"The last good checkpoint is intact in {here}"
+
+
+def _write_rows(path: Path, head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    with atomic_path(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
+        table = csv.writer(file, lineterminator="\n")
+        table.writerow(head)
+        table.writerows(rows)
+
+
+def _cell(name: str, value: Any) -> object:
+    if name == "path":
+        return path_cell(str(value))
+    if name == "text":
+        return table_cell(str(value))
+    if isinstance(value, (float, np.floating)):
+        return "" if np.isnan(value) else f"{value:.6g}"
+    if name == "first_learned":
+        return int(value) or ""
+    return int(value)
