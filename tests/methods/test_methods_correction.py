@@ -221,7 +221,7 @@ def test_a_given_transition_is_used_from_the_start():
     method.on_train_start(state([0, 1], 2))
     logits, labels = torch.zeros(1, 2), torch.tensor([0])
     assert float(method.criterion(logits, labels)) == pytest.approx(-math.log(0.55))
-    with pytest.raises(ValueError, match="3 x 3"):
+    with pytest.raises(ValueError, match="transition="):
         create("forward", transition=[[0.9, 0.1], [0.2, 0.8]]).on_train_start(state([0, 1, 2], 3))
     for wrong in ([[0.9, 0.2], [0.2, 0.8]], [[1.1, -0.1], [0, 1]], [[1.0, 0.0]]):
         with pytest.raises(ValueError, match="rows sum to 1"):

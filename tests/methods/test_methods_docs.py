@@ -58,9 +58,9 @@ def test_a_method_tells_all_about_itself(name):
 def test_what_methods_need():
     assert describe.needs("ce") == []
     assert describe.needs("dividemix") == [
-        "2 networks, each with an optimizer of its own",
+        "2 models, each with an optimizer of its own",
         "views: train, train",
-        "inputs that have an average: images or vectors, not words",
+        "inputs that can be averaged: images or features, not text",
     ]
     assert describe.needs("mentornet") == ["the noise rate: its own option, else --rate, else an estimate"]
     assert "  uniform: alpha=5, warmup_epochs=0.06667, ramp_epochs=0.9333" in describe.described("peer")

@@ -153,7 +153,7 @@ def test_a_ball_of_radius_zero_is_the_center():
         ({"steps": 0}, "steps=0"),
         ({"restarts": 0}, "restarts=0"),
         ({"data": []}, "data"),
-        ({"data": iter([some_data()])}, "walked repeatedly"),
+        ({"data": iter([some_data()])}, "data='"),
         ({"data": [(torch.zeros(2, 4),)]}, "batches"),
         ({"model": nn.ReLU()}, "parameters"),
     ],

@@ -16,6 +16,14 @@ class APL(LossMethod):
     """L = alpha NCE + beta RCE, or beta MAE with `passive="mae"`.
 
     The authors also clip the gradient's norm to 5 and decay the weights little (1e-4 on CIFAR-10, 1e-5 on CIFAR-100).
+
+    Args:
+        alpha: Weight of normalized cross-entropy.
+        beta: Weight of the passive loss.
+        passive: The passive loss, "rce" or "mae".
+
+    References:
+        Ma et al., 2020, arXiv 2006.13554.
     """
 
     about = "normalized cross-entropy and a bounded loss"

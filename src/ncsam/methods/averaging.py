@@ -1,4 +1,4 @@
-"""A running average of a network's weights, to predict with."""
+"""A running average of a model's weights, to predict with."""
 
 from __future__ import annotations
 
@@ -15,10 +15,13 @@ from ncsam.methods.base import Method, State
 
 
 class AveragingMethod(Method):
-    """A method of one network that predicts with an average of its weights; with `decay` 0, with the weights.
+    """A method of one model that predicts with a running average of its weights.
 
     After each step w_avg <- d w_avg + (1 - d) w with d = min(decay, (1 + t) / (10 + t)), t the steps so far: an early
     average forgets the initialization. Buffers such as BatchNorm's statistics are copied.
+
+    Args:
+        decay: In [0, 1); 0 predicts with the weights themselves.
     """
 
     average: nn.Module | None = None
@@ -26,7 +29,7 @@ class AveragingMethod(Method):
 
     def __init__(self, decay: float) -> None:
         if not 0 <= decay < 1:
-            raise bad_value("decay", decay, "a number in [0, 1); 0 for no average")
+            raise bad_value("decay", decay, "a number in [0, 1), 0 for no average")
         self.decay = decay
 
     def build(self, create: Callable[[], nn.Module]) -> list[nn.Module]:

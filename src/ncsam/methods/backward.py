@@ -13,18 +13,26 @@ from ncsam.methods.transition import TransitionMethod
 
 @register
 class Backward(TransitionMethod):
-    r"""L = (T^{-1} l)_y / |T^{-1}|, l_c = -log max(p_c, 1e-7): unbiased, of large variance where T is near singular.
+    """L = (T^{-1} l)_y / |T^{-1}|, l_c = -log max(p_c, 1e-7): unbiased, of large variance where T is near singular.
 
     T is given or estimated: see `TransitionMethod`. The divisor is ours: the largest sum of absolute values in a row of
     T^{-1}. The gradient at the logits is p - (T^{-1})_y, whose absolute values sum to at most 1 + |T^{-1}|, where
     cross-entropy's sum to at most 2; and |T^{-1}| of an estimated T is easily above ten. Steps that much longer throw
-    the network beyond the floor of 1e-7, where the gradient is zero for good; without the floor the loss has no bottom,
+    the model beyond the floor of 1e-7, where the gradient is zero for good; without the floor the loss has no bottom,
     and weights overflow. Divided, the gradient is bounded as cross-entropy's is. With T = I nothing changes. An
-    estimated T may be singular, where one sample is the anchor of two classes; then its pseudo-inverse stands in.
+    estimated T may be singular, where one sample is the anchor of two classes; then its pseudo-inverse is used instead.
+
+    Args:
+        transition: T as rows of P(observed | true); None estimates it.
+        warmup_epochs: Length of warm-up with cross-entropy: whole epochs, or a share of the run.
+        quantile: Predictions above this quantile are outliers and no anchors; None keeps all.
+
+    References:
+        Patrini et al., 2017, arXiv 1609.03683.
     """
 
     about = "loss corrected backward by the inverse of a transition matrix"
-    cost = "predicts the training split before each plain epoch"
+    cost = "predicts the training split before each warm-up epoch"
 
     @staticmethod
     def corrected(logits: Tensor, targets: Tensor, transition: Tensor) -> Tensor:

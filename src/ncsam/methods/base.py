@@ -1,9 +1,9 @@
-"""The seam between methods and optimizers: a plan is made once, its loss may be evaluated any number of times.
+"""The interface between methods and optimizers: a plan is made once, its loss may be evaluated any number of times.
 
 A sharpness-aware optimizer evaluates a step's loss two or three times at different weights. What the step trains on
-(which samples, which labels, how they are mixed) must be the same each time. So a method splits its work:
-`plan` decides, without gradients and with all its randomness; `loss` is a differentiable function of one network and
-its plan, and draws nothing.
+(which samples, which labels, how they are mixed) must be the same each time. So a method splits its work: `plan`
+decides, without gradients and with all its randomness; `loss` is a differentiable function of one model and its plan,
+and draws nothing.
 """
 
 from __future__ import annotations
@@ -28,23 +28,45 @@ _METHOD_STREAM = 2**16  # apart from the streams of the loader's order and views
 
 
 class Samples(Protocol):
-    """Memory per training sample, keyed by its index; the engine keeps it through checkpoints and over ranks."""
+    """Memory per training sample, keyed by its index; kept in checkpoints and shared between ranks."""
 
     def column(self, name: str, shape: Sequence[int] = (), dtype: torch.dtype = ..., fill: float = 0.0) -> Tensor:
-        """Make a column once; the tensor (samples, *shape)."""
+        """Create a column, or return it if it exists.
+
+        Args:
+            name: Name of the column.
+            shape: Shape of one sample's value.
+            dtype: Type of the values.
+            fill: Initial value.
+
+        Returns:
+            The tensor (samples, *shape).
+        """
 
     def __getitem__(self, name: str) -> Tensor:
         """A column as this rank sees it."""
 
     def write(self, name: str, index: Tensor, values: Tensor) -> None:
-        """Set the rows `index`; other ranks see them from the next epoch on."""
+        """Set the rows `index`; other ranks see them from the next epoch on.
+
+        Args:
+            name: Name of the column.
+            index: Positions of the samples.
+            values: Their new values.
+        """
 
     def add(self, name: str, index: Tensor, values: Tensor | float) -> None:
-        """Add to the rows `index`; the ranks' additions are summed."""
+        """Add to the rows `index`; the additions of all ranks are summed.
+
+        Args:
+            name: Name of the column.
+            index: Positions of the samples.
+            values: What to add.
+        """
 
 
 class Engine(Protocol):
-    """What a method may ask of the engine; see `State`, which passes it on."""
+    """What a method may ask of the engine, through `State`."""
 
     def predict(self, networks: Sequence[nn.Module], output: str = "probabilities") -> Tensor: ...
 
@@ -57,7 +79,26 @@ class Engine(Protocol):
 
 @dataclass
 class State:
-    """Where training stands, for a method's decisions. It holds observed labels only, never clean ones."""
+    """The state of training, for a method's decisions. It holds observed labels only, never clean ones.
+
+    Attributes:
+        num_classes: Number of classes.
+        labels: Observed labels of all training samples, (samples,).
+        epochs: Length of the run.
+        steps_per_epoch: Batches of an epoch.
+        samples: Memory per sample.
+        seed: Seed of the run.
+        noise_rate: The noise rate given by the user, if any.
+        held_out: True for the samples held out of training; `None` if all are trained on.
+        verified: For a method with `verified_share`: 1 where a label was checked and found right, 0 where wrong, -1
+            elsewhere.
+        engine: Answers `predict`, `batches` and `backward`.
+        epoch: The current epoch, from 1.
+        batch: The current batch of the epoch, from 0.
+        stage: The current stage, from 0.
+        stage_epoch: The current epoch of the stage, from 1.
+        lr: The learning rate of this step.
+    """
 
     num_classes: int
     labels: Tensor
@@ -65,19 +106,14 @@ class State:
     steps_per_epoch: int
     samples: Samples
     seed: int = 0
-    #: The noise rate that the user named, if any.
     noise_rate: float | None = None
-    #: True for the samples that are held out of training; `None` if all are trained on.
     held_out: Tensor | None = None
-    #: For a method with `verified_share`: 1 where a label was checked and found right, 0 where wrong, -1 elsewhere.
     verified: Tensor | None = None
     engine: Engine | None = None
-    #: Epochs are counted from 1, batches within an epoch from 0; stages, and the epochs within one, likewise.
     epoch: int = 1
     batch: int = 0
     stage: int = 0
     stage_epoch: int = 1
-    #: The learning rate of this step.
     lr: float = 0.0
 
     @property
@@ -88,31 +124,50 @@ class State:
         return (~self.held_out).nonzero().flatten()
 
     def random(self, stream: int = 0) -> np.random.Generator:
-        """Random numbers that depend on (seed, epoch, batch, stream) alone: the same after a restart, on all ranks.
+        """Random numbers that depend only on (seed, epoch, batch, stream): the same after a restart, and on all ranks.
 
-        A call begins its stream anew. What must be drawn apart (two networks, say) takes two streams.
+        Each call starts its stream from the beginning. What must be drawn independently (for two models, say) takes two
+        streams.
+
+        Args:
+            stream: Number of the stream.
         """
         return np.random.default_rng((self.seed, self.epoch, self.batch, _METHOD_STREAM + stream))
 
     def predict(self, networks: Sequence[nn.Module], output: str = "probabilities") -> Tensor:
-        """Of the whole un-augmented training split, in evaluation mode: (samples, classes) or (samples, features).
+        """Predictions for the whole un-augmented training split, in evaluation mode.
 
-        Probabilities are the method's prediction with these networks. "features", what the last layer sees, and the
-        name of any other head (see `WithHeads`) are of one network.
+        Args:
+            networks: The models to predict with.
+            output: "probabilities", the method's prediction with these models; "features", the input of the last layer;
+                or the name of another head (see `WithHeads`). The latter two are of one model.
+
+        Returns:
+            (samples, classes) or (samples, features).
         """
         return self._engine().predict(networks, output)
 
     def batches(
         self, index: Tensor, view: str | Sequence[str] = "plain", *, batch_size: int | None = None, stream: int = 0
     ) -> Iterator[Batch]:
-        """Shuffled batches of the samples at `index` (positions) for a loop inside `on_epoch_start`; this rank's part.
+        """Shuffled batches for a loop inside `on_epoch_start`; this rank's part.
 
-        `view` names one view of each sample or several. Order and augmentation depend on (seed, epoch, stream) alone.
+        Order and augmentation depend only on (seed, epoch, stream).
+
+        Args:
+            index: Positions of the samples.
+            view: Name of one view of each sample, or of several.
+            batch_size: By default the run's.
+            stream: Number of the random stream.
         """
         return self._engine().batches(index, view, batch_size=batch_size, stream=stream)
 
     def backward(self, loss: Tensor) -> None:
-        """Gradients of a loss of the method's own, through networks set up for devices, ranks and precision."""
+        """Backpropagate a loss of the method's own, through models set up for devices, ranks and precision.
+
+        Args:
+            loss: A scalar.
+        """
         if self.engine is None:
             loss.backward()  # type: ignore[no-untyped-call]
         else:
@@ -120,17 +175,21 @@ class State:
 
     def _engine(self) -> Engine:
         if self.engine is None:
-            raise RuntimeError("this state belongs to no run: predictions and batches are the engine's to give")
+            raise RuntimeError("this state has no engine, which predictions and batches come from")
         return self.engine
 
 
 @dataclass(frozen=True)
 class Stage:
-    """A part of a run with an optimizer and a learning-rate schedule of its own, which both begin anew.
+    """A part of a run with its own optimizer and learning-rate schedule, both of which start again.
 
-    `fresh`: the networks begin with new weights, too, by another seed. `lr` is a factor of the run's learning rate.
-    `frozen_norms`: BatchNorm layers use and keep the statistics they have. The warm-up of a sharpness-aware optimizer
-    and its ramp are counted over the whole run.
+    The warm-up of a sharpness-aware optimizer and its ramp are counted over the whole run.
+
+    Attributes:
+        epochs: Length of the stage.
+        fresh: Whether the models start with new weights, from another seed.
+        lr: Factor of the run's learning rate.
+        frozen_norms: Whether BatchNorm layers use and keep the statistics they have.
     """
 
     epochs: int
@@ -141,12 +200,13 @@ class Stage:
 
 @dataclass(frozen=True)
 class Plan:
-    """What one network trains on in one step; methods add fields of their own by subclassing.
+    """What one model trains on in one step; methods add fields by subclassing.
 
-    `inputs` are a tensor, or a tree of tensors for data of more than one (see `ncsam._trees`); a network gets them
-    as its one argument.
-    `targets` are class numbers, or probabilities (rows, classes). `index` says which sample each row is, or is `None`
-    where rows are mixtures of several.
+    Attributes:
+        inputs: A tensor, or a tree of tensors for data of more than one (see `ncsam._trees`); the one argument of the
+            model.
+        targets: Class numbers (rows,), or probabilities (rows, classes).
+        index: Which sample each row is; `None` where rows are mixtures of several.
     """
 
     inputs: Tree
@@ -155,7 +215,13 @@ class Plan:
 
 
 class LossOutput(NamedTuple):
-    """A differentiable loss, with the logits and targets behind it, whose labels NCSAM may flip."""
+    """A differentiable loss, with the logits and targets behind it, whose labels NCSAM may flip.
+
+    Attributes:
+        loss: A scalar.
+        logits: (rows, classes).
+        targets: Class numbers (rows,), or probabilities (rows, classes).
+    """
 
     loss: Tensor
     logits: Tensor
@@ -163,14 +229,18 @@ class LossOutput(NamedTuple):
 
 
 class Method:
-    """A learning method. Subclasses define `plan`, and whatever else differs from plain cross-entropy."""
+    """A learning method. Subclasses define `plan`, and whatever else differs from cross-entropy.
+
+    Options are the arguments of `__init__`, typed and each with a default. Class attributes below are traits: the
+    engine reads them for defaults and checks.
+    """
 
     #: What it is called; by default the name of the class in small letters.
     name: ClassVar[str]
     #: What it does, in some words; and what a step costs.
     about: ClassVar[str] = ""
     cost: ClassVar[str] = "as cross-entropy"
-    #: How many networks it trains, each with an optimizer of its own.
+    #: How many models it trains, each with an optimizer of its own.
     networks: int = 1
     #: Views of each image it wants from the loader; "train" is the run's own augmentation.
     views: tuple[str, ...] = ("train",)
@@ -198,37 +268,69 @@ class Method:
     presets: ClassVar[Presets] = {}
 
     def stages(self, epochs: int) -> tuple[Stage, ...]:
-        """The parts of a run of so many epochs, which they add up to."""
+        """The stages of a run.
+
+        Args:
+            epochs: Length of the run, to which the stages add up.
+        """
         return (Stage(epochs),)
 
     def build(self, create: Callable[[], nn.Module]) -> list[nn.Module]:
-        """The networks to train; one that joins two (for one loss over both) counts as one."""
+        """The models to train; one that joins two (for one loss over both) counts as one.
+
+        Args:
+            create: Builds a model of the run.
+        """
         return [create() for _ in range(self.networks)]
 
     def on_train_start(self, state: State) -> None:
-        """Before the first epoch: make columns in `state.samples`."""
+        """Called before the first epoch: create columns in `state.samples`."""
 
     def on_epoch_start(self, networks: Sequence[nn.Module], state: State) -> None:
-        """Before each epoch: fit mixtures, estimate transitions, relabel, train further parts on `state.batches`."""
+        """Called before each epoch: fit mixtures, estimate T, relabel, train further parts on `state.batches`."""
 
     def plan(self, batch: Batch, networks: Sequence[nn.Module], state: State) -> tuple[Plan, ...]:
-        """Decide once, without gradients, what this batch trains on: one plan for each network."""
+        """Decide once, without gradients, what this batch trains on.
+
+        Args:
+            batch: Views, observed labels and positions of some samples.
+            networks: The models.
+            state: Where training stands, and the source of all randomness.
+
+        Returns:
+            One plan for each model.
+        """
         raise NotImplementedError  # each method's own
 
     def loss(self, network: nn.Module, plan: Plan) -> LossOutput:
-        """The loss of one network on its plan: the same value whenever it is called at the same weights."""
+        """The loss of one model on its plan: the same value whenever it is called at the same weights.
+
+        Args:
+            network: The model.
+            plan: Its plan.
+        """
         logits = network(plan.inputs)
         return LossOutput(self.criterion(logits, plan.targets), logits, plan.targets)
 
     def criterion(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """Mean loss over rows; also the one for flipped labels."""
+        """Mean loss over rows; also applied to flipped labels.
+
+        Args:
+            logits: (rows, classes).
+            targets: Class numbers (rows,), or probabilities (rows, classes).
+        """
         return F.cross_entropy(logits, targets)
 
     def on_step_end(self, networks: Sequence[nn.Module], state: State) -> None:
-        """After all networks have stepped: averages of weights, further steps (see `ncsam.methods.steps`)."""
+        """Called after all models have stepped: averages of weights, further steps (see `ncsam.methods.steps`)."""
 
     def predict(self, networks: Sequence[nn.Module], inputs: Tree) -> Tensor:
-        """Logits for evaluation; of several networks, the mean."""
+        """Logits for evaluation; of several models, the mean.
+
+        Args:
+            networks: The models, in evaluation mode.
+            inputs: A batch of inputs.
+        """
         logits: Tensor = sum(network(inputs) for network in networks) / len(networks)
         return logits
 
@@ -237,4 +339,4 @@ class Method:
         return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take back what `state_dict` gave."""
+        """Restore what `state_dict` returned."""

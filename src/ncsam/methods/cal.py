@@ -37,11 +37,11 @@ class Covaried(Plan):
 
 @register
 class CAL(Method):
-    r"""First labels that a Bayes classifier might give, then a loss corrected by covariances under them.
+    """First labels that a Bayes classifier might give, then a loss corrected by covariances under them.
 
     Stage 1: L = CE(y) - alpha sum_c P(c) l(c), l(c) = -log(p_c + 1e-5), alpha growing to `alpha_first`, P the square
     root of the label shares, normalized. In its last epoch each sample gets a label i: its own where
-    CE(y) - mean_c CE(c) < -8, else the predicted one. Stage 2, a fresh network: L = CE(y) - alpha sum_c P(c) l(c) -
+    CE(y) - mean_c CE(c) < -8, else the predicted one. Stage 2, a fresh model: L = CE(y) - alpha sum_c P(c) l(c) -
     CAL, alpha growing to `alpha_second`, P the label shares, and
 
         CAL = sum_i P(i) sum_j mean over rows labeled i of (1[y = j] - P(y = j | i)) (l(j) - mean_ij),
@@ -50,7 +50,18 @@ class CAL(Method):
     `warmup_epochs` and one epoch more, and grows over `ramp_epochs`; shares are of the second stage. Values and
     gradients are those of the authors' code, but mean_ij is taken once before each epoch, from predictions without
     augmentation; they add it up along the epoch before, and begin with 0. Their stages are two runs of 100 epochs, of
-    which the first is used up to epoch 65: `first_epochs`.
+    which the first is used up to its 66th epoch: `first_epochs`.
+
+    Args:
+        alpha_first: Final alpha of the first stage.
+        alpha_second: Final alpha of the second stage.
+        first_epochs: Length of the first stage: whole epochs, or a share of the run.
+        warmup_epochs: Epochs with alpha = 0: whole epochs, or a share of the second stage.
+        ramp_epochs: Length of the ramp of alpha: whole epochs, or a share of the second stage.
+        sqrt_prior: Whether the first stage takes the square root of the label shares.
+
+    References:
+        Zhu et al., 2021, arXiv 2012.11854.
     """
 
     about = "labels of a Bayes classifier first, then a loss corrected by covariances"
@@ -132,7 +143,7 @@ class CAL(Method):
 
 
 def bayes_labels(logits: Tensor, labels: Tensor) -> Tensor:
-    """The observed label where the network is sure of it, else the predicted one."""
+    """The observed label where the model is sure of it, else the predicted one."""
     losses = bounded_ce(logits.float(), _OWN_FLOOR)
     sure = of_target(losses, labels) - losses.mean(dim=1) < _SURE
     return torch.where(sure, labels, logits.argmax(dim=1))

@@ -44,9 +44,9 @@ class Critics(nn.Module):
 
 @register
 class CC(Dividing):
-    r"""DivideMix whose labeled samples are central in their class, and consistent between two critics.
+    """DivideMix whose labeled samples are central in their class, and consistent between two critics.
 
-    Each network has, on its features, a reduction to 128 numbers and two classifiers h1 and h2 on that, the critics.
+    Each model has, on its features, a reduction to 128 numbers and two classifiers h1 and h2 on that, the critics.
 
     1. Centrality. With r_i the reduced features, normalized, and the center of class c the normalized mean of those
        that the critics together predict as c, the score of sample i is <r_i, center of y_i>, scaled to [0, 1]; w_i is
@@ -56,13 +56,30 @@ class CC(Dividing):
        D = sum_c |softmax h1 - softmax h2| rises, `apart_weight` times, weighted by the share of the observed class.
        Then, in each observed class, two Gaussians are fitted to D, and i is labeled if the probability of the smaller
        is at least `consistency`.
-    3. MixMatch (see `dividemix`), each network on the other's division. The critics learn by the same loss, with half
+    3. MixMatch (see `dividemix`), each model on the other's division. The critics learn by the same loss, with half
        of its term for equal shares, from features that are constants for them. After each step the backbone takes one
        more, down `agree_weight` times mean D.
 
     The step of the backbone is SGD at the run's learning rate with a momentum of its own. In warm-up the critics learn
     by cross-entropy. The mixture of 1 is fitted for up to 100 steps with a tolerance of .1,
-    as the authors' are. Their paper's aggregation for imbalanced classes is not in their code, nor here.
+    as the authors' are. They measure D on augmented views; here it is measured on the
+    un-augmented split. Their paper's aggregation for imbalanced classes is not in their code, nor here.
+
+    Args:
+        warmup_epochs: Length of warm-up with cross-entropy: whole epochs, or a share of the run.
+        penalty: Whether the entropy of predictions is rewarded in warm-up (for asymmetric noise).
+        threshold: Probability in [0, 1] of being central, above which a sample passes.
+        consistency: Least probability in [0, 1] of being consistent; 0 lets all pass.
+        iterations: Steps in which the critics learn to disagree.
+        apart_weight: Weight of the discrepancy in these steps.
+        agree_weight: Weight of the discrepancy in the backbone's step.
+        temperature: T of sharpening; smaller is sharper.
+        alpha: Parameter of Beta(alpha, alpha) in mixing.
+        unlabeled_weight: Final weight of the loss on unlabeled rows.
+        ramp_epochs: Length of the ramp: whole epochs, or a share of the run.
+
+    References:
+        Zhao et al., 2022, arXiv 2207.14476.
     """
 
     about = "DivideMix that takes samples central in their class on which two critics do not differ"
@@ -95,7 +112,7 @@ class CC(Dividing):
             if not 0 <= value <= 1:
                 raise bad_value(name, value, "a probability in [0, 1]")
         if iterations < 0:
-            raise bad_value("iterations", iterations, "a number of steps from 0")
+            raise bad_value("iterations", iterations, "a number of steps, 0 or larger")
         self.threshold = threshold
         self.consistency = consistency
         self.iterations = iterations

@@ -11,13 +11,16 @@ from ncsam.methods.registry import register
 
 @register
 class CE(LossMethod):
-    r"""L = mean over the batch of -log softmax(z_i)[y_i], y_i the observed label.
+    """L = mean over the batch of -log softmax(z_i)[y_i], y_i the observed label.
 
     `smoothing` puts (1 - s) on the observed label and s / C on every class; it is a method against label noise in its
     own right, and off by default.
+
+    Args:
+        smoothing: Probability in [0, 1) that is spread evenly over all classes.
     """
 
-    about = "cross-entropy, with label smoothing if wanted"
+    about = "cross-entropy, optionally with label smoothing"
     resists_memorization = False
 
     def __init__(self, smoothing: float = 0.0) -> None:

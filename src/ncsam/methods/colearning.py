@@ -26,11 +26,9 @@ _EPS = 1e-12
 
 @register
 class Colearning(Method):
-    r"""A shared encoder learns from labels and from itself, and the two must agree on the structure of a batch.
+    """A shared encoder learns from labels and from itself, and the two must agree on the structure of a batch.
 
-    .. math::
-        L = L_{sup} + L_{int}, \quad
-        L_{str} = -\frac{1}{B^2} \sum_{ij} e^{-|g_i - g_j|^2} \log(e^{-|f_i - f_j|^2} + 10^{-12}).
+        L = L_sup + L_int,  L_str = -1/B^2 sum_ij exp(-|g_i - g_j|^2) log(exp(-|f_i - f_j|^2) + 1e-12).
 
     L_sup is mixup's cross-entropy, lambda ~ Beta(alpha, alpha); L_int is NT-Xent at `temperature` between the
     projections, of 512 numbers, of two contrastive views; L_str asks the logits f to have the pairwise structure of the
@@ -38,8 +36,18 @@ class Colearning(Method):
 
     That step is an SGD step of its own after each step of the run's optimizer, at `structure_rate` times its learning
     rate. (The authors step by Adam, before it; their code means a fifth of the rate, and overwrites it with the whole.)
-    The three views of L go through the network together and share BatchNorm's statistics; the authors pass them apart.
-    NCSAM flips labels of the mixed rows. Over several ranks views are contrasted within each rank's part.
+    The three views of L go through the model together and share BatchNorm's statistics; the authors pass them apart. As
+    theirs, the view of L_sup is a resized crop. Their contrastive crops cover 8 to 100 % of the image, ours (SimCLR's
+    for small images) 20 to 100 %; their Adam lowers beta1 to .1 when the rate starts to decay. NCSAM flips labels of
+    the mixed rows. Over several ranks views are contrasted within each rank's part.
+
+    Args:
+        alpha: Parameter of Beta(alpha, alpha) in mixup.
+        temperature: Temperature of NT-Xent.
+        structure_rate: Learning rate of the structure step, as a factor of the run's; 0 skips it.
+
+    References:
+        Tan et al., 2021, arXiv 2108.04063.
     """
 
     about = "a shared encoder under mixup, contrastive learning and a common structure of both"

@@ -8,10 +8,18 @@ from torch import Tensor
 
 
 def nt_xent(first: Tensor, second: Tensor, temperature: float = 0.5) -> Tensor:
-    r"""Cross-entropy of finding a sample's other view among all others (SimCLR; Chen et al., 2020, arXiv 2002.05709).
+    """Cross-entropy of finding a sample's other view among all others.
 
     With the 2B projections z normalized and s_ij = <z_i, z_j> / T,
     L = mean_i -log(exp(s_{i i'}) / sum_{j != i} exp(s_ij)), i' being the other view of i.
+
+    Args:
+        first: Projections of one view, (samples, width).
+        second: Projections of the other view.
+        temperature: T.
+
+    References:
+        Chen et al., 2020, SimCLR, arXiv 2002.05709.
     """
     count = len(first)
     z = F.normalize(torch.cat((first, second)), dim=1)

@@ -34,17 +34,26 @@ class Sieved(SubsetPlan):
 
 @register
 class CORES2(SubsetMethod):
-    r"""L = mean over the kept of (l_i - beta sum_c P(c) (-log p_c)) / (1 + beta), l_i = -log p_y.
+    """L = mean over the kept of (l_i - beta sum_c P(c) (-log p_c)) / (1 + beta), l_i = -log p_y.
 
     Sample i is kept if l_i <= mean_c (-log p_c), all being kept for `sieve_after` and the epoch after it. beta is 0 for
     `warmup_epochs`, grows linearly to `beta` over `ramp_epochs`, then stays: 10, 30, 30 of 100 epochs in the authors'
     code. P is the share of each observed label among the samples that the last epoch kept. The division stands for the
     authors' learning rate, which they divide by 1 + beta. This is the first phase; their CORES2* adds consistency
     training on the rest. Labels that NCSAM flips enter through cross-entropy.
+
+    Args:
+        beta: Final weight of the regularizer.
+        warmup_epochs: Epochs with beta = 0: whole epochs, or a share of the run.
+        ramp_epochs: Length of the ramp: whole epochs, or a share of the run.
+        sieve_after: When the sieve starts: whole epochs, or a share of the run.
+
+    References:
+        Cheng et al., 2021, arXiv 2010.02347.
     """
 
     about = "confidence regularizer and a sieve of samples"
-    cost = "a forward pass more once the sieve works"
+    cost = "an extra forward pass once the sieve works"
 
     def __init__(
         self, beta: float = 2.0, warmup_epochs: Span = 0.1, ramp_epochs: Span = 0.3, sieve_after: Span = 0.3

@@ -18,16 +18,25 @@ if TYPE_CHECKING:
 
 @register
 class Coteaching(TwoNetworks):
-    """Two networks; each trains on the R(e) share of the batch whose losses the *other* finds smallest.
+    """Two models; each trains on the R(e) share of the batch whose losses the *other* finds smallest.
 
     R(e) = 1 - tau min(e^c / E, 1), tau the noise rate (see `SmallLoss`), E = 10, c = 1. (For asymmetric noise, JoCoR's
-    code takes half of the rate for tau.) Both predict together, or one alone: see `TwoNetworks`. Both networks choose
+    code takes half of the rate for tau.) Both predict together, or one alone: see `TwoNetworks`. Both models choose
     before either trains. The authors' code divides the mean over the chosen once more by their number, which Adam does
     not notice and SGD would; here it is the mean.
+
+    Args:
+        forget_rate: tau, the share of samples to drop in the end; None takes the noise rate of the run, or an estimate.
+        ramp_epochs: E, after which the full rate is dropped: whole epochs, or a share of the run.
+        exponent: c, the power of the epoch in the ramp.
+        ensemble: Whether both models predict together; False predicts with the first alone.
+
+    References:
+        Han et al., 2018, arXiv 1804.06872.
     """
 
-    about = "small losses only, chosen by the other of two networks"
-    cost = "two networks, and a forward pass more of each"
+    about = "small losses only, chosen by the other of two models"
+    cost = "two models, and an extra forward pass of each"
     networks = 2
 
     def plan(self, batch: Batch, networks: Sequence[nn.Module], state: State) -> tuple[Plan, ...]:

@@ -19,16 +19,27 @@ if TYPE_CHECKING:
 
 @register
 class CoteachingPlus(TwoNetworks):
-    """Co-teaching among the samples on which the two networks disagree; predictions as there (`TwoNetworks`).
+    """Co-teaching among the samples on which the two models disagree; predictions as there (`TwoNetworks`).
 
     For `warmup_epochs` (20 of 200 on CIFAR-10) it is Co-teaching. Then, in each batch, D holds the samples whose two
-    predicted classes differ, and each network trains on the R(e) share of D whose losses the other finds smallest.
-    Where D is empty the step carries no loss, or with `skip_empty=False` the whole batch stands in for it, as in the
+    predicted classes differ, and each model trains on the R(e) share of D whose losses the other finds smallest. Where
+    D is empty the step carries no loss, or with `skip_empty=False` the whole batch is used instead for it, as in the
     authors' code. That code's slips (softmax twice, a loss divided twice, the first sample of D lost) are not kept.
+
+    Args:
+        forget_rate: tau, the share of samples to drop in the end; None takes the noise rate of the run, or an estimate.
+        ramp_epochs: E, after which the full rate is dropped: whole epochs, or a share of the run.
+        exponent: c, the power of the epoch in the ramp.
+        warmup_epochs: Length of plain Co-teaching: whole epochs, or a share of the run.
+        skip_empty: Whether a batch without disagreement carries no loss; False trains on all of it.
+        ensemble: Whether both models predict together; False predicts with the first alone.
+
+    References:
+        Yu et al., 2019, arXiv 1901.04215.
     """
 
-    about = "small losses only, chosen by the other of two networks where they disagree"
-    cost = "two networks, and a forward pass more of each"
+    about = "small losses only, chosen by the other of two models where they disagree"
+    cost = "two models, and an extra forward pass of each"
     name = "coteaching_plus"
     networks = 2
     presets: ClassVar[Presets] = {

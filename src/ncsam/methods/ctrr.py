@@ -48,22 +48,30 @@ class Encoder(nn.Module):
 
 @register
 class CTRR(Method):
-    r"""Cross-entropy, and similar representations for samples of which the network says the same.
+    """Cross-entropy, and similar representations for samples of which the model says the same.
 
     With q_i the predictor's answer to one contrastive view of sample i and z_j a trailing encoder's to another view of
     j, normalized and kept 1e-4 away from 0 and 1, and c_ij = <q_i, z_j>:
 
-    .. math::
-        L = CE + \lambda \frac{1}{B} \sum_{ij} w_{ij} (2 - c_{ii}\ [i = j],\ 2 + \log(1 - c_{ij})\ [i \ne j]),
+        L = CE + lambda / B sum_ij w_ij (2 - c_ii if i = j, else 2 + log(1 - c_ij)),
 
     w_ij = <p_i, p_j> where that is at least `threshold`, else 0 (w_ii = 1), divided by its sum over j; p is the
     prediction on the classifier's view. lambda is `weight`. The trailing encoder, backbone and projection, moves to the
     present one by 1 - `decay` in each step. Projection d -> 2048 -> 128, predictor 128 -> 512 -> 128.
 
-    w and z are settled before the step, so that each pass of a sharpness-aware optimizer sees the same pairs. Both
-    views that need a gradient go through the network together and share BatchNorm's statistics; the authors pass them
-    apart. Their classifier sees resized crops. Over several ranks pairs are formed within each rank's part of the
+    w and z are fixed before the step, so that each pass of a sharpness-aware optimizer sees the same pairs. Both
+    views that need a gradient go through the model together and share BatchNorm's statistics; the authors pass them
+    apart. Their variant with generalized cross-entropy is
+    not offered. Over several ranks pairs are formed within each rank's part of the
     batch.
+
+    Args:
+        weight: lambda, the weight of the contrast.
+        threshold: Least similarity of predictions, in [0, 1], that makes a pair.
+        decay: Decay of the trailing encoder, in [0, 1).
+
+    References:
+        Yi et al., 2022, arXiv 2203.01785.
     """
 
     about = "cross-entropy, and alike representations for samples that are predicted alike"

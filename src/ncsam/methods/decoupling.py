@@ -20,16 +20,23 @@ if TYPE_CHECKING:
 
 @register
 class Decoupling(SubsetMethod):
-    """Two networks, trained only on the samples of a batch whose predicted classes differ between them.
+    """Two models, trained only on the samples of a batch whose predicted classes differ between them.
 
     L = sum over D of the cross-entropy / max(`least` |B|, |D|), D the samples of the batch B that differ: the mean over
     D, but a small D makes a small step (`least` is .1 in the authors' code, 0 in the paper). `warmup_epochs`
     come first, on all samples.
+
+    Args:
+        warmup_epochs: Length of warm-up with cross-entropy: whole epochs, or a share of the run.
+        least: Share of the batch, in [0, 1], that the loss is divided by at least.
+
+    References:
+        Malach and Shalev-Shwartz, 2017, arXiv 1706.02613.
     """
 
-    about = "two networks, trained where they disagree"
+    about = "two models, trained where they disagree"
     worse_with_sam = ("digits pair flip 40",)
-    cost = "two networks, and a forward pass more of each"
+    cost = "two models, and an extra forward pass of each"
     networks = 2
 
     def __init__(self, warmup_epochs: Span = 0.05, least: float = 0.1) -> None:

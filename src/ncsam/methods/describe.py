@@ -1,4 +1,4 @@
-"""What a method says of itself: formula, options, presets, needs, cost and source."""
+"""Descriptions of methods: formula, options, presets, needs, cost and source."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from ncsam.methods.registry import _METHODS, create
 
 
 def about(name: str) -> str:
-    """One line: what it does, in some words; by default the first line of its formula."""
+    """What it does, in one line; by default the first line of its docstring."""
     kind = _METHODS[name]
     return kind.about or inspect.getdoc(kind).splitlines()[0]  # type: ignore[union-attr]
 
 
 def source(name: str) -> str:
-    """The paper, as the first line of its file names it; empty for a method that is not ours."""
+    """The paper, as named in the first line of its file; empty for a method defined elsewhere."""
     module = sys.modules.get(_METHODS[name].__module__)
     return ((module.__doc__ or "") if module else "").strip().partition("\n")[0]
 
 
 def needs(name: str) -> list[str]:
-    """What it wants from a run, beyond a network and labels; one phrase each."""
+    """What it needs from a run, beyond a model and labels; one phrase each."""
     method = create(name)
     found = []
     if method.networks > 1:
-        found.append(f"{method.networks} networks, each with an optimizer of its own")
+        found.append(f"{method.networks} models, each with an optimizer of its own")
     if method.views != ("train",):
         found.append(f"views: {', '.join(method.views)}")
     if isinstance(method, KnownRate):
@@ -36,9 +36,9 @@ def needs(name: str) -> list[str]:
     if method.verified_share:
         found.append("verified labels: those of the data, else a share of clean ones")
     if method.images_only:
-        found.append("images: it compares differently augmented views of them")
+        found.append("images, of which it compares differently augmented views")
     elif method.mixes_inputs:
-        found.append("inputs that have an average: images or vectors, not words")
+        found.append("inputs that can be averaged: images or features, not text")
     return found
 
 
@@ -48,7 +48,7 @@ def options(name: str) -> dict[str, Any]:
 
 
 def shown(value: object) -> str:
-    """A value as one writes it on the command line."""
+    """A value as it is written on the command line."""
     if isinstance(value, bool) or value is None:
         return "null" if value is None else str(value).lower()
     return f"{value:.4g}" if isinstance(value, float) else str(value)

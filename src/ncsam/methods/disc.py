@@ -45,25 +45,37 @@ class Selected(Plan):
 
 @register
 class DISC(Method):
-    r"""One network and two views; each sample has thresholds of its own that follow the network's confidence.
+    """One model and two views; each sample has thresholds of its own that follow the model's confidence.
 
-    Before each epoch, with p_w and p_s what the network said of the weak and the strong view in the last one:
+    Before each epoch, with p_w and p_s what the model said of the weak and the strong view in the last one:
 
     - clean: p_w[y] > t_w and p_s[y] > t_s; hard: exactly one of the two;
     - purified: neither, but max_c (p_w + p_s)_c / 2 > min((t_w + t_s) / 2 + `margin`, .99); its label is that class;
     - then t_w <- m t_w + (1 - m) max_c p_w, and so t_s, m being `keep`. They start at 1 / N.
 
-    .. math::
-        L = \frac{1}{B} \sum_{clean} (CE_w + CE_s) + \frac{\lambda_h}{B} \sum_{hard} (GCE_w + GCE_s)
-            + MixUp_w + MixUp_s,
+        L = 1/B sum_clean (CE_w + CE_s) + lambda_h / B sum_hard (GCE_w + GCE_s) + MixUp_w + MixUp_s,
 
     lambda_h being `hard_weight`, GCE with q = .7, and MixUp the cross-entropy of the clean, hard and purified samples
     mixed in pairs with lambda ~ Beta(alpha, alpha), at least 1/2. `warmup_epochs` come first: CE on both views.
 
     The thresholds count epochs: by default m = .99^(200 / epochs), so that at any share of a run they are where the
-    authors' are in their 200. The authors pass mixed rows through the network apart; here all rows of a step go through
+    authors' are in their 200. The authors pass mixed rows through the model apart; here all rows of a step go through
     it together, and share BatchNorm's statistics. The .99 is that of their present code, whose first release had .9.
-    NCSAM flips labels of the selected samples, under the labels that they are mixed with, on the weak view.
+    Their strong view has two operations, each applied with probability
+    1/2 at a magnitude below 5 (CIFAR-10) or 10 (CIFAR-100) of 10, and a gray square of 15 % of the side; ours (`auto`)
+    always applies two at magnitude 10 of 30 and cuts out a square of half the side. NCSAM flips labels of the selected
+    samples, under the labels that they are mixed with, on the weak view.
+
+    Args:
+        warmup_epochs: Length of warm-up with cross-entropy on both views: whole epochs, or a share of the run.
+        keep: m, the decay of thresholds, in [0, 1); None takes .99^(200 / epochs).
+        margin: Added to the threshold of a correction.
+        hard_weight: lambda_h.
+        q: Exponent of generalized cross-entropy, in (0, 1].
+        alpha: Parameter of Beta(alpha, alpha) in mixup.
+
+    References:
+        Li et al., 2023, CVPR.
     """
 
     about = "thresholds for each sample select clean and hard labels and correct others, over two views"
@@ -96,7 +108,7 @@ class DISC(Method):
         check_spans(warmup_epochs=warmup_epochs)
         non_negative(margin=margin, hard_weight=hard_weight)
         if keep is not None and not 0 <= keep < 1:
-            raise bad_value("keep", keep, "a number in [0, 1), or null")
+            raise bad_value("keep", keep, "a number in [0, 1), or None")
         if not alpha > 0:
             raise bad_value("alpha", alpha, "a positive number")
         self.warmup_epochs = warmup_epochs

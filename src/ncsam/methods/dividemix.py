@@ -24,28 +24,41 @@ _LOSSES = "dividemix_losses"
 
 @register
 class DivideMix(Dividing):
-    r"""Two networks; each treats what the *other* thinks mislabeled as unlabeled, and both train by MixMatch.
+    """Two models; each treats what the *other* thinks mislabeled as unlabeled, and both train by MixMatch.
 
     1. Warm-up: cross-entropy, minus the entropy of the predictions with `penalty` (the authors' for asymmetric noise
        only, and off by default).
-    2. Co-divide. Before each epoch, the losses of each network on the un-augmented training split (the mean over the
+    2. Co-divide. Before each epoch, the losses of each model on the un-augmented training split (the mean over the
        last `average` epochs; 5 at 90 % noise) are scaled to [0, 1] and fitted by two Gaussians; w_i is the probability
-       of the one with the smaller mean. Sample i is labeled for a network if the other's w_i > `threshold`.
+       of the one with the smaller mean. Sample i is labeled for a model if the other's w_i > `threshold`.
     3. Co-refine and co-guess. With two views of each sample: a labeled one has the target w y + (1 - w) p, p the
-       network's own mean over the views; an unlabeled one the mean over both networks and views. Both are sharpened,
-       p_c^(1/T) normalized. The network itself answers as it trains, the other one in evaluation mode.
+       model's own mean over the views; an unlabeled one the mean over both models and views. Both are sharpened,
+       p_c^(1/T) normalized. The model itself answers as it trains, the other one in evaluation mode.
     4. MixMatch. All rows are mixed with rows drawn from them all, lambda ~ Beta(alpha, alpha) but at least 1/2, drawn
-       for each network by itself;
+       for each model by itself;
        L = CE on the labeled rows + weight(t) mean (p - target)^2 on the others + sum_c (1/C) log((1/C) / mean p_c).
        The weight rises linearly to `unlabeled_weight` over `ramp_epochs` after warm-up.
 
-    Predictions are by the mean of both networks. The authors draw labeled and unlabeled batches apart; here both come
-    as they fall in one batch, and the networks step in turn within it instead of epoch by epoch. NCSAM flips labels of
+    Predictions are by the mean of both models. The authors draw labeled and unlabeled batches apart; here both come
+    as they fall in one batch, and the models step in turn within it instead of epoch by epoch. NCSAM flips labels of
     the labeled rows.
+
+    Args:
+        warmup_epochs: Length of warm-up with cross-entropy: whole epochs, or a share of the run.
+        penalty: Whether the entropy of predictions is rewarded in warm-up (for asymmetric noise).
+        threshold: Probability in [0, 1] above which a sample is labeled.
+        average: Number of epochs over which losses are averaged.
+        temperature: T of sharpening; smaller is sharper.
+        alpha: Parameter of Beta(alpha, alpha) in mixing.
+        unlabeled_weight: Final weight of the loss on unlabeled rows.
+        ramp_epochs: Length of the ramp: whole epochs, or a share of the run.
+
+    References:
+        Li et al., 2020, arXiv 2002.07394.
     """
 
-    about = "two networks divide the samples for each other and train by MixMatch"
-    cost = "two networks on twice the rows, eight more forward passes, two predictions of the training split an epoch"
+    about = "two models divide the samples for each other and train by MixMatch"
+    cost = "two models on twice the rows, eight more forward passes, two predictions of the training split an epoch"
     views = ("train", "train")
     presets: ClassVar[Presets] = {
         "cifar10-symmetric20": {"warmup_epochs": 10, "unlabeled_weight": 0.0},
@@ -78,7 +91,7 @@ class DivideMix(Dividing):
         if not 0 <= threshold <= 1:
             raise bad_value("threshold", threshold, "a probability in [0, 1]")
         if average < 1:
-            raise bad_value("average", average, "a number of epochs from 1")
+            raise bad_value("average", average, "a number of epochs, 1 or larger")
         self.threshold = threshold
         self.average = average
         self.divisions = 0

@@ -25,15 +25,23 @@ class Joint(Plan):
 
 @register
 class DMI(Method):
-    r"""L = -log |det U|, U = Y^T P / |B|, after cross-entropy for `warmup_epochs`.
+    """L = -log |det U|, U = Y^T P / |B|, after cross-entropy for `warmup_epochs`.
 
-    The authors start from a network trained by cross-entropy and go on with a learning rate of 1e-6, for the gradient
-    is that of a log-determinant, U^{-T}. Here the run has one learning rate, so the loss carries a `weight`. The
-    default of .01 at a rate of .05 makes steps 500 times as long as theirs, for a run that is as many times shorter:
-    theirs are 100 epochs of CIFAR-10, 39,000 steps. With `weight` 2e-5 the steps are theirs, and 20 epochs of digits
-    change nothing after the plain ones. `eps` (see `ncsam.losses.dmi`) bounds the gradient. The batch should be much
+    The authors start from a model trained by cross-entropy and continue with a learning rate of 1e-6, because the
+    gradient is that of a log-determinant, U^{-T}. Here the run has one learning rate, so the loss carries a `weight`.
+    The default of .01 at a rate of .05 makes steps 500 times as long as theirs, for a run that is as many times
+    shorter: theirs are 100 epochs of CIFAR-10, 39,000 steps. With `weight` 2e-5 the steps are theirs, and 20 epochs of
+    digits change nothing after warm-up. `eps` (see `ncsam.losses.dmi`) bounds the gradient. The batch should be much
     larger than the number of classes. Labels that NCSAM flips enter through cross-entropy, since L_DMI is a function of
     a whole batch.
+
+    Args:
+        warmup_epochs: Length of warm-up with cross-entropy: whole epochs, or a share of the run.
+        weight: Weight of the loss, which stands for a smaller learning rate.
+        eps: eps^2 is added to the diagonal of U U^T.
+
+    References:
+        Xu et al., 2019, arXiv 1909.03388.
     """
 
     about = "determinant of labels against predictions"

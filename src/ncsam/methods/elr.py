@@ -24,15 +24,22 @@ _MEMORY = "elr_memory"
 
 @register
 class ELR(Method):
-    r"""L = CE + weight * mean log(1 - <p_i, t_i>), t_i <- beta t_i + (1 - beta) p_i whenever sample i comes by.
+    """L = CE + weight * mean log(1 - <p_i, t_i>), t_i <- beta t_i + (1 - beta) p_i whenever sample i comes by.
 
     t_i is the running mean of the sample's own predictions, which early in training are right more often than its
     label. As in the authors' code t starts at 0, and p_i enters t_i before t_i enters the loss; the p_i of this
     update is normalized after being kept 1e-4 away from 0 and 1.
+
+    Args:
+        weight: Weight of the regularizer.
+        beta: Decay of the memory of predictions, in [0, 1).
+
+    References:
+        Liu et al., 2020, arXiv 2007.00151.
     """
 
     about = "pulls predictions towards their own past"
-    cost = "a forward pass more, to look before each step"
+    cost = "an extra forward pass before each step"
     presets: ClassVar[Presets] = {
         "cifar10": {"weight": 3.0, "beta": 0.7},
         "cifar10-asymmetric": {"weight": 1.0, "beta": 0.9},

@@ -9,9 +9,18 @@ from ncsam.methods.transition import TransitionMethod
 
 @register
 class Forward(TransitionMethod):
-    """L = -log (T^T p)_y, with T given or estimated: see `TransitionMethod`."""
+    """L = -log (T^T p)_y, with T given or estimated: see `TransitionMethod`.
+
+    Args:
+        transition: T as rows of P(observed | true); None estimates it.
+        warmup_epochs: Length of warm-up with cross-entropy: whole epochs, or a share of the run.
+        quantile: Predictions above this quantile are outliers and no anchors; None keeps all.
+
+    References:
+        Patrini et al., 2017, arXiv 1609.03683.
+    """
 
     about = "loss corrected forward by a transition matrix, given or estimated"
-    cost = "predicts the training split before each plain epoch"
+    cost = "predicts the training split before each warm-up epoch"
 
     corrected = staticmethod(forward_corrected)

@@ -24,18 +24,28 @@ _KEPT = "gce_truncated_kept"
 
 @register
 class GCETruncated(SubsetMethod):
-    r"""L = mean over the batch of v_i (1 - p_y^q) / q, with v_i = 1 if p_y > k, else 0.
+    """L = mean over the batch of v_i (1 - p_y^q) / q, with v_i = 1 if p_y > k, else 0.
 
     That is alternating minimization of sum_i v_i (L_q(p_i) - L_q(k)) over v and the weights. All v are 1 at first. From
     epoch `prune_after` on (40 of 120 in the authors' CIFAR-10 recipe) they are set again every `refresh` epochs, from
-    predictions on the un-augmented training split. The published code takes the best network so far for these
-    predictions, and chooses it on the test split; here it is the present network. Where fewer than `least` of the
-    samples trained on would be left, as many are kept, those of the largest p_y: a network that believes nothing yet
+    predictions on the un-augmented training split. The published code takes the best model so far for these
+    predictions, and chooses it on the test split; here it is the present model. Where fewer than `least` of the
+    samples trained on would be left, as many are kept, those of the largest p_y: a model that believes nothing yet
     would otherwise be left with nothing to learn from. The floor is ours; where more than half of the labels are wrong,
     name a lower one.
+
+    Args:
+        q: Exponent of generalized cross-entropy, in (0, 1].
+        k: Probability in (0, 1) of the given label below which a sample is dropped.
+        prune_after: When samples are dropped for the first time: whole epochs, or a share of the run.
+        refresh: Epochs between two decisions.
+        least: Share of the samples, in (0, 1], that is always kept.
+
+    References:
+        Zhang and Sabuncu, 2018, arXiv 1805.07836.
     """
 
-    about = "`gce` that lets go of samples it does not believe"
+    about = "`gce` that drops samples it does not believe"
     needs_warmup = True
     cost = "predicts the training split every ten epochs"
     name = "gce_truncated"
@@ -53,7 +63,7 @@ class GCETruncated(SubsetMethod):
         if not 0 < least <= 1:
             raise bad_value("least", least, "a share of the samples in (0, 1]")
         if refresh < 1:
-            raise bad_value("refresh", refresh, "a number of epochs from 1")
+            raise bad_value("refresh", refresh, "a number of epochs, 1 or larger")
         self.q = q
         self.k = k
         self.prune_after = prune_after

@@ -25,6 +25,13 @@ class GJS(Method):
     Cutout), or only shifted where the run has no augmentation. `view` names another recipe; "train" is the run's own.
     Labels that NCSAM flips enter through `js` on the mean of the two views' logits. The presets are the authors'
     settings, which they tuned for each noise.
+
+    Args:
+        pi: Weight of the label, in (0, 1).
+        view: The augmented view to train on; "train" is the run's own.
+
+    References:
+        Englesson and Azizpour, 2021, arXiv 2105.04522.
     """
 
     about = "Jensen-Shannon divergence between the label and two strongly augmented views"

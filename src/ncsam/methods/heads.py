@@ -1,4 +1,4 @@
-"""A backbone with further heads, and what a network's last layer sees."""
+"""A backbone with further heads, and what a model's last layer sees."""
 
 from __future__ import annotations
 
@@ -14,9 +14,13 @@ from ncsam.models.backbone import Backbone
 class WithHeads(nn.Module):
     """A backbone and further heads on its features, all of them inside `forward`, where DDP and FSDP can see them.
 
-    `network(inputs)` gives logits, as any network does. `network(inputs, "projector")` gives a dictionary: "logits",
-    "features", and the output of each head that is named; "detached:projector" keeps its gradient from the backbone.
-    Heads that are not named still get a gradient, of zero: DDP waits for one from every parameter.
+    `network(inputs)` returns logits, as any model does. `network(inputs, "projector")` returns a dictionary: "logits",
+    "features", and the output of each named head; "detached:projector" keeps its gradient from the backbone. Heads that
+    are not named still get a gradient, of zero: DDP waits for one from every parameter.
+
+    Args:
+        backbone: A `Backbone`.
+        heads: Modules by name.
     """
 
     def __init__(self, backbone: nn.Module, heads: Mapping[str, nn.Module]) -> None:
@@ -42,10 +46,12 @@ class WithHeads(nn.Module):
 
 
 def check_backbone(network: nn.Module) -> Backbone:
-    """The network, if it tells its features; else an error that says what does."""
+    """The model, if it is a `Backbone`; else an error that says what is."""
     if not isinstance(network, Backbone):
         kind = type(network).__name__
-        raise bad_value("model", kind, "a Backbone, whose features this method needs: all of ncsam.models are")
+        raise bad_value(
+            "model", kind, "a Backbone, such as all models of ncsam.models, because this method needs its features"
+        )
     return network
 
 
@@ -64,7 +70,7 @@ def projector(width: int, hidden: int, out: int, *, norm: bool = False, bias: bo
 
 
 def output_of(network: nn.Module, inputs: Tensor, name: str) -> Tensor:
-    """What the network's head of that name answers, or its features."""
+    """The output of a model's head of that name, or its features."""
     if name == "features":
         return features_of(network, inputs)
     found = next((module for module in network.modules() if isinstance(module, WithHeads)), None)
@@ -75,7 +81,7 @@ def output_of(network: nn.Module, inputs: Tensor, name: str) -> Tensor:
 
 
 def features_of(network: nn.Module, inputs: Tensor) -> Tensor:
-    """What the head of the network's first backbone sees when the network answers."""
+    """The input of the head of a model's first backbone."""
     backbone = next((module for module in network.modules() if isinstance(module, Backbone)), None)
     head = check_backbone(network if backbone is None else backbone).head
     seen: list[Tensor] = []

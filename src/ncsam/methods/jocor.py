@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Pair(nn.Module):
-    """Two networks as one: the logits of both."""
+    """Two models as one: the logits of both."""
 
     def __init__(self, first: nn.Module, second: nn.Module) -> None:
         super().__init__()
@@ -34,18 +34,27 @@ class Pair(nn.Module):
 
 @register
 class JoCoR(TwoNetworks):
-    r"""Two networks under one loss and one optimizer.
+    """Two models under one loss and one optimizer.
 
-    .. math::
-        \ell_i = (1 - \lambda) (CE(p_1, y) + CE(p_2, y)) + \lambda (KL(p_1 \| p_2) + KL(p_2 \| p_1)),
+        l_i = (1 - lambda) (CE(p_1, y) + CE(p_2, y)) + lambda (KL(p_1 || p_2) + KL(p_2 || p_1)),
 
     averaged over the R(e) share of the batch with the smallest l_i (see `SmallLoss`; for asymmetric noise the authors
     forget half of the noise rate). lambda, `agreement`, is .1 in their code; their paper tunes it by setting. NCSAM
     flips labels of the mean logits. Both predict together, or one alone: see `TwoNetworks`.
+
+    Args:
+        agreement: lambda, the weight of agreement, in [0, 1].
+        forget_rate: tau, the share of samples to drop in the end; None takes the noise rate of the run, or an estimate.
+        ramp_epochs: E, after which the full rate is dropped: whole epochs, or a share of the run.
+        exponent: c, the power of the epoch in the ramp.
+        ensemble: Whether both models predict together; False predicts with the first alone.
+
+    References:
+        Wei et al., 2020, arXiv 2003.02752.
     """
 
-    about = "two networks under one loss that asks them to agree"
-    cost = "two networks under one step, and a forward pass more"
+    about = "two models under one loss that asks them to agree"
+    cost = "two models under one step, and an extra forward pass"
 
     def __init__(
         self,

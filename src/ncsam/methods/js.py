@@ -15,8 +15,15 @@ class JS(LossMethod):
     """L = Z (pi KL(y | m) + (1 - pi) KL(p | m)), m = pi y + (1 - pi) p, Z = -1 / ((1 - pi) log(1 - pi)).
 
     By theory pi grows with the noise; the presets are the authors' settings, which they tuned for each noise. Their
-    networks train on strong views: one operation of RandAugment at magnitude 3 of 30 and Cutout. `view` names the
+    models train on strong views: one operation of RandAugment at magnitude 3 of 30 and Cutout. `view` names the
     recipe ("auto:light": this one, or shifts alone where the run has no augmentation; "train": the run's own).
+
+    Args:
+        pi: Weight of the label, in (0, 1).
+        view: The augmented view to train on; "train" is the run's own.
+
+    References:
+        Englesson and Azizpour, 2021, arXiv 2105.04522.
     """
 
     about = "Jensen-Shannon divergence between label and prediction"

@@ -15,16 +15,21 @@ from ncsam.methods.spans import Span, in_epochs
 
 
 class KnownRate(SubsetMethod):
-    """`rate(state)` is the method's own option, else the run's noise rate, else an estimate.
+    """A method that uses the noise rate: `rate(state)` is its own option, else the run's noise rate, else an estimate.
 
-    The estimate is made once, after `wait` (one epoch at least): what `estimate_noise` finds in the networks'
-    predictions on the samples held out for validation, or on the whole training split if none are. Until then the
-    rate is unknown, `None`.
+    The estimate is made once, after `wait` (at least one epoch): what `estimate_noise` finds in the models' predictions
+    for the samples held out for validation, or for the whole training split if none are. Until then the rate is
+    unknown, `None`.
+
+    Args:
+        option: Name of the method's option, for the error message.
+        value: Its value.
+        wait: When to estimate: whole epochs, or a share of the run.
     """
 
     def __init__(self, option: str, value: float | None, wait: Span) -> None:
         if value is not None and not 0 <= value < 1:
-            raise bad_value(option, value, "a share in [0, 1), or null for the noise rate")
+            raise bad_value(option, value, "a share in [0, 1), or None for the noise rate of the run")
         self.given = value
         self.wait = wait
         self.estimated: float | None = None

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @register
 class LIMIT(Method):
-    r"""A classifier f that never sees a label, and a network q that predicts its gradient; p = softmax.
+    """A classifier f that never sees a label, and a model q that predicts its gradient; p = softmax.
 
     At f's logits the gradient p_f - y is replaced by p_f - p_q: f is trained by cross-entropy with the frozen targets
     p_q. q is trained to predict the true gradient, and its prediction to be short:
@@ -30,13 +30,21 @@ class LIMIT(Method):
 
     Gradients are those of the authors' code, but f's is their sum over the batch divided by its size: they use Adam,
     which does not notice. They stop early on noisy validation. Their options to sample the gradient instead of taking
-    its mean, and to begin q with the weights of a network trained by cross-entropy, are not offered.
+    its mean, and to begin q with the weights of a model trained by cross-entropy, are not offered.
+
+    Args:
+        distribution: "gaussian" (squared error) or "laplace" (absolute error).
+        decay: Weight of the length of the predicted gradient.
+        wait: Epochs in which f is not trained: whole epochs, or a share of the run.
+
+    References:
+        Harutyunyan et al., 2020, arXiv 2002.07933.
     """
 
-    about = "trains on gradients that a second network predicts without the label"
+    about = "trains on gradients that a second model predicts without the label"
     worse_with_sam = ("digits symmetric 40",)
     needs_warmup = True
-    cost = "two networks, and a forward pass more of each"
+    cost = "two models, and an extra forward pass of each"
     networks = 2
     effect = "criterion"
     #: The authors choose the decay by noisy validation among 0, .1, .3, 1, 3, 10 and 30; this is the middle.

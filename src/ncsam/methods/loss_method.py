@@ -16,7 +16,12 @@ if TYPE_CHECKING:
 
 
 class LossMethod(Method):
-    """Trains on each batch as it comes, by `function(logits, targets, **options)`."""
+    """Trains on each batch as it comes, with `function(logits, targets, **options)`.
+
+    Args:
+        function: A loss, such as those of `ncsam.losses`.
+        **options: Its options.
+    """
 
     is_loss = True
 

@@ -34,7 +34,7 @@ class Corrected(Plan):
 
 @register
 class MCorrection(Method):
-    r"""Mixup whose labels give way to predictions as far as a sample looks mislabeled (M-DYR-H; soft: M-DYR-S).
+    """Mixup whose labels give way to predictions as far as a sample looks mislabeled (M-DYR-H; soft: M-DYR-S).
 
     Before each epoch past `warmup_epochs` (105 of 300), which are plain mixup, two Betas are fitted to those
     training losses that lie between their 5th and 95th percentiles, these being scaled to 0 and 1; w_i is the
@@ -42,10 +42,19 @@ class MCorrection(Method):
     z_i being its predicted class before mixing (`soft=True`: its probabilities). Targets are mixed like the inputs,
     with Beta(alpha, alpha), and `balance` times the divergence of the mean prediction from equal shares, sum_c (1/C)
     log((1/C) / mean p_c), is added. The authors' MD-DYR-SH, which also mixes by w, is not here.
+
+    Args:
+        alpha: Parameter of Beta(alpha, alpha) in mixup.
+        warmup_epochs: Length of plain mixup: whole epochs, or a share of the run.
+        balance: Weight of the term for equal class shares.
+        soft: Whether predicted probabilities replace the predicted class.
+
+    References:
+        Arazo et al., 2019, arXiv 1904.11238.
     """
 
     about = "mixup with labels corrected by a beta mixture of losses"
-    cost = "after the plain epochs a forward pass more, and a prediction of the training split before each epoch"
+    cost = "after warm-up an extra forward pass, and a prediction of the training split before each epoch"
     mixes_inputs = True
 
     def __init__(

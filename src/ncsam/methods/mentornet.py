@@ -18,15 +18,23 @@ if TYPE_CHECKING:
 
 @register
 class MentorNet(SmallLoss):
-    """One network trains on the R(e) share of each batch that has the smallest loss: see `SmallLoss`.
+    """One model trains on the R(e) share of each batch that has the smallest loss: see `SmallLoss`.
 
     This is what tables of the Co-teaching line call MentorNet: the predefined curriculum v_i = 1[l_i small], not a
     learned mentor network.
+
+    Args:
+        forget_rate: tau, the share of samples to drop in the end; None takes the noise rate of the run, or an estimate.
+        ramp_epochs: E, after which the full rate is dropped: whole epochs, or a share of the run.
+        exponent: c, the power of the epoch in the ramp.
+
+    References:
+        Jiang et al., 2018, arXiv 1712.05055.
     """
 
-    about = "small losses only, by one network (the self-paced form)"
+    about = "small losses only, by one model (the self-paced form)"
     worse_with_sam = ("digits pair flip 40",)
-    cost = "a forward pass more, to look before each step"
+    cost = "an extra forward pass before each step"
 
     def plan(self, batch: Batch, networks: Sequence[nn.Module], state: State) -> tuple[Plan, ...]:
         losses = losses_of(forward_frozen_stats(networks[0], batch.views[0]), batch.labels)

@@ -1,4 +1,4 @@
-"""Two networks that divide the samples into labeled and unlabeled ones, and train on both by MixMatch."""
+"""Two models that divide the samples into labeled and unlabeled ones, and train on both by MixMatch."""
 
 from __future__ import annotations
 
@@ -33,7 +33,15 @@ class MixMatch(Plan):
 class Dividing(Method):
     """What DivideMix and its successors share: warm-up, refined and guessed labels, mixing, the loss.
 
-    A subclass fills its division in `on_epoch_start` once `warm(state)` is true, and tells it in `plan`.
+    A subclass fills its division in `on_epoch_start` once `warm(state)` is true, and applies it in `plan`.
+
+    Args:
+        warmup_epochs: Length of warm-up: whole epochs, or a share of the run.
+        penalty: Whether the entropy of predictions is rewarded in warm-up.
+        temperature: T of sharpening.
+        alpha: Parameter of Beta(alpha, alpha) in mixing.
+        unlabeled_weight: Final weight of the loss on unlabeled rows.
+        ramp_epochs: Length of its ramp: whole epochs, or a share of the run.
     """
 
     networks = 2
@@ -125,7 +133,7 @@ def apart_from_equal(probabilities: Tensor) -> Tensor:
 
 
 def mean_answer(network: nn.Module, views: Sequence[Tensor], *, evaluating: bool = False) -> Tensor:
-    """Probabilities by one network, the mean over views."""
+    """Probabilities by one model, the mean over views."""
     answers: list[Any] = [forward_frozen_stats(network, view, evaluating=evaluating) for view in views]
     return torch.stack([answer.softmax(dim=1) for answer in answers]).mean(dim=0)
 

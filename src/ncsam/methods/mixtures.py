@@ -24,11 +24,16 @@ def scaled(values: Tensor) -> Tensor:
 
 
 def gaussian_posterior(values: Floats, *, steps: int = 10, tol: float = 1e-2, floor: float = 5e-4) -> Floats:
-    """The probability of each value to be of the component with the smaller mean, of a mixture of two Gaussians.
+    """The probability of the component with the smaller mean, of a mixture of two Gaussians fitted to the values.
 
-    By expectation maximization from the two-means split: at most `steps` steps, until the mean log-likelihood gains
-    less than `tol`; `floor` is added to each variance. The settings are DivideMix's for scikit-learn's mixture, whose
-    start is random and whose answer is the same where both settle.
+    Expectation maximization from the two-means split. The defaults are DivideMix's for scikit-learn's mixture, whose
+    start is random and whose answer is the same where both converge.
+
+    Args:
+        values: The values.
+        steps: Largest number of steps.
+        tol: Gain of the mean log-likelihood below which it stops.
+        floor: Added to each variance.
     """
     low = _two_means(values)
     parts = _moments(values, np.stack((low, ~low)).astype(np.float64), floor)
@@ -44,14 +49,19 @@ def gaussian_posterior(values: Floats, *, steps: int = 10, tol: float = 1e-2, fl
 
 
 def beta_posterior(values: Floats, *, at: Floats | None = None, steps: int = 10) -> Floats:
-    """The probability to be of the component with the larger mean, of a mixture of two Betas fitted to values in [0,
-    1].
+    """The probability of the component with the larger mean, of a mixture of two Betas fitted to values in [0, 1].
 
-    It is that of each value, or of others (`at`) that were not fitted.
+    Expectation maximization from Beta(1, 2) and Beta(2, 1), with the moments' parameters in each M-step, alpha = m (m
+    (1 - m) / v - 1), beta = alpha (1 - m) / m. Values are kept 1e-4 away from 0 and 1. As in the authors' code the
+    posterior never falls beyond its maximum: the largest losses are noisy too.
 
-    Arazo et al. (2019, arXiv 1904.11238): expectation maximization from Beta(1, 2) and Beta(2, 1), with the moments'
-    parameters in each M-step, alpha = m (m (1 - m) / v - 1), beta = alpha (1 - m) / m. Values are kept 1e-4 away from
-    0 and 1. As in the authors' code the posterior never falls beyond its maximum: the largest losses are noisy too.
+    Args:
+        values: The values to fit.
+        at: Where to evaluate the posterior; by default at the values.
+        steps: Number of steps.
+
+    References:
+        Arazo et al., 2019, arXiv 1904.11238.
     """
     x = np.clip(values, 1e-4, 1 - 1e-4)
     shapes = np.array([[1.0, 2.0], [2.0, 1.0]])

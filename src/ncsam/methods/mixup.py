@@ -20,15 +20,19 @@ if TYPE_CHECKING:
 
 @register
 class Mixup(Method):
-    r"""Inputs and labels are mixed in pairs, with one lambda ~ Beta(alpha, alpha) for a batch.
+    """Inputs and labels are mixed in pairs, with one lambda ~ Beta(alpha, alpha) for a batch.
 
-    .. math::
-        \tilde x_i = \lambda x_i + (1 - \lambda) x_{\pi(i)}, \quad
-        L = \lambda\, \ell(f(\tilde x), y) + (1 - \lambda)\, \ell(f(\tilde x), y_\pi),
+        x'_i = lambda x_i + (1 - lambda) x_pi(i),  L = lambda l(f(x'), y) + (1 - lambda) l(f(x'), y_pi),
 
     pi a random permutation. Cross-entropy is linear in its target, so L is the cross-entropy with the mixed one-hot
     labels, which is how it is computed. alpha = 1 is the authors' default; they use 8 to 32 for corrupted labels.
     Over several ranks lambda is shared, and pairs are formed within each rank's part of the batch.
+
+    Args:
+        alpha: Parameter of Beta(alpha, alpha).
+
+    References:
+        Zhang et al., 2018, arXiv 1710.09412.
     """
 
     about = "inputs and labels mixed in pairs"
@@ -53,7 +57,16 @@ def mixed(
     own_part_larger: bool = False,
     stream: int = 0,
 ) -> tuple[Tree, Tensor]:
-    """Rows mixed with rows drawn at random, inputs and targets alike; lambda >= 1/2 where a row shall stay itself."""
+    """Mix rows with rows drawn at random, inputs and targets alike.
+
+    Args:
+        inputs: A tensor or a tree of tensors.
+        targets: Probabilities (rows, classes).
+        alpha: Parameter of Beta(alpha, alpha).
+        state: The source of randomness.
+        own_part_larger: Whether lambda is at least 1/2, so that a row remains mostly itself.
+        stream: Number of the random stream.
+    """
     random = state.random(stream)
     share = float(random.beta(alpha, alpha))
     if own_part_larger:

@@ -26,7 +26,7 @@ _STEADY = 3  # epochs before labels vary more
 
 @dataclass(frozen=True, kw_only=True)
 class Taught(Plan):
-    """With what the other network answers, and how much of the loss that is."""
+    """With what the other model answers, and how much of the loss that is."""
 
     teacher: Tensor
     alpha: float
@@ -34,17 +34,27 @@ class Taught(Plan):
 
 @register
 class NCT(Method):
-    r"""Two networks; each L_k = (1 - alpha) CE(z_k, y_k') + alpha T^2 KL(softmax(z_other / T) || softmax(z_k / T)).
+    """Two models; each L_k = (1 - alpha) CE(z_k, y_k') + alpha T^2 KL(softmax(z_other / T) || softmax(z_k / T)).
 
-    alpha grows to its full value over `ramp_epochs` R: alpha exp(-5 (1 - e / R)^2). Target variability: each network
-    sees labels of its own, of which a share v is drawn anew, uniformly over all classes. v is `least` for three
+    alpha grows to its full value over `ramp_epochs` R: alpha exp(-5 (1 - e / R)^2). Target variability: each model
+    sees labels of its own, of which a share v is redrawn, uniformly over all classes. v is `least` for three
     epochs and then least + (most - least) log(e - 3) / log(E - 3), `most` in the last of E epochs. Epochs e are
-    counted from 1 here and from 0 by the authors. Both networks predict together, as they report.
+    counted from 1 here and from 0 by the authors. Both models predict together, as they report.
+
+    Args:
+        alpha: Final weight of the other model's predictions, in [0, 1].
+        temperature: T of distillation.
+        ramp_epochs: Length of the ramp: whole epochs, or a share of the run.
+        least: Share of redrawn labels at first, in [0, 1].
+        most: Share of redrawn labels in the end, in [0, 1].
+
+    References:
+        Sarfraz et al., 2021, arXiv 2009.08325.
     """
 
-    about = "two networks that teach each other, on labels that vary"
+    about = "two models that teach each other, on labels that vary"
     needs_warmup = True
-    cost = "two networks, and a forward pass more of each"
+    cost = "two models, and an extra forward pass of each"
     networks = 2
     effect = "criterion"
     presets: ClassVar[Presets] = {
@@ -86,9 +96,9 @@ class NCT(Method):
 
     def _varied(self, labels: Tensor, state: State, number: int) -> Tensor:
         random = state.random(number)
-        anew = torch.from_numpy(random.random(len(labels)) < self.share(state)).to(labels.device)
+        redrawn = torch.from_numpy(random.random(len(labels)) < self.share(state)).to(labels.device)
         drawn = torch.from_numpy(random.integers(state.num_classes, size=len(labels))).to(labels)
-        return torch.where(anew, drawn, labels)
+        return torch.where(redrawn, drawn, labels)
 
     def loss(self, network: nn.Module, plan: Plan) -> LossOutput:
         assert isinstance(plan, Taught)

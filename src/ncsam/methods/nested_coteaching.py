@@ -54,26 +54,36 @@ class NestedPlan(Plan):
 
 @register
 class NestedCoteaching(Method):
-    r"""Two networks with nested dropout, then co-teaching of the two.
+    """Two models with nested dropout, then co-teaching of the two.
 
-    First each network is trained by cross-entropy on its first k features alone, k drawn for each batch with
+    First each model is trained by cross-entropy on its first k features alone, k drawn for each batch with
     P(k) ~ exp(-(k / sigma)^2): features are ordered, and few of them cannot memorize. Then, for `tune_epochs`, with
     BatchNorm's statistics frozen and the learning rate times `tune_lr`, each trains on the 1 - `forget_rate` of the
     batch whose losses the other finds smallest, again with nested dropout, now with one k for both.
 
-    Each network answers, and chooses, with as many features as are best for it on held-out samples with their noisy
-    labels, each feature costing 1e-5 of accuracy; with all of them where nothing is held out. The authors take one
-    width for both, the best on the test set, which also tells them the epoch to tune from. They give each network half
-    of the batch to choose from; here both see all of it. They freeze BatchNorm's weights, too. Their second nested
+    Each model answers, and chooses, with as many features as are best for it on held-out samples with their noisy
+    labels, each feature costing 1e-5 of accuracy; with all of them if nothing is held out. The authors take one
+    width for both, the best on the test set, which also tells them the epoch to tune from. They give each model half
+    of the batch to choose from; here both see all of it. They freeze BatchNorm's weights, too, and take a best width of
+    1 for all features. Their second nested
     layer for VGG is left out. The first stage's learning rate follows the run's own schedule; theirs rises over 6,000
     steps.
+
+    Args:
+        sigma: Width of the distribution of k.
+        forget_rate: Share of the batch, in [0, 1], that is dropped while tuning.
+        tune_epochs: Length of the second stage: whole epochs, or a share of the run.
+        tune_lr: Its learning rate, as a factor of the run's.
+
+    References:
+        Chen et al., 2021, arXiv 2104.13766.
     """
 
     name = "nested_coteaching"
-    about = "networks of few ordered features, which then choose small losses for each other"
+    about = "models of few ordered features, which then choose small losses for each other"
     worse_with_sam = ("digits symmetric 40", "digits pair flip 40", "all sets together")
     needs_warmup = True
-    cost = "two networks; while they tune, a forward pass more of each"
+    cost = "two models; while they tune, an extra forward pass of each"
     networks = 2
     presets: ClassVar[Presets] = {
         "cifar10": {"sigma": 10.0, "tune_lr": 0.01},

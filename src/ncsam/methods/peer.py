@@ -30,15 +30,23 @@ class PeerPlan(Plan):
 
 @register
 class Peer(Method):
-    r"""L = mean (l(f(x_n), y_n) - a l(f(x_{n1}), y_{n2})) / (1 + a), l = -log(p + 1e-5), n1 and n2 drawn at random.
+    """L = mean (l(f(x_n), y_n) - a l(f(x_{n1}), y_{n2})) / (1 + a), l = -log(p + 1e-5), n1 and n2 drawn at random.
 
     Cross-entropy alone for `warmup_epochs`, then a grows linearly to `alpha` over `ramp_epochs`. The division by 1 + a
-    stands for the authors' learning rate, which they divide by it. Their multi-class code has 20 plain epochs of 300,
+    stands for the authors' learning rate, which they divide by it. Their multi-class code has 20 warm-up epochs of 300,
     then a grows, in pieces that are nearly one line, to 5 on uniform noise and 20 on sparse noise; the learning rate
-    drops by 10 every 40 epochs. A large a at a large rate drives the network to chance, so a preset must not have one
+    drops by 10 every 40 epochs. A large a at a large rate drives the model to chance, so a preset must not have one
     without the other: `uniform` has their spans, as shares of the run; `sparse` stops where theirs has come to rest, at
     epoch 120, with a at 6 and the rate at a thousandth. Peers come from the batch. Labels that NCSAM flips enter
     through cross-entropy.
+
+    Args:
+        alpha: Final weight of the peer term.
+        warmup_epochs: Length of warm-up with cross-entropy: whole epochs, or a share of the run.
+        ramp_epochs: Length of the ramp: whole epochs, or a share of the run.
+
+    References:
+        Liu and Guo, 2020, arXiv 1910.03231.
     """
 
     about = "cross-entropy less that of random pairs"
@@ -50,7 +58,7 @@ class Peer(Method):
     def __init__(self, alpha: float = 1.0, warmup_epochs: Span = 0.1, ramp_epochs: Span = 0.3) -> None:
         check_spans(warmup_epochs=warmup_epochs, ramp_epochs=ramp_epochs)
         if not alpha >= 0:
-            raise bad_value("alpha", alpha, "a number from 0")
+            raise bad_value("alpha", alpha, "a number, 0 or larger")
         self.alpha = alpha
         self.warmup_epochs = warmup_epochs
         self.ramp_epochs = ramp_epochs

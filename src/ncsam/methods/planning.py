@@ -1,4 +1,4 @@
-"""What plans are made of: a look at the networks' answers, and steps that train on some rows of a batch."""
+"""Building blocks of plans: forward passes that leave running statistics alone, and steps on a subset of a batch."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from ncsam._trees import Tree
 from ncsam.methods.base import LossOutput, Method, Plan
+from ncsam.vectors.modes import evaluation_mode
 from ncsam.vectors.saved import SavedBuffers
 
 if TYPE_CHECKING:
@@ -19,18 +20,20 @@ if TYPE_CHECKING:
 
 @torch.no_grad()
 def forward_frozen_stats(network: nn.Module, inputs: Tree, *names: str, evaluating: bool = False) -> Any:
-    """What the network answers as it trains (batch statistics, dropout), leaving its running statistics alone.
+    """What the model returns, without gradients and without changing its running statistics.
 
-    `evaluating`: as it answers in evaluation. `names` are further heads to ask: see `WithHeads`.
+    Args:
+        network: The model.
+        inputs: A batch of inputs.
+        *names: Further heads to ask; see `WithHeads`.
+        evaluating: False runs it as in training (batch statistics, dropout), True as in evaluation.
+
+    Returns:
+        Logits, or a dictionary if heads were named.
     """
     if evaluating:
-        modes = [(module, module.training) for module in network.modules()]
-        for module, _ in modes:
-            module.training = False
-        answer = network(inputs, *names)
-        for module, training in modes:
-            module.training = training
-        return answer
+        with evaluation_mode([network]):
+            return network(inputs, *names)
     buffers = SavedBuffers([network])
     answer = network(inputs, *names)
     buffers.restore()
@@ -39,17 +42,25 @@ def forward_frozen_stats(network: nn.Module, inputs: Tree, *names: str, evaluati
 
 @dataclass(frozen=True, kw_only=True)
 class PlanWithExtra(Plan):
-    """With a note beside each row that the method's own loss reads: a weight, a memory, another target."""
+    """A plan with an extra value for each row that the method's loss reads: a weight, a memory, another target.
+
+    Attributes:
+        extra: (rows, ...).
+    """
 
     extra: Tensor
 
 
 @dataclass(frozen=True, kw_only=True)
 class SubsetPlan(Plan):
-    """A step whose loss takes some rows of the batch only; all of them pass through the network.
+    """A step whose loss takes only some rows of the batch; all of them pass through the model.
 
-    `targets` and `index` belong to the rows. The sum of losses is divided by `total`. No rows at all give a loss of
-    zero: the step then carries no information, though momentum and weight decay go on.
+    `targets` and `index` belong to these rows. No rows at all give a loss of zero: the step then carries no
+    information, though momentum and weight decay act as usual.
+
+    Attributes:
+        rows: Positions in the batch.
+        total: The sum of losses is divided by it.
     """
 
     rows: Tensor
@@ -57,7 +68,14 @@ class SubsetPlan(Plan):
 
 
 def train_on(batch: Batch, rows: Tensor, labels: Tensor | None = None, total: float | None = None) -> SubsetPlan:
-    """A plan for some rows, in the batch's order, under their labels, or others; a mean over them unless said."""
+    """A plan for some rows of a batch, in the batch's order.
+
+    Args:
+        batch: The batch.
+        rows: Positions in the batch.
+        labels: Labels of the whole batch to train under; by default the observed ones.
+        total: What the sum of losses is divided by; by default the number of rows, for their mean.
+    """
     rows = rows.sort().values
     targets = (batch.labels if labels is None else labels)[rows]
     total = len(rows) if total is None else total
@@ -80,5 +98,10 @@ class SubsetMethod(Method):
 
 
 def losses_of(logits: Tensor, labels: Tensor) -> Tensor:
-    """Cross-entropy of each row."""
+    """Cross-entropy of each row.
+
+    Args:
+        logits: (rows, classes).
+        labels: Class numbers (rows,).
+    """
     return F.cross_entropy(logits.float(), labels, reduction="none")

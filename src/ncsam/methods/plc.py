@@ -25,12 +25,20 @@ _FEW = 1e-3  # the threshold rises when fewer labels than this share have change
 
 @register
 class PLC(Method):
-    r"""Cross-entropy under labels that are corrected, for good, after each epoch past `warmup_epochs`.
+    """Cross-entropy under labels that are corrected, for good, after each epoch past `warmup_epochs`.
 
     q is the mean of the sample's predictions after the last `window` epochs, on the un-augmented image. If
     q_y / max_c q_c < theta, its label y becomes argmax q. theta starts at `threshold`; after an epoch that changed
     fewer than .1 % of the labels it rises by .1, to .9 at most. The defaults are the authors' for CIFAR, where 8 of
-    180 epochs are plain. They average the predictions made during training, on augmented images.
+    180 epochs are warm-up. They average the predictions made during training, on augmented images.
+
+    Args:
+        threshold: Initial likelihood ratio, in (0, 1], for a correction.
+        warmup_epochs: Length of warm-up with cross-entropy: whole epochs, or a share of the run.
+        window: Epochs over which predictions are averaged.
+
+    References:
+        Zhang et al., 2021, arXiv 2103.07756.
     """
 
     about = "labels corrected for good, by a likelihood ratio"
@@ -47,7 +55,7 @@ class PLC(Method):
         if not 0 < threshold <= 1:
             raise bad_value("threshold", threshold, "a ratio in (0, 1]")
         if window < 1:
-            raise bad_value("window", window, "a number of epochs from 1")
+            raise bad_value("window", window, "a number of epochs, 1 or larger")
         self.threshold = threshold
         self.warmup_epochs = warmup_epochs
         self.window = window

@@ -23,6 +23,13 @@ class RegCE(AveragingMethod):
     `decay` the averaging (see `AveragingMethod`). The learning rate is the run's: `--schedule steps` drops it by 10 at
     half and at three quarters of training. A re-implementation, untuned: the authors' decay factor, averaging rate and
     augmentation policy are not known to us.
+
+    Args:
+        view: The augmented view to train on; "train" is the run's own.
+        decay: Decay of the running average of the weights, in [0, 1).
+
+    References:
+        Kang et al., 2023, arXiv 2307.05025.
     """
 
     about = "strong augmentation, averaged weights, sharp decay"

@@ -14,7 +14,14 @@ _Method = TypeVar("_Method", bound=type[Method])
 
 
 def register(method: _Method) -> _Method:
-    """Enter a class under its `name`, by default that of the class in small letters; a decorator."""
+    """Make a method available by its `name`, by default that of the class in lower case; a decorator.
+
+    Args:
+        method: A subclass of `Method`.
+
+    Raises:
+        ValueError: The name is taken.
+    """
     method.name = vars(method).get("name", method.__name__.lower())
     enter(_METHODS, "method", method.name, method)
     return method
@@ -45,9 +52,20 @@ def get(name: str) -> type[Method]:
 
 
 def create(name: str, **options: Any) -> Method:
-    """The method called `name`, with options of its own; `preset` names a set of them that others may change.
+    """Build a method by name.
 
-    `name` may be "module:Name", a class of yours, which is imported.
+    Args:
+        name: One of `names()`, or "module:Name" for a class of your own, which is imported.
+        **options: The method's own. `preset` names a set of options, which others override.
+
+    Raises:
+        UsageError: The name, the preset or an option is unknown or invalid.
+
+    Examples:
+        >>> create("gce", q=0.5).name
+        'gce'
+        >>> create("dividemix", preset="cifar10-symmetric90").average
+        5
     """
     kind = get(name)
     if (preset := options.pop("preset", None)) is not None:

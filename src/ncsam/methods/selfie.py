@@ -26,7 +26,7 @@ _LABEL = "selfie_label"
 
 @register
 class SELFIE(KnownRate):
-    r"""Trains on the samples of small loss, and on those whose label the network's own history corrects.
+    """Trains on the samples of small loss, and on those whose label the model's own history corrects.
 
     Each sample keeps its last q predicted classes (`history`). Its uncertainty is the entropy of their frequencies over
     log C; where that is at most `threshold` it is refurbished: from then on its label is its most frequent prediction,
@@ -34,12 +34,21 @@ class SELFIE(KnownRate):
     samples of smallest loss and on the refurbished ones, under their new labels. n, `noise_share`, is the noise rate
     (see `KnownRate`).
 
-    q is at most the number of plain epochs, so that histories are full when they count. The authors train three times
+    q is at most the number of warm-up epochs, so that histories are full when they count. The authors train three times
     in a row and carry refurbished labels over; that is three runs, and this is one of them.
+
+    Args:
+        noise_share: Share of samples to treat as noisy; None takes the noise rate of the run, or an estimate.
+        warmup_epochs: Length of warm-up with cross-entropy: whole epochs, or a share of the run.
+        history: Number of past predictions that are kept.
+        threshold: Largest uncertainty, in [0, 1], of a label to be replaced.
+
+    References:
+        Song et al., 2019, ICML.
     """
 
-    about = "small losses, and labels refurbished by the network's history"
-    cost = "a forward pass more, to look before each step"
+    about = "small losses, and labels refurbished by the model's history"
+    cost = "an extra forward pass before each step"
 
     def __init__(
         self,
@@ -51,7 +60,7 @@ class SELFIE(KnownRate):
         check_spans(warmup_epochs=warmup_epochs)
         super().__init__("noise_share", noise_share, warmup_epochs)
         if history < 1:
-            raise bad_value("history", history, "a number of predictions from 1")
+            raise bad_value("history", history, "a number of predictions, 1 or larger")
         if not 0 <= threshold <= 1:
             raise bad_value("threshold", threshold, "an uncertainty in [0, 1]")
         self.history = history

@@ -13,7 +13,16 @@ from ncsam.methods.registry import register
 
 @register
 class SL(LossMethod):
-    """L = alpha CE + beta RCE, RCE = -A (1 - p_y) with A (`log_zero`) for log 0, log(1e-4) in the authors' code."""
+    """L = alpha CE + beta RCE, RCE = -A (1 - p_y) with A (`log_zero`) for log 0, log(1e-4) in the authors' code.
+
+    Args:
+        alpha: Weight of cross-entropy.
+        beta: Weight of reverse cross-entropy.
+        log_zero: A negative number that stands for log 0.
+
+    References:
+        Wang et al., 2019, arXiv 1908.06112.
+    """
 
     about = "cross-entropy and reverse cross-entropy"
     presets: ClassVar[Presets] = {"cifar10": {"alpha": 0.1, "beta": 1.0}, "cifar100": {"alpha": 6.0, "beta": 0.1}}

@@ -25,16 +25,24 @@ _TARGETS = "sln_targets"
 
 @register
 class SLN(AveragingMethod):
-    r"""L = -sum_c t_c log p_c, t = e_y + sigma z with z ~ N(0, I) drawn in every step.
+    """L = -sum_c t_c log p_c, t = e_y + sigma z with z ~ N(0, I) drawn in every step.
 
     The authors' further parts are off by default. `decay` (.999 in theirs) predicts with averaged weights, SLN-MO.
     `correct_after` (250 of 300 epochs) adds label correction, SLN-MO-LC: from then on sigma = 0 and
     t = l e_y + (1 - l) e_k, k the prediction on the un-augmented sample and l its loss scaled to [0, 1] over the
-    samples trained on, both taken before each epoch. So a sample that the network finds easy takes the prediction, and
+    samples trained on, both taken before each epoch. So a sample that the model finds easy takes the prediction, and
     one that it finds hard keeps its label, as in the authors' code.
+
+    Args:
+        sigma: Standard deviation of the noise on targets.
+        decay: Decay of the running average of the weights, in [0, 1); 0 predicts with the weights themselves.
+        correct_after: When label correction starts: whole epochs, or a share of the run; None never.
+
+    References:
+        Chen et al., 2021, ICLR.
     """
 
-    about = "targets disturbed anew in every step"
+    about = "targets with fresh Gaussian noise in every step"
     cost = "as cross-entropy; with correction, a prediction of the training split before each epoch"
     presets: ClassVar[Presets] = {
         "cifar10-symmetric": {"sigma": 1.0},

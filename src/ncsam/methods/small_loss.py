@@ -1,4 +1,4 @@
-"""Selection by small losses: what a network finds easy is probably labeled right."""
+"""Selection by small losses: what a model finds easy is probably labeled right."""
 
 from __future__ import annotations
 
@@ -13,12 +13,16 @@ from ncsam.methods.spans import Span, check_spans, in_epochs
 
 
 class SmallLoss(KnownRate):
-    r"""Keeps the share R(e) = 1 - tau min(e^c / E, 1) of small losses in epoch e.
+    """Keeps the share R(e) = 1 - tau min(e^c / E, 1) of small losses in epoch e.
 
-    E is `ramp_epochs` and c `exponent`, as in the Co-teaching paper; the authors' code has tau^c in the place of tau
-    and e - 1 in that of e^c, which for c = 1 is the same but for one epoch. tau, `forget_rate`, is by default the noise
-    rate of the run. If that is not named either, nothing is forgotten for E epochs (one at least), then tau is
-    estimated: see `KnownRate`.
+    This is the formula of the Co-teaching paper; the authors' code has tau^c in the place of tau and e - 1 in that of
+    e^c, which for c = 1 is the same but for one epoch. If the noise rate is not known, nothing is dropped for E epochs
+    (at least one), then tau is estimated: see `KnownRate`.
+
+    Args:
+        forget_rate: tau, the share of samples to drop in the end; None takes the noise rate of the run, or an estimate.
+        ramp_epochs: E: whole epochs, or a share of the run.
+        exponent: c, the power of the epoch.
     """
 
     def __init__(self, forget_rate: float | None = None, ramp_epochs: Span = 10, exponent: float = 1.0) -> None:
@@ -37,10 +41,16 @@ class SmallLoss(KnownRate):
 
 
 class TwoNetworks(SmallLoss):
-    """Predicts with the mean of its networks' logits, or with `ensemble=False` by the first network alone.
+    """Predicts with the mean of its models' logits, or with the first model alone.
 
-    The authors of Co-teaching, Co-teaching+ and JoCoR report each network by itself. The mean is usually a little
-    better, so that only `ensemble=False` compares with their tables.
+    The authors of Co-teaching, Co-teaching+ and JoCoR report each model by itself. The mean is usually a little better,
+    so that only `ensemble=False` compares with their tables.
+
+    Args:
+        forget_rate: tau, the share of samples to drop in the end; None takes the noise rate of the run, or an estimate.
+        ramp_epochs: E: whole epochs, or a share of the run.
+        exponent: c, the power of the epoch.
+        ensemble: Whether both models predict together.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Parts of a run: spans of epochs, and ramps along them."""
+"""Spans of epochs, and ramps along them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 #: A whole number of epochs, or, as a fraction, a share of the run: one default serves short runs and long ones.
 Span: TypeAlias = int | float
-#: Of plain training, before a method decides by what the network says. The authors of such methods have thousands, of
+#: Of plain training, before a method decides by what the model says. The authors of such methods have thousands, of
 #: which the same share of a short run leaves too few.
 _LEAST_STEPS = 100
 _MOST_EPOCHS = 10**9
@@ -23,7 +23,9 @@ def check_spans(**spans: Span) -> None:
     for name, span in spans.items():
         whole = isinstance(span, int) and not isinstance(span, bool) and 0 <= span <= _MOST_EPOCHS
         if not whole and not (isinstance(span, float) and 0 <= span <= 1):
-            raise bad_value(name, span, "a whole number of epochs from 0, or a share of the run, a fraction in [0, 1]")
+            raise bad_value(
+                name, span, "a whole number of epochs, 0 or larger, or a share of the run, a fraction in [0, 1]"
+            )
 
 
 def in_epochs(span: Span, epochs: int) -> int:
@@ -32,7 +34,7 @@ def in_epochs(span: Span, epochs: int) -> int:
 
 
 def plain_span(span: Span, state: State) -> int:
-    """Epochs of plain training, one at least; a share of the run is 100 steps at least, or half of the run."""
+    """Epochs of warm-up, at least one; a share of the run is at least 100 steps, or half of the run."""
     least = 1
     if isinstance(span, float):
         least = max(1, min(math.ceil(_LEAST_STEPS / state.steps_per_epoch), state.epochs // 2))

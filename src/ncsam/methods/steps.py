@@ -1,4 +1,4 @@
-"""Steps of a method's own, beside the run's optimizer: another loss, another learning rate, some parameters only."""
+"""Steps of a method's own, next to the run's optimizer: another loss, another learning rate, some parameters only."""
 
 from __future__ import annotations
 
@@ -11,14 +11,18 @@ from torch import Tensor, nn
 
 from ncsam.methods.base import State
 from ncsam.vectors.arithmetic import is_dtensor
+from ncsam.vectors.ranks import average_over_ranks
 
 
 class SideOptimizer:
-    """An optimizer of torch's over some parameters, for losses that step apart from the run's own.
+    """A torch optimizer over some parameters, for losses that step separately from the run's own.
 
     It belongs in `on_epoch_start` (an inner loop) or `on_step_end` (a further step on the batch), never in `loss`. The
-    ranks' gradients are averaged. Keep it by `state_dict` of the method. Such a step is plain: the run's perturbation
-    belongs to the main loss.
+    ranks' gradients are averaged. Keep it in the `state_dict` of the method. Such a step is not perturbed: the run's
+    perturbation belongs to the main loss.
+
+    Args:
+        optimizer: The torch optimizer.
     """
 
     def __init__(self, optimizer: torch.optim.Optimizer) -> None:
@@ -26,12 +30,17 @@ class SideOptimizer:
         self.parameters: list[Tensor] = [p for group in optimizer.param_groups for p in group["params"]]
 
     def step(self, loss: Tensor, state: State, *, lr: float | None = None) -> None:
-        """One step down a loss, at another learning rate if given; gradients that it leaves elsewhere are cleared."""
+        """One step down a loss; gradients that it leaves elsewhere are cleared.
+
+        Args:
+            loss: A scalar.
+            state: The state of training.
+            lr: Learning rate of this step; by default the optimizer's.
+        """
         with torch.enable_grad():
             self.optimizer.zero_grad()
             state.backward(loss)
-        for parameter in self.parameters:
-            average_over_ranks(parameter.grad)
+        average_gradients(self.parameters)
         if lr is not None:
             for group in self.optimizer.param_groups:
                 group["lr"] = lr
@@ -46,7 +55,14 @@ class SideOptimizer:
 
 
 def sgd(parameters: Iterable[nn.Parameter], lr: float, *, momentum: float = 0.9, decay: float = 5e-4) -> SideOptimizer:
-    """SGD over some parameters."""
+    """SGD over some parameters.
+
+    Args:
+        parameters: The parameters.
+        lr: Learning rate.
+        momentum: Momentum.
+        decay: Weight decay.
+    """
     return SideOptimizer(torch.optim.SGD(list(parameters), lr=lr, momentum=momentum, weight_decay=decay))
 
 
@@ -55,14 +71,13 @@ def adam(parameters: Iterable[nn.Parameter], lr: float) -> SideOptimizer:
     return SideOptimizer(torch.optim.Adam(list(parameters), lr=lr))
 
 
-def average_over_ranks(gradient: Tensor | None) -> None:
-    """In place; one that DDP has averaged already, or FSDP holds in pieces, stays as it is."""
-    if gradient is None or is_dtensor(gradient) or not (dist.is_available() and dist.is_initialized()):
-        return
-    dist.all_reduce(gradient)
-    gradient /= dist.get_world_size()
+def average_gradients(parameters: Iterable[Tensor]) -> None:
+    """Average gradients over ranks, in place; DDP's are equal already, and shards of FSDP are left alone."""
+    if dist.is_available() and dist.is_initialized():
+        gradients = [p.grad for p in parameters if p.grad is not None and not is_dtensor(p.grad)]
+        average_over_ranks(gradients, dist.group.WORLD)
 
 
 def part(networks: Sequence[nn.Module], name: str) -> list[nn.Parameter]:
-    """The parameters of the networks whose dotted name has `name` as one of its parts ("heads", "fc", ...)."""
+    """The parameters of the models whose dotted name has `name` as one of its parts ("heads", "fc", ...)."""
     return [p for network in networks for key, p in network.named_parameters() if name in key.split(".")]

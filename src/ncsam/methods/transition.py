@@ -20,16 +20,20 @@ from ncsam.methods.spans import Span, check_spans, plain_span
 
 
 class TransitionMethod(LossMethod):
-    """Plain cross-entropy until T is there, then `corrected(logits, targets, T)`.
+    """Cross-entropy until T is known, then `corrected(logits, targets, T)`.
 
-    T is the `transition` given, as rows; else it is estimated after `warmup_epochs` of cross-entropy: row i is the
-    prediction on the sample trained on with the largest p_i below the `quantile` (null: all of them count). As in the
-    authors' code, of all plain epochs the one is taken whose network has the smallest loss on the noisy samples held
-    out (where none are, on all samples, which is the last epoch).
+    An unknown T is estimated after `warmup_epochs` of cross-entropy: row i is the prediction on the training sample
+    with the largest p_i below the `quantile`. As in the authors' code, of all warm-up epochs the one is taken whose
+    model has the smallest loss on the noisy samples held out (if none are, on all samples, which is the last epoch).
 
     Patrini et al. train to the end by cross-entropy, estimate T, and train again from the start; Xia et al. spend 20 of
-    220 epochs, and go on from the best of them. Here the same network goes on, after a tenth of the run, or 100 steps
-    where that is fewer: a network that knows nothing yet gives a T that says nothing.
+    220 epochs, and continue from the best of them. Here the same model continues, after a tenth of the run, or 100
+    steps if that is less: a model that knows nothing yet gives an uninformative T.
+
+    Args:
+        transition: T as rows of P(observed | true); None estimates it.
+        warmup_epochs: Length of warm-up: whole epochs, or a share of the run.
+        quantile: Predictions above this quantile are outliers and no anchors; None keeps all.
     """
 
     is_loss = False
@@ -57,7 +61,7 @@ class TransitionMethod(LossMethod):
     def on_train_start(self, state: State) -> None:
         if self.transition is not None and len(self.transition) != state.num_classes:
             size = state.num_classes
-            raise bad_value("transition", f"{len(self.transition)} rows", f"{size} x {size}, as there are classes")
+            raise bad_value("transition", f"{len(self.transition)} rows", f"{size} rows and columns, one per class")
 
     def on_epoch_start(self, networks: Sequence[nn.Module], state: State) -> None:
         if self.transition is not None or state.epoch == 1:

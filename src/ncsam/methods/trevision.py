@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
-import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -15,6 +14,7 @@ from ncsam.methods.base import LossOutput, Plan, State
 from ncsam.methods.planning import PlanWithExtra, forward_frozen_stats, losses_of
 from ncsam.methods.registry import register
 from ncsam.methods.spans import Span, check_spans, in_epochs
+from ncsam.methods.steps import average_gradients
 from ncsam.methods.transition import TransitionMethod
 
 if TYPE_CHECKING:
@@ -23,20 +23,30 @@ if TYPE_CHECKING:
 
 @register
 class TRevision(TransitionMethod):
-    r"""L = mean b_i l_i, b_i = p_y / (T^T p)_y: importance weights that turn noisy risk into clean risk.
+    """L = mean b_i l_i, b_i = p_y / (T^T p)_y: importance weights that turn noisy risk into clean risk.
 
     Three stages. Cross-entropy for `warmup_epochs`, then T is estimated (or given: see `TransitionMethod`). Reweighting
     with T. From `revise_after` on T is revised: it is T + D, rows normalized, and the slack D learns by the gradient of
-    the same loss through the weights b, by an Adam of its own with `slack_lr`. For the network the weights are
+    the same loss through the weights b, by an Adam of its own with `slack_lr`. For the model the weights are
     constants, and its steps are the run's own; in the authors' third stage the weights are differentiated and that
-    Adam, at a rate of 5e-7, drives the network too, which at this rate hardly moves. Their code adds D to T once per
+    Adam, at a rate of 5e-7, drives the model too, which at this rate hardly moves. Their code adds D to T once per
     sample, so that D counts 64 times on average in a batch of 128; here it is added once, and `slack_lr` is as much
-    larger: at 5e-7 D would reach 1e-4 in 400 steps, and revise nothing. They choose each stage's network on noisy
-    validation samples; here one network goes through all stages. Labels that NCSAM flips enter through cross-entropy.
+    larger: at 5e-7 D would reach 1e-4 in 400 steps, and revise nothing. They choose each stage's model on noisy
+    validation samples; here one model goes through all stages. Labels that NCSAM flips enter through cross-entropy.
+
+    Args:
+        transition: T as rows of P(observed | true); None estimates it.
+        warmup_epochs: Length of warm-up with cross-entropy: whole epochs, or a share of the run.
+        revise_after: When T is revised: whole epochs, or a share of the run.
+        quantile: Predictions above this quantile are outliers and no anchors; None keeps all.
+        slack_lr: Learning rate of the slack D.
+
+    References:
+        Xia et al., 2019, arXiv 1906.00189.
     """
 
     about = "importance weights by a transition matrix that is revised"
-    cost = "a forward pass more, to look before each step, after the plain epochs"
+    cost = "an extra forward pass before each step, after warm-up"
 
     def __init__(
         self,
@@ -49,7 +59,7 @@ class TRevision(TransitionMethod):
         super().__init__(transition, warmup_epochs, quantile)
         check_spans(revise_after=revise_after)
         if not slack_lr >= 0:
-            raise bad_value("slack_lr", slack_lr, "a number from 0")
+            raise bad_value("slack_lr", slack_lr, "a number, 0 or larger")
         self.revise_after = revise_after
         self.slack_lr = slack_lr
 
@@ -77,9 +87,7 @@ class TRevision(TransitionMethod):
         weights = importance(answers, labels, revised(self.transition.to(self.slack), self.slack))
         self.adam.zero_grad()
         (weights * losses_of(answers, labels)).mean().backward()  # type: ignore[no-untyped-call]
-        if dist.is_available() and dist.is_initialized() and self.slack.grad is not None:
-            dist.all_reduce(self.slack.grad)
-            self.slack.grad /= dist.get_world_size()
+        average_gradients([self.slack])
         self.adam.step()
 
     def loss(self, network: nn.Module, plan: Plan) -> LossOutput:
@@ -97,7 +105,7 @@ class TRevision(TransitionMethod):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         super().load_state_dict(state)
-        if not hasattr(self, "slack"):  # a trained network is only asked for predictions
+        if not hasattr(self, "slack"):  # a trained model is only asked for predictions
             return
         with torch.no_grad():
             self.slack.copy_(state["slack"])

@@ -35,28 +35,43 @@ class Contrasted(MixMatch):
 
 @register
 class UNICON(Dividing):
-    r"""DivideMix with as many labeled samples of each class, strong views to train on, and contrastive learning.
+    """DivideMix with as many labeled samples of each class, strong views to train on, and contrastive learning.
 
-    1. Warm-up: cross-entropy, minus the entropy of the predictions with `penalty` (for asymmetric noise).
-    2. Before each epoch d_i = JSD(p_i, y_i) in bits, p_i the mean of both networks' predictions. The cut-off is the
-       mean of d, or, where that exceeds `adjust_above`, mean - (mean - min) / `adjustment`. With R the share of d below
-       it, the R N / C samples of smallest d of each observed class are labeled.
-    3. Targets come from two weak views: sharpened w y + (1 - w) p for the labeled, w = 1 where d < .5, else 1 - d,
-       p the network's own mean; the sharpened mean of both networks for the others.
-    4. MixMatch on two strong views (see `ncsam.methods.mixmatch`), and `contrast_weight` times NT-Xent between the
-       projections of the unlabeled samples' strong views: one linear layer to 128 numbers, and BatchNorm.
+    1. Warm-up: cross-entropy, minus the entropy of the predictions with `penalty` (for asymmetric noise). 2. Before
+    each epoch d_i = JSD(p_i, y_i) in bits, p_i the mean of both models' predictions. The cut-off is the mean of d, or,
+    where that exceeds `adjust_above`, mean - (mean - min) / `adjustment`. With R the share of d below it, the R N / C
+    samples of smallest d of each observed class are labeled. 3. Targets come from two weak views: sharpened w y + (1 -
+    w) p for the labeled, w = 1 where d in nats is below .5, else 1 - d in nats, as in the authors' code; p the model's
+    own mean; the sharpened mean of both models for the others. 4. MixMatch on two strong views (see
+    `ncsam.methods.mixmatch`), and `contrast_weight` times NT-Xent between the projections of the unlabeled samples'
+    strong views: one linear layer to 128 numbers, and BatchNorm.
 
-    Checked against the authors' code, which differs in this: it takes d in nats, where d ends at .69 and its mean never
-    exceeds .7; it divides anew for the second network, after the epoch of the first, where here both share a division;
-    it takes labeled and unlabeled samples from two loaders, where here they come as they fall in one batch; and it
-    passes each view through the network apart, where here all rows of a step share BatchNorm's statistics. As there,
-    the other network guesses in evaluation mode, and predictions are by the mean of both. NCSAM flips labels of the
-    labeled rows.
+    Checked against the authors' code, which differs in this: it takes d for the cut-off in nats, too, where d ends at
+    .69 and its mean never exceeds .7; it divides again for the second model, after the epoch of the first, where here
+    both share a division; it takes labeled and unlabeled samples from two loaders, where here they come as they fall in
+    one batch; and it passes each view through the model apart, where here all rows of a step share BatchNorm's
+    statistics. As there, the other model guesses in evaluation mode, and predictions are by the mean of both. NCSAM
+    flips labels of the labeled rows.
+
+    Args:
+        warmup_epochs: Length of warm-up with cross-entropy: whole epochs, or a share of the run.
+        penalty: Whether the entropy of predictions is rewarded in warm-up (for asymmetric noise).
+        adjust_above: Mean divergence in bits above which the cut-off is lowered.
+        adjustment: Divisor of that correction.
+        temperature: T of sharpening; smaller is sharper.
+        alpha: Parameter of Beta(alpha, alpha) in mixing.
+        unlabeled_weight: Final weight of the loss on unlabeled rows.
+        contrast_weight: Weight of NT-Xent.
+        contrast_temperature: Temperature of NT-Xent.
+        ramp_epochs: Length of the ramp: whole epochs, or a share of the run.
+
+    References:
+        Karim et al., 2022, arXiv 2203.14542.
     """
 
     about = "DivideMix that selects uniformly over classes, trains on strong views, and contrasts the unlabeled"
     worse_with_sam = ("digits pair flip 40",)
-    cost = "two networks on twice the rows and more, eight more forward passes, two predictions of the split an epoch"
+    cost = "two models on twice the rows and more, eight more forward passes, two predictions of the split an epoch"
     images_only = True
     views = ("train", "train", "auto:autoaugment", "auto:autoaugment")
     presets: ClassVar[Presets] = {

@@ -1,8 +1,8 @@
-"""Networks of the noisy-label literature, each with `features()` beside its logits, and ways to everyone else's.
+"""Models of the noisy-label literature, each with `features()` beside its logits, and ways to everyone else's.
 
 >>> from ncsam import models
->>> network = models.create("resnet18", num_classes=10)
->>> sum(p.numel() for p in network.parameters())
+>>> model = models.create("resnet18", num_classes=10)
+>>> sum(p.numel() for p in model.parameters())
 11173962
 """
 

@@ -1,4 +1,4 @@
-"""`python -m ncsam.models` prints our networks: parameters at 10 and 100 classes, and the width of their features."""
+"""`python -m ncsam.models` prints our models: parameters at 10 and 100 classes, and the width of their features."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""What every network here promises: features beside logits, and one name for the layer in between."""
+"""What every model here promises: features beside logits, and one name for the layer in between."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from torch import Tensor, nn
 
 from ncsam._checks import number
 
-#: Of channels, classes and widths: a network beyond that fits into no memory.
+#: Of channels, classes and widths: a model beyond that fits into no memory.
 MOST = 1_000_000
 Family: TypeAlias = Literal["linear", "mlp", "conv", "transformer", "text", "other"]
 
 
 class Backbone(nn.Module):
-    """A network in two parts: `features(x)` of shape (N, `num_features`), and the linear layer `head` that sees them.
+    """A model in two parts: `features(x)` of shape (N, `num_features`), and the linear layer `head` that sees them.
 
     `forward(x) = head(features(x))`. The head is registered under `head_name`, which differs between families so that
     published weights load by their own names ("fc" in ResNets, "classifier.6" in VGG).
@@ -62,7 +62,7 @@ def init_kaiming(network: nn.Module) -> None:
 
 
 def check_size(x: Tensor, minimum: int, name: str) -> None:
-    """Refuse images that the network's own pooling would shrink to nothing."""
+    """Refuse images that the model's own pooling would shrink to nothing."""
     height, width = x.shape[-2:]
     if min(height, width) < minimum:
         raise ValueError(f"{name} needs images of at least {minimum}x{minimum} pixels, got {height}x{width}")

@@ -41,7 +41,7 @@ class CNN9(Backbone):
 class CNN7(Backbone):
     """Six 3x3 convolutions (64-64, 128-128, 196-16), each with BN and ReLU, and a max-pool after every second.
 
-    The network of JoCoR's code for CIFAR and of Co-teaching+'s for CIFAR-100; PyTorch's default initialization. At
+    The model of JoCoR's code for CIFAR and of Co-teaching+'s for CIFAR-100; PyTorch's default initialization. At
     32x32 the 16 maps are 4x4 when they are flattened; an adaptive pool brings other sizes there and changes nothing at
     32.
     """
@@ -68,7 +68,7 @@ class CNN7(Backbone):
 class CNNCoteachingPlus(Backbone):
     """Two 5x5 convolutions (6 and 16 maps), each with ReLU and a max-pool, then layers of 120 and 84.
 
-    The small network of Co-teaching+ for CIFAR-10 (xingruiyu/coteaching_plus); PyTorch's default initialization. At
+    The small model of Co-teaching+ for CIFAR-10 (xingruiyu/coteaching_plus); PyTorch's default initialization. At
     32x32 the maps are 5x5 when they are flattened; an adaptive pool brings other sizes there and changes nothing at 32.
     """
 

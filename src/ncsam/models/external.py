@@ -36,7 +36,7 @@ class Wrapped(Backbone):
 def from_torchvision(
     name: str, num_classes: int, in_channels: int, pretrained: bool | str, options: Mapping[str, Any]
 ) -> Wrapped:
-    """A classification network of torchvision; `pretrained` may be the name of its weights ("IMAGENET1K_V2")."""
+    """A classification model of torchvision; `pretrained` may be the name of its weights ("IMAGENET1K_V2")."""
     models = need("torchvision.models", None, f"model 'torchvision:{name}'")
     _check_known("torchvision", name, models.list_models(module=models))
     if in_channels != 3:
@@ -57,7 +57,7 @@ def from_torchvision(
 def from_timm(
     name: str, num_classes: int, in_channels: int, pretrained: bool | str, options: Mapping[str, Any]
 ) -> Wrapped:
-    """A network of timm, whose weights are chosen in its name ("resnet50.a1_in1k")."""
+    """A model of timm, whose weights are chosen in its name ("resnet50.a1_in1k")."""
     timm = need("timm", None, f"model 'timm:{name}'")
     if isinstance(pretrained, str):
         raise bad_value(

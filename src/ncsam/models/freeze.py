@@ -1,4 +1,4 @@
-"""Parts of a network that training leaves as they are: no gradient, no statistics, no dropout."""
+"""Parts of a model that training leaves as they are: no gradient, no statistics, no dropout."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ BACKBONE = "backbone"
 
 
 def freeze(network: nn.Module, parts: Sequence[str]) -> nn.Module:
-    """The network with some parts frozen: its parameters and modules whose names begin with one of `parts`.
+    """The model with some parts frozen: its parameters and modules whose names begin with one of `parts`.
 
-    "backbone" is everything but the head; a network that is no `Backbone` is then wrapped into one by `as_backbone`.
+    "backbone" is everything but the head; a model that is no `Backbone` is then wrapped into one by `as_backbone`.
     Frozen modules stay in evaluation mode whatever `train()` says, so that BatchNorm keeps its statistics. With a
-    frozen backbone, the network also takes features in the place of images.
+    frozen backbone, the model also takes features in the place of images.
     """
     if BACKBONE in parts:
         network = as_backbone(network)
@@ -32,7 +32,7 @@ def freeze(network: nn.Module, parts: Sequence[str]) -> nn.Module:
         named = [name for name, _ in network.named_parameters() if name.startswith(part)]
         if not named:
             known = {name.partition(".")[0] for name, _ in network.named_parameters()}
-            raise unknown_name("part of the network (freeze)", part, {*known, BACKBONE})
+            raise unknown_name("part of the model (freeze)", part, {*known, BACKBONE})
         frozen += named
         still += [name for name, _ in network.named_modules() if name.startswith(part)]
     for name in frozen:
@@ -45,7 +45,7 @@ def freeze(network: nn.Module, parts: Sequence[str]) -> nn.Module:
 
 
 def _set(module: nn.Module, name: str, value: Callable[..., object]) -> None:
-    object.__setattr__(module, name, value)  # also where a part of the network has the same name
+    object.__setattr__(module, name, value)  # also where a part of the model has the same name
 
 
 def _stay(module: nn.Module, mode: bool = True) -> nn.Module:

@@ -1,4 +1,4 @@
-"""Several networks as one: the mean of their probabilities."""
+"""Several models as one: the mean of their probabilities."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def mean(
     weights: Sequence[float] = (),
     temperatures: Sequence[float] = (),
 ) -> Mean:
-    """The mean of networks, each given as {"model": its name, "options": its options}, with a weight and a temperature.
+    """The mean of models, each given as {"model": its name, "options": its options}, with a weight and a temperature.
 
     The names are those of `ncsam.models.names()` alone: what a mean is made of may be read from a file, and a file must
     not decide what code runs.
@@ -50,7 +50,7 @@ def mean(
         raise bad_value("members", len(members), "one or more, each with a weight and a temperature")
     for each in members:
         if ":" in str(each["model"]):
-            raise bad_value("members", each["model"], "networks of ncsam.models, not of another library or module")
+            raise bad_value("members", each["model"], "models of ncsam.models, not of another library or module")
     return Mean(
         [create(each["model"], num_classes, in_channels, **each["options"]) for each in members], weights, temperatures
     )

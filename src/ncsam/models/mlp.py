@@ -52,7 +52,7 @@ def mlp(
     """A multilayer perceptron of `hidden` widths on inputs of any shape with `in_features` numbers a sample.
 
     `in_features=None` means images of 32x32: in_channels * 1024. With `hidden=()` it is logistic regression. With
-    `in_features=784` and the default hidden width it is the MNIST network of Co-teaching+.
+    `in_features=784` and the default hidden width it is the MNIST model of Co-teaching+.
     """
     if in_features is None:
         in_features = in_channels * 32 * 32

@@ -1,7 +1,7 @@
 """Pre-activation residual networks (He et al. 2016, arXiv:1603.05027): normalize and rectify before each convolution.
 
 The paper puts a normalization after the last block (`final_bn`) and none in the stem. The noisy-label literature uses
-two other variants of the 18-layer network: DivideMix and UNICON normalize the stem and not the end (the default here),
+two other variants of the 18-layer model: DivideMix and UNICON normalize the stem and not the end (the default here),
 Co-teaching+ and NCT normalize neither. All are initialized by `init_kaiming`.
 """
 

@@ -1,4 +1,4 @@
-"""Any network as a `Backbone`: its last linear layer is the head, and what that layer sees are the features."""
+"""Any model as a `Backbone`: its last linear layer is the head, and what that layer sees are the features."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ncsam.models.external import guess_family
 
 
 class Tapped(Backbone):
-    """A network whose features are read off at the entrance of its last linear layer."""
+    """A model whose features are read off at the entrance of its last linear layer."""
 
     def __init__(self, network: nn.Module) -> None:
         super().__init__()
@@ -24,7 +24,7 @@ class Tapped(Backbone):
         self.num_features = self.head.in_features
 
     def forward(self, x: Tensor) -> Tensor:
-        if x.dim() == 2:  # features, of a network for images whose backbone is frozen
+        if x.dim() == 2:  # features, of a model for images whose backbone is frozen
             return super().forward(x)
         logits: Tensor = self.network(x)
         return logits
@@ -47,5 +47,5 @@ class Tapped(Backbone):
 
 
 def as_backbone(network: nn.Module) -> Backbone:
-    """The network itself if it is a `Backbone`, else `Tapped` around it."""
+    """The model itself if it is a `Backbone`, else `Tapped` around it."""
     return network if isinstance(network, Backbone) else Tapped(network)

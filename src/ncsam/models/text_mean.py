@@ -1,4 +1,4 @@
-"""A small network for texts: the mean of the words' vectors."""
+"""A small model for texts: the mean of the words' vectors."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ def load_weights(model: nn.Module, source: str | os.PathLike[str] | Mapping[str,
     """Load a state dict, or a file that holds one, into `model` and report what was loaded, missing and unexpected.
 
     A checkpoint that keeps its weights under "state_dict" or "model" is opened, and the prefixes of data parallel and
-    compiled networks ("module.", "_orig_mod.") are dropped. A `Backbone`'s head is left as initialized where the
+    compiled models ("module.", "_orig_mod.") are dropped. A `Backbone`'s head is left as initialized where the
     number of classes differs. Any other shape that does not fit is an error, and then nothing is loaded; so is a
     source of which nothing fits. Missing or unexpected tensors are warned about.
     """

@@ -1,4 +1,11 @@
-"""The paper's theory as code that can be run on a network of one's own: bound, alignment, sharpness."""
+"""The paper's theory as code that runs on your own model: generalization bound, gradient alignment, sharpness.
+
+Examples:
+    >>> from ncsam import theory
+    >>> bound = theory.noisy_label_bound(0.1, n=50_000, alpha=0.4, num_parameters=10, weight_norm=1.0, rho=0.1)
+    >>> round(bound.total, 3), bound.vacuous
+    (0.218, False)
+"""
 
 from ncsam.theory.alignment import Alignment, alignments, mean_alignment
 from ncsam.theory.batches import WithClean, label_sets

@@ -1,4 +1,4 @@
-"""Where the perturbation points: SAM's and NCSAM's against the gradient of the rightly labeled samples."""
+"""The direction of the perturbation: SAM's and NCSAM's against the gradient of the correctly labeled samples."""
 
 from __future__ import annotations
 
@@ -25,42 +25,48 @@ _NAN = float("nan")
 
 @dataclass(frozen=True)
 class Alignment:
-    r"""The gradients of one batch (or their mean over several) in lengths and angles; nan where there is none.
+    """The gradients of one batch (or their mean over several) in lengths and angles; nan where there is none.
 
-    g_B is the batch's gradient, g_clean that of its rightly labeled samples, g_noise that of the mislabeled ones,
-    g* the estimate that NCSAM makes of g_noise by flipping labels [eq:sam_perturbation, eq:dw].
+    g_B is the batch's gradient, g_clean that of its correctly labeled samples, g_noise that of the mislabeled ones, g*
+    the estimate that NCSAM makes of g_noise by flipping labels [eq:sam_perturbation, eq:dw].
 
-    Both perturbations lie in the plane of g_B and g*, and the projection changes a length only. So the ratio
-    q = s ||g*|| / rho says it all: eps_NCSAM points along u + q u*, u and u* of length 1, and for any x
+    Both perturbations lie in the plane of g_B and g*, and the projection changes only a length. So they depend on the
+    ratio q = s ||g*|| / rho alone: eps_NCSAM points along u + q u*, u and u* of length 1, and for any x
 
-    .. math:: \cos(\epsilon, x) = \frac{\cos(g_B, x) + q \cos(g^*, x)}{\sqrt{1 + q^2 + 2 q \cos(g_B, g^*)}}.
+        cos(eps, x) = (cos(g_B, x) + q cos(g*, x)) / sqrt(1 + q^2 + 2 q cos(g_B, g*)).
 
     `at(q)` evaluates it for other strengths.
+
+    Attributes:
+        noise_share: lambda_B, the share of the batch that is mislabeled.
+        grad_norm: ||g_B||.
+        clean_norm: ||g_clean||.
+        noise_norm: ||g_noise||.
+        estimate_norm: ||g*||.
+        cos_clean_noise: cos(g_clean, g_noise); the paper expects it below 0.
+        cos_estimate_noise: cos(g*, g_noise), how good an estimate of the direction g* is.
+        cos_estimate_clean: cos(g*, g_clean).
+        cos_grad_estimate: cos(g_B, g*).
+        cos_clean_sam: cos(eps_SAM, g_clean).
+        cos_clean: cos(eps_NCSAM, g_clean); the paper claims that it is the larger of the two.
+        cos_sam: cos(eps_SAM, eps_NCSAM).
+        compensation_ratio: q = s ||g*|| / rho.
+        flipped_mislabeled: The share of flipped samples that are truly mislabeled.
     """
 
-    #: lambda_B, the share of the batch that is mislabeled.
     noise_share: float
     grad_norm: float
     clean_norm: float
     noise_norm: float
     estimate_norm: float
-    #: cos(g_clean, g_noise): the paper expects it below 0.
     cos_clean_noise: float
-    #: cos(g*, g_noise): how good an estimate of the direction g* is.
     cos_estimate_noise: float
-    #: cos(g*, g_clean).
     cos_estimate_clean: float
-    #: cos(g_B, g*).
     cos_grad_estimate: float
-    #: cos(eps_SAM, g_clean).
     cos_clean_sam: float
-    #: cos(eps_NCSAM, g_clean): the paper's claim is that it is the larger of the two.
     cos_clean: float
-    #: cos(eps_SAM, eps_NCSAM).
     cos_sam: float
-    #: q = s ||g*|| / rho.
     compensation_ratio: float
-    #: The share of flipped samples that are truly mislabeled.
     flipped_mislabeled: float
 
     @property
@@ -79,7 +85,15 @@ class Alignment:
         return -1.0 / self.cos_grad_estimate if self.cos_grad_estimate < 0 else math.inf
 
     def at(self, ratio: float, sign: int = 1) -> tuple[float, float]:
-        """(cos(eps, g_clean), cos(eps_SAM, eps)) at another ratio q; `sign` -1 subtracts the compensation."""
+        """Angles at another ratio q.
+
+        Args:
+            ratio: q.
+            sign: -1 subtracts the compensation.
+
+        Returns:
+            (cos(eps, g_clean), cos(eps_SAM, eps)).
+        """
         return (
             _turned(self.cos_clean_sam, self.cos_estimate_clean, self.cos_grad_estimate, sign * ratio),
             _turned(1.0, self.cos_grad_estimate, self.cos_grad_estimate, sign * ratio),
@@ -101,11 +115,28 @@ def alignments(
     flip_target: Target = "not_observed",
     generator: torch.Generator | None = None,
 ) -> list[Alignment]:
-    """One `Alignment` for each batch (inputs, observed labels, clean labels) of `data`; `mean_alignment` joins them.
+    """Measure the alignment of each batch; `mean_alignment` averages them.
 
-    `rho`, `strength` s(t) and the rest are NCSAM's, and so are the numbers: those that its telemetry reports for the
-    same batch and draws. All gradients come from one graph, in the mode the network is in: with `model.train()`
-    BatchNorm sees the batch, as in training. Weights, buffers and `.grad` are left as they were.
+    The numbers are those that NCSAM's telemetry reports for the same batch and draws. All gradients come from one
+    graph, in the mode the model is in: with `model.train()` BatchNorm sees the batch, as in training. Weights, buffers
+    and `.grad` are left as they were.
+
+    Args:
+        model: The model.
+        data: Batches (inputs, observed labels, clean labels).
+        rho: Radius of the perturbation.
+        strength: s(t), NCSAM's compensation strength.
+        flip_ratio: Share of the batch whose labels are flipped.
+        criterion: Mean loss of (logits, labels).
+        sign: 1 adds the compensation, -1 subtracts it.
+        compensation: "absolute" adds s g*, "relative" s rho g* / ||g*||.
+        noise_mean: Whether g* is a mean over the flipped samples or over the batch.
+        selection: How samples to flip are selected, as in NCSAM.
+        flip_target: What labels are flipped to, as in NCSAM.
+        generator: Random numbers for the selection; by default from seed 0.
+
+    Returns:
+        One `Alignment` for each batch.
     """
     _checks.above_zero("rho", rho)
     _checks.non_negative("strength", strength)
@@ -140,7 +171,7 @@ def alignments(
         cos_clean, cos_sam = measured.at(ratio, sign)
         found.append(replace(measured, cos_clean=cos_clean, cos_sam=cos_sam, compensation_ratio=ratio))
     if not found:
-        raise bad_value("data", "0 batches", "at least one")
+        raise bad_value("data", "0 batches", "at least one batch")
     return found
 
 
@@ -181,9 +212,13 @@ def _measured(
 
 
 def mean_alignment(alignments: Sequence[Alignment]) -> Alignment:
-    """Field by field the mean over the batches where it is a number."""
+    """Field by field the mean over the batches where it is finite.
+
+    Args:
+        alignments: The result of `alignments`.
+    """
     if not isinstance(alignments, (list, tuple)) or not all(isinstance(each, Alignment) for each in alignments):
-        raise bad_value("alignments", alignments, "what `alignments` returned")
+        raise bad_value("alignments", alignments, "the result of `alignments`")
     rows = [asdict(each) for each in alignments]
     means = {}
     for field in fields(Alignment):

@@ -1,4 +1,4 @@
-"""The data that measurements run over: a batch, or anything that gives the same batches each time it is walked."""
+"""The data of measurements: a batch, or anything that yields the same batches each time it is iterated."""
 
 from __future__ import annotations
 
@@ -18,7 +18,12 @@ Data: TypeAlias = "Sequence[Tensor] | Iterable[Any]"
 
 
 class WithClean:
-    """The batches of a loader of `ncsam.data`, with the clean labels of their samples beside the observed ones."""
+    """The batches of a loader of `ncsam.data`, with the clean labels of their samples.
+
+    Args:
+        loader: A loader of `ncsam.data` that neither shuffles nor augments.
+        clean: The clean label of each sample of the loader.
+    """
 
     def __init__(self, loader: Iterable[Any], clean: npt.ArrayLike) -> None:
         try:
@@ -39,14 +44,14 @@ class WithClean:
 
 
 def batches(data: Data, device: torch.device) -> Iterator[tuple[Tensor, ...]]:
-    """Batch after batch, on the network's device."""
+    """Batch after batch, on the model's device."""
     whole = isinstance(data, (tuple, list)) and len(data) > 0 and isinstance(data[0], Tensor)
     for batch in [data] if whole else walked("data", data):
         parts = _parts(batch)
         if len(parts) not in (2, 3) or not all(isinstance(part, Tensor) and part.ndim for part in parts):
             raise bad_value("data", type(batch).__name__, "batches (inputs, labels) or (inputs, labels, clean labels)")
         if len({len(part) for part in parts}) > 1:
-            raise bad_value("data", [tuple(part.shape) for part in parts], "as many labels in a batch as inputs")
+            raise bad_value("data", [tuple(part.shape) for part in parts], "as many labels as inputs in a batch")
         yield tuple(part.to(device) for part in parts)
 
 
@@ -58,10 +63,12 @@ def _parts(batch: Any) -> tuple[Any, ...]:
 
 
 def walked(name: str, data: Any) -> Iterable[Any]:
-    """Something that can be walked again and again."""
+    """Something that can be iterated again and again."""
     again = isinstance(data, Iterable) and not isinstance(data, (str, bytes, Tensor, np.ndarray, dict))
     if not again or iter(data) is data:
-        raise bad_value(name, type(data).__name__, "a batch, a list of batches or a loader: it is walked repeatedly")
+        raise bad_value(
+            name, type(data).__name__, "a batch, a list of batches or a loader, which can be iterated again"
+        )
     found: Iterable[Any] = data
     return found
 
@@ -70,15 +77,20 @@ def with_clean(data: Data, device: torch.device) -> Iterator[tuple[Tensor, Tenso
     """The same, where clean labels are needed."""
     for batch in batches(data, device):
         if len(batch) != 3:
-            raise bad_value("data", f"batches of {len(batch)}", "(inputs, labels, clean labels): the clean are needed")
+            raise bad_value("data", f"batches of {len(batch)}", "batches (inputs, labels, clean labels)")
         yield batch[0], batch[1], batch[2]
 
 
 def label_sets(data: Data) -> dict[str, list[tuple[Tensor, Tensor]]]:
-    """Data with known clean labels, seen in four ways, so that sharpness can be measured on clean and noisy apart.
+    """Split data with known clean labels into four sets, so that sharpness can be measured on clean and noisy labels.
 
-    `observed`: all samples with the labels that training sees; `clean`: all with their true ones; `right` and `wrong`:
-    the samples whose observed label is right or wrong, with that label. A set without a sample is left out.
+    Args:
+        data: Batches (inputs, observed labels, clean labels).
+
+    Returns:
+        `observed`: all samples with the labels that training sees; `clean`: all with their true ones; `right` and
+            `wrong`:
+        the samples whose observed label is right or wrong, with that label. Empty sets are left out.
     """
     sets: dict[str, list[tuple[Tensor, Tensor]]] = {name: [] for name in ("observed", "clean", "right", "wrong")}
     for inputs, observed, clean in with_clean(data, torch.device("cpu")):

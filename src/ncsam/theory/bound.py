@@ -20,12 +20,14 @@ _ROUNDING = 1e-9  # n (1 - alpha) of 100 and .99 is 1 but for rounding
 class NoisyLabelBound:
     """The right-hand side of Theorem 1 in its three terms; numbers, or arrays where an argument was one.
 
-    - `empirical`: max L_M / (1 - alpha), `amplification` times the loss that training sees;
-    - `gaussian_tail`: 1 / ((1 - alpha) sqrt(n_s)), for Gaussian steps that leave the ball;
-    - `complexity`: sqrt(X / (n_s - 1)), for weights that were chosen by the data;
-    - `total`: their sum. The loss is never above 1, so a total of 1 or more says nothing (`vacuous`).
-
-    `sigma` is the Gaussian width that the proof uses, `clean_samples` is n_s = n (1 - alpha).
+    Attributes:
+        empirical: max L_M / (1 - alpha), `amplification` times the loss that training sees.
+        gaussian_tail: 1 / ((1 - alpha) sqrt(n_s)), for Gaussian steps that leave the ball.
+        complexity: sqrt(X / (n_s - 1)), for weights that were chosen by the data.
+        total: Their sum. The loss is never above 1, so a total of 1 or more says nothing (`vacuous`).
+        sigma: The Gaussian width used in the proof.
+        clean_samples: n_s = n (1 - alpha).
+        amplification: 1 / (1 - alpha).
     """
 
     empirical: Number
@@ -52,31 +54,37 @@ def noisy_label_bound(
     rho: npt.ArrayLike,
     delta: npt.ArrayLike = 0.05,
 ) -> NoisyLabelBound:
-    r"""Theorem 1 [eq:noisy_sam_bound_alpha]: what the clean risk L_D(w) is at most, with probability 1 - delta.
+    """Theorem 1 [eq:noisy_sam_bound_alpha]: an upper bound of the clean risk L_D(w), with probability 1 - delta.
 
-    .. math::
-        L_D(w) \le \frac{1}{1-\alpha} \max_{\|\epsilon\| \le \rho} L_M(w + \epsilon)
-            + \frac{1}{(1-\alpha)\sqrt{n_s}} + \sqrt{\frac{X}{n_s - 1}}, \qquad n_s = n(1-\alpha),
-
-        X = \tfrac14 K \log\Bigl(1 + \tfrac{\|w\|^2}{\rho^2}\bigl(1 + \sqrt{\log n_s / K}\bigr)^2\Bigr) + \tfrac14
-            + \log\tfrac{n_s}{\delta} + 2 \log(6 n_s + 3K), \qquad
-        \sigma = \frac{\rho}{\sqrt K + \sqrt{\log n_s}}.
+        L_D(w) <= max_{||eps|| <= rho} L_M(w + eps) / (1 - alpha) + 1 / ((1 - alpha) sqrt(n_s)) + sqrt(X / (n_s - 1)),
+        n_s = n (1 - alpha),
+        X = K/4 log(1 + ||w||^2 / rho^2 (1 + sqrt(log(n_s) / K))^2) + 1/4 + log(n_s / delta) + 2 log(6 n_s + 3 K),
+        sigma = rho / (sqrt(K) + sqrt(log n_s)).
 
     It holds if 0 <= L <= 1, if the n_s samples with right labels are drawn from the clean distribution, if the prior
     does not depend on them, and if L_D(w) <= E L_D(w + eps) for eps ~ N(0, sigma^2 I) (the paper's Assumption). The
-    probability is over the clean samples, the mislabeled ones held fixed. By the Corollary it is also over the joint
+    probability is over the clean samples, with the mislabeled ones fixed. By the Corollary it is also over the joint
     draw, if the theorem holds for every mislabeled subset with fixed n_s and n_n; where n_s itself is random, read it
     conditional on n_s, or pay a union bound over its values.
 
-    With alpha = 0 it is SAM's own bound, `sam_bound`. It grows with alpha, and is infinite at n_s = 1.
+    With alpha = 0 it is SAM's own bound, `sam_bound`. It grows with alpha, and is infinite at n_s = 1. All arguments
+    may be arrays, which are broadcast.
 
     Args:
         neighborhood_loss: max over the rho-ball of L_M, the mean loss on all training samples with their observed
             labels, in [0, 1]. `neighborhood_maximum` estimates it from below; then the total is an estimate too.
-        n: training samples, right and wrong; alpha: the realized share of wrong labels, in [0, 1).
-        num_parameters: K. weight_norm: ||w||. rho: the radius, above 0. delta: in (0, 1).
+        n: Number of training samples, right and wrong.
+        alpha: The realized share of wrong labels, in [0, 1).
+        num_parameters: K.
+        weight_norm: ||w||.
+        rho: The radius, above 0.
+        delta: In (0, 1).
 
-    All arguments may be arrays, which are broadcast.
+    Returns:
+        The bound and its terms.
+
+    Raises:
+        UsageError: An argument is outside its range.
     """
     given = locals()
     numbers = {name: _real(name, value) for name, value in given.items()}
@@ -84,16 +92,18 @@ def noisy_label_bound(
         loss, n_, alpha_, K, w, rho_, delta_ = np.broadcast_arrays(*numbers.values())
     except ValueError:
         shapes = ", ".join(f"{name} {values.shape}" for name, values in numbers.items() if values.ndim)
-        raise ValueError(f"these shapes do not go together: {shapes}; give numbers, or arrays of one shape") from None
-    _check("neighborhood_loss", loss, (loss >= 0) & (loss <= 1), "in [0, 1], as the theorem needs of its loss")
+        raise ValueError(f"cannot broadcast {shapes}: expected numbers, or arrays of one shape") from None
+    _check("neighborhood_loss", loss, (loss >= 0) & (loss <= 1), "a loss in [0, 1]")
     _check("alpha", alpha_, (alpha_ >= 0) & (alpha_ < 1), "a share of wrong labels in [0, 1)")
-    _check("num_parameters", K, (K >= 1) & np.isfinite(K), "finite and at least 1")
-    _check("weight_norm", w, (w >= 0) & np.isfinite(w), "finite and not negative")
-    _check("rho", rho_, (rho_ > 0) & np.isfinite(rho_), "finite and above 0")
+    _check("num_parameters", K, (K >= 1) & np.isfinite(K), "a finite number, 1 or larger")
+    _check("weight_norm", w, (w >= 0) & np.isfinite(w), "a finite number, 0 or larger")
+    _check("rho", rho_, (rho_ > 0) & np.isfinite(rho_), "a finite number above 0")
     _check("delta", delta_, (delta_ > 0) & (delta_ < 1), "a probability in (0, 1)")
-    _check("n", n_, (n_ >= 1) & np.isfinite(n_), "finite, with n (1 - alpha) at least 1")
+    _check("n", n_, (n_ >= 1) & np.isfinite(n_), "a finite number, 1 or larger")
     clean = n_ * (1.0 - alpha_)
-    _check("alpha", alpha_, clean >= 1.0 - _ROUNDING, "small enough to leave n (1 - alpha) >= 1 right labels")
+    _check(
+        "alpha", alpha_, clean >= 1.0 - _ROUNDING, "a share that leaves at least one right label, n (1 - alpha) >= 1"
+    )
     clean = np.maximum(clean, 1.0)
 
     amplification = 1.0 / (1.0 - alpha_)
@@ -115,12 +125,32 @@ def sam_bound(
     rho: npt.ArrayLike,
     delta: npt.ArrayLike = 0.05,
 ) -> NoisyLabelBound:
-    """SAM's bound for right labels (Foret et al., 2021, Appendix A.1): `noisy_label_bound` at alpha = 0."""
+    """SAM's bound for right labels: `noisy_label_bound` at alpha = 0.
+
+    Args:
+        neighborhood_loss: max over the rho-ball of the mean training loss, in [0, 1].
+        n: Number of training samples.
+        num_parameters: K.
+        weight_norm: ||w||.
+        rho: The radius, above 0.
+        delta: In (0, 1).
+
+    References:
+        Foret et al., 2021, Sharpness-aware minimization, arXiv 2010.01412, Appendix A.1.
+    """
     return noisy_label_bound(neighborhood_loss, n, 0.0, num_parameters, weight_norm, rho, delta)
 
 
 def amplification_factor(alpha: npt.ArrayLike) -> Number:
-    """1 / (1 - alpha) [eq:noise_amplification_factor]: what a share alpha of wrong labels multiplies the loss by."""
+    """1 / (1 - alpha) [eq:noise_amplification_factor], the factor by which wrong labels multiply the loss.
+
+    Args:
+        alpha: The share of wrong labels, in [0, 1).
+
+    Examples:
+        >>> amplification_factor(0.5)
+        2.0
+    """
     share = _real("alpha", alpha)
     _check("alpha", share, (share >= 0) & (share < 1), "a share of wrong labels in [0, 1)")
     return _number(1.0 / (1.0 - share))
@@ -129,7 +159,15 @@ def amplification_factor(alpha: npt.ArrayLike) -> Number:
 def clean_samples_needed(
     num_parameters: float, weight_norm: float, rho: float, delta: float = 0.05, complexity: float = 1.0
 ) -> float:
-    """How many right labels bring the complexity term down to `complexity`; it falls steadily as they grow."""
+    """How many right labels bring the complexity term down to `complexity`; it falls monotonically as they grow.
+
+    Args:
+        num_parameters: K.
+        weight_norm: ||w||.
+        rho: The radius, above 0.
+        delta: In (0, 1).
+        complexity: The wanted value of the term, above 0.
+    """
     above_zero("complexity", complexity)
     given = {"num_parameters": num_parameters, "weight_norm": weight_norm, "rho": rho, "delta": delta}
     for name, value in given.items():
@@ -141,7 +179,7 @@ def clean_samples_needed(
     high = 2.0
     while term(high) > complexity:
         if high > _MOST_SAMPLES:
-            raise bad_value("complexity", complexity, f"large enough to need no more than {_MOST_SAMPLES:g} samples")
+            raise bad_value("complexity", complexity, f"a number that needs no more than {_MOST_SAMPLES:g} samples")
         high *= 2.0
     low = high / 2.0
     for _ in range(60):  # halves the bracket to the last bits of a double

@@ -1,4 +1,4 @@
-"""The Hessian of the loss without writing it down: its largest eigenvalues and its trace, from products H v."""
+"""Largest eigenvalues and trace of the Hessian of the loss, from products H v."""
 
 from __future__ import annotations
 
@@ -19,9 +19,13 @@ from ncsam.theory.surface import Criterion, LossSurface, Vector
 
 @dataclass(frozen=True)
 class Eigenvalues:
-    """The largest eigenvalues, largest first. Some eigenvalue lies within `errors[i]` of `values[i]`.
+    """The largest eigenvalues.
 
-    `smallest` is the least Ritz value, at or above the least eigenvalue: below 0, the weights are no minimum.
+    Attributes:
+        values: Largest first.
+        errors: Some eigenvalue lies within `errors[i]` of `values[i]`.
+        smallest: The least Ritz value, at or above the least eigenvalue: below 0, the weights are no minimum.
+        steps: Number of Hessian products.
     """
 
     values: tuple[float, ...]
@@ -40,15 +44,23 @@ def hessian_eigenvalues(
     tolerance: float = 1e-3,
     seed: int = 0,
 ) -> Eigenvalues:
-    """The `count` largest eigenvalues of the Hessian of the mean loss, by Lanczos with full reorthogonalization.
+    """The largest eigenvalues of the Hessian of the mean loss, by Lanczos with full reorthogonalization.
 
-    It ends when their errors are below `tolerance` times the largest in size, or after `max_steps` products. Each
-    step keeps one vector of the size of the weights. Equal eigenvalues are found once.
+    Each step keeps one vector of the size of the weights. Equal eigenvalues are found once.
+
+    Args:
+        model: The model.
+        data: A batch, or batches, of (inputs, labels).
+        count: Number of eigenvalues.
+        criterion: Mean loss of (logits, labels).
+        max_steps: Largest number of Hessian products.
+        tolerance: It stops when all errors are below this share of the largest eigenvalue in size.
+        seed: Seed of the starting vector.
     """
     surface = LossSurface(model, data, criterion)
     size = surface.num_parameters
     if _checks.positive("count", count) > size:
-        raise bad_value("count", count, f"a whole number from 1 to the {size:,} weights")
+        raise bad_value("count", count, f"a whole number from 1 to {size:,}, the number of weights")
     if _checks.positive("max_steps", max_steps) < count:
         raise bad_value("max_steps", max_steps, f"at least count={count}")
     _checks.non_negative("tolerance", tolerance)
@@ -59,7 +71,7 @@ def hessian_eigenvalues(
         product = _flat(surface.hessian_times(_shaped(basis[-1], surface)))
         diagonal.append(float(product @ basis[-1]))
         if not math.isfinite(diagonal[-1]):
-            raise bad_value("data", "a loss that is not finite", "samples on which the network's loss is finite")
+            raise bad_value("data", "a loss that is not finite", "samples on which the model's loss is finite")
         known = torch.stack(basis)
         for _ in range(2):  # once leaves rounding errors that bring back copies of eigenvalues already found
             product = product - known.T @ (known @ product)
@@ -84,7 +96,15 @@ def hessian_trace(
     draws: int = 10,
     seed: int = 0,
 ) -> Estimate:
-    """tr(H) = E v.Hv, v of random signs (Hutchinson)."""
+    """tr(H) = E v.Hv with random signs v (Hutchinson).
+
+    Args:
+        model: The model.
+        data: A batch, or batches, of (inputs, labels).
+        criterion: Mean loss of (logits, labels).
+        draws: Number of vectors v.
+        seed: Seed of their signs.
+    """
     surface = LossSurface(model, data, criterion)
     generator = seeded(seed)
     products = []

@@ -1,4 +1,4 @@
-"""A mean over random draws, with how far it may be off."""
+"""A mean over random draws, with its standard error."""
 
 from __future__ import annotations
 
@@ -26,7 +26,12 @@ def seeded(seed: int) -> torch.Generator:
 
 
 class Estimate(NamedTuple):
-    """A mean and its standard error, which is not known (nan) from a single draw."""
+    """A mean over random draws.
+
+    Attributes:
+        mean: The mean.
+        error: Its standard error; nan for a single draw.
+    """
 
     mean: float
     error: float

@@ -27,16 +27,24 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Landscape:
-    """Losses by set of labels ("observed" and, where known, "clean"): one value per step `at` along each direction.
+    """Losses along a line or over a plane through the weights.
 
-    Of a line the arrays have shape (steps,), of a plane (steps, steps): first direction down, second across.
+    Attributes:
+        at: The steps along each direction.
+        losses: By set of labels ("observed" and, if known, "clean"): arrays (steps,) of a line, (steps, steps) of a
+            plane, first direction down, second across.
     """
 
     at: Floats
     losses: dict[str, Floats]
 
     def plot(self, path: str | os.PathLike[str], title: str = "") -> Path:
-        """Draw it as a PNG: lines in one diagram, or contours of a plane side by side."""
+        """Draw it as a PNG: lines in one diagram, or contours of a plane side by side.
+
+        Args:
+            path: The file to write.
+            title: Title of the figure.
+        """
         figure = need("matplotlib.figure", "plot", "drawing a landscape").Figure(layout="constrained")
         plane = next(iter(self.losses.values())).ndim == 2
         columns = len(self.losses) if plane else 1
@@ -61,10 +69,17 @@ class Landscape:
 
 
 def filter_normalized(model: nn.Module, seed: int = 0) -> Vector:
-    """A random direction whose every filter is as long as the network's own (Li et al., 2018).
+    """A random direction in which every filter is as long as the model's own.
 
     A filter is a row along the first axis of a weight with two axes or more. Biases and the weights of normalization
     layers (one axis or none) do not move.
+
+    Args:
+        model: The model.
+        seed: Seed of the direction.
+
+    References:
+        Li et al., 2018, Visualizing the loss landscape of neural nets, arXiv 1712.09913.
     """
     generator = seeded(seed)
     return [_filters(p.detach(), generator) for p in trainable(model)]
@@ -79,9 +94,15 @@ def loss_line(
     criterion: Criterion = F.cross_entropy,
     seed: int = 0,
 ) -> Landscape:
-    """L(w + a d) for each a of `at` (21 from -1 to 1), d filter-normalized if not given.
+    """L(w + a d) along a direction d.
 
-    Batches (inputs, labels, clean labels) give both sets of labels from the same passes.
+    Args:
+        model: The model.
+        data: Batches (inputs, labels), or (inputs, labels, clean labels) for both sets of labels from the same passes.
+        direction: One tensor for each trainable parameter; by default `filter_normalized`.
+        at: The values of a; by default 21 from -1 to 1.
+        criterion: Mean loss of (logits, labels).
+        seed: Seed of the default direction.
     """
     surface = LossSurface(model, data, criterion)
     along = filter_normalized(model, seed) if direction is None else _checked(direction, surface)
@@ -97,13 +118,22 @@ def loss_plane(
     criterion: Criterion = F.cross_entropy,
     seed: int = 0,
 ) -> Landscape:
-    """L(w + a d + b e) on the grid `at` x `at` (21 from -1 to 1), d and e filter-normalized if not given."""
+    """L(w + a d + b e) over a plane.
+
+    Args:
+        model: The model.
+        data: Batches (inputs, labels), or (inputs, labels, clean labels) for both sets of labels from the same passes.
+        directions: d and e, each one tensor for each trainable parameter; by default `filter_normalized`.
+        at: The values of a and of b; by default 21 from -1 to 1.
+        criterion: Mean loss of (logits, labels).
+        seed: Seed of the default directions.
+    """
     surface = LossSurface(model, data, criterion)
     if directions is None:
         count("seed", seed, most=2**62 - 1)  # two directions are drawn, from twice the seed and the next
         directions = (filter_normalized(model, 2 * seed), filter_normalized(model, 2 * seed + 1))
     if not isinstance(directions, (tuple, list)) or len(directions) != 2:
-        raise bad_value("directions", directions, "two directions")
+        raise bad_value("directions", directions, "a pair of directions")
     return _measured(surface, tuple(_checked(each, surface, "directions") for each in directions), at)
 
 
@@ -113,7 +143,7 @@ def _measured(surface: LossSurface, directions: tuple[Vector, ...], at: npt.Arra
     except (TypeError, ValueError, OverflowError):
         steps = np.empty(0)
     if steps.ndim != 1 or len(steps) == 0 or not np.abs(steps).max() <= LARGEST:
-        raise bad_value("at", at, "a list of at least one step, all finite")
+        raise bad_value("at", at, "a list of at least one finite step")
     shape = (len(steps),) * len(directions)
     losses: dict[str, Floats] = {}
     for place in np.ndindex(*shape):
@@ -137,8 +167,8 @@ def _filters(weight: Tensor, generator: torch.Generator) -> Tensor:
 
 def _checked(direction: Sequence[Tensor], surface: LossSurface, name: str = "direction") -> Vector:
     if not isinstance(direction, (tuple, list)) or not all(isinstance(part, Tensor) for part in direction):
-        raise bad_value(name, direction, "one tensor for each trainable parameter, of its shape")
+        raise bad_value(name, direction, "one tensor of its shape for each trainable parameter")
     shapes = [tuple(part.shape) for part in direction]
     if shapes != [tuple(p.shape) for p in surface.params]:
-        raise bad_value(name, shapes, "one tensor for each trainable parameter, of its shape")
+        raise bad_value(name, shapes, "one tensor of its shape for each trainable parameter")
     return list(direction)

@@ -1,4 +1,4 @@
-"""The largest loss in the neighborhood of the weights: what SAM bounds, estimated from below."""
+"""The largest loss in the neighborhood of the weights, which SAM bounds, estimated from below."""
 
 from __future__ import annotations
 
@@ -20,15 +20,21 @@ _MOST_POINTS = 1_000_000
 
 
 def zero_one(logits: Tensor, labels: Tensor) -> Tensor:
-    """The share of samples whose largest logit is not their label's."""
+    """The share of samples whose largest logit is not their label's.
+
+    Args:
+        logits: (samples, classes).
+        labels: Class numbers (samples,).
+    """
     labels = _class_numbers(labels, logits)
     return (logits.argmax(dim=1) != labels).to(logits.dtype).mean()
 
 
 def clipped(cap: float | None = None) -> Criterion:
-    """Cross-entropy cut at `cap` and scaled to [0, 1]: min(loss / cap, 1), averaged.
+    """A criterion: cross-entropy clipped at `cap` and scaled to [0, 1], mean of min(loss / cap, 1).
 
-    By default the cap is log C, the loss of a uniform guess among C classes: being no better than guessing costs 1.
+    Args:
+        cap: Above 0. By default log C, the loss of a uniform guess among C classes: no better than guessing costs 1.
     """
     if cap is not None:
         above_zero("cap", cap)
@@ -42,7 +48,12 @@ def clipped(cap: float | None = None) -> Criterion:
 
 
 def improbability(logits: Tensor, labels: Tensor) -> Tensor:
-    """1 - p_y, averaged: the smooth loss in [0, 1] that stands in for `zero_one`, which has no gradient."""
+    """Mean of 1 - p_y, a smooth loss in [0, 1] that replaces `zero_one`, which has no gradient.
+
+    Args:
+        logits: (samples, classes).
+        labels: Class numbers (samples,).
+    """
     labels = _class_numbers(labels, logits)
     return 1.0 - logits.softmax(dim=1).gather(1, labels.unsqueeze(1)).mean()
 
@@ -64,9 +75,15 @@ BOUNDED: dict[str, tuple[Criterion, Criterion]] = {
 
 @dataclass(frozen=True)
 class NeighborhoodMaximum:
-    """The largest loss that was found within the ball: the true maximum is at least `value`, and may be larger.
+    """The largest loss found within the ball; the true maximum is at least that.
 
-    `center` is the loss at w itself, `length` that of the best perturbation, `restarts` the best value of each ascent.
+    Attributes:
+        value: The largest loss found.
+        center: The loss at w itself.
+        length: The length of the best perturbation.
+        restarts: The best value of each ascent.
+        evaluations: Number of passes over the data.
+        perturbation: The best perturbation.
     """
 
     value: float
@@ -89,20 +106,27 @@ def neighborhood_maximum(
     step_size: float | None = None,
     seed: int = 0,
 ) -> NeighborhoodMaximum:
-    r"""A lower estimate of max over ||eps|| <= rho of L_M(w + eps), by projected gradient ascent over all of `data`.
+    """A lower estimate of max over ||eps|| <= rho of L_M(w + eps), by projected gradient ascent over all of `data`.
 
-    .. math:: \epsilon \leftarrow \mathrm{Proj}_{\|\epsilon\| \le \rho}(\epsilon + \eta\, g / \|g\|), \quad
-        g = \nabla L_{ascent}(w + \epsilon)
+        eps <- Proj_{||eps|| <= rho}(eps + eta g / ||g||),  g = gradient of L_ascent at w + eps.
 
-    `loss` is "zero_one", "clipped" (see `clipped`), or a criterion of yours. It is evaluated at every point that is
-    visited, and the largest value is kept. Of a named loss the ascents follow in turn its smooth stand-in
-    (`improbability` for "zero_one", "clipped" itself) and cross-entropy, whose first step is SAM's; cross-entropy alone
-    would not do, because it climbs by making a few samples very wrong, which a bounded loss hardly notices. Of your own
-    loss they follow that loss, and `ascent` replaces either. The first of each kind starts at w, further ones at
-    random points of the sphere.
+    The loss is evaluated at every visited point, and the largest value is kept. For a named loss the ascents follow in
+    turn its smooth replacement (`improbability` for "zero_one", "clipped" itself) and cross-entropy, whose first step
+    is SAM's; cross-entropy alone would not do, because it climbs by making a few samples very wrong, which a bounded
+    loss hardly notices. For your own loss they follow that loss. The first ascent of each kind starts at w, further
+    ones at random points of the sphere. Each point costs one forward and one backward pass over the data: (steps + 1) *
+    restarts of them.
 
-    Each point costs one forward and one backward over the data: (steps + 1) * restarts of them. `step_size` eta is
-    2.5 rho / steps by default, enough to cross the ball. Draws are made on the CPU from `seed`.
+    Args:
+        model: The model.
+        data: A batch, or batches, of (inputs, labels).
+        rho: Radius of the ball.
+        loss: "zero_one", "clipped" (see `clipped`), or your own function of (logits, labels).
+        ascent: The loss to climb, instead of the ones above.
+        steps: Steps of each ascent.
+        restarts: Number of ascents.
+        step_size: eta; by default 2.5 rho / steps, enough to cross the ball.
+        seed: Seed of the random starting points.
     """
     rho = non_negative("rho", rho)
     for name, count in (("steps", steps), ("restarts", restarts)):

@@ -1,4 +1,4 @@
-"""Alignment drawn: along training, and over the strength of the compensation at one point of it."""
+"""Figures of alignment: during training, and over the strength of the compensation at one point of it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,14 @@ def plot_alignment(
     telemetry: Mapping[str, Mapping[int, float]],
     title: str = "",
 ) -> Path:
-    """Left: the telemetry's cosines by epoch. Right: those of the batches `found` at every ratio q = s||g*|| / rho."""
+    """Draw cosines by epoch (left) and over the ratio q = s ||g*|| / rho (right).
+
+    Args:
+        path: The PNG to write.
+        found: Alignments of some batches, for the right side.
+        telemetry: Cosines of the run by name and epoch, for the left side.
+        title: Title of the figure.
+    """
     figure = need("matplotlib.figure", "plot", "drawing alignment").Figure((9.6, 3.8), layout="constrained")
     left, right = figure.subplots(1, 2, sharey=True)
     for name, (label, color, style) in CURVES.items():

@@ -25,12 +25,23 @@ def m_sharpness(
     criterion: Criterion = F.cross_entropy,
     steps: int = 1,
 ) -> float:
-    r"""Mean over groups G of m samples of the largest rise of their loss within the ball (Foret et al., 2021).
+    """Mean over groups G of m samples of the largest rise of their loss within the ball.
 
-    .. math:: \frac1n \sum_G |G| \Bigl(\max_{\|\epsilon\| \le \rho} L_G(w + \epsilon) - L_G(w)\Bigr)
+        1/n sum_G |G| (max_{||eps|| <= rho} L_G(w + eps) - L_G(w))
 
-    The maximum is SAM's own one step, or projected ascent of several `steps`: a lower estimate, never below 0. Groups
-    are taken in the order of the data; the last of a batch may be smaller. Without `m` each batch is a group.
+    The maximum is SAM's own one step, or projected ascent of several steps: a lower estimate, never below 0. Groups are
+    taken in the order of the data; the last of a batch may be smaller.
+
+    Args:
+        model: The model.
+        data: A batch, or batches, of (inputs, labels).
+        rho: Radius of the ball.
+        m: Size of a group; by default each batch is a group.
+        criterion: Mean loss of (logits, labels).
+        steps: Steps of the ascent.
+
+    References:
+        Foret et al., 2021, Sharpness-aware minimization, arXiv 2010.01412.
     """
     m = None if m is None else positive("m", m)
     non_negative("rho", rho)
@@ -53,7 +64,7 @@ def m_sharpness(
             total += (found.value - found.center) * len(group[1])
             samples += len(group[1])
     if not samples:
-        raise bad_value("data", "0 samples", "at least one")
+        raise bad_value("data", "0 samples", "at least one sample")
     return total / samples
 
 
@@ -66,7 +77,16 @@ def average_sharpness(
     draws: int = 10,
     seed: int = 0,
 ) -> Estimate:
-    """E L(w + rho u) - L(w), u uniform on the unit sphere; about rho^2 tr(H) / (2 K) where the loss is smooth."""
+    """E L(w + rho u) - L(w), u uniform on the unit sphere; about rho^2 tr(H) / (2 K) where the loss is smooth.
+
+    Args:
+        model: The model.
+        data: A batch, or batches, of (inputs, labels).
+        rho: Length of the perturbations.
+        criterion: Mean loss of (logits, labels).
+        draws: Number of directions.
+        seed: Their seed.
+    """
     rho = non_negative("rho", rho)
     surface = LossSurface(model, data, criterion)
     generator = seeded(seed)
@@ -79,7 +99,15 @@ def average_sharpness(
 
 
 class Sharpness(NamedTuple):
-    """The measures of this package on one set of labels."""
+    """All measures of sharpness on one set of labels.
+
+    Attributes:
+        loss: The mean loss.
+        m_sharpness: See `m_sharpness`.
+        average: See `average_sharpness`.
+        top_eigenvalue: The largest eigenvalue of the Hessian.
+        trace: Its trace.
+    """
 
     loss: float
     m_sharpness: float
@@ -98,10 +126,21 @@ def sharpness_by_labels(
     draws: int = 10,
     seed: int = 0,
 ) -> dict[str, Sharpness]:
-    """All measures on the observed and on the clean labels, and on the rightly and the wrongly labeled samples.
+    """All measures on the observed and on the clean labels, and on the correctly and the wrongly labeled samples.
 
-    The sets are those of `label_sets`: a network that fits its wrong labels is sharp on `wrong` and on `clean`, and may
-    look flat on `observed`.
+    A model that fits its wrong labels is sharp on `wrong` and on `clean`, and may look flat on `observed`.
+
+    Args:
+        model: The model.
+        data: Batches (inputs, observed labels, clean labels).
+        rho: Radius of the ball.
+        m: Size of a group; see `m_sharpness`.
+        criterion: Mean loss of (logits, labels).
+        draws: Number of directions of random measures.
+        seed: Their seed.
+
+    Returns:
+        Measures by the sets of `label_sets`.
     """
     found = {}
     for name, part in label_sets(data).items():
@@ -114,5 +153,5 @@ def sharpness_by_labels(
             hessian_trace(model, part, draws=draws, **shared),
         )
     if not found:
-        raise bad_value("data", "0 samples", "at least one")
+        raise bad_value("data", "0 samples", "at least one sample")
     return found

@@ -1,4 +1,4 @@
-"""The mean loss over some data as a function of a network's weights: its value, gradient and curvature at w."""
+"""The mean loss over some data as a function of a model's weights: its value, gradient and curvature at w."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from ncsam._errors import bad_value
 from ncsam.optim import validate
 from ncsam.theory.batches import Data, batches
 from ncsam.vectors.arithmetic import global_norm
+from ncsam.vectors.modes import evaluation_mode
 from ncsam.vectors.saved import SavedWeights
 
 #: Mean loss of a batch from (logits, labels).
@@ -24,10 +25,15 @@ Vector: TypeAlias = "list[Tensor]"
 
 
 class LossSurface:
-    """L(w) = mean of `criterion` over all samples of `data`, w the weights of `model` that require a gradient.
+    """L(w) = mean of a criterion over all samples of some data, w the trainable weights of a model.
 
-    The network is measured in evaluation mode (dropout off, BatchNorm with its running statistics) and left as it was:
+    The model is measured in evaluation mode (dropout off, BatchNorm with its running statistics) and left as it was:
     weights, `.grad`, buffers and modes.
+
+    Args:
+        model: The model.
+        data: A batch, or batches, of (inputs, labels) or (inputs, labels, clean labels).
+        criterion: Mean loss of (logits, labels).
     """
 
     def __init__(self, model: nn.Module, data: Data, criterion: Criterion = F.cross_entropy) -> None:
@@ -39,26 +45,36 @@ class LossSurface:
 
     @property
     def num_parameters(self) -> int:
+        """Number of trainable weights."""
         return sum(p.numel() for p in self.params)
 
     @property
     def weight_norm(self) -> float:
+        """Their Euclidean norm."""
         return global_norm([p.detach() for p in self.params])
 
     def value(self, *criteria: Criterion) -> list[float]:
-        """The mean of each criterion, from one pass; of the surface's own if none is named."""
+        """The mean of each criterion, from one pass.
+
+        Args:
+            *criteria: Functions of (logits, labels); by default the surface's own.
+        """
         wanted = criteria or (self.criterion,)
         with torch.no_grad():
             return self._mean(lambda logits, y, *_: [criterion(logits, y) for criterion in wanted])
 
     def value_by_labels(self) -> dict[str, float]:
-        """The mean loss on the observed labels and, where batches bring them, on the clean ones, from one pass."""
+        """The mean loss on the observed labels and, if batches have them, on the clean ones, from one pass."""
         with torch.no_grad():
             means = self._mean(lambda logits, *labels: [self.criterion(logits, y) for y in labels])
         return dict(zip(("observed", "clean"), means, strict=False))
 
     def gradient(self, *watched: Criterion) -> tuple[Vector, list[float]]:
-        """The gradient, and the means of the surface's own criterion and of the watched ones, from one pass."""
+        """The gradient, and the means of the surface's own criterion and of further ones, from one pass.
+
+        Args:
+            *watched: Functions of (logits, labels).
+        """
         total = self.zeros()
 
         def add(logits: Tensor, y: Tensor, *_: Tensor) -> list[Tensor]:
@@ -73,7 +89,11 @@ class LossSurface:
         return total, means
 
     def hessian_times(self, vector: Sequence[Tensor]) -> Vector:
-        """H v, H the Hessian at w, by differentiating <gradient, v>; twice the price of a gradient."""
+        """H v, H the Hessian at w, by differentiating <gradient, v>; twice the cost of a gradient.
+
+        Args:
+            vector: v, one tensor for each trainable parameter.
+        """
         total = self.zeros()
 
         def add(logits: Tensor, y: Tensor, *_: Tensor) -> list[Tensor]:
@@ -91,6 +111,7 @@ class LossSurface:
         return total
 
     def zeros(self) -> Vector:
+        """The zero direction."""
         return [torch.zeros_like(p, requires_grad=False) for p in self.params]
 
     def random_direction(self, generator: torch.Generator) -> Vector:
@@ -99,7 +120,12 @@ class LossSurface:
 
     @contextmanager
     def moved(self, direction: Sequence[Tensor], scale: float = 1.0) -> Iterator[None]:
-        """Stand at w + scale * direction; come back to w, bit for bit."""
+        """Evaluate at w + scale * direction; afterwards the weights are w again, bit for bit.
+
+        Args:
+            direction: One tensor for each trainable parameter.
+            scale: Its factor.
+        """
         try:
             self._weights.move(self.params, direction, scale)
             yield
@@ -109,13 +135,13 @@ class LossSurface:
     def _mean(self, measure: Callable[..., list[Tensor]]) -> list[float]:
         sums: list[float] = []
         self.samples = 0
-        with evaluating(self.model):
+        with evaluation_mode([self.model]):
             for x, *labels in batches(self.data, self.params[0].device):
                 values = [float(v.detach()) * len(x) for v in measure(self.model(x), *labels)]
                 sums = [a + b for a, b in zip(sums, values, strict=True)] if self.samples else values
                 self.samples += len(x)
         if not self.samples:
-            raise bad_value("data", "0 samples", "at least one")
+            raise bad_value("data", "0 samples", "at least one sample")
         return [s / self.samples for s in sums]
 
 
@@ -135,20 +161,8 @@ def trainable(model: nn.Module) -> list[Tensor]:
     instance("model", model, nn.Module, "a torch.nn.Module")
     params: list[Tensor] = [p for p in model.parameters() if p.requires_grad]
     if not params:
-        raise bad_value("model", type(model).__name__, "a network with parameters that require a gradient")
+        raise bad_value("model", type(model).__name__, "a model with parameters that require a gradient")
     return params
-
-
-@contextmanager
-def evaluating(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode; afterwards every module is in the mode it was in."""
-    training = [module for module in model.modules() if module.training]
-    model.eval()
-    try:
-        yield
-    finally:
-        for module in training:
-            module.training = True
 
 
 def unit(vector: Vector) -> Vector:
