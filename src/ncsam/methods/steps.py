@@ -73,9 +73,10 @@ def adam(parameters: Iterable[nn.Parameter], lr: float) -> SideOptimizer:
 
 def average_gradients(parameters: Iterable[Tensor]) -> None:
     """Average gradients over ranks, in place; DDP's are equal already, and shards of FSDP are left alone."""
-    if dist.is_available() and dist.is_initialized():
+    group = dist.group.WORLD if dist.is_available() and dist.is_initialized() else None
+    if group is not None:
         gradients = [p.grad for p in parameters if p.grad is not None and not is_dtensor(p.grad)]
-        average_over_ranks(gradients, dist.group.WORLD)
+        average_over_ranks(gradients, group)
 
 
 def part(networks: Sequence[nn.Module], name: str) -> list[nn.Parameter]:
