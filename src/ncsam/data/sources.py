@@ -130,7 +130,8 @@ def _input_option(table: Columns, name: str) -> dict[str, Any]:
 # --- tables
 
 
-def _is_frame(source: Any) -> bool:
+def is_frame(source: Any) -> bool:
+    """Whether this is a pandas DataFrame."""
     return hasattr(source, "iloc") and hasattr(source, "columns")
 
 
@@ -139,7 +140,7 @@ def _is_hugging_face(source: Any) -> bool:
 
 
 def _is_table(source: Any) -> bool:
-    return _is_frame(source) or _is_hugging_face(source) or isinstance(source, Mapping)
+    return is_frame(source) or _is_hugging_face(source) or isinstance(source, Mapping)
 
 
 def _table(source: Any, test: Any) -> tuple[Columns, dict[str, list[str]]]:
@@ -168,8 +169,8 @@ def _table(source: Any, test: Any) -> tuple[Columns, dict[str, list[str]]]:
 
 
 def _columns(source: Any) -> tuple[Columns, dict[str, list[str]]]:
-    if _is_frame(source):
-        return _frame_columns(source), {}
+    if is_frame(source):
+        return frame_columns(source), {}
     if _is_hugging_face(source):
         table = source.with_format("arrow")[:]  # images stay encoded
         names = {name: list(kind.names) for name, kind in source.features.items() if hasattr(kind, "names")}
@@ -183,7 +184,7 @@ def _columns(source: Any) -> tuple[Columns, dict[str, list[str]]]:
     return columns, {}
 
 
-def _frame_columns(frame: Any) -> Columns:
+def frame_columns(frame: Any) -> Columns:
     """The columns of a pandas DataFrame as lists; missing values are `None`."""
     names = [str(name) for name in frame.columns]
     if repeated := sorted({name for name in names if names.count(name) > 1}):
@@ -229,7 +230,7 @@ def _from_pair(
     x, y = pair[0], plain(pair[1])
     if label is not None:
         raise bad_value("label_column", label, "None where the labels are given beside the data")
-    if _is_frame(x):
+    if is_frame(x):
         table, _ = _table(_with_labels(x, y), None if test is None else _with_labels(test[0], plain(test[1])))
         return _from_columns(table, _LABEL, inputs, options)
     if inputs is not None:
@@ -246,7 +247,7 @@ def _from_pair(
 
 
 def _with_labels(frame: Any, y: Any) -> Columns:
-    columns = _frame_columns(frame)
+    columns = frame_columns(frame)
     if _LABEL in columns:
         raise bad_value("X", list(columns), f"columns without {_LABEL!r}, for the labels are given as y")
     if len(y) != len(frame):

@@ -79,7 +79,8 @@ class Split:
     """One part (training, test, validation) of a dataset.
 
     `labels` are the observed ones, right or wrong; `clean`, where known, is for metrics only and never reaches
-    training. `index` of a sample is its position here. `names` are the files that features were computed from.
+    training. `index` of a sample is its position here. `original` are the samples that features were computed from:
+    image files, texts or rows of a table. `names` are the files of the samples, where nothing but their names is known.
     `verified`, where people judged some labels, is 1 where they found the observed one right, 0 where wrong, and -1
     where they did not look.
     """
@@ -89,6 +90,7 @@ class Split:
     clean: Labels | None = None
     names: npt.NDArray[np.str_] | None = None
     verified: npt.NDArray[np.int8] | None = None
+    original: Inputs | None = None
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -103,27 +105,46 @@ class Split:
 
     def take(self, index: npt.NDArray[np.int64]) -> Split:
         """The samples at `index`, in that order."""
-        inputs: Any
-        if isinstance(self.inputs, np.ndarray):
-            inputs = self.inputs[index]
-        elif hasattr(self.inputs, "take"):
-            inputs = self.inputs.take(index)
-        else:
-            inputs = [self.inputs[i] for i in index]
         clean = None if self.clean is None else self.clean[index]
         names = None if self.names is None else self.names[index]
         verified = None if self.verified is None else self.verified[index]
-        return Split(inputs, self.labels[index], clean, names, verified)
+        original = None if self.original is None else take(self.original, index)
+        return Split(take(self.inputs, index), self.labels[index], clean, names, verified, original)
 
     def path(self, index: int) -> str | None:
         """The file of a sample, where it has one."""
-        if isinstance(self.inputs, PathList):
-            return str(self.inputs[index])
+        for inputs in (self.inputs, self.original):
+            if isinstance(inputs, PathList):
+                return str(inputs[index])
         return None if self.names is None else str(self.names[index])
 
     @property
     def has_paths(self) -> bool:
-        return isinstance(self.inputs, PathList) or self.names is not None
+        return isinstance(self.inputs, PathList) or isinstance(self.original, PathList) or self.names is not None
+
+
+def take(inputs: Inputs, index: npt.NDArray[np.int64]) -> Inputs:
+    """The inputs at `index`, in that order."""
+    if isinstance(inputs, np.ndarray):
+        return inputs[index]
+    found: Inputs = inputs.take(index) if hasattr(inputs, "take") else [inputs[i] for i in index]
+    return found
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """How features were computed from the original samples.
+
+    Attributes:
+        encoder: Plain values that describe it: `{"kind": "images" | "texts" | "table", ...}`. `ncsam.embed` makes the
+            encoder again from them, so that new samples can be encoded.
+        mean, std, size: Of the original images, as `DataSet` has them.
+    """
+
+    encoder: Mapping[str, Any]
+    mean: tuple[float, ...] = ()
+    std: tuple[float, ...] = ()
+    size: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True)
@@ -144,7 +165,8 @@ class DataSet:
     images that a network sees, `columns` are the names of features, where they have any. `val` is a validation split
     where the dataset has one of its own. `extra` holds further published subsets by name (Clothing1M's clean training
     images, Food-101N's verified ones). `annotators` are those whose answers were joined into the labels, if there were
-    several.
+    several. `encoding` says how the inputs were computed, where they are features of other samples; `original` is the
+    dataset of those samples. `notes` say what a reader decided and what it left out.
     """
 
     name: str
@@ -160,6 +182,7 @@ class DataSet:
     extra: Mapping[str, Split] = field(default_factory=dict)
     columns: tuple[str, ...] = ()
     annotators: tuple[Annotator, ...] = ()
+    encoding: Encoding | None = None
 
     def __post_init__(self) -> None:
         for name in ("size", "mean", "std"):  # which a configuration file gives as lists
@@ -178,6 +201,22 @@ class DataSet:
         from ncsam.data.describe import describe
 
         return f"<pre>{escape(describe(self))}</pre>"
+
+    @property
+    def original(self) -> DataSet:
+        """The dataset of the samples that features were computed from, under the same labels; else the dataset itself.
+
+        Reports, reviews and cleaned tables show these samples.
+        """
+        if self.encoding is None or self.train.original is None:
+            return self
+        splits = {
+            name: None if split is None else replace(split, inputs=split.original, original=None)
+            for name, split in (("train", self.train), ("val", self.val), ("test", self.test))
+            if split is None or split.original is not None
+        }
+        about = {"mean": self.encoding.mean, "std": self.encoding.std, "size": self.encoding.size}
+        return replace(self, **splits, **about, columns=(), encoding=None)  # type: ignore[arg-type]
 
     @property
     def num_classes(self) -> int:

@@ -1,12 +1,33 @@
-"""Pretrained features: images or texts turned into vectors once, so that training takes seconds.
+"""Pretrained features: images or texts turned into embeddings once, so that training takes seconds.
+
+`choose_backbone` picks an encoder for the data and the machine, `image_encoder` and `text_encoder` make one by name.
+`features_of` gives the dataset of features in memory, `embed` writes it to a file. Both remember the original samples
+and the encoder: `read_inputs` encodes new samples for a trained model.
 
 >>> from ncsam import data, embed
->>> encoder = embed.image_encoder("timm:resnet50.a1_in1k", device="cuda")       # doctest: +SKIP
->>> embed.embed(data.load("photos/"), encoder, "features.npz")                     # doctest: +SKIP
+>>> encoder = embed.image_encoder("lite0", size=160)                                # doctest: +SKIP
+>>> features = embed.features_of(data.load("photos/"), encoder)                     # doctest: +SKIP
 """
 
+from ncsam.embed.cache import FeatureCache
+from ncsam.embed.choose import Choice, choose_backbone, choose_encoder
 from ncsam.embed.encoder import Encoder, image_encoder
+from ncsam.embed.features import encoder_from, features_of
+from ncsam.embed.inputs import read_inputs
 from ncsam.embed.run import embed
-from ncsam.embed.text import Transformer, embed_texts, read_texts
+from ncsam.embed.text import NamedTextEncoder, text_encoder
 
-__all__ = ["Encoder", "Transformer", "embed", "embed_texts", "image_encoder", "read_texts"]
+__all__ = [
+    "Choice",
+    "Encoder",
+    "FeatureCache",
+    "NamedTextEncoder",
+    "choose_backbone",
+    "choose_encoder",
+    "embed",
+    "encoder_from",
+    "features_of",
+    "image_encoder",
+    "read_inputs",
+    "text_encoder",
+]

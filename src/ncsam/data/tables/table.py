@@ -18,19 +18,9 @@ from ncsam.data.images.exif import infer_image_size
 from ncsam.data.images.files import IMAGENET_MEAN, IMAGENET_STD, listed_files
 from ncsam.data.labels import encode_labels, test_from_val
 from ncsam.data.modalities.text import MAX_LENGTH, MAX_WORDS, TextList, tokenizer_for
-from ncsam.data.readers.arrays import statistics
 from ncsam.data.readers.folder import apply_cache_policy
-from ncsam.data.tables.columns import (
-    CLEANED,
-    COLUMN_NAMES,
-    ROW_NUMBERS,
-    Columns,
-    complete,
-    found_name,
-    is_numeric,
-    numbers,
-    read_named_columns,
-)
+from ncsam.data.tables.columns import Columns, complete, found_name, is_numeric, read_named_columns
+from ncsam.data.tables.features import table_features
 from ncsam.data.tables.multiannotator import aggregate_annotations
 from ncsam.data.types import Annotator, DataSet, Inputs, LazyImages, Split
 
@@ -66,9 +56,11 @@ def from_table(
 ) -> DataSet:
     """A dataset from a table whose first row names the columns.
 
-    A column of paths, or of encoded images in Parquet, makes it a table of images; else a column of texts, of
-    texts; else it is one of numbers, and every numeric column is a feature but label, clean label, split and such as
-    number the rows (`id`, `index`).
+    A column of paths, or of encoded images in Parquet, makes it a table of images; else a column of texts, of texts;
+    else its columns are features, but for label, clean label, split and those that number the rows (`id`, `index`).
+    Plain numbers are features as they are. Where a column has missing values, categories, dates or free text, all are
+    encoded by a preprocessing that is fitted to the training rows and stored with the dataset and its runs (see
+    `ncsam.data.tables.preprocess`); `notes` say what became of each column.
 
     Args:
         label_column, clean_column, split_column, path_column, text_column: Names of the columns; see `COLUMN_NAMES` for
@@ -76,15 +68,15 @@ def from_table(
             known); where no row is `test` and some are `val`, the latter are the test split. A column `verified` (1
             where people found the label right, 0 where wrong, empty where they did not look) serves methods that know
             some verified labels.
-        columns: The features of a table of numbers, in this order. Default: all numeric columns in the table's order.
+        columns: The columns that are features, in this order. Default: all, in the table's order.
         annotators: Columns of answers by several people, which `join` makes one label of: "majority" or "dawid_skene".
             A table with a row for each answer and a column `annotator`, or with no label but answers, is taken so too.
         classes: Class names in order. Default: those that a file of Hugging Face's `datasets` notes, else the labels
             found, sorted; labels that are whole numbers are taken as class numbers.
         images: The folder that relative paths of images start from. Default: the table's own, or the table itself
             where that is a folder of files.
-        size, mean, std, in_memory, allow_empty: As for `from_folder`. Of numbers, mean and std are by default those of
-            the training rows.
+        size, mean, std, in_memory, allow_empty: As for `from_folder`. Of plain numbers, mean and std are by default
+            those of the training rows.
         tokenizer, max_words, max_length: Of texts; see `from_texts`.
     """
     path = Path(path)
@@ -171,6 +163,8 @@ def from_columns(
     paths = None if text_column or columns else found_name(rest, "path", path_column, where)
     texts = None if paths or columns else _text_name(rest, text_column, where)
     inputs: Inputs
+    original: Inputs | None = None
+    notes: tuple[str, ...] = ()
     fields: dict[str, Any] = {}
     usual: tuple[tuple[float, ...], tuple[float, ...]] = (), ()
     if paths is not None:
@@ -188,16 +182,16 @@ def from_columns(
         written = [str(text) for text in complete(rest, texts, "text", where)]
         chosen = tokenizer_for(tokenizer, [written[row] for row in rows["train"]], max_words)
         inputs = TextList(written, chosen, max_length, texts)
+        notes = _unused(rest, texts)
     else:
-        fields["columns"] = _features(rest, columns, where)
-        inputs = numbers(rest, fields["columns"], where)
-        usual = statistics(inputs[rows["train"]])
+        found = table_features(rest, columns, rows["train"], where)
+        inputs, original, notes, usual = found.inputs, found.original, found.notes, (found.mean, found.std)
+        fields |= {"columns": found.names, "encoding": found.encoding}
     fields["mean"], fields["std"] = (
         tuple(of_table) if asked is None else tuple(asked) for asked, of_table in zip((mean, std), usual, strict=True)
     )
-    whole = Split(inputs, observed, clean, verified=_verdicts(table, verified_name, where))
+    whole = Split(inputs, observed, clean, verified=_verdicts(table, verified_name, where), original=original)
     parts = {split: whole.take(index) for split, index in rows.items()} if split_name is not None else {"train": whole}
-    notes = () if paths is not None else _unused(rest, [texts] if texts is not None else fields["columns"])
     notes += test_from_val(parts, "the validation rows")
     if people:
         notes += (f"the labels are the answers of {len(people):,} annotators, joined by {join}",)
@@ -241,24 +235,8 @@ def _text_name(rest: Columns, asked: str | None, where: str) -> str | None:
     return found if asked is not None or found is None or not is_numeric(rest[found]) else None
 
 
-def _features(rest: Columns, asked: Sequence[str] | None, where: str) -> tuple[str, ...]:
-    """The columns of numbers."""
-    if asked is not None:
-        return tuple(asked)
-    about = CLEANED if set(CLEANED[1:]) <= rest.keys() else ()
-    wanted = [name for name in rest if name.lower() not in ROW_NUMBERS and name not in about]
-    found = tuple(name for name in wanted if is_numeric(rest[name]))
-    if not found:
-        known = ", ".join(COLUMN_NAMES["path"][:3] + COLUMN_NAMES["text"][:3])
-        raise ValueError(
-            f"{where} has no column of paths or texts ({known}, ...) and no column of numbers beside the label; it has "
-            f"{', '.join(rest) or 'nothing else'}. Name one by path_column=, text_column= or columns="
-        )
-    return found
-
-
-def _unused(rest: Columns, used: Sequence[str]) -> tuple[str, ...]:
-    unused = [name for name in rest if name not in used]
+def _unused(rest: Columns, used: str) -> tuple[str, ...]:
+    unused = [name for name in rest if name != used]
     return (f"columns that are not used: {', '.join(unused)}",) if unused else ()
 
 

@@ -1,0 +1,149 @@
+"""New samples as inputs of a trained model: files, texts, arrays or tables, encoded as the training samples were."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ncsam._errors import bad_value
+from ncsam.data.modalities import Modality
+from ncsam.data.modalities.features import Features
+from ncsam.data.modalities.images import Images
+from ncsam.data.modalities.text import TextList, Texts, Words, tokenizer_from
+from ncsam.data.sources import as_array, frame_columns, is_frame, is_texts
+from ncsam.data.types import DataSet, Inputs
+from ncsam.embed.cache import FeatureCache
+from ncsam.embed.features import check_kind, encode, encoder_from
+from ncsam.embed.text import NamedTextEncoder
+
+
+def read_inputs(
+    modality: Modality,
+    new: Any,
+    *,
+    cache: FeatureCache | None = None,
+    batch_size: int = 64,
+    workers: int = 0,
+    device: str = "cpu",
+) -> tuple[list[str], Inputs]:
+    """New samples as inputs for a model that was trained on data of this modality.
+
+    Args:
+        modality: Of the run; features carry the description of their encoder.
+        new: A path or a list of paths (image files, folders, tables, `.txt` and `.npz` files), a list of texts, an
+            array, a DataFrame or a dict of columns, or a `DataSet`, whose training samples are taken.
+        cache: Where computed features are kept. Default: nowhere.
+        batch_size, workers: Of the encoder.
+        device: Where the encoder computes.
+
+    Returns:
+        A name for each sample, and the inputs.
+
+    Raises:
+        UsageError: The samples do not fit the model; the message says what it takes.
+    """
+    if isinstance(new, DataSet):
+        held = new.train
+        names = [held.path(row) or f"[{row}]" for row in range(len(held))]
+        return names, _encoded(modality, held.inputs, cache, batch_size, workers, device)
+    if _are_paths(new):
+        return _from_paths(modality, _paths(new), cache, batch_size, workers, device)
+    inputs = _in_memory(modality, new)
+    names = [f"[{row}]" for row in range(len(inputs))]
+    return names, _encoded(modality, inputs, cache, batch_size, workers, device)
+
+
+def _are_paths(new: Any) -> bool:
+    """One path, or a list of path objects, or of texts all of which are files or folders."""
+    if isinstance(new, str | os.PathLike):
+        return True
+    if not isinstance(new, list | tuple) or not new:
+        return False
+    return all(isinstance(each, os.PathLike) or (isinstance(each, str) and _exists(each)) for each in new)
+
+
+def _exists(text: str) -> bool:
+    try:
+        return Path(text).expanduser().exists()
+    except (OSError, ValueError):  # a text too long for a path, or with a zero in it
+        return False
+
+
+def _paths(new: Any) -> list[Path]:
+    listed = [new] if isinstance(new, str | os.PathLike) else list(new)
+    found = [Path(path).expanduser() for path in listed]
+    missing = next((path for path in found if not path.exists()), None)
+    if missing is not None:
+        raise FileNotFoundError(f"inputs={str(missing)!r}: there is no such folder or file")
+    return found
+
+
+def _from_paths(modality: Modality, paths: list[Path], *how: Any) -> tuple[list[str], Inputs]:
+    description = modality.encoder if isinstance(modality, Features) else None
+    if description is None or description.get("kind") == "table" or all(path.suffix == ".npz" for path in paths):
+        return modality.read(paths)
+    names, found = _ORIGINAL[description["kind"]](description).read(paths)
+    return names, _encoded(modality, found, *how)
+
+
+def _image_reader(description: Mapping[str, Any]) -> Modality:
+    return Images((0.5,) * 3, (0.5,) * 3, tuple(description["size"]), 3)
+
+
+def _text_reader(description: Mapping[str, Any]) -> Modality:
+    return Texts({"words": []}, 0, 2, int(description["max_length"]), str(description.get("column", "")))
+
+
+#: What reads files of the samples that an encoder takes.
+_ORIGINAL = {"images": _image_reader, "texts": _text_reader}
+
+
+def _in_memory(modality: Modality, new: Any) -> Inputs:
+    description = modality.encoder if isinstance(modality, Features) else None
+    if is_frame(new) or (isinstance(new, Mapping) and isinstance(modality, Features)):
+        table = frame_columns(new) if is_frame(new) else {str(name): list(values) for name, values in new.items()}
+        return _of_table(modality, table, description)
+    if is_texts(new):
+        if isinstance(modality, Texts):
+            return TextList(list(new), tokenizer_from(modality.tokenizer), modality.length, modality.column)
+        return TextList(list(new), Words([]))
+    inputs = as_array(new)
+    if isinstance(modality, Features) and description is None and np.shape(inputs)[1:] != modality.shape:
+        raise bad_value("inputs", f"shape {np.shape(inputs)}", f"samples of shape {modality.shape}")
+    if isinstance(inputs, np.ndarray) and inputs.dtype == np.uint8 and inputs.ndim == 3:
+        return inputs[..., None]
+    found: Inputs = inputs
+    return found
+
+
+def _of_table(modality: Modality, table: dict[str, list[Any]], description: Mapping[str, Any] | None) -> Inputs:
+    if isinstance(modality, Features) and (description is None or description.get("kind") == "table"):
+        return modality.of_table(table)
+    column = modality.column if isinstance(modality, Texts) else str((description or {}).get("column", ""))
+    name = column if column in table else next((name for name, cells in table.items() if is_texts(cells)), None)
+    if name is None:
+        raise bad_value("inputs", list(table), f"a column of {modality.name}")
+    return _in_memory(modality, [str(text) for text in table[name]])
+
+
+def _encoded(
+    modality: Modality, inputs: Inputs, cache: FeatureCache | None, batch_size: int, workers: int, device: str
+) -> Inputs:
+    """The features of the inputs, where the model takes features and the inputs are none yet."""
+    if not isinstance(modality, Features) or modality.encoder is None or _are_features(inputs, modality):
+        return inputs
+    encoder = encoder_from(modality.encoder, device=device)
+    check_kind(inputs, encoder, "new samples")
+    if isinstance(encoder, NamedTextEncoder):
+        return encode(inputs, encoder, cache)
+    return encode(inputs, encoder, cache, batch_size, workers)
+
+
+def _are_features(inputs: Inputs, modality: Features) -> bool:
+    floats: npt.NDArray[Any] | None = inputs if isinstance(inputs, np.ndarray) and inputs.dtype.kind == "f" else None
+    return floats is not None and floats.shape[1:] == modality.shape
