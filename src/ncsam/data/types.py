@@ -111,6 +111,10 @@ class Split:
         original = None if self.original is None else take(self.original, index)
         return Split(take(self.inputs, index), self.labels[index], clean, names, verified, original)
 
+    def of_original(self) -> Split:
+        """The split of the samples that features were computed from; itself, where it is not known which."""
+        return self if self.original is None else replace(self, inputs=self.original, original=None)
+
     def path(self, index: int) -> str | None:
         """The file of a sample, where it has one."""
         for inputs in (self.inputs, self.original):
@@ -211,9 +215,8 @@ class DataSet:
         if self.encoding is None or self.train.original is None:
             return self
         splits = {
-            name: None if split is None else replace(split, inputs=split.original, original=None)
+            name: None if split is None else split.of_original()
             for name, split in (("train", self.train), ("val", self.val), ("test", self.test))
-            if split is None or split.original is not None
         }
         about = {"mean": self.encoding.mean, "std": self.encoding.std, "size": self.encoding.size}
         return replace(self, **splits, **about, columns=(), encoding=None)  # type: ignore[arg-type]

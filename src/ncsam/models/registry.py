@@ -169,8 +169,9 @@ def _build(name: str, num_classes: int, in_channels: int, pretrained: bool | str
     build = functools.partial(_BUILDERS[name], num_classes, in_channels, **options)
     _refuse_huge(name, build, {"num_classes": num_classes, "in_channels": in_channels, **options})
     model = build()
-    if pretrained and hasattr(model, "load_packaged"):  # weights that ship in a pip package
-        model.load_packaged()
+    load_packaged: Callable[[], None] | None = getattr(model, "load_packaged", None)
+    if pretrained and load_packaged is not None:  # weights that ship in a pip package
+        load_packaged()
     elif pretrained:
         load_published(model, name, pretrained)
     return model

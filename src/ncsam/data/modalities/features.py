@@ -90,7 +90,7 @@ class Features(Modality):
             names += [f"{path}[{row}]" for row in range(len(parts[-1]))]
         return names, np.concatenate(parts)
 
-    def of_table(self, table: Mapping[str, Sequence[Any]], where: str = "table") -> npt.NDArray[np.float32]:
+    def of_table(self, table: Mapping[str, list[Any]], where: str = "table") -> npt.NDArray[np.float32]:
         """The features of new rows, computed as those of the training rows were."""
         if self.encoder is None:
             return numbers(dict(table), self.columns, where)
