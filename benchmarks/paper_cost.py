@@ -48,7 +48,7 @@ CANDIDATES = (
     Candidate("BSAM", "bsam"),
     Candidate("NCSAM", "ncsam", "exact"),
     Candidate("NCSAM, fused", "ncsam", "fused", period=20),
-    Candidate("NCSAM, look", "ncsam", "look", period=5),
+    Candidate("NCSAM, looksam", "ncsam", "looksam", period=5),
 )
 
 

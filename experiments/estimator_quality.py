@@ -30,7 +30,7 @@ from problems import CIFAR, HUMAN, NOISES, small_cifar
 
 RHO, KAPPA, WARMUP, EPOCHS = 0.5, 0.1, 0.25, 60
 FEWER = 37  # epochs for which fused NCSAM costs little more than SGD does for 60
-ESTIMATORS = ("exact", "fused", "look")
+ESTIMATORS = ("exact", "fused", "looksam")
 NAMES = {
     "SGD": "sgd",
     "SAM (kappa = 0)": "ncsam:kappa=0",
@@ -111,7 +111,7 @@ def directions(epochs: int) -> dict[str, dict[str, float | None]]:
         schedule.step()
     return {
         name: {
-            "perturbation": statistics.mean(eps) if len(eps) == len(final) else None,  # "look" has few
+            "perturbation": statistics.mean(eps) if len(eps) == len(final) else None,  # "looksam" has few
             "final gradient": statistics.mean(final),
         }
         for name, (eps, final) in found.items()

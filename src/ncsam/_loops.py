@@ -6,7 +6,7 @@ import re
 import sys
 
 _PLAIN = (
-    "In place of `optimizer.zero_grad(); loss.backward(); optimizer.step()`, or of a closure, write "
+    "In place of `optimizer.zero_grad(); loss.backward(); optimizer.step()`, write "
     "`loss = optimizer.step(lambda: model(x), y)`; with a loss of your own "
     "`loss = optimizer.run_passes(lambda: compute_loss()); optimizer.step()`"
 )

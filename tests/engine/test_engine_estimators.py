@@ -14,7 +14,7 @@ from ncsam.engine.trainer import Trainer
 
 from test_engine_run import config, images  # isort: skip
 
-ESTIMATORS = ("exact", "fused", "look")
+ESTIMATORS = ("exact", "fused", "looksam")
 
 
 def chosen(estimator: str, **changes: object) -> RunConfig:
@@ -27,7 +27,7 @@ def chosen(estimator: str, **changes: object) -> RunConfig:
     [
         ("exact", (2, 3), (2, 3)),
         ("fused", (2, 3), (2, 2)),
-        ("look", (2, 2), (1, 1)),
+        ("looksam", (2, 2), (1, 1)),
     ],
 )
 def test_a_run_costs_what_its_estimator_promises(
@@ -60,11 +60,11 @@ def test_a_run_costs_what_its_estimator_promises(
     assert seen[:6] == [(1, 1)] * 6
     after = seen[6:]
     assert len(after) == 18
-    assert after[0] == ((2, 3) if estimator == "look" else refresh)  # "look" knows no norm yet
+    assert after[0] == ((2, 3) if estimator == "looksam" else refresh)  # "looksam" knows no norm yet
     assert after[1:] == [refresh if i % 4 == 0 else between for i in range(1, 18)]
 
 
-@pytest.mark.parametrize("estimator", ["fused", "look"])
+@pytest.mark.parametrize("estimator", ["fused", "looksam"])
 def test_a_run_stopped_within_a_cycle_ends_with_the_same_bits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, estimator: str
 ) -> None:

@@ -41,7 +41,7 @@ OPTIONS = {
     "sam auto, another criterion": (SAM, {"rho": "auto", "criterion": smoothed}),
     "bsam auto": (BSAM, {"rho": "auto", "rho_min": 0.1}),
     "ncsam auto": (NCSAM, {"rho": "auto", "kappa": 0.6, "compensation": "relative"}),
-    **{f"ncsam {name}": (NCSAM, {**COMPENSATED, "estimator": name}) for name in ("fused", "look")},
+    **{f"ncsam {name}": (NCSAM, {**COMPENSATED, "estimator": name}) for name in ("fused", "looksam")},
 }
 WITH_SHARDS = list(OPTIONS)
 
@@ -90,7 +90,7 @@ def same_report(ours, expected):
     """Radius, norms and cosines of the last step are those of one process."""
     names = (
         "rho",
-        "rho_share",
+        "relative_loss_increase",
         "grad_norm",
         "noise_grad_norm",
         "cos_grad_noise",

@@ -15,7 +15,7 @@ from ncsam.optim.estimators import Memory
 from ncsam.optim.flipping import exponential
 from ncsam.optim.looksam import ALPHA
 
-CHEAP = ["fused", "look"]
+CHEAP = ["fused", "looksam"]
 RHO, KAPPA, RATIO = 0.3, 0.4, 0.5
 
 
@@ -52,7 +52,7 @@ class Oracle:
         refresh = self.done % self.every == 0
         self.done += 1
         g, logits = reference.gradient(model, x, y)
-        if self.estimator == "look":
+        if self.estimator == "looksam":
             mixed = refresh and self.norm is not None and self.compensation == "absolute"
             if not mixed:
                 self.follow(reference.norm(g))
@@ -69,7 +69,7 @@ class Oracle:
         shrink = min(1.0, RHO / reference.norm(v))
         w = reference.weights(model)
         descent, _ = reference.gradient(model, x, y, at=reference.moved(w, {n: shrink * e for n, e in v.items()}))
-        if self.estimator == "look":
+        if self.estimator == "looksam":
             along = sum(float((descent[n] * g[n]).sum()) for n in g) / reference.norm(g) ** 2
             self.orthogonal = {n: descent[n] - along * g[n] for n in g}
         return descent
@@ -96,7 +96,7 @@ class Oracle:
         found, _ = reference.gradient(model, x, y, criterion=lambda z, _: F.cross_entropy(z[S], labels))
         noise = {n: found.get(n, torch.zeros_like(g[n])) for n in g}
         lengths = reference.norm(g), reference.norm(noise)
-        if self.estimator != "look":
+        if self.estimator != "looksam":
             self.norm, self.noise_norm = (
                 lengths if self.norm is None else ((self.norm + lengths[0]) / 2, (self.noise_norm + lengths[1]) / 2)
             )
@@ -164,11 +164,11 @@ def test_fused_is_exact_where_the_norm_is_known(options):
     "options", [{"kappa": 0.0}, {"compensation": "relative"}, {"adaptive": True, "eta": 0.01}], ids=str
 )
 def test_look_that_always_measures(options):
-    """Without compensation it is SAM. ExecutorConfig a norm that it does not follow must be known, ||g*|| or ||T g_B||, it
+    """Without compensation it is SAM. Where a norm that it does not follow must be known, ||g*|| or ||T g_B||, it
     measures exactly."""
     model = network("convolutional")
     other = twin(model)
-    left, right = make(model, "look", refresh_every=1, **options), make(other, "exact", **options)
+    left, right = make(model, "looksam", refresh_every=1, **options), make(other, "exact", **options)
     for i in range(4):
         step(left, model, i)
         step(right, other, i)
@@ -201,7 +201,7 @@ def test_look_by_hand():
     [
         ("exact", (2, 3), (2, 3)),
         ("fused", (2, 3), (2, 2)),
-        ("look", (2, 2), (1, 1)),
+        ("looksam", (2, 2), (1, 1)),
     ],
 )
 def test_passes_over_three_cycles(estimator, refresh, between):
@@ -215,10 +215,10 @@ def test_passes_over_three_cycles(estimator, refresh, between):
         step(optimizer, model, i)
         seen.append((count.forwards - before[0], count.backwards - before[1]))
     assert seen[4:] == [refresh, between, between, between] * 2
-    assert seen[0] == (refresh if estimator != "look" else (2, 3))  # which knows no norm yet
+    assert seen[0] == (refresh if estimator != "looksam" else (2, 3))  # which knows no norm yet
 
 
-@pytest.mark.parametrize("estimator", ["exact", "look"])
+@pytest.mark.parametrize("estimator", ["exact", "looksam"])
 def test_a_compiled_loop_steps_as_a_plain_one(estimator):
     """A function that calls `step` may be compiled, with a compiled network inside."""
     model = network(dtype=torch.float32)
@@ -307,8 +307,8 @@ def test_strength_that_starts_later(estimator):
         optimizer.progress = 0.0 if i < 3 else 1.0
         step(optimizer, model, i)
         phases.append(optimizer.last_step.phase)
-    if estimator == "look":
-        assert phases == ["sam", "look", "look", "ncsam", "look", "look"]
+    if estimator == "looksam":
+        assert phases == ["sam", "looksam", "looksam", "ncsam", "looksam", "looksam"]
     else:
         assert phases == ["sam"] * 3 + ["ncsam"] * 3
     assert all(torch.isfinite(p).all() for p in model.parameters())
@@ -364,7 +364,7 @@ def test_noise_gradient_that_is_not_finite(estimator, cheap):
     step(optimizer, model, 1)
     F.cross_entropy(other(x), y).backward()
     base.step()
-    reuses = cheap and estimator == "look"  # these take no g* now
+    reuses = cheap and estimator == "looksam"  # these take no g* now
     assert optimizer.unperturbed_steps == (0 if reuses else 1)
     if not reuses:
         assert largest_difference(model, other) < 1e-12
@@ -378,7 +378,7 @@ def test_noise_gradient_that_is_not_finite(estimator, cheap):
 def test_fused_measurement_that_is_not_finite():
     """Look then steps on g_B, taken anew at w, keeps what it has, and measures again at once."""
     model = network()
-    optimizer = make(model, "look", refresh_every=1)
+    optimizer = make(model, "looksam", refresh_every=1)
     for i in range(2):
         step(optimizer, model, i)
     kept = [t.clone() for t in optimizer.vectors["orthogonal"].values()]
@@ -405,11 +405,11 @@ def test_bad_arguments():
     with pytest.raises(ValueError, match="refresh_every=0"):
         make(model, "fused", refresh_every=0)
     with pytest.raises(ValueError, match="perturbation='local'"):
-        make(model, "look", perturbation="local")
+        make(model, "looksam", perturbation="local")
 
 
 def test_default_refreshes():
-    assert {name: make(network(), name).estimator.memory.every for name in CHEAP} == {"fused": 20, "look": 5}
+    assert {name: make(network(), name).estimator.memory.every for name in CHEAP} == {"fused": 20, "looksam": 5}
 
 
 def test_memory_smooths_norms():

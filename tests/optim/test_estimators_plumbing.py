@@ -12,7 +12,7 @@ from optim_cases import batch, largest_difference, network, parameters, same_bit
 
 from ncsam import NCSAM
 
-CHEAP = ["fused", "look"]
+CHEAP = ["fused", "looksam"]
 
 
 def make(model, estimator, **options):
@@ -91,7 +91,7 @@ def test_an_exception_in_a_pass_restores(estimator):
                 raise KeyboardInterrupt
             return model(x[rows])
 
-        if estimator == "look" and broken == 2:
+        if estimator == "looksam" and broken == 2:
             continue  # one pass only
         with pytest.raises(KeyboardInterrupt):
             optimizer.step(forward, y)
@@ -228,7 +228,7 @@ def test_flips_are_reported_when_there_are_some(estimator):
     step(optimizer, model, 0)
     assert len(optimizer.last_flips.index) == 8
     step(optimizer, model, 1)
-    assert (optimizer.last_flips is None) == (estimator == "look")
+    assert (optimizer.last_flips is None) == (estimator == "looksam")
 
 
 @pytest.mark.parametrize("estimator", CHEAP)
@@ -243,8 +243,8 @@ def test_telemetry_of_both_kinds_of_step(estimator):
     refresh, between = reports
     assert refresh.cos_grad_noise is not None
     assert refresh.cos_clean is not None
-    if estimator == "look":
-        assert between.phase == "look"
+    if estimator == "looksam":
+        assert between.phase == "looksam"
         assert between.perturbation_norm is None
     else:
         assert between.perturbation_norm <= 0.3 + 1e-12
@@ -254,13 +254,13 @@ def test_telemetry_of_both_kinds_of_step(estimator):
 
 @pytest.mark.parametrize("estimator", CHEAP)
 def test_automatic_radius_moves_for_all_the_steps_a_measurement_stands_for(estimator):
-    """Only every third step of "look" has both losses; the others always do."""
+    """Only every third step of "looksam" has both losses; the others always do."""
     model = network()
     optimizer = make(model, estimator, rho="auto")
     step(optimizer, model, 0)
     step(optimizer, model, 1)
-    share = optimizer.last_step.rho_share  # of the first step
-    steps = 3 if estimator == "look" else 1
+    share = optimizer.last_step.relative_loss_increase  # of the first step
+    steps = 3 if estimator == "looksam" else 1
     assert abs(share - 0.5) > 0.01
     assert optimizer.last_step.rho == pytest.approx(0.05 * math.exp(steps * 0.1 * (0.5 - share)))
 

@@ -72,7 +72,7 @@ def test_bsam_lower_radius_follows_the_learning_rate():
     scheduler = torch.optim.lr_scheduler.LambdaLR(base, lambda i: 0.5**i)
     optimizer.step(lambda: model(), torch.tensor([0]))
     scheduler.step()
-    assert optimizer._lower_radius() == pytest.approx(0.25)
+    assert optimizer._lower_radius(0.5) == pytest.approx(0.25)
 
 
 def linear_batch():

@@ -45,7 +45,7 @@ def test_zero_noise_gradient_leaves_sam():
         torch.testing.assert_close(p, q, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("estimator", ["exact", "fused", "look"])
+@pytest.mark.parametrize("estimator", ["exact", "fused", "looksam"])
 def test_a_compensation_that_cancels_the_perturbation_leaves_the_base_step(estimator):
     """Pitfall 6: two classes, all weights zero, every label flipped: g* = -g_B, so v = 0 and no direction is left."""
     model, other = (nn.Linear(3, 2).double() for _ in range(2))
@@ -209,19 +209,19 @@ def test_flips_never_reach_the_targets():
 
 
 CONSTRUCTION = [
-    (SAM, {"rho": -0.1}, "rho=-0.1 .*0 or larger"),
+    (SAM, {"rho": -0.1}, "rho=-0.1"),
     (SAM, {"rho": math.nan}, "rho=nan"),
     (SAM, {"rho": "large"}, "rho='large'"),
     (SAM, {"eta": -1.0}, "eta=-1.0"),
     (SAM, {"warmup_steps": -1}, "warmup_steps=-1"),
     (SAM, {"total_steps": 1.5}, "total_steps=1.5"),
-    (SAM, {"perturbation": "global"}, "perturbation='global' .*'synced', 'local'"),
+    (SAM, {"perturbation": "global"}, "perturbation='global'"),
     (SAM, {"telemetry_every": -1}, "telemetry_every=-1"),
     (NCSAM, {"kappa": -1.0}, "kappa=-1.0"),
-    (NCSAM, {"flip_ratio": 1.2}, r"flip_ratio=1.2 .*\[0, 1\]"),
+    (NCSAM, {"flip_ratio": 1.2}, r"flip_ratio=1.2"),
     (NCSAM, {"flip_ratio": -0.1}, "flip_ratio=-0.1"),
     (NCSAM, {"ramp": "smoth"}, "unknown ramp 'smoth'.*'smooth'"),
-    (NCSAM, {"sign": 0}, "sign=0 .*1 or -1"),
+    (NCSAM, {"sign": 0}, "sign=0"),
     (NCSAM, {"compensation": "big"}, "compensation='big'"),
     (NCSAM, {"selection": "all"}, "selection='all'"),
     (NCSAM, {"flip_target": "third"}, "flip_target='third'"),
@@ -255,12 +255,12 @@ def test_the_base_must_be_a_plain_optimizer():
 X, Y = batch()
 STEPS = {
     "nothing": ({}, TypeError, r"step\(\) without arguments"),
-    "no targets": ({"forward": lambda: X}, TypeError, "needs both"),
-    "not callable": ({"forward": X, "targets": Y}, TypeError, "needs both"),
+    "no loss": ({"forward": lambda: None}, TypeError, "closure"),
+    "not callable": ({"forward": X, "targets": Y}, TypeError, "forward=Tensor"),
     "short": ({"targets": Y[:3]}, ValueError, r"targets of shape \(3,\)"),
     "two-dimensional": ({"targets": Y[:, None]}, ValueError, r"targets of shape \(16, 1\)"),
-    "too large": ({"targets": Y + CLASSES}, ValueError, "allowed is 0 to 3"),
-    "negative": ({"targets": Y - 5}, ValueError, "allowed is 0 to 3"),
+    "too large": ({"targets": Y + CLASSES}, ValueError, "expected 0 to 3"),
+    "negative": ({"targets": Y - 5}, ValueError, "expected 0 to 3"),
     "soft of another shape": ({"targets": torch.rand(16, 3)}, ValueError, "probabilities must have"),
     "a list": ({"targets": Y.tolist()}, TypeError, "targets is list"),
     "one class": ({"forward": "one class"}, ValueError, "1 class"),
@@ -276,7 +276,7 @@ def test_errors_of_a_step(cls, case):
     model = network()
     odd = {"one class": lambda: model(X)[:, :1], "flat": lambda: model(X)[:, 0], "tuple": lambda: (model(X),)}
     arguments = (
-        {"targets": Y, "forward": lambda: model(X), **arguments} if arguments and case != "no targets" else arguments
+        {"targets": Y, "forward": lambda: model(X), **arguments} if arguments and case != "no loss" else arguments
     )
     if isinstance(arguments.get("forward"), str):
         arguments["forward"] = odd[arguments["forward"]]
@@ -299,7 +299,7 @@ def test_strength_needs_a_position_in_training():
     model = network()
     with pytest.raises(ValueError, match="total_steps=None"):
         NCSAM(sgd(model)).step(lambda: model(X), Y)
-    with pytest.raises(ValueError, match=r"progress=1.5 .*\[0, 1\]"):
+    with pytest.raises(ValueError, match=r"progress=1.5"):
         NCSAM(sgd(model)).progress = 1.5
 
 

@@ -29,7 +29,7 @@ def make(name, network, **options):
 
 def fed(*losses, target=0.5, guess=2.0):
     """A radius after steps with these losses (at w, at w + eps)."""
-    return told(AutoRadius(target, guess_loss=guess), *losses)
+    return told(AutoRadius(target, chance_loss=guess), *losses)
 
 
 def told(radius, *losses):
@@ -45,13 +45,13 @@ def told(radius, *losses):
 
 def test_one_step_by_hand():
     radius = fed((1.0, 1.8))  # 0.8 of the 1.0 that was learned over guessing
-    assert radius.share == pytest.approx(0.8)
+    assert radius.relative_loss_increase == pytest.approx(0.8)
     assert radius.rho == pytest.approx(0.05 * math.exp(0.1 * (0.5 - 0.8)))
 
 
 def test_the_share_is_smoothed():
     radius = fed((1.0, 1.8), (1.0, 1.2))
-    assert radius.share == pytest.approx(0.5 * 0.8 + 0.5 * 0.2)
+    assert radius.relative_loss_increase == pytest.approx(0.5 * 0.8 + 0.5 * 0.2)
     assert radius.rho == pytest.approx(0.05 * math.exp(0.1 * (0.5 - 0.8)) * math.exp(0.1 * (0.5 - 0.5)))
 
 
@@ -61,8 +61,8 @@ def test_on_target_it_stays():
 
 
 def test_little_learned_is_measured_against_h():
-    assert fed((1.99, 2.0)).share == pytest.approx(0.01 / 0.05)
-    assert fed((3.0, 3.01)).share == pytest.approx(0.01 / 0.05)  # worse than guessing
+    assert fed((1.99, 2.0)).relative_loss_increase == pytest.approx(0.01 / 0.05)
+    assert fed((3.0, 3.01)).relative_loss_increase == pytest.approx(0.01 / 0.05)  # worse than guessing
 
 
 def test_bounds():
@@ -73,9 +73,9 @@ def test_bounds():
 
 
 def test_a_rare_measurement_moves_it_as_far_as_all_the_steps_it_stands_for():
-    """As under the estimator "look"; but by no more than a factor of e."""
+    """As under the estimator "looksam"; but by no more than a factor of e."""
     for share, factor in ((0.4, math.exp(10 * 0.1 * 0.1)), (-1.0, math.e), (2.0, 1 / math.e)):
-        radius = AutoRadius(0.5, guess_loss=2.0)
+        radius = AutoRadius(0.5, chance_loss=2.0)
         radius.steps_per_update = 10
         assert told(radius, (1.0, 1.0 + share)).rho == pytest.approx(0.05 * factor)
 
@@ -85,7 +85,7 @@ def test_losses_that_are_not_finite(bad):
     before = fed((1.0, 1.8))
     assert fed((1.0, 1.8), (bad, 1.0)).rho == before.rho
     shrunk = fed((1.0, bad))
-    assert shrunk.share == 5.0
+    assert shrunk.relative_loss_increase == 5.0
     assert shrunk.rho == pytest.approx(0.05 * math.exp(0.1 * (0.5 - 5.0)))
 
 
@@ -112,7 +112,7 @@ def test_the_rule_holds_in_a_step():
         rho *= math.exp(0.1 * (0.5 - share))
         optimizer.step(lambda: model(x), y)  # noqa: B023
     assert optimizer.rho == pytest.approx(rho, rel=1e-9)
-    assert optimizer.last_step.rho_share is not None
+    assert optimizer.last_step.relative_loss_increase is not None
 
 
 def test_it_reaches_its_target():
@@ -126,7 +126,7 @@ def test_it_reaches_its_target():
     optimizer = SAM(torch.optim.SGD(model.parameters(), lr=0.0), rho=AutoRadius(bound=None))
     for _ in range(300):
         optimizer.step(lambda: model(x), y)
-    assert optimizer.radius.share == pytest.approx(0.5, abs=1e-3)
+    assert optimizer.radius.relative_loss_increase == pytest.approx(0.5, abs=1e-3)
     assert 0.01 < optimizer.rho < 5
 
 
@@ -134,7 +134,7 @@ def test_it_reaches_its_target():
 
 
 def guess_of(optimizer):
-    return float(optimizer.radius._waiting[2])
+    return float(optimizer.radius._pending[2])
 
 
 def test_guessing_costs_the_entropy_of_the_labels():
@@ -189,21 +189,21 @@ def test_a_given_guess_needs_no_classes():
     model = torch.nn.Linear(3, 1)
     x, y = torch.randn(8, 3), torch.randn(8, 1)
     optimizer = SAM(
-        torch.optim.SGD(model.parameters(), lr=0.1), "auto", criterion=F.mse_loss, guess_loss=1.0, model=model
+        torch.optim.SGD(model.parameters(), lr=0.1), "auto", criterion=F.mse_loss, chance_loss=1.0, model=model
     )
     optimizer.step(lambda: model(x), y)
     assert optimizer.rho != 0.05
 
 
-@pytest.mark.parametrize(("effect", "same"), [("criterion", True), ("loss", False)])
-def test_the_effect_is_that_on_the_criterion_where_the_loss_is_of_another_scale(effect, same):
+@pytest.mark.parametrize(("radius_signal", "same"), [("criterion", True), ("loss", False)])
+def test_the_radius_follows_the_criterion_where_the_loss_has_another_scale(radius_signal, same):
     """Eight times the loss has the same perturbation, by the criterion the same radius, and without a step the same
     weights; told eight times the losses, it takes little for learned, or nothing."""
     found = []
-    for factor, measure in ((1.0, "loss"), (8.0, effect)):
+    for factor, measure in ((1.0, "loss"), (8.0, radius_signal)):
         model = network()
         x, y = batch()
-        optimizer = SAM(torch.optim.SGD(model.parameters(), lr=0.0), "auto", model=model, effect=measure)
+        optimizer = SAM(torch.optim.SGD(model.parameters(), lr=0.0), "auto", model=model, radius_signal=measure)
 
         def evaluate(model=model, x=x, y=y, factor=factor):
             logits = model(x)
@@ -397,7 +397,7 @@ def test_the_state_is_plain():
     x, y = batch()
     optimizer.step(lambda: model(x), y)
     own = optimizer.state_dict()["sharpness_aware"]["radius"]
-    assert set(own) == {"rho", "share", "labels", "firsts", "weight_norm", "age"}
+    assert set(own) == {"rho", "increase", "labels", "first_losses", "weight_norm", "age"}
     assert own["rho"] == optimizer.rho
     assert own["labels"].sum() == 16
 
@@ -419,8 +419,8 @@ def test_setting_rho_ends_it():
         ({"rho": "big"}, "rho='big'"),
         ({"rho_target": 0.0}, "rho_target=0.0"),
         ({"rho_target": "half"}, "rho_target='half'"),
-        ({"guess_loss": -1.0}, "guess_loss=-1.0"),
-        ({"effect": "size"}, "effect='size'"),
+        ({"chance_loss": -1.0}, "chance_loss=-1.0"),
+        ({"radius_signal": "size"}, "radius_signal='size'"),
     ],
 )
 def test_errors_name_the_argument(options, words):

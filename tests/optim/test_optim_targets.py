@@ -105,9 +105,9 @@ def test_the_first_step_is_the_formulas(kind: Any, case: Callable[[], Case]) -> 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 @pytest.mark.parametrize("guess", ["measured", "given"])
 def test_an_automatic_radius_learns_it(kind: Any, case: Callable[[], Case], guess: str) -> None:
-    """The loss of guessing is measured by itself from the labels or the first steps, or given as `guess_loss`."""
+    """The loss of guessing is measured by itself from the labels or the first steps, or given as `chance_loss`."""
     here = made(case)
-    more = {"guess_loss": float(here.loss(here.model).detach())} if guess == "given" else {}
+    more = {"chance_loss": float(here.loss(here.model).detach())} if guess == "given" else {}
     optimizer = kind(torch.optim.Adam(here.model.parameters(), lr=0.03), rho="auto", **options(here), **more)
     losses = [step(optimizer, here) for _ in range(60)]
     assert losses[-1] < 0.7 * losses[0]

@@ -10,9 +10,9 @@ from optim_cases import batch, network, parameters, same_bits, sgd, twin
 from ncsam import SAM, AutoRadius, ValidationRadius
 
 
-def heard(*losses, target=0.4, begin=0.0, looks=None):
-    """A radius after held-out losses at even distances, each of them a look unless `looks` says otherwise."""
-    radius = ValidationRadius(target, begin=begin, looks=looks or len(losses))
+def heard(*losses, target=0.4, begin=0.0, num_checks=None):
+    """A radius after held-out losses at even distances, each of them a check unless `num_checks` says otherwise."""
+    radius = ValidationRadius(target, begin=begin, num_checks=num_checks or len(losses))
     for number, loss in enumerate(losses, 1):
         radius.report_val_loss(loss, number / len(losses))
     return radius
@@ -34,7 +34,7 @@ def test_it_never_falls_below_a_hundredth():
 
 
 def test_it_does_not_listen_before_it_begins_but_compares_with_what_came_before():
-    radius = ValidationRadius(0.4, begin=0.5, looks=5)  # a look at every tenth of training
+    radius = ValidationRadius(0.4, begin=0.5, num_checks=5)  # a look at every tenth of training
     for tenth, loss in enumerate((4.0, 3.0, 2.0, 1.0), 1):
         radius.report_val_loss(loss, tenth / 10)
     assert radius.target == 0.4
@@ -43,13 +43,13 @@ def test_it_does_not_listen_before_it_begins_but_compares_with_what_came_before(
 
 
 def test_a_look_compares_means_of_what_was_noted_between():
-    rising = heard(1.0, 3.0, 2.5, 1.7, looks=2)  # means 2.0 and 2.1, though the last is lower than the one before
+    rising = heard(1.0, 3.0, 2.5, 1.7, num_checks=2)  # means 2.0 and 2.1, though the last is lower than the one before
     assert rising.target == 0.4
-    assert heard(1.0, 3.0, 2.5, 1.3, looks=2).target == pytest.approx(0.4 * 0.8)  # means 2.0 and 1.9
+    assert heard(1.0, 3.0, 2.5, 1.3, num_checks=2).target == pytest.approx(0.4 * 0.8)  # means 2.0 and 1.9
 
 
 def test_losses_that_are_not_finite_say_nothing():
-    radius = ValidationRadius(0.4, begin=0.0, looks=2)
+    radius = ValidationRadius(0.4, begin=0.0, num_checks=2)
     for progress, loss in ((0.25, 2.0), (0.5, math.nan), (0.75, math.inf), (1.0, 1.0)):
         radius.report_val_loss(loss, progress)
     assert radius.target == pytest.approx(0.4)  # the first look is at 1.0: a mean of 2.0 and 1.0, and none before
@@ -59,7 +59,7 @@ def test_a_smaller_target_shrinks_the_radius():
     here, there = torch.tensor(1.0), torch.tensor(1.2)
     radii = [heard(2.0, 2.1), heard(2.0, 1.5)]
     for radius in radii:
-        radius.guess_loss = 2.0
+        radius.chance_loss = 2.0
         radius.note_batch(here, None, None, None)
         radius.note_perturbed(there)
         radius.end(perturbed=True, params=[], group=None)
@@ -102,12 +102,12 @@ def trained(optimizer, model, steps, losses=()):
 
 def test_a_restart_in_the_middle_changes_no_bit():
     losses = [2.0, 1.8, 1.9, 1.7, 1.8, 1.6, 1.5, 1.4]
-    (one, first), (other, second) = _pair(*(ValidationRadius(0.4, begin=0.1, looks=3) for _ in range(2)))
+    (one, first), (other, second) = _pair(*(ValidationRadius(0.4, begin=0.1, num_checks=3) for _ in range(2)))
     whole = trained(SAM(sgd(one), rho=first, total_steps=8), one, 8, losses)
     optimizer = SAM(sgd(other), rho=second, total_steps=8)
     trained(optimizer, other, 4, losses)
     saved = copy.deepcopy(optimizer.state_dict())
-    again = SAM(sgd(other), rho=ValidationRadius(0.4, begin=0.1, looks=3), total_steps=8)
+    again = SAM(sgd(other), rho=ValidationRadius(0.4, begin=0.1, num_checks=3), total_steps=8)
     again.load_state_dict(saved)
     for number in range(4, 8):
         x, y = batch(number)
@@ -117,7 +117,7 @@ def test_a_restart_in_the_middle_changes_no_bit():
     assert again.rho_target == SAM(sgd(one), rho=first).rho_target
 
 
-@pytest.mark.parametrize(("options", "named"), [({"begin": 1.5}, "begin"), ({"looks": 0}, "looks")])
+@pytest.mark.parametrize(("options", "named"), [({"begin": 1.5}, "begin"), ({"num_checks": 0}, "num_checks")])
 def test_bad_settings_are_refused(options, named):
     with pytest.raises(ValueError, match=named):
         ValidationRadius(**options)

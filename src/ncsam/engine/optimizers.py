@@ -20,7 +20,7 @@ from ncsam.engine.config import BASES, RunConfig
 from ncsam.methods import Method
 from ncsam.methods import create as create_method
 from ncsam.models.backbone import Backbone
-from ncsam.optim.radius import RadiusLike
+from ncsam.optim.radii import RadiusLike
 
 #: Options of an optimizer that are options of the run.
 _OF_THE_RUN = ("rho", "rho_target", "kappa", "flip_ratio", "telemetry_every")
@@ -59,7 +59,7 @@ def build_optimizer(
         "telemetry_every": min(config.telemetry_every, steps_per_epoch),  # a short epoch is measured all the same
         "generator": torch.Generator().manual_seed(config.seed + number * _SEED_STRIDE),
         "criterion": method.criterion,
-        "effect": method.effect,
+        "radius_signal": method.effect,
         "total_steps": config.epochs * steps_per_epoch,
         "warmup_steps": config.warmup_epochs * steps_per_epoch,
         "model": network,
@@ -140,7 +140,7 @@ def own_options(optimizer: str) -> list[str]:
         return []
     taken = (*_OF_THE_RUN, *_OF_THE_ENGINE)
     known = [name for name in optim.option_names(optim.get(optimizer)) if name not in taken]
-    return [*known, "schedule"] if "ramp" in known else known  # the ramp's former name
+    return known
 
 
 def learning_rate(config: RunConfig) -> Callable[[float], float]:

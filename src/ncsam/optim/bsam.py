@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 from ncsam._checks import non_negative
 from ncsam._errors import bad_value
 from ncsam.optim.options import Options, Unpack
-from ncsam.optim.radius import RadiusLike
+from ncsam.optim.radii import RadiusLike
 from ncsam.optim.registry import register
 from ncsam.optim.sharpness_aware import SharpnessAware
 from ncsam.optim.step import Move, Step
@@ -22,28 +22,38 @@ from ncsam.vectors.ranks import average_over_ranks
 
 @register
 class BSAM(SharpnessAware):
-    r"""Bilateral SAM (Deng et al., 2024, arXiv 2409.13173): flat above and below.
+    r"""Bilateral SAM: flat above and below.
 
     .. math::
         g = \nabla L(w),\quad g_+ = \nabla L(w + \rho\, g/\|g\|),\quad g_- = \nabla L(w - \rho_{min}\, g/\|g\|),
 
         d = g_+ + g - \frac{\|g_+\|}{\|g_-\|}\, g_-,
 
-    and the base optimizer steps at w with d. In the authors' code rho_min follows the learning rate down,
+    and the base optimizer steps at w with d. In the authors' code rho_min follows the learning rate,
     rho_min(t) = rho lr(t) / lr(0), which is the default here. (Not bSAM, the Bayesian reading of SAM by Moellenhoff
     and Khan.)
 
-    A step costs three forwards and three backwards, a copy of the weights and two of the gradients. The arguments are
-    those of `SAM`, and `rho_min`: a constant, or "follow_lr".
+    A step costs three forwards and three backwards, a copy of the weights and two of the gradients.
 
-    >>> import torch
-    >>> model = torch.nn.Linear(4, 3)
-    >>> optimizer = BSAM(torch.optim.SGD(model.parameters(), lr=0.1), rho=0.05)
-    >>> x, y = torch.ones(2, 4), torch.tensor([0, 2])
-    >>> loss = optimizer.step(lambda: model(x), y)
-    >>> optimizer.steps
-    1
+    Args:
+        base_optimizer: An instance of any `torch.optim.Optimizer`; its groups and state are shared.
+        rho: Radius of the perturbation, as for `SAM`.
+        rho_min: Radius of the descent, a number or "follow_lr".
+
+    Examples:
+        >>> import torch
+        >>> model = torch.nn.Linear(4, 3)
+        >>> optimizer = BSAM(torch.optim.SGD(model.parameters(), lr=0.1), rho=0.05)
+        >>> x, y = torch.ones(2, 4), torch.tensor([0, 2])
+        >>> loss = optimizer.step(lambda: model(x), y)
+        >>> optimizer.steps
+        1
+
+    References:
+        Deng, Pang, Zhang, Huang: Bilateral Sharpness-Aware Minimization for Flatter Minima. arXiv 2409.13173.
     """
+
+    passes = 3
 
     def __init__(
         self,
@@ -64,8 +74,10 @@ class BSAM(SharpnessAware):
 
     @torch.no_grad()
     def moves(self, step: Step) -> Iterator[Move]:
-        params, gradients = step.gradients()
+        here = dict(zip(*step.gradients(), strict=True))
+        params, gradients = step.directions()
         norm = global_norm(gradients)
+        step.fit_radius(norm)
         if not step.may_perturb(norm):
             return
         report = step.report
@@ -75,14 +87,13 @@ class BSAM(SharpnessAware):
             report.perturbation_norm = step.rho
             report.cos_clean = report.cos_clean_sam = step.cosine_with_clean(params, gradients)
 
-        here = dict(zip(params, gradients, strict=True))
-        yield Move(params, list(gradients), step.rho / norm)
+        yield Move(params, list(gradients), step.scaled_by_radius(params, step.rho / norm))
         above = dict(zip(*step.gradients(), strict=True))
-        yield Move(params, gradients.copy(), -self._lower_radius() / norm)
+        yield Move(params, gradients.copy(), step.scaled_by_radius(params, -self._lower_radius(step.rho) / norm))
         below = dict(zip(*step.gradients(), strict=True))
 
         if step.local_group is not None:
-            average_over_ranks(gradients, step.local_group)
+            average_over_ranks(list(here.values()), step.local_group)
         below_norm = global_norm(list(below.values()))
         ratio = global_norm(list(above.values())) / below_norm if below_norm > 0 else 0.0
         touched = [p for p in step.params if p in here or p in above or p in below]
@@ -95,12 +106,12 @@ class BSAM(SharpnessAware):
     def _lr(self) -> float:
         return float(self.param_groups[0].get("lr", 0.0))
 
-    def _lower_radius(self) -> float:
+    def _lower_radius(self, rho: float) -> float:
         """rho_min(t): given, or rho times the share of the first learning rate that is left."""
         if not isinstance(self.rho_min, str):
             return self.rho_min
         first = float(self.param_groups[0].get("initial_lr", self._first_lr))
-        return self.rho * self._lr() / first if first > 0 else self.rho
+        return rho * self._lr() / first if first > 0 else rho
 
     def _own_state(self) -> dict[str, Any]:
         return {**super()._own_state(), "first_lr": self._first_lr}

@@ -5,9 +5,9 @@ The flips are temporary: they shape one gradient and never reach the dataset.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 import torch
 import torch.distributed as dist
@@ -16,10 +16,28 @@ from torch import Tensor
 
 from ncsam._checks import choice
 from ncsam.optim import validate
+from ncsam.optim.clusters import RESTARTS, kmeans
 from ncsam.optim.options import Criterion
 
-Selection: TypeAlias = Literal["gap", "uniform", "lowest_gap"]
-Target: TypeAlias = Literal["not_observed", "second"]
+Selection: TypeAlias = Literal["gap", "uniform", "lowest_gap", "clusters"]
+Target: TypeAlias = Literal["not_observed", "second", "random"]
+_SMOOTHING = 0.1
+
+
+class FlipRule(NamedTuple):
+    """Which samples are flipped, and to which label.
+
+    Attributes:
+        ratio: Share of the batch; with "clusters" the largest rate of a cluster.
+        selection: How samples are selected.
+        target: Which label they get.
+        clusters: The number of clusters.
+    """
+
+    ratio: float
+    selection: Selection = "gap"
+    target: Target = "not_observed"
+    clusters: int = 3
 
 
 @dataclass(frozen=True)
@@ -45,20 +63,38 @@ class StepFlips:
         self,
         logits: Tensor,
         targets: Tensor,
-        ratio: float,
-        selection: Selection,
-        target: Target,
+        rule: FlipRule,
         generator: torch.Generator,
         group: dist.ProcessGroup | None,
         clean_targets: Tensor | None = None,
+        features: Callable[[], Tensor] | None = None,
     ) -> tuple[Flips, int] | None:
-        """This rank's flips in a micro-batch and their number over all ranks; `None` if there is nothing to flip."""
+        """Draw the flips of a micro-batch.
+
+        Args:
+            logits: Of the micro-batch.
+            targets: The observed labels.
+            rule: Which samples are flipped, and to which label.
+            generator: Source of the draws.
+            group: The ranks whose samples count as one batch.
+            clean_targets: The true labels, for telemetry.
+            features: What samples are clustered by.
+
+        Returns:
+            This rank's flips and their number over all ranks; `None` if there is nothing to flip.
+        """
         logits = logits.detach().float() if logits.dtype.itemsize < 4 else logits.detach()
         observed = observed_labels(targets)
         size = len(logits) if group is None else sum(joined_sizes(len(logits), logits.device, group))
-        # rounding down the joined micro-batches, not each of them: m = floor(ratio |B|) over all
-        count = flip_count(ratio, self.samples + size) - self.flipped
-        index = select(logits, count, selection, generator, group) if count else None
+        index: Tensor | None
+        if rule.selection == "clusters":
+            assert features is not None, "samples are clustered by features"
+            index = select_by_cluster(logits, features(), rule, generator)
+            count = len(index) if group is None else sum(joined_sizes(len(index), logits.device, group))
+            index = index if count else None
+        else:  # rounding down the joined micro-batches, not each of them: m = floor(ratio |B|) over all
+            count = flip_count(rule.ratio, self.samples + size) - self.flipped
+            index = select(logits, count, rule.selection, generator, group) if count else None
         offset = self._offset
         self.samples += size
         self.flipped += count
@@ -67,7 +103,8 @@ class StepFlips:
             return None
         if clean_targets is not None:
             self._mislabeled.append((observed != clean_targets)[index])
-        flips = Flips(index, flipped_labels(logits[index], observed[index], target))
+        draws = uniform(len(logits), generator).to(logits.device)[index] if rule.target == "random" else None
+        flips = Flips(index, flipped_labels(logits[index], observed[index], rule.target, draws))
         self._flips.append(flips if offset == 0 else Flips(index + offset, flips.labels))
         return flips, count
 
@@ -123,6 +160,29 @@ def exponential(size: int, generator: torch.Generator) -> Tensor:
     return torch.empty(size, dtype=torch.float64, device=generator.device).exponential_(generator=generator)
 
 
+def uniform(size: int, generator: torch.Generator) -> Tensor:
+    """`size` uniform draws in double precision, on the generator's device."""
+    return torch.rand(size, dtype=torch.float64, device=generator.device, generator=generator)
+
+
+def select_by_cluster(logits: Tensor, features: Tensor, rule: FlipRule, generator: torch.Generator) -> Tensor:
+    """Positions of the samples to flip by the rate of their cluster: least where all of them are equally certain.
+
+    Cluster k of the features has the rate r_k = ratio (1 - mean gap / largest gap), in [0, ratio]; each of its samples
+    is drawn with that probability. Each rank clusters its own samples.
+    """
+    count = max(1, min(rule.clusters, len(features)))
+    cluster = kmeans(features, count, uniform(RESTARTS * count, generator).view(RESTARTS, count)).to(logits.device)
+    gap = logit_gap(logits).double()
+    rates = gap.new_zeros(count)
+    for k in range(count):
+        inside = gap[cluster == k]
+        if len(inside):
+            rates[k] = rule.ratio * (1 - inside.mean() / inside.max().clamp_min(1e-12))
+    drawn = uniform(len(logits), generator).to(rates.device) < rates.clamp(0.0, rule.ratio)[cluster]
+    return drawn.nonzero().squeeze(1)
+
+
 def select(
     logits: Tensor,
     count: int,
@@ -165,12 +225,21 @@ def joined_sizes(size: int, device: torch.device, group: dist.ProcessGroup) -> l
     return [int(s) for s in sizes]
 
 
-def flipped_labels(logits: Tensor, observed: Tensor, rule: Target) -> Tensor:
+def flipped_labels(logits: Tensor, observed: Tensor, rule: Target, draws: Tensor | None = None) -> Tensor:
     """The label each sample might have instead.
 
-    `not_observed`: argmax over c != y_i of z_i[c] [flip-2]. `second`: the second-highest logit, as the paper's
-    ablation words it; the two differ where the observed label is not the predicted one.
+    Args:
+        logits: Of the samples.
+        observed: Their observed classes.
+        rule: "not_observed": argmax over c != y_i of z_i[c] [flip-2]. "second": the second-highest logit, as the
+            paper's ablation words it; the two differ where the observed label is not the predicted one. "random": any
+            other class, all equally likely.
+        draws: Uniform numbers in [0, 1), for "random".
     """
+    if rule == "random":
+        assert draws is not None, "a random label needs a draw"
+        other = (draws * (logits.shape[1] - 1)).long().clamp_max(logits.shape[1] - 2)
+        return other + (other >= observed)
     if rule == "second":
         return logits.topk(2, dim=1).indices[:, 1]
     return logits.scatter(1, observed.unsqueeze(1), -torch.inf).argmax(dim=1)
@@ -181,7 +250,16 @@ def criterion_by_name(criterion: str | Criterion | None) -> Criterion | None:
     if criterion is None or callable(criterion):
         return criterion
     choice("flip_criterion", criterion, ("ce", "smoothed_ce"))
-    return F.cross_entropy if criterion == "ce" else partial(F.cross_entropy, label_smoothing=0.1)
+    return F.cross_entropy if criterion == "ce" else smoothed_cross_entropy
+
+
+def smoothed_cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
+    """Cross-entropy with .9 for the label and .1 shared by the other classes, as in the authors' code.
+
+    torch shares the .1 among all classes, the label's own included; hence the factor.
+    """
+    classes = logits.shape[1]
+    return F.cross_entropy(logits, targets, label_smoothing=_SMOOTHING * classes / (classes - 1))
 
 
 def flipped_loss(criterion: Criterion, logits: Tensor, flips: Flips, targets: Tensor) -> Tensor:

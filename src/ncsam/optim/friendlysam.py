@@ -9,7 +9,7 @@ from torch.optim import Optimizer
 
 from ncsam._checks import non_negative, ratio
 from ncsam.optim.options import Options, Unpack
-from ncsam.optim.radius import RadiusLike
+from ncsam.optim.radii import RadiusLike
 from ncsam.optim.registry import register
 from ncsam.optim.sam import ascent
 from ncsam.optim.sharpness_aware import SharpnessAware
@@ -19,7 +19,7 @@ from ncsam.vectors.arithmetic import add_scaled_, scale_
 
 @register
 class FriendlySAM(SharpnessAware):
-    r"""F-SAM (Li et al., 2024, arXiv 2403.12350): perturb along what is this batch's own.
+    r"""F-SAM: perturb along what is specific to this batch.
 
     .. math:: d_t = g_t - \sigma m_{t-1}, \qquad \epsilon = \rho\, d_t/\|d_t\|, \qquad
         m_t = \lambda m_{t-1} + (1 - \lambda) g_t, \quad m_1 = g_1,\ d_1 = g_1
@@ -27,13 +27,23 @@ class FriendlySAM(SharpnessAware):
     as in the authors' code; with m_t in place of m_{t-1}, as in their paper, sigma = 1 gives the same direction.
     Costs two forwards and two backwards, a copy of the weights and m, which is saved with the state.
 
-    >>> import torch
-    >>> model = torch.nn.Linear(4, 3)
-    >>> optimizer = FriendlySAM(torch.optim.SGD(model.parameters(), lr=0.1), rho=0.05)
-    >>> x, y = torch.ones(2, 4), torch.tensor([0, 2])
-    >>> loss = optimizer.step(lambda: model(x), y)
-    >>> optimizer.steps
-    1
+    Args:
+        base_optimizer: An instance of any `torch.optim.Optimizer`; its groups and state are shared.
+        rho: Radius of the perturbation, as for `SAM`.
+        sigma: Share of the running mean that is subtracted.
+        decay: lambda, of the running mean.
+
+    Examples:
+        >>> import torch
+        >>> model = torch.nn.Linear(4, 3)
+        >>> optimizer = FriendlySAM(torch.optim.SGD(model.parameters(), lr=0.1), rho=0.05)
+        >>> x, y = torch.ones(2, 4), torch.tensor([0, 2])
+        >>> loss = optimizer.step(lambda: model(x), y)
+        >>> optimizer.steps
+        1
+
+    References:
+        Li, Zhou, He, Cheng, Huang: Friendly Sharpness-Aware Minimization. CVPR 2024, arXiv 2403.12350.
     """
 
     def __init__(
@@ -46,7 +56,7 @@ class FriendlySAM(SharpnessAware):
 
     @torch.no_grad()
     def moves(self, step: Step) -> Iterator[Move]:
-        params, gradients = step.gradients()
+        params, gradients = step.directions()
         average = self.vectors.setdefault("average", {})
         directions = [g.clone() if p in average else g for p, g in zip(params, gradients, strict=True)]
         known = [(average[p], d, g) for p, d, g in zip(params, directions, gradients, strict=True) if p in average]

@@ -1,21 +1,18 @@
-"""NCSAM's perturbation from one backward of a sum of losses, at SAM's price."""
+"""NCSAM's perturbation from one backward of a sum of losses, at SAM's cost."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.distributed as dist
 
-from ncsam.optim.estimators import Compensation, Estimator, FlippedLoss, Memory
+from ncsam.optim.estimators import Compensation, Estimator, Exact, FlippedLoss, Memory
 from ncsam.optim.flipping import flip_count
 from ncsam.optim.sam import scaled_gradients
 from ncsam.optim.step import MicroBatch, Move, Step
 from ncsam.vectors.arithmetic import global_norm, multiply_
-
-if TYPE_CHECKING:
-    from ncsam.optim.ncsam import Exact
 
 
 class Fused(Estimator):
@@ -64,14 +61,16 @@ def collect_sum(step: Step, how: Compensation, batch: MicroBatch, noise: Flipped
     samples = memory.micro_batches * len(batch.logits) * ranks
     number = max(1, samples if how.over_batch else flip_count(how.flip_ratio, samples))
     beta = how.sign * how.strength * memory.norm / (memory.noise_norm if how.relative else step.rho)
-    step.collect(torch.add(batch.loss, noise.loss, alpha=beta * ranks / number), batch)
+    flipped = noise.loss()
+    assert flipped is not None, "the same graph"
+    step.collect(torch.add(batch.loss, flipped, alpha=beta * ranks / number), batch)
 
 
 @torch.no_grad()
 def sum_moves(step: Step, how: Compensation, memory: Memory) -> Iterator[Move]:
     """eps = Proj(v); `.grad` is g_B + beta g*."""
-    params, directions = step.gradients()
-    scaling = None if how.eta is None else step.magnitudes(params, how.eta)
+    params, directions = step.directions()
+    scaling = step.magnitudes(params, how.eta)
     if scaling is not None:
         directions = scaled_gradients(directions, scaling)
     norm = global_norm(directions)
@@ -90,4 +89,4 @@ def sum_moves(step: Step, how: Compensation, memory: Memory) -> Iterator[Move]:
         step.report.projected = shrink < 1.0
         step.report.note_flips(step.flips)
         step.report.cos_clean = step.cosine_with_clean(params, directions)
-    yield Move(params, directions, outer * shrink)
+    yield Move(params, directions, step.scaled_by_radius(params, outer * shrink))

@@ -1,26 +1,23 @@
-"""NCSAM's perturbation measured now and then, near the base optimizer's price."""
+"""NCSAM's perturbation measured every few steps, near the base optimizer's cost."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from ncsam.optim.estimators import Compensation, Estimator, FlippedLoss, Memory
+from ncsam.optim.estimators import Compensation, Estimator, Exact, FlippedLoss, Memory
 from ncsam.optim.fused import collect_sum, sum_moves
 from ncsam.optim.step import MicroBatch, Move, Step
 from ncsam.vectors.arithmetic import add_scaled_, global_dot, global_norm, scale_
 
-if TYPE_CHECKING:
-    from ncsam.optim.ncsam import Exact
-
 ALPHA = 0.85  # how much of ||g|| the kept part is given; .7 in the paper, .5 to 1 tried here
 
 
-class Look(Estimator):
+class LookSAM(Estimator):
     r"""LookSAM (Liu et al., 2022, arXiv 2203.02714): what a perturbation adds to the gradient changes slowly.
 
     Every k-th step measures g_v, the part of its final gradient orthogonal to the one at w:
@@ -51,7 +48,7 @@ class Look(Estimator):
     @torch.no_grad()
     def moves(self, step: Step, how: Compensation) -> Iterator[Move]:
         self.memory.micro_batches = max(1, step.micro_batches)
-        params, gradients = step.gradients()
+        params, gradients = step.directions()
         norm = global_norm(gradients)
         summed = self._sums(how) and step.flips.flipped > 0
         if math.isfinite(norm) and norm > 0 and not summed:
@@ -59,10 +56,10 @@ class Look(Estimator):
         if not self.memory.due:
             if step.may_perturb(norm):
                 kept = self._vectors["orthogonal"]
-                kept_here = [kept[p] if p in kept else torch.zeros_like(p) for p in params]
-                add_scaled_(gradients, kept_here, self._factor * norm)
+                kept_parts = [kept[p] if p in kept else torch.zeros_like(p) for p in params]
+                add_scaled_(gradients, kept_parts, self._factor * norm)
                 self.memory.age()
-                step.report.phase = "look"
+                step.report.phase = "looksam"
             return
         for move in sum_moves(step, how, self.memory) if summed else self.exact.moves(step, how):
             yield move
@@ -71,15 +68,15 @@ class Look(Estimator):
 
     def _keep(self, params: list[Tensor], gradients: list[Tensor], norm: float) -> None:
         """Keep g_v, with g' now in `.grad` and g that of w; it is written over g."""
-        there = {p: p.grad for p in params if p.grad is not None}
-        kept = [g for p, g in zip(params, gradients, strict=True) if p in there]
-        descent = list(there.values())
+        perturbed = {p: p.grad for p in params if p.grad is not None}
+        kept = [g for p, g in zip(params, gradients, strict=True) if p in perturbed]
+        descent = list(perturbed.values())
         along = global_dot(descent, kept) / norm**2
         scale_(kept, -along)
         add_scaled_(kept, descent, 1.0)
         length = global_norm(kept)
         if math.isfinite(length) and length > 0:
-            self._vectors["orthogonal"] = dict(zip(there, kept, strict=True))
+            self._vectors["orthogonal"] = dict(zip(perturbed, kept, strict=True))
             self._factor = ALPHA / length
             self.memory.refresh()
 

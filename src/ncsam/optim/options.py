@@ -1,10 +1,10 @@
-"""The options that all sharpness-aware optimizers share, in one record."""
+"""The options that all sharpness-aware optimizers share, written into their signatures and docstrings."""
 
 from __future__ import annotations
 
-import warnings
+import inspect
 from collections.abc import Callable, Iterable
-from typing import Any, Literal, TypeAlias, TypedDict, cast
+from typing import Any, Literal, TypeAlias, TypedDict, cast, get_type_hints
 
 import torch.distributed as dist
 import torch.nn.functional as F
@@ -15,37 +15,42 @@ from ncsam._checks import choice, count, flag, function, instance, non_negative
 from ncsam._errors import unknown_name
 from ncsam.optim.radius import check_target
 
-__all__ = ["Criterion", "Options", "Unpack", "completed", "renamed"]
+__all__ = ["Criterion", "Options", "Unpack", "complete_documentation", "with_defaults"]
 
 Criterion: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 
 
 class Options(TypedDict, total=False):
-    """What every variant takes beside the base optimizer, the radius and options of its own."""
+    """Options of every sharpness-aware optimizer, beside the base optimizer, the radius and those of its own.
 
-    #: `loss(logits, targets)`, a mean over the batch; cross-entropy by default.
+    Attributes:
+        criterion: Loss of `(logits, targets)`, a mean over the batch. Default: cross-entropy.
+        total_steps: Length of training in steps; `progress` is the share of it that is done. Default: None.
+        warmup_steps: The first steps, which are the base optimizer's own. Default: 0.
+        rho_target: For rho="auto" and "validation": the relative loss increase that a perturbation should cause.
+            Default: 0.5.
+        chance_loss: For rho="auto" and "validation": the loss of guessing, where class labels do not give it.
+        radius_signal: For rho="auto" and "validation": which loss the radius follows, "loss" (what is trained) or
+            "criterion" (of logits and targets, where the trained loss has another scale; both phases then get logits
+            and targets). Default: "loss".
+        perturbation: "synced": all ranks share the perturbation of the joined batch. "local": each rank of a DDP model
+            perturbs by its own batch (m-sharpness). Default: "synced".
+        same_dropout: Draw the same random numbers (dropout masks) in every pass of a step. Default: False.
+        model: The model or models. `step(forward, targets)` finds it behind `forward`; the two phases need it.
+        process_group: The ranks that hold different samples. Default: found from DDP or sharded parameters.
+        telemetry_every: Measure the costly part of `last_step` every so many steps; 0 for never. Default: 0.
+    """
+
     criterion: Criterion
-    #: Length of training, of which `progress` is a share.
     total_steps: int | None
-    #: This many first steps are the base optimizer's own.
     warmup_steps: int
-    #: Of rho="auto" and "validation": the share of what was learned that a perturbation is to take away, .5 by default.
     rho_target: float
-    #: Of rho="auto" and "validation": the loss of guessing, where it cannot be told from class labels.
-    guess_loss: float | None
-    #: Of rho="auto" and "validation": what tells how much a perturbation takes away, the "loss", or the "criterion" of
-    #: logits and targets where the loss is of another scale; then `backward` is given these in both phases.
-    effect: Literal["loss", "criterion"]
-    #: "synced": all ranks share the perturbation of the joined batch. "local": each rank of a DDP model perturbs by
-    #: its own batch (m-sharpness).
+    chance_loss: float | None
+    radius_signal: Literal["loss", "criterion"]
     perturbation: Literal["synced", "local"]
-    #: Draw the same random numbers (dropout masks) in every pass of a step.
     same_dropout: bool
-    #: The network, or several. `step(forward, targets)` finds it behind `forward`; the two phases need it.
     model: nn.Module | Iterable[nn.Module] | None
-    #: The ranks that hold different samples; found from DDP or sharded parameters if not given.
     process_group: dist.ProcessGroup | None
-    #: Measure the costly part of `last_step` every so many steps; 0 never.
     telemetry_every: int
 
 
@@ -54,8 +59,8 @@ _DEFAULTS: Options = {
     "total_steps": None,
     "warmup_steps": 0,
     "rho_target": 0.5,
-    "guess_loss": None,
-    "effect": "loss",
+    "chance_loss": None,
+    "radius_signal": "loss",
     "perturbation": "synced",
     "same_dropout": False,
     "model": None,
@@ -64,16 +69,20 @@ _DEFAULTS: Options = {
 }
 
 
-def renamed(options: Any, old: str, new: str) -> None:
-    """Let an option go by its old name for one more version."""
-    if old in options:
-        warnings.warn(f"the option {old!r} is called {new!r} now; the old name goes with 0.2", FutureWarning, 4)
-        options[new] = options.pop(old)
+def with_defaults(name: str, options: Any) -> Options:
+    """Check the options of an optimizer and fill in the defaults.
 
+    Args:
+        name: The optimizer's class, for messages.
+        options: What the user gave.
 
-def completed(name: str, options: Any) -> Options:
-    """The options of an optimizer with defaults filled in; unknown names and bad values are refused."""
-    renamed(options, "target", "rho_target")
+    Returns:
+        All options.
+
+    Raises:
+        TypeError: For an option that does not exist.
+        UsageError: For a value that does not fit.
+    """
     for option in options:
         if option not in _DEFAULTS:
             raise TypeError(str(unknown_name(f"option of {name}", option, _DEFAULTS)))
@@ -83,12 +92,48 @@ def completed(name: str, options: Any) -> Options:
     complete["warmup_steps"] = count("warmup_steps", complete["warmup_steps"])
     complete["telemetry_every"] = count("telemetry_every", complete["telemetry_every"])
     check_target(complete["rho_target"])
-    if complete["guess_loss"] is not None:
-        non_negative("guess_loss", complete["guess_loss"])
+    if complete["chance_loss"] is not None:
+        non_negative("chance_loss", complete["chance_loss"])
     function("criterion", complete["criterion"])
     if complete["process_group"] is not None:
         instance("process_group", complete["process_group"], dist.ProcessGroup, "a torch.distributed.ProcessGroup")
-    choice("effect", complete["effect"], ("loss", "criterion"))
+    choice("radius_signal", complete["radius_signal"], ("loss", "criterion"))
     choice("perturbation", complete["perturbation"], ("synced", "local"))
     flag("same_dropout", complete["same_dropout"])
     return complete
+
+
+def complete_documentation(kind: type) -> None:
+    """Write the options behind `**options` into a class's signature and docstring, where `help()` shows them.
+
+    A class that passes `**options` on takes its parents' options as well; the last of them takes `Options`.
+    """
+    kind.__signature__ = _signature(kind)  # type: ignore[attr-defined]
+    if kind.__doc__ is not None and "Args:\n" in kind.__doc__ and "total_steps:" not in kind.__doc__:
+        before, _, own = inspect.cleandoc(kind.__doc__).partition("Args:\n")
+        args, gap, rest = own.partition("\n\n")
+        shared = inspect.cleandoc(Options.__doc__ or "").partition("Attributes:\n")[2]
+        kind.__doc__ = f"{before}Args:\n{args}\n{shared}{gap}{rest}"
+
+
+def _signature(kind: type) -> inspect.Signature:
+    """The parameters of `kind(...)`, those of its parents and of `Options` in the place of `**options`."""
+    own = list(inspect.signature(vars(kind).get("__init__", kind.__init__)).parameters.values())[1:]  # type: ignore[misc]
+    passes_on = any(p.kind is p.VAR_KEYWORD for p in own)
+    any_position = any(p.kind is p.VAR_POSITIONAL for p in own)
+    named = [p for p in own if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
+    if passes_on:
+        parent = next((each for each in kind.__mro__[1:] if hasattr(each, "__signature__")), None)
+        known = list(parent.__signature__.parameters.values()) if parent is not None else _shared_parameters()
+        for parameter in known:
+            if parameter.name not in [p.name for p in named]:
+                named.append(parameter if any_position else parameter.replace(kind=parameter.KEYWORD_ONLY))
+    return inspect.Signature(sorted(named, key=lambda p: p.kind))
+
+
+def _shared_parameters() -> list[inspect.Parameter]:
+    hints = get_type_hints(Options)
+    return [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hints[name])
+        for name, default in _DEFAULTS.items()
+    ]

@@ -19,7 +19,17 @@ _Kind = TypeVar("_Kind", bound="type[SharpnessAware]")
 
 
 def register(kind: _Kind) -> _Kind:
-    """Enter a class under its `name`, by default that of the class in small letters; a decorator."""
+    """Register a class under its `name`, by default that of the class in lower case; a decorator.
+
+    Args:
+        kind: A subclass of `SharpnessAware`.
+
+    Returns:
+        The class.
+
+    Raises:
+        ValueError: If the name is taken.
+    """
     kind.name = vars(kind).get("name", kind.__name__.lower())
     enter(_OPTIMIZERS, "optimizer", kind.name, kind)
     return kind
@@ -32,13 +42,23 @@ def names() -> list[str]:
 
 
 def get(name: str) -> type[SharpnessAware]:
-    """The optimizer called `name`, or the class of yours that "module:Name" stands for."""
+    """Find an optimizer by name.
+
+    Args:
+        name: A registered name, or "module:Name" for your own class.
+
+    Returns:
+        The class.
+
+    Raises:
+        UsageError: If there is none of that name.
+    """
     if is_reference(name):
         from ncsam.optim.sharpness_aware import SharpnessAware
 
         kind = find_named("optimizer", name)
         if not (isinstance(kind, type) and issubclass(kind, SharpnessAware)):
-            raise bad_value("optimizer", name, "a subclass of ncsam.optim.SharpnessAware; others go under --base")
+            raise bad_value("optimizer", name, "a subclass of ncsam.optim.SharpnessAware (others go under --base)")
         return kind
     _discover()
     if name not in _OPTIMIZERS:
@@ -48,18 +68,7 @@ def get(name: str) -> type[SharpnessAware]:
 
 def option_names(kind: type[SharpnessAware]) -> list[str]:
     """The names of all options of an optimizer, its own before the shared ones."""
-    from ncsam.optim.options import Options
-
-    named: list[str] = []
-    for each in kind.__mro__:  # a class that hands on what it does not know takes its parent's options, too
-        if "__init__" not in vars(each):
-            continue
-        own = inspect.signature(vars(each)["__init__"]).parameters.values()
-        rest = {p.kind for p in own} & {inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL}
-        named += [p.name for p in own if p.kind not in rest and p.name not in ("self", "base_optimizer", *named)]
-        if each.__module__.startswith("ncsam.") or inspect.Parameter.VAR_KEYWORD not in rest:
-            break
-    return named + [name for name in Options.__annotations__ if name not in named]
+    return [name for name in inspect.signature(kind).parameters if name != "base_optimizer"]
 
 
 def _discover() -> None:

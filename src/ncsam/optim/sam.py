@@ -10,7 +10,7 @@ from torch.optim import Optimizer
 
 from ncsam._checks import flag, non_negative
 from ncsam.optim.options import Options, Unpack
-from ncsam.optim.radius import RadiusLike
+from ncsam.optim.radii import RadiusLike
 from ncsam.optim.registry import register
 from ncsam.optim.sharpness_aware import SharpnessAware
 from ncsam.optim.step import Move, Step
@@ -19,26 +19,29 @@ from ncsam.vectors.arithmetic import global_norm, local, multiply_
 
 @register
 class SAM(SharpnessAware):
-    r"""SAM (Foret et al., 2021, arXiv 2010.01412) around any optimizer, with one global norm.
+    r"""SAM around any optimizer, with one global norm.
 
     .. math::
-        \epsilon = \rho\, g / \|g\|, \quad g = \nabla L_B(w) \quad [eq:sam\_perturbation]; \qquad
+        \epsilon = \rho\, g / \|g\|, \quad g = \nabla L_B(w); \qquad
         \text{the base optimizer steps at } w \text{ with } \nabla L_B(w + \epsilon).
 
-    With `adaptive` (ASAM, Kwon et al., 2021), T = |w| + eta elementwise, for every parameter:
-    :math:`\epsilon = \rho\, T^2 g / \|T g\|`. Weight decay is the base optimizer's business and no part of g.
+    With `adaptive` (ASAM), T = |w| + eta elementwise: :math:`\epsilon = \rho\, T^2 g / \|T g\|`. Weight decay belongs
+    to the base optimizer and is no part of g.
+
+    `rho` and `adaptive` live in `param_groups`: a group may have its own, and a scheduler may change them. Then
+    :math:`\epsilon_k = \rho_k\, g_k / \|g\|` in group k, with the norm over all groups whose radius is above 0.
 
     A step costs two forwards and two backwards, and a copy of the weights (`adaptive`: and one of the gradients).
 
     Args:
-        base_optimizer: an instance of any `torch.optim.Optimizer`; its groups and state are shared.
-        rho: radius of the perturbation. 0 gives the base optimizer's own step, bit for bit. "auto" lets it follow its
-            own effect, "validation" also uses `report_val_loss(loss)`; `AutoRadius(...)` and `ValidationRadius(...)`
-            have settings of their own. In two phases, call `backward(loss)` at the perturbed weights, too.
-        adaptive, eta: ASAM's scaling and its offset.
-        options: those that all variants share, see `ncsam.optim.Options`.
+        base_optimizer: An instance of any `torch.optim.Optimizer`; its groups and state are shared.
+        rho: Radius of the perturbation. 0 gives the base optimizer's own step, bit for bit. "auto" follows the effect
+            of the perturbation (`AutoRadius`), "validation" also uses `report_val_loss(loss)` (`ValidationRadius`),
+            "budget" raises the loss by the same amount in every step (`LossBudgetRadius`).
+        adaptive: Whether to scale by T.
+        eta: The offset of T.
 
-    Example:
+    Examples:
         >>> import torch
         >>> model = torch.nn.Linear(4, 3)
         >>> optimizer = SAM(torch.optim.SGD(model.parameters(), lr=0.1), rho=0.05)
@@ -47,6 +50,21 @@ class SAM(SharpnessAware):
         >>> loss = optimizer.step(lambda: model(x), y)
         >>> optimizer.steps, any(torch.equal(p, b) for p, b in zip(model.parameters(), before))
         (1, False)
+
+        As with other implementations, `step(closure)` works too; the closure is evaluated once per pass:
+
+        >>> loss = optimizer.step(lambda: torch.nn.functional.cross_entropy(model(x), y))
+
+        Radii per group:
+
+        >>> groups = [{"params": [model.weight]}, {"params": [model.bias], "rho": 0.0}]
+        >>> optimizer = SAM(torch.optim.SGD(groups, lr=0.1), rho=0.05)
+        >>> [group["rho"] for group in optimizer.param_groups]
+        [0.05, 0.0]
+
+    References:
+        Foret, Kleiner, Mobahi, Neyshabur: Sharpness-Aware Minimization for Efficiently Improving Generalization. ICLR
+        2021, arXiv 2010.01412. Kwon, Kim, Park, Choi: ASAM. ICML 2021, arXiv 2102.11600.
     """
 
     def __init__(
@@ -58,23 +76,35 @@ class SAM(SharpnessAware):
         eta: float = 0.0,
         **options: Unpack[Options],
     ) -> None:
-        self.adaptive = flag("adaptive", adaptive)
-        self.eta = non_negative("eta", eta)
         super().__init__(base_optimizer, rho, **options)
+        self.eta = non_negative("eta", eta)
+        self._add_group_setting("adaptive", adaptive, flag)
 
     def moves(self, step: Step) -> Iterator[Move]:
-        yield from ascent(step, *step.gradients(), eta=self.eta if self.adaptive else None)
+        yield from ascent(step, *step.directions(), eta=self.scaling_offset)
 
 
 @torch.no_grad()
 def ascent(
     step: Step, params: list[Tensor], directions: list[Tensor], eta: float | None = None, phase: str = "sam"
 ) -> Iterator[Move]:
-    """eps = rho d / ||d||, or with T = |w| + eta, rho T^2 d / ||T d||; nothing where the norm forbids it."""
-    scaling = None if eta is None else step.magnitudes(params, eta)
+    """eps = rho d / ||d||, or with T = |w| + eta, rho T^2 d / ||T d||; nothing where the norm forbids it.
+
+    Args:
+        step: The step, whose radius is used.
+        params: The parameters to move.
+        directions: d; the list is emptied when the weights have moved.
+        eta: The offset of T; `None` for no scaling.
+        phase: The name of what was done, for the report.
+
+    Yields:
+        The one move.
+    """
+    scaling = step.magnitudes(params, eta)
     if scaling is not None:
         directions = scaled_gradients(directions, scaling)
     norm = global_norm(directions)
+    step.fit_radius(norm)
     if not step.may_perturb(norm):
         return
     if scaling is not None:
@@ -84,7 +114,7 @@ def ascent(
         step.report.grad_norm = norm / step.loss_scale
         step.report.perturbation_norm = step.rho
         step.report.cos_clean = step.report.cos_clean_sam = step.cosine_with_clean(params, directions)
-    yield Move(params, directions, step.rho / norm)
+    yield Move(params, directions, step.scaled_by_radius(params, step.rho / norm))
 
 
 def scaled_gradients(gradients: list[Tensor], scaling: list[Tensor]) -> list[Tensor]:

@@ -1,4 +1,4 @@
-"""SANER: sharpness-aware steps that hold back the coordinates which noise dominates."""
+"""SANER: sharpness-aware steps that shorten the coordinates which noise dominates."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch.optim import Optimizer
 
 from ncsam._checks import ratio
 from ncsam.optim.options import Options, Unpack
-from ncsam.optim.radius import RadiusLike
+from ncsam.optim.radii import RadiusLike
 from ncsam.optim.registry import register
 from ncsam.optim.sam import ascent
 from ncsam.optim.sharpness_aware import SharpnessAware
@@ -20,21 +20,30 @@ from ncsam.vectors.ranks import average_over_ranks
 
 @register
 class SANER(SharpnessAware):
-    r"""SANER (Luong et al., 2024, arXiv 2411.17132): SAM with some coordinates of its gradient made shorter.
+    r"""SANER: SAM with some coordinates of its gradient made shorter.
 
     .. math:: d_j = \alpha\, g'_j \text{ where } 0 < g'_j / g_j < 1, \text{ else } g'_j; \qquad
         g = \nabla L(w),\ g' = \nabla L(w + \rho\, g/\|g\|)
 
-    These are the coordinates that SAM shrinks and does not turn; the authors find that noisy samples dominate them.
+    These are the coordinates that SAM shrinks without turning; the authors find that noisy samples dominate them.
     alpha = 1 is SAM. Costs two forwards, two backwards, a copy of the weights and one of the gradients.
 
-    >>> import torch
-    >>> model = torch.nn.Linear(4, 3)
-    >>> optimizer = SANER(torch.optim.SGD(model.parameters(), lr=0.1), rho=0.05)
-    >>> x, y = torch.ones(2, 4), torch.tensor([0, 2])
-    >>> loss = optimizer.step(lambda: model(x), y)
-    >>> optimizer.steps
-    1
+    Args:
+        base_optimizer: An instance of any `torch.optim.Optimizer`; its groups and state are shared.
+        rho: Radius of the perturbation, as for `SAM`.
+        alpha: Factor of these coordinates.
+
+    Examples:
+        >>> import torch
+        >>> model = torch.nn.Linear(4, 3)
+        >>> optimizer = SANER(torch.optim.SGD(model.parameters(), lr=0.1), rho=0.05)
+        >>> x, y = torch.ones(2, 4), torch.tensor([0, 2])
+        >>> loss = optimizer.step(lambda: model(x), y)
+        >>> optimizer.steps
+        1
+
+    References:
+        Luong et al.: SANER. 2024, arXiv 2411.17132.
     """
 
     def __init__(
@@ -45,7 +54,7 @@ class SANER(SharpnessAware):
 
     @torch.no_grad()
     def moves(self, step: Step) -> Iterator[Move]:
-        params, gradients = step.gradients()
+        params, gradients = step.directions()
         for move in ascent(step, params, list(gradients), phase="saner"):
             yield move
             if step.local_group is not None:  # the second pass averaged its gradients, the first did not

@@ -1,18 +1,19 @@
-"""What one step collects, from its first backward at w to the update; made anew for each step."""
+"""What one step collects, from its first backward at w to the update; each step has its own."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from ncsam.optim.flipping import StepFlips
+from ncsam.optim.radius import Radius
 from ncsam.optim.telemetry import StepReport
 from ncsam.vectors.arithmetic import cosine, scale_
 from ncsam.vectors.ranks import all_agree, average_over_ranks, is_sharded, sum_over_ranks
@@ -32,11 +33,17 @@ class MicroBatch(NamedTuple):
 
 @dataclass
 class Move:
-    """Where the next pass is evaluated: at w + scale * directions."""
+    """Where the next pass is evaluated: at w + scale * directions.
+
+    Attributes:
+        params: The parameters that move.
+        directions: One direction for each of them; the list is emptied when the weights have moved.
+        scale: One factor for all directions, or one for each.
+    """
 
     params: list[Tensor]
     directions: list[Tensor]
-    scale: float
+    scale: float | Sequence[float]
 
     @classmethod
     def nowhere(cls) -> Move:
@@ -45,7 +52,12 @@ class Move:
 
 
 class Step:
-    """One step: its radius, its parameters and ranks, the gradients taken so far, and its report."""
+    """One step: its radius, its parameters and ranks, the gradients taken so far, and its report.
+
+    Attributes:
+        params: The parameters that the optimizer trains.
+        report: The step in numbers; `rho` is the radius, with several groups the largest.
+    """
 
     def __init__(
         self,
@@ -56,9 +68,14 @@ class Step:
         measured: bool,
         synced_group: dist.ProcessGroup | None,
         local_group: dist.ProcessGroup | None,
+        radius: Radius,
+        groups: Sequence[Mapping[str, Any]],
     ) -> None:
         self.params = params
-        #: Parameters of the network that the optimizer does not own.
+        self._radius = radius
+        self._groups = groups
+        self._unperturbed = {p for group in groups if not group["rho"] for p in group["params"]}
+        #: Parameters of the model that the optimizer does not own.
         self.others = others
         self.report = report
         #: Whether telemetry is due.
@@ -80,7 +97,28 @@ class Step:
 
     @property
     def rho(self) -> float:
+        """The radius of the step; with several groups the largest."""
         return self.report.rho
+
+    def fit_radius(self, norm: float) -> None:
+        """Set a radius that depends on the norm of the step's gradient (in the units of the scaled loss)."""
+        if math.isfinite(norm) and norm > 0:
+            rho = self._radius.at_norm(norm / self.loss_scale)
+            self.report.rho = self.report.rho if rho is None else rho
+
+    def relative(self, name: str, params: Sequence[Tensor]) -> list[float] | None:
+        """A setting of each parameter's group, relative to the largest; `None` where all groups agree."""
+        values = [float(group[name]) for group in self._groups]
+        if all(value == values[0] for value in values):
+            return None
+        largest = max(values)
+        of = {p: v / largest for group, v in zip(self._groups, values, strict=True) for p in group["params"]}
+        return [of[p] for p in params]
+
+    def scaled_by_radius(self, params: Sequence[Tensor], scale: float) -> float | list[float]:
+        """A factor for the directions of these parameters, each by the radius of its group."""
+        relative = self.relative("rho", params)
+        return scale if relative is None else [scale * factor for factor in relative]
 
     def begin_micro_batch(self, run: Callable[..., None], loss_scale: float, scaled: bool) -> None:
         """Take the backward of the coming micro-batch, which `collect` and `add_side_gradient` run."""
@@ -93,8 +131,15 @@ class Step:
         if batch.clean is not None:
             self.add_side_gradient("clean", *batch.clean, keep_graph=keep_graph)
 
-    def add_side_gradient(self, name: str, loss: Tensor, samples: int, keep_graph: bool = False) -> None:
-        """Add the gradient of a loss summed over so many samples of all ranks to one kept apart from `.grad`."""
+    def add_side_gradient(self, name: str, loss: Tensor | None, samples: int, keep_graph: bool = False) -> None:
+        """Add the gradient of a loss, summed over so many samples of all ranks, to one kept apart from `.grad`.
+
+        Args:
+            name: Of the side gradient.
+            loss: The sum over this rank's samples; `None` where it has none.
+            samples: Their number over all ranks.
+            keep_graph: Whether another backward follows.
+        """
         side = self._sides.setdefault(name, SideGradient())
         side.add(loss, samples, self.params, self.others, lambda value: self._run(value, retain_graph=keep_graph))
 
@@ -111,9 +156,25 @@ class Step:
         params = [p for p in self.params if p.grad is not None]
         return params, [p.grad for p in params if p.grad is not None]
 
-    def magnitudes(self, params: Sequence[Tensor], eta: float) -> list[Tensor]:
-        """ASAM's T = |w| + eta of each parameter, in scratch space that is free until the weights move."""
-        return self._weights.magnitudes(params, eta)
+    def directions(self) -> tuple[list[Tensor], list[Tensor]]:
+        """The parameters to perturb, in groups with a radius above 0, and their gradients."""
+        params, gradients = self.gradients()
+        if not self._unperturbed:
+            return params, gradients
+        kept = [(p, g) for p, g in zip(params, gradients, strict=True) if p not in self._unperturbed]
+        return [p for p, _ in kept], [g for _, g in kept]
+
+    def magnitudes(self, params: Sequence[Tensor], eta: float | None) -> list[Tensor] | None:
+        """ASAM's T of each parameter, in scratch space that is free until the weights move.
+
+        Args:
+            params: The parameters.
+            eta: T = |w| + eta in groups that are `adaptive`, and 1 in others. `None`: no group is.
+        """
+        if eta is None:
+            return None
+        adaptive = self.relative("adaptive", params) if "adaptive" in self._groups[0] else None
+        return self._weights.magnitudes(params, eta, adaptive)
 
     def may_perturb(self, *norms: float) -> bool:
         """Whether all norms, on all ranks that perturb on their own, allow a perturbation; noted if not."""
@@ -146,7 +207,7 @@ class SideGradient:
 
     def add(
         self,
-        loss: Tensor,
+        loss: Tensor | None,
         samples: int,
         params: Sequence[Tensor],
         others: Sequence[Tensor],
@@ -156,12 +217,14 @@ class SideGradient:
 
         `others` are parameters that the graph reaches but the optimizer does not own; their gradients are kept clean.
         """
+        self.samples += samples
+        if loss is None:
+            return
         with gradients_aside([*params, *others]):
             for p in params:
                 p.grad = self._sums.get(p)
             backward(loss)
             self._sums = {p: p.grad for p in params if p.grad is not None}
-        self.samples += samples
 
     def take(self, params: Sequence[Tensor], group: dist.ProcessGroup | None) -> tuple[list[Tensor], float]:
         """The summed gradient of each of `params`, and the factor that makes it this group's sum.

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 class StepReport:
     """The last step in numbers. `None` where a quantity does not apply, or was not measured at this step.
 
-    Always filled: `step` (counted from 1), `phase` ("base", "look" or a variant's name: what was really done), `rho`,
+    Always filled: `step` (counted from 1), `phase` ("base", "looksam" or a variant's name: what was done), `rho`,
     `progress` t and `strength` s(t). The rest is measured every `telemetry_every` steps, because each of them
     costs a reduction over all gradients. With `adaptive`, `cos_sam` and `perturbation_norm` are of T^-1 eps, in the
     coordinates in which ASAM's ball is round; `cos_clean` and `cos_clean_sam` are of eps itself.
@@ -23,8 +23,8 @@ class StepReport:
     phase: str
     rho: float
     progress: float | None = None
-    #: With an automatic radius: the share of what was learned that the perturbations before this one took away.
-    rho_share: float | None = None
+    #: With an adaptive radius: the relative loss increase caused by the perturbations before this one.
+    relative_loss_increase: float | None = None
     strength: float | None = None
     #: ||g_B||, the gradient of the mini-batch.
     grad_norm: float | None = None

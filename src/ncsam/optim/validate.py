@@ -1,4 +1,4 @@
-"""Checks of what users hand to the optimizers: parameters, gradients, logits, targets, losses."""
+"""Checks of what users give to the optimizers: parameters, gradients, logits, targets, losses."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ncsam._errors import bad_value
 
 
 def full_precision(params: Iterable[Tensor]) -> None:
-    """Refuse 16-bit weights: eps would be rounded away (at rho 0.05, in nine of ten bfloat16 weights)."""
+    """Raise for 16-bit weights: eps would be rounded away (at rho 0.05, in nine of ten bfloat16 weights)."""
     for p in params:
         if p.dtype in (torch.float16, torch.bfloat16):
             raise ValueError(
@@ -22,7 +22,7 @@ def full_precision(params: Iterable[Tensor]) -> None:
 
 
 def gradients(params: Iterable[Tensor]) -> None:
-    """Refuse sparse gradients, as torch's own Adam does."""
+    """Raise for sparse gradients, as torch's own Adam does."""
     for p in params:
         if p.grad is not None and p.grad.layout != torch.strided:
             raise ValueError(
@@ -35,18 +35,18 @@ def class_logits(logits: object) -> Tensor:
     """Logits of shape (batch, classes) with two classes or more."""
     logits = dense_logits(logits)
     if logits.ndim != 2:
-        raise ValueError(f"forward() returned logits of shape {tuple(logits.shape)}: allowed is (batch, classes)")
+        raise ValueError(f"forward() returned logits of shape {tuple(logits.shape)}: expected (batch, classes)")
     return logits
 
 
 def dense_logits(logits: object) -> Tensor:
     """Logits of shape (batch, classes, ...) with two classes or more, as cross-entropy takes them."""
     if not isinstance(logits, Tensor):
-        raise TypeError(f"forward() returned {type(logits).__name__}: it must return logits, a tensor (batch, classes)")
+        raise TypeError(f"forward() returned {type(logits).__name__}: expected logits, a tensor (batch, classes)")
     if not logits.is_floating_point():
-        raise TypeError(f"forward() returned logits of dtype {logits.dtype}: allowed are real numbers")
+        raise TypeError(f"forward() returned logits of dtype {logits.dtype}: expected real numbers")
     if logits.ndim < 2:
-        raise ValueError(f"forward() returned logits of shape {tuple(logits.shape)}: allowed is (batch, classes)")
+        raise ValueError(f"forward() returned logits of shape {tuple(logits.shape)}: expected (batch, classes)")
     if logits.shape[1] < 2:
         raise ValueError(
             f"forward() returned logits of {logits.shape[1]} class: cross-entropy needs two or more; for other targets "
@@ -64,13 +64,13 @@ _IGNORED = -100  # the ignore_index of torch's cross-entropy
 
 
 def dense_targets(targets: object, logits: Tensor, *, first: bool, ignored: bool = True) -> Tensor:
-    """Class indices (batch, ...) within range, or torch's ignore_index where allowed; or probabilities.
+    """Class indices (batch, ...) within range, or torch's ignore_index where it may occur; or probabilities.
 
     Reading an accelerator's targets would wait for it: there, only the values of the first batch are read.
     """
     classes = logits.shape[1]
     if not isinstance(targets, Tensor):
-        raise TypeError(f"targets is {type(targets).__name__}: allowed is a tensor of class indices or probabilities")
+        raise TypeError(f"targets is {type(targets).__name__}: expected a tensor of class indices or probabilities")
     if targets.device != logits.device:
         raise ValueError(f"targets are on {targets.device}: the logits are on {logits.device}, and both must be on one")
     if targets.is_floating_point():
@@ -80,7 +80,7 @@ def dense_targets(targets: object, logits: Tensor, *, first: bool, ignored: bool
             )
         return targets
     if targets.is_complex() or targets.dtype == torch.bool:
-        raise TypeError(f"targets of dtype {targets.dtype}: allowed are whole numbers or probabilities")
+        raise TypeError(f"targets of dtype {targets.dtype}: expected whole numbers or probabilities")
     shape = logits.shape[:1] + logits.shape[2:]
     if targets.shape != shape:
         raise ValueError(
@@ -91,7 +91,7 @@ def dense_targets(targets: object, logits: Tensor, *, first: bool, ignored: bool
         if ignored and least == _IGNORED:
             least = int(torch.where(targets == _IGNORED, 0, targets).min())
         if least < 0 or most >= classes:
-            raise ValueError(f"targets hold {least} to {most}: allowed is 0 to {classes - 1}")
+            raise ValueError(f"targets hold {least} to {most}: expected 0 to {classes - 1}")
     return targets
 
 
@@ -99,7 +99,7 @@ def clean_targets(known: object, observed: Tensor) -> Tensor:
     """True class indices beside the observed ones. No value is read."""
     if not isinstance(known, Tensor) or known.is_floating_point() or known.is_complex() or known.dtype == torch.bool:
         found = known.dtype if isinstance(known, Tensor) else type(known).__name__
-        raise TypeError(f"clean_targets is {found}: allowed is a tensor of class indices")
+        raise TypeError(f"clean_targets is {found}: expected a tensor of class indices")
     if known.shape != observed.shape or known.device != observed.device:
         raise ValueError(
             f"clean_targets of shape {tuple(known.shape)} on {known.device}: the observed ones have the shape "
@@ -111,26 +111,24 @@ def clean_targets(known: object, observed: Tensor) -> Tensor:
 def scalar_loss(loss: object) -> Tensor:
     """A loss of one number."""
     if not isinstance(loss, Tensor):
-        raise TypeError(
-            f"criterion returned {type(loss).__name__}: it must return a tensor, the mean loss of the batch"
-        )
+        raise TypeError(f"criterion returned {type(loss).__name__}: expected a tensor, the mean loss of the batch")
     if loss.numel() != 1:
-        raise ValueError(f"criterion returned shape {tuple(loss.shape)}: it must return one number (reduction='mean')")
+        raise ValueError(f"criterion returned shape {tuple(loss.shape)}: expected one number (reduction='mean')")
     return loss.reshape(())
 
 
-def held_out_loss(loss: Any) -> float:
+def val_loss(loss: Any) -> float:
     """A number, or a tensor of one; it need not be finite."""
     try:
         if not isinstance(loss, (str, bytes, bool)):
             return float(loss)
     except (TypeError, ValueError, RuntimeError, OverflowError):  # which of them depends on whose object it is
         pass
-    raise bad_value("loss", loss, "a number, the mean loss of the samples held out")
+    raise bad_value("loss", loss, "a number, the mean loss of the validation samples")
 
 
 def no_outer_autocast(params: Iterable[Tensor], where: str) -> None:
-    """Refuse an autocast block that spans the passes.
+    """Raise for an autocast block that spans the passes.
 
     Autocast caches its 16-bit copies of the weights until the outermost block ends, so the second pass would not see
     the perturbation, and the step would silently be the base optimizer's.

@@ -16,13 +16,14 @@ from ncsam.optim import validate
 from ncsam.vectors.ranks import placed_like
 
 _OWN_STATE = "sharpness_aware"  # the wrapper's entry in a state_dict, beside the base optimizer's own
+_FILLED_IN = "_filled_in_by_wrapper"  # on the base optimizer: (number of a group, setting)
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 
 def uncompiled(function: Callable[_P, _T]) -> Callable[_P, _T]:
-    """A function that a compiled caller runs as it is, like `torch.compiler.disable`; that would import the compiler
-    in every program, and this does where something is being compiled."""
+    """Let a compiled caller run a function as it is, like `torch.compiler.disable`, which would import the compiler in
+    every program; this does so only while something is being compiled."""
     disabled = _disable_dynamo(function)
 
     @functools.wraps(function)
@@ -36,15 +37,24 @@ class OptimizerWrapper(Optimizer):
     """Shares the base optimizer's `param_groups` and `state`, always the same objects.
 
     Schedulers, `add_param_group`, clipping and checkpoints therefore work through either of the two.
+
+    Args:
+        base_optimizer: An instance of a plain torch optimizer.
     """
+
+    #: Settings that live in `param_groups`: the value of groups that do not have their own.
+    _group_defaults: dict[str, Any]
 
     def __init__(self, base_optimizer: Optimizer) -> None:
         if not isinstance(base_optimizer, Optimizer) or isinstance(base_optimizer, OptimizerWrapper):
             raise TypeError(
-                f"base_optimizer={base_optimizer!r} is not allowed: it must be an instance of a plain torch optimizer, "
+                f"invalid base_optimizer={base_optimizer!r}: expected an instance of a plain torch optimizer, "
                 "such as torch.optim.SGD(model.parameters(), lr=0.05)"
             )
         self.base_optimizer = base_optimizer
+        self._group_defaults = {}
+        for number, name in vars(base_optimizer).pop(_FILLED_IN, ()):  # what an earlier wrapper put into the groups
+            base_optimizer.param_groups[number].pop(name, None)
         #: Vectors over the parameters that live from step to step, by name; saved with the state.
         self.vectors: dict[str, dict[Tensor, Tensor]] = {}
         if not self._params():
@@ -71,6 +81,31 @@ class OptimizerWrapper(Optimizer):
         except ValueError:
             self.base_optimizer.param_groups.pop()
             raise
+        self._fill_groups()
+
+    def _add_group_setting(self, name: str, value: Any, check: Callable[[str, Any], Any]) -> None:
+        """Put a setting into `param_groups`; a group that has its own value keeps it."""
+        self._group_defaults[name] = check(name, value)
+        self._fill_groups()
+        for group in self.param_groups:
+            group[name] = check(name, group[name])
+
+    def _fill_groups(self) -> None:
+        filled = vars(self.base_optimizer).setdefault(_FILLED_IN, set())
+        for number, group in enumerate(self.param_groups):
+            for name, value in self._group_defaults.items():
+                if name not in group:
+                    group[name] = value
+                    filled.add((number, name))
+
+    def _settings(self, name: str) -> list[Any]:
+        """The value of a setting in each group."""
+        return [group.get(name, self._group_defaults[name]) for group in self.param_groups]
+
+    def _set_in_groups(self, name: str, value: Any) -> None:
+        self._group_defaults[name] = value
+        for group in self.param_groups:
+            group[name] = value
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         self.base_optimizer.zero_grad(set_to_none)
@@ -80,10 +115,11 @@ class OptimizerWrapper(Optimizer):
         return {**self.base_optimizer.state_dict(), _OWN_STATE: self._own_state()}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Load what `state_dict` gave, or a state_dict of the bare base optimizer."""
+        """Load what `state_dict` returned, or a state_dict of the bare base optimizer."""
         state = dict(state_dict)
         own = state.pop(_OWN_STATE, None)
         self.base_optimizer.load_state_dict(state)
+        self._fill_groups()
         if own is not None:
             self._load_own_state(own)
 
@@ -98,12 +134,12 @@ class OptimizerWrapper(Optimizer):
         return {"vectors": vectors} if vectors else {}
 
     def _load_own_state(self, own: dict[str, Any]) -> None:
-        """Take back what `_own_state` gave."""
+        """Load what `_own_state` returned."""
         params = [p for group in self.param_groups for p in group["params"]]
         self.vectors.clear()  # in place: an estimator may hold this dictionary
         for name, vector in own.get("vectors", {}).items():
             if any(v.shape != params[i].shape for i, v in vector.items()):
-                raise bad_value("state_dict", f"vectors {name!r}", "each of the shape of its parameter")
+                raise bad_value("state_dict", f"vectors {name!r}", "vectors of the shapes of the parameters")
             self.vectors[name] = {params[i]: placed_like(params[i], v) for i, v in vector.items()}
 
     def _params(self) -> list[Tensor]:

@@ -78,9 +78,12 @@ def cosine(left: Sequence[Tensor], right: Sequence[Tensor]) -> float:
     return global_dot(left, right) / norms if norms > 0 else float("nan")
 
 
-def add_scaled_(tensors: Sequence[Tensor], directions: Sequence[Tensor], scale: float) -> None:
-    """tensors += scale * directions, in place."""
-    if tensors:
+def add_scaled_(tensors: Sequence[Tensor], directions: Sequence[Tensor], scale: float | Sequence[float]) -> None:
+    """tensors += scale * directions, in place; `scale` is one factor for all tensors, or one for each."""
+    if not isinstance(scale, float | int):
+        for tensor, direction, factor in zip(local(tensors), local(directions), scale, strict=True):
+            tensor.add_(direction, alpha=factor)
+    elif tensors:
         torch._foreach_add_(local(tensors), local(directions), alpha=scale)
 
 

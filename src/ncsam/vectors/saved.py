@@ -1,5 +1,5 @@
-"""The one place where weights are moved elsewhere and put back; and what else a pass there would change: statistics of
-the network, random numbers, whether gradients are on.
+"""The one place where weights are moved and restored, with what else a pass there would change: statistics of the
+model, random numbers, whether gradients are on.
 
 Weights change in place, so that compiled graphs, tied views and sharded storage stay valid, and come back from a
 copy: subtracting eps again would change half of them by a last bit.
@@ -24,7 +24,7 @@ def keeps_grad_mode(function: Callable[_Arguments, _Result]) -> Callable[_Argume
     """A decorator: however the function ends, gradients are on or off afterwards as they were before.
 
     `torch.no_grad` alone does not promise that. An interrupt that strikes after its switch and before its block, or
-    before it switches back, leaves gradients off for the whole process. One that strikes here finds nothing to mend.
+    before it switches back, leaves gradients off for the whole process. One that strikes here finds nothing to repair.
     """
 
     @functools.wraps(function)
@@ -67,7 +67,7 @@ class SavedBuffers:
 
 
 class SavedWeights:
-    """A copy of the weights w while the network stands elsewhere. Its buffers are kept from step to step."""
+    """A copy of the weights w while the model is evaluated elsewhere. Its buffers are kept from step to step."""
 
     def __init__(self) -> None:
         self._buffers: dict[Tensor, Tensor] = {}
@@ -85,20 +85,41 @@ class SavedWeights:
         return buffers
 
     @torch.no_grad()
-    def magnitudes(self, params: Sequence[Tensor], eta: float) -> list[Tensor]:
-        """|w| + eta of each parameter, written to the buffers: they are free until `move`."""
+    def magnitudes(self, params: Sequence[Tensor], eta: float, adaptive: Sequence[float] | None = None) -> list[Tensor]:
+        """|w| + eta of each parameter, written to the buffers: they are free until `move`.
+
+        Args:
+            params: The parameters.
+            eta: The offset.
+            adaptive: For each parameter whether it is scaled; 0 gives ones in its place. `None`: all are.
+        """
         magnitudes = self.buffers(params)
         copy_(magnitudes, local(params))
         torch._foreach_abs_(magnitudes)
         torch._foreach_add_(magnitudes, eta)
+        if adaptive is not None:
+            for magnitude, scaled in zip(magnitudes, adaptive, strict=True):
+                if not scaled:
+                    magnitude.fill_(1.0)
         return magnitudes
 
     @keeps_grad_mode
     @torch.no_grad()
     def move(
-        self, params: Sequence[Tensor], directions: Sequence[Tensor], scale: float, modules: Iterable[nn.Module] = ()
+        self,
+        params: Sequence[Tensor],
+        directions: Sequence[Tensor],
+        scale: float | Sequence[float],
+        modules: Iterable[nn.Module] = (),
     ) -> None:
-        """w <- w + scale * directions, in place, after saving w and the modules' statistics."""
+        """w <- w + scale * directions, in place, after saving w and the modules' statistics.
+
+        Args:
+            params: w.
+            directions: One for each parameter.
+            scale: One factor for all, or one for each.
+            modules: Whose buffers `restore` puts back as well.
+        """
         self._statistics = SavedBuffers(modules)
         copy_(self.buffers(params), local(params))
         self._moved = list(params)

@@ -1,0 +1,102 @@
+"""Another forward of some rows of a batch: what the model was called with is recorded during the first pass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ncsam.vectors.saved import SavedBuffers
+
+
+class RowForward:
+    """Records the inputs of a model's last call, and runs the model again on some of their rows."""
+
+    def __init__(self) -> None:
+        self._modules: Sequence[nn.Module] = ()
+        self._call: tuple[nn.Module, tuple[Any, ...], dict[str, Any]] | None = None
+        self._autocast: dict[str, Any] = {}
+        self._saved: SavedBuffers | None = None
+
+    @contextmanager
+    def recording(self, modules: Sequence[nn.Module]) -> Iterator[None]:
+        """Record what the outermost of these modules that runs is called with, while entered."""
+        self._modules = modules
+
+        def record(module: nn.Module, args: tuple[Any, ...], options: dict[str, Any]) -> None:
+            self._call = (module, args, options)
+            kind = next((p.device.type for p in module.parameters()), "cpu")
+            enabled = torch.is_autocast_enabled(kind)
+            self._autocast = {"device_type": kind, "dtype": torch.get_autocast_dtype(kind), "enabled": enabled}
+
+        hooks = [module.register_forward_pre_hook(record, with_kwargs=True) for module in modules]
+        try:
+            yield
+        finally:
+            for hook in hooks:
+                hook.remove()
+            self._call = None
+            self.restore()
+
+    def logits(self, rows: Tensor, size: int) -> Tensor:
+        """Logits of some rows by their own forward, in training mode; `restore` puts BatchNorm's statistics back.
+
+        Args:
+            rows: Their positions in the batch.
+            size: The number of rows of the batch, by which its tensors are known.
+        """
+        self._saved = SavedBuffers(self._modules)
+        return self._run(rows, size)
+
+    def restore(self) -> None:
+        """Put the buffers back; only after the backward, which may need them as its forward left them."""
+        if self._saved is not None:
+            self._saved.restore()
+            self._saved = None
+
+    @torch.no_grad()
+    def features(self, size: int) -> Tensor:
+        """What the last linear layer is given, in evaluation mode, each row divided by its length."""
+        seen: list[Tensor] = []
+        modes = [(m, m.training) for root in self._modules for m in root.modules()]
+        layers = [m for m, _ in modes if isinstance(m, nn.Linear)]
+        hooks = [layer.register_forward_pre_hook(lambda _, args: seen.append(args[0])) for layer in layers]
+        try:
+            for module, _ in modes:
+                module.training = False
+            logits = self._run(None, size)
+        finally:
+            for module, mode in modes:
+                module.training = mode
+            for hook in hooks:
+                hook.remove()
+        found = seen[-1] if seen and len(seen[-1]) == size else logits
+        return nn.functional.normalize(found.flatten(1).float(), dim=1)
+
+    def _run(self, rows: Tensor | None, size: int) -> Tensor:
+        if self._call is None:
+            raise RuntimeError(
+                "the model was not called in the first pass: in two phases, put the forwards and backwards at w into "
+                "`with optimizer.first_pass():`"
+            )
+        module, args, options = self._call
+        if isinstance(module, nn.parallel.DistributedDataParallel):
+            module = module.module  # this backward is not DDP's to average
+        if rows is not None:
+            args, options = _map(lambda t: t[rows] if t.ndim and len(t) == size else t, (args, options))
+        with torch.autocast(**self._autocast):  # as in the recorded call
+            output = module(*args, **options)
+        return output if isinstance(output, Tensor) else output.logits  # type: ignore[no-any-return]
+
+
+def _map(function: Callable[[Tensor], Tensor], value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return function(value)
+    if isinstance(value, dict):
+        return {key: _map(function, each) for key, each in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(_map(function, each) for each in value)
+    return value
