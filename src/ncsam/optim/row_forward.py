@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -18,7 +18,7 @@ class RowForward:
     def __init__(self) -> None:
         self._modules: Sequence[nn.Module] = ()
         self._call: tuple[nn.Module, tuple[Any, ...], dict[str, Any]] | None = None
-        self._autocast: dict[str, Any] = {}
+        self._autocast: tuple[str, torch.dtype] | None = None
         self._saved: SavedBuffers | None = None
 
     @contextmanager
@@ -29,8 +29,7 @@ class RowForward:
         def record(module: nn.Module, args: tuple[Any, ...], options: dict[str, Any]) -> None:
             self._call = (module, args, options)
             kind = next((p.device.type for p in module.parameters()), "cpu")
-            enabled = torch.is_autocast_enabled(kind)
-            self._autocast = {"device_type": kind, "dtype": torch.get_autocast_dtype(kind), "enabled": enabled}
+            self._autocast = (kind, torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else None
 
         hooks = [module.register_forward_pre_hook(record, with_kwargs=True) for module in modules]
         try:
@@ -87,7 +86,7 @@ class RowForward:
             module = module.module  # this backward is not DDP's to average
         if rows is not None:
             args, options = _map(lambda t: t[rows] if t.ndim and len(t) == size else t, (args, options))
-        with torch.autocast(**self._autocast):  # as in the recorded call
+        with nullcontext() if self._autocast is None else torch.autocast(*self._autocast):  # as in the recorded call
             output = module(*args, **options)
         return output if isinstance(output, Tensor) else output.logits  # type: ignore[no-any-return]
 
