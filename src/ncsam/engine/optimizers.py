@@ -139,8 +139,7 @@ def own_options(optimizer: str) -> list[str]:
     if optimizer not in optim.names() and not is_reference(optimizer):
         return []
     taken = (*_OF_THE_RUN, *_OF_THE_ENGINE)
-    known = [name for name in optim.option_names(optim.get(optimizer)) if name not in taken]
-    return known
+    return [name for name in optim.option_names(optim.get(optimizer)) if name not in taken]
 
 
 def learning_rate(config: RunConfig) -> Callable[[float], float]:

@@ -10,7 +10,7 @@ import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from types import CodeType, FunctionType, MethodType
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 from torch import Tensor, nn
 
@@ -93,7 +93,7 @@ def _parts(value: object) -> dict[object, object]:
     if isinstance(value, MethodType):
         return {"self": value.__self__, "function": value.__func__}
     if isinstance(value, functools.partial):
-        return {"function": value.func, **dict(enumerate(value.args)), **value.keywords}
+        return dict([("function", value.func), *enumerate(value.args), *value.keywords.items()])
     if isinstance(value, Mapping):
         return dict(value) if len(value) <= 64 else {}
     if isinstance(value, list | tuple | set):
@@ -107,7 +107,7 @@ def _part(value: object, key: object) -> object:
     """One of `_parts`, without the others; `None` where it is gone."""
     try:
         if isinstance(value, FunctionType):
-            kind, name = key  # type: ignore[misc]
+            kind, name = cast("tuple[str, Any]", key)
             if kind == "cell":
                 return (value.__closure__ or ())[name].cell_contents
             return value.__globals__[name] if kind == "global" else _function_parts(value).get(key)

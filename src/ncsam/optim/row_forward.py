@@ -88,7 +88,7 @@ class RowForward:
             args, options = _map(lambda t: t[rows] if t.ndim and len(t) == size else t, (args, options))
         with nullcontext() if self._autocast is None else torch.autocast(*self._autocast):  # as in the recorded call
             output = module(*args, **options)
-        return output if isinstance(output, Tensor) else output.logits  # type: ignore[no-any-return]
+        return output if isinstance(output, Tensor) else output.logits
 
 
 def _map(function: Callable[[Tensor], Tensor], value: Any) -> Any:

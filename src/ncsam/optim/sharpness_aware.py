@@ -55,6 +55,7 @@ class SharpnessAware(OptimizerWrapper):
     #: The share of training that is warm-up, where the user does not say.
     default_warmup: ClassVar[float] = 0.0
     _step: Step | None  # being collected
+    _ready: bool
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
