@@ -11,19 +11,19 @@ from method_cases import Table, batch, log, state
 from torch import nn
 
 from ncsam.methods import create
-from ncsam.methods.selfie import resolve_auto
+from ncsam.methods.selfie import most_frequent
 from ncsam.methods.sln import corrected_targets
 from ncsam.methods.trevision import importance, revised
 
 
 def test_selfie_is_certain_of_what_it_always_said():
     history = torch.tensor([[1, 1, 1, 1], [1, 1, 1, 2], [2, 2, -1, 2], [0, 1, 2, 0]], dtype=torch.int32)
-    certain, label = resolve_auto(history, 3, 0.05)
+    certain, label = most_frequent(history, 3, 0.05)
     assert certain.tolist() == [True, False, False, False]  # the third row is not full
     assert label[[0, 1, 3]].tolist() == [1, 1, 0]
     uncertainty = -(0.75 * math.log(0.75) + 0.25 * math.log(0.25)) / math.log(3)
-    assert resolve_auto(history, 3, uncertainty + 1e-6)[0].tolist() == [True, True, False, False]
-    assert resolve_auto(history, 3, uncertainty - 1e-3)[0].tolist() == [True, False, False, False]
+    assert most_frequent(history, 3, uncertainty + 1e-6)[0].tolist() == [True, True, False, False]
+    assert most_frequent(history, 3, uncertainty - 1e-3)[0].tolist() == [True, False, False, False]
 
 
 def test_selfie_trains_on_small_losses_and_refurbished_labels():
@@ -229,7 +229,7 @@ def test_a_given_transition_is_used_from_the_start():
 
 
 def test_importance_weights_turn_noisy_risk_into_clean_risk():
-    """ExecutorConfig p is the clean posterior, the mean of b l over noisy labels is the mean of l over clean ones."""
+    """Where p is the clean posterior, the mean of b l over noisy labels is the mean of l over clean ones."""
     transition = torch.tensor([[0.7, 0.2, 0.1], [0.1, 0.8, 0.1], [0.2, 0.2, 0.6]])
     logits = torch.randn(6, 3)
     p = logits.softmax(1)

@@ -15,8 +15,8 @@ from ncsam import methods
 from ncsam.data import from_arrays
 from ncsam.data.types import DataSet
 from ncsam.engine import RunConfig, train
-from ncsam.engine.trainer import Trainer
 from ncsam.engine.predictor import load_predictor
+from ncsam.engine.trainer import Trainer
 
 CLASSES = 4
 #: Options that let a method's own part begin with the second epoch; the others' does with the first.

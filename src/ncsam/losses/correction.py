@@ -106,12 +106,20 @@ def estimate_transition(probabilities: Tensor, *, quantile: float | None = 0.97)
 
 
 def check_quantile(quantile: float) -> float:
-    """A share of which something is left."""
+    """A share of which something is left.
+
+    Args:
+        quantile: A share in (0, 1].
+    """
     return number("quantile", quantile, "a share in (0, 1], or None", lambda q: 0 < q <= 1)
 
 
 def inverse_transition(transition: Tensor) -> Tensor:
-    """T^{-1}, or the pseudo-inverse of a singular T."""
+    """T^{-1}, or the pseudo-inverse of a singular T.
+
+    Args:
+        transition: T, (classes, classes).
+    """
     matrix = transition.float() if transition.dtype.itemsize < 4 else transition  # half has no inverse
     inverse: Tensor
     inverse, failed = torch.linalg.inv_ex(matrix)
@@ -123,7 +131,12 @@ def inverse_transition(transition: Tensor) -> Tensor:
 
 
 def check_transition(transition: Tensor, like: Tensor) -> Tensor:
-    """A square matrix of probabilities, in the type and on the device of the logits."""
+    """A square matrix of probabilities, in the type and on the device of the logits.
+
+    Args:
+        transition: T, (classes, classes).
+        like: The logits.
+    """
     classes = like.shape[1]
     if not isinstance(transition, Tensor) or transition.is_complex():
         raise bad_value("transition", type(transition).__name__, "a tensor of probabilities (classes, classes)")

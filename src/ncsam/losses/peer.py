@@ -19,7 +19,12 @@ from ncsam.losses.reduction import (
 
 
 def bounded_ce(logits: Tensor, floor: float) -> Tensor:
-    """-log(p + floor) under each label, (samples, classes): bounded, since it is subtracted as well as added."""
+    """-log(p + floor) under each label, (samples, classes): bounded, since it is subtracted as well as added.
+
+    Args:
+        logits: (rows, classes).
+        floor: Lower bound of probabilities.
+    """
     return -(logits.softmax(dim=1) + floor).log()
 
 

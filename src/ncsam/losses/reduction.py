@@ -17,7 +17,12 @@ Reduction: TypeAlias = Literal["mean", "sum", "none"]
 
 
 def reduced(values: Tensor, reduction: Reduction) -> Tensor:
-    """The losses of samples as their mean, their sum, or unchanged."""
+    """The losses of samples as their mean, their sum, or unchanged.
+
+    Args:
+        values: One value per sample.
+        reduction: "mean", "sum" or "none".
+    """
     choice("reduction", reduction, get_args(Reduction))
     if reduction == "none":
         return values
@@ -25,7 +30,12 @@ def reduced(values: Tensor, reduction: Reduction) -> Tensor:
 
 
 def check_logits(logits: Tensor, name: str = "logits") -> Tensor:
-    """Real numbers (samples, classes)."""
+    """Real numbers (samples, classes).
+
+    Args:
+        logits: (samples, classes).
+        name: Name of the argument, for the error message.
+    """
     if not isinstance(logits, Tensor) or not logits.is_floating_point():
         raise bad_value(name, _kind(logits), "a tensor of real numbers, (samples, classes)")
     if logits.ndim != 2 or logits.shape[1] < 1:
@@ -34,7 +44,12 @@ def check_logits(logits: Tensor, name: str = "logits") -> Tensor:
 
 
 def check_targets(targets: Tensor, logits: Tensor) -> Tensor:
-    """Class numbers (samples,), as 64-bit numbers, or weights (samples, classes). No value is read."""
+    """Class numbers (samples,), as 64-bit numbers, or weights (samples, classes). No value is read.
+
+    Args:
+        targets: Class numbers (samples,), or weights (samples, classes).
+        logits: (samples, classes).
+    """
     if not isinstance(targets, Tensor) or targets.is_complex() or targets.dtype == torch.bool:
         raise bad_value("targets", _kind(targets), "a tensor of class numbers or of probabilities")
     weights = targets.is_floating_point()
@@ -48,10 +63,14 @@ def check_targets(targets: Tensor, logits: Tensor) -> Tensor:
 
 
 def of_target(losses: Tensor, targets: Tensor) -> Tensor:
-    r"""The loss of each sample, from the losses (samples, classes) it would have under each label.
+    """The loss of each sample, from the losses (samples, classes) it would have under each label.
 
     Targets are class numbers (samples,), or weights t (samples, classes) such as probabilities, for which a loss is
     the sum over classes of t_c times its value under label c.
+
+    Args:
+        losses: (samples, classes), the loss under each label.
+        targets: Class numbers (samples,), or weights (samples, classes).
     """
     targets = check_targets(targets, check_logits(losses))
     if targets.is_floating_point():
@@ -64,7 +83,12 @@ def of_target(losses: Tensor, targets: Tensor) -> Tensor:
 
 
 def as_weights(targets: Tensor, logits: Tensor) -> Tensor:
-    """Targets as weights (samples, classes): class numbers one-hot, weights as they are."""
+    """Targets as weights (samples, classes): class numbers one-hot, weights as they are.
+
+    Args:
+        targets: Class numbers (samples,), or weights (samples, classes).
+        logits: (samples, classes).
+    """
     targets = check_targets(targets, logits)
     if targets.is_floating_point():
         return targets
@@ -76,7 +100,12 @@ def as_weights(targets: Tensor, logits: Tensor) -> Tensor:
 
 
 def refuse_out_of_range(targets: Tensor, classes: int) -> None:
-    """Say which class numbers are wrong. It reads them, so most losses ask once torch has stumbled over some."""
+    """Say which class numbers are wrong. It reads them, so most losses ask once torch has stumbled over some.
+
+    Args:
+        targets: Class numbers (samples,), or weights (samples, classes).
+        classes: Number of classes.
+    """
     least, most = int(targets.min()), int(targets.max())
     if least < 0 or most >= classes:
         raise bad_value("targets", f"{least} to {most}", f"class numbers from 0 to {classes - 1}") from None
@@ -93,13 +122,21 @@ def non_negative(**numbers: float) -> None:
 
 
 def check_generator(generator: torch.Generator | None) -> None:
-    """Refuse what draws no random numbers."""
+    """Refuse what draws no random numbers.
+
+    Args:
+        generator: Random numbers.
+    """
     if generator is not None:
         _checks.instance("generator", generator, torch.Generator, "a torch.Generator, or None")
 
 
 class Loss(nn.Module):
-    """A loss function with its options, as a module."""
+    """A loss function with its options, as a module.
+
+    Args:
+        function: The loss.
+    """
 
     def __init__(self, function: Callable[..., Tensor], **options: Any) -> None:
         super().__init__()

@@ -66,6 +66,11 @@ class AveragingMethod(Method):
 
 
 def load_as_saved(module: nn.Module, state: dict[str, Any]) -> None:
-    """Load weights in the precision that they were saved in, whatever the module was made in."""
+    """Load weights in the precision that they were saved in, whatever the module was made in.
+
+    Args:
+        module: The module.
+        state: Its state dict.
+    """
     module.to(next((value.dtype for value in state.values() if value.is_floating_point()), torch.float32))
     module.load_state_dict(state)

@@ -143,7 +143,12 @@ class CAL(Method):
 
 
 def bayes_labels(logits: Tensor, labels: Tensor) -> Tensor:
-    """The observed label where the model is sure of it, else the predicted one."""
+    """The observed label where the model is sure of it, else the predicted one.
+
+    Args:
+        logits: (rows, classes).
+        labels: Class numbers (rows,).
+    """
     losses = bounded_ce(logits.float(), _OWN_FLOOR)
     sure = of_target(losses, labels) - losses.mean(dim=1) < _SURE
     return torch.where(sure, labels, logits.argmax(dim=1))
@@ -152,7 +157,16 @@ def bayes_labels(logits: Tensor, labels: Tensor) -> Tensor:
 def covariance(
     logits: Tensor, labels: Tensor, bayes: Tensor, shares: Tensor, transition: Tensor, means: Tensor
 ) -> Tensor:
-    """sum_i P(i) sum_j mean over rows labeled i of (1[y = j] - P(y = j | i)) (l(j) - mean_ij)."""
+    """sum_i P(i) sum_j mean over rows labeled i of (1[y = j] - P(y = j | i)) (l(j) - mean_ij).
+
+    Args:
+        logits: (rows, classes).
+        labels: Class numbers (rows,).
+        bayes: Bayes labels (rows,).
+        shares: P(i), (classes,).
+        transition: P(y = j | i), (classes, classes).
+        means: mean_ij, (classes, classes).
+    """
     losses = bounded_ce(logits, _FLOOR)
     centerd = F.one_hot(labels, logits.shape[1]).to(losses) - transition.to(losses)[bayes]
     rows = (centerd * (losses - means.to(losses)[bayes])).sum(dim=1)

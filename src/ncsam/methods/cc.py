@@ -28,7 +28,12 @@ WIDTH = 128
 
 
 class Critics(nn.Module):
-    """A reduction of the features and two classifiers on it: (reduced | first logits | second logits)."""
+    """A reduction of the features and two classifiers on it: (reduced | first logits | second logits).
+
+    Args:
+        width: Number of features.
+        num_classes: Number of classes.
+    """
 
     def __init__(self, width: int, num_classes: int) -> None:
         super().__init__()
@@ -235,18 +240,34 @@ class CC(Dividing):
 
 
 def critics_of(answer: Tensor, num_classes: int) -> tuple[Tensor, Tensor]:
-    """The logits of h1 and of h2."""
+    """The logits of h1 and of h2.
+
+    Args:
+        answer: Output of the critics: reduced features and both logits.
+        num_classes: Number of classes.
+    """
     return answer[:, -2 * num_classes : -num_classes], answer[:, -num_classes:]
 
 
 def discrepancy(answer: Tensor, num_classes: int) -> Tensor:
-    """D = sum_c |softmax h1 - softmax h2| of each row."""
+    """D = sum_c |softmax h1 - softmax h2| of each row.
+
+    Args:
+        answer: Output of the critics: reduced features and both logits.
+        num_classes: Number of classes.
+    """
     first, second = critics_of(answer, num_classes)
     return (first.softmax(dim=1) - second.softmax(dim=1)).abs().sum(dim=1)
 
 
 def centrality(answer: Tensor, labels: Tensor, num_classes: int) -> Tensor:
-    """How probably each sample is central in its observed class."""
+    """How probably each sample is central in its observed class.
+
+    Args:
+        answer: Output of the critics: reduced features and both logits.
+        labels: Observed labels.
+        num_classes: Number of classes.
+    """
     first, second = critics_of(answer, num_classes)
     reduced = F.normalize(answer[:, : answer.shape[1] - 2 * num_classes], dim=1)
     predicted = F.one_hot((first + second).argmax(dim=1), num_classes).to(reduced)
@@ -257,7 +278,13 @@ def centrality(answer: Tensor, labels: Tensor, num_classes: int) -> Tensor:
 
 
 def consistent(differ: Tensor, labels: Tensor, least: float) -> Tensor:
-    """Whether each sample is of the smaller component of its class's discrepancies with probability `least`."""
+    """Whether each sample is of the smaller component of its class's discrepancies with probability `least`.
+
+    Args:
+        differ: D of each sample.
+        labels: Observed labels.
+        least: Least probability.
+    """
     result = torch.ones_like(labels, dtype=torch.bool)
     if least == 0:
         return result

@@ -32,6 +32,9 @@ class Encoders(nn.Module):
 
     References r: h = tanh layers of 512 and 256; attention softmax(<u, tanh(V h)>), u and V learned; class code of 128.
     Samples: 256, code of 128, 256, and the features again.
+
+    Args:
+        features: (samples, features).
     """
 
     def __init__(self, features: int) -> None:
@@ -191,19 +194,36 @@ def _tanh_layers(*widths: int) -> nn.Sequential:
 
 
 def encoder_loss(similarity: Tensor, verified: Tensor, unverified: float) -> Tensor:
-    """mean of 1 - cos (right), 5 max(0, cos - .1) (wrong), unverified (1 - cos) (neither, cos >= .1) or 0."""
+    """mean of 1 - cos (right), 5 max(0, cos - .1) (wrong), unverified (1 - cos) (neither, cos >= .1) or 0.
+
+    Args:
+        similarity: cos of each sample and its class.
+        verified: 1 right, 0 wrong, -1 unverified.
+        unverified: Weight of unverified samples.
+    """
     wrong = 5.0 * (similarity - _MARGIN).clamp_min(0.0)
     neither = unverified * (1 - similarity) * (similarity.detach() >= _MARGIN)
     return torch.where(verified == 1, 1 - similarity, torch.where(verified == 0, wrong, neither)).mean()
 
 
 def scaled(features: Tensor) -> Tensor:
-    """log(1 + max(0, x))."""
+    """log(1 + max(0, x)).
+
+    Args:
+        features: (samples, features).
+    """
     return features.clamp_min(0.0).log1p()
 
 
 def references(features: Tensor, labels: Tensor, state: State, number: int) -> Tensor:
-    """k-means centers of each class, (classes, number, features); fewer samples than centers are repeated."""
+    """k-means centers of each class, (classes, number, features); fewer samples than centers are repeated.
+
+    Args:
+        features: (samples, features).
+        labels: Class numbers (rows,).
+        state: The state of training.
+        number: Number of centers.
+    """
     random = state.random(stream=2)
     centers = features.new_zeros(state.num_classes, number, features.shape[1])
     for label in range(state.num_classes):

@@ -109,11 +109,20 @@ class Colearning(Method):
 
 
 def structure(projections: Tensor, logits: Tensor) -> Tensor:
-    """-mean_ij exp(-|g_i - g_j|^2) log(exp(-|f_i - f_j|^2) + 1e-12)."""
+    """-mean_ij exp(-|g_i - g_j|^2) log(exp(-|f_i - f_j|^2) + 1e-12).
+
+    Args:
+        projections: g, (rows, width).
+        logits: f, (rows, classes).
+    """
     target, found = (torch.exp(-squared_distances(rows.float())) for rows in (projections, logits))
     return -(target * (found + _EPS).log()).mean()
 
 
 def squared_distances(rows: Tensor) -> Tensor:
-    """|a_i - a_j|^2 for all pairs."""
+    """|a_i - a_j|^2 for all pairs.
+
+    Args:
+        rows: (rows, width).
+    """
     return (rows.unsqueeze(1) - rows.unsqueeze(0)).square().sum(dim=2)

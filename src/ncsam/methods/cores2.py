@@ -110,12 +110,22 @@ class CORES2(SubsetMethod):
 
 
 def sieve(logits: Tensor, labels: Tensor) -> Tensor:
-    """Whether the loss of each label is no larger than the mean loss over all labels."""
+    """Whether the loss of each label is no larger than the mean loss over all labels.
+
+    Args:
+        logits: (rows, classes).
+        labels: Class numbers (rows,).
+    """
     losses = bounded_ce(logits.float(), _FLOOR)
     return of_target(losses, labels) <= losses.mean(dim=1)
 
 
 def label_shares(labels: Tensor, num_classes: int) -> Tensor:
-    """The share of each label; equal shares if there are no labels."""
+    """The share of each label; equal shares if there are no labels.
+
+    Args:
+        labels: Class numbers (rows,).
+        num_classes: Number of classes.
+    """
     counts = torch.bincount(labels, minlength=num_classes).float()
     return counts / counts.sum() if len(labels) else torch.full_like(counts, 1 / num_classes)

@@ -137,14 +137,24 @@ class CTRR(Method):
 
 
 def pair_weights(p: Tensor, threshold: float) -> Tensor:
-    """<p_i, p_j> where it is at least the threshold, 1 on the diagonal; each row divided by its sum."""
+    """<p_i, p_j> where it is at least the threshold, 1 on the diagonal; each row divided by its sum.
+
+    Args:
+        p: Probabilities (rows, classes).
+        threshold: Least similarity of a pair.
+    """
     alike = (p @ p.T).fill_diagonal_(1.0)
     alike = alike * (alike >= threshold)
     return alike / alike.sum(dim=1, keepdim=True)
 
 
 def contrast(similarity: Tensor, pairs: Tensor) -> Tensor:
-    """mean_i sum_j w_ij (2 - c_ii for i = j, 2 + log(1 - c_ij) for the others)."""
+    """mean_i sum_j w_ij (2 - c_ii for i = j, 2 + log(1 - c_ij) for the others).
+
+    Args:
+        similarity: c, (rows, rows).
+        pairs: w, (rows, rows).
+    """
     same = torch.eye(len(similarity), dtype=torch.bool, device=similarity.device)
     terms = torch.where(same, -similarity, (1 - similarity).clamp(min=1e-6).log())
     return (pairs * (2 + terms)).sum(dim=1).mean()

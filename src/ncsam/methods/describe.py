@@ -12,19 +12,31 @@ from ncsam.methods.registry import _METHODS, create
 
 
 def about(name: str) -> str:
-    """What it does, in one line; by default the first line of its docstring."""
+    """What it does, in one line; by default the first line of its docstring.
+
+    Args:
+        name: Name of a method.
+    """
     kind = _METHODS[name]
     return kind.about or inspect.getdoc(kind).splitlines()[0]  # type: ignore[union-attr]
 
 
 def source(name: str) -> str:
-    """The paper, as named in the first line of its file; empty for a method defined elsewhere."""
+    """The paper, as named in the first line of its file; empty for a method defined elsewhere.
+
+    Args:
+        name: Name of a method.
+    """
     module = sys.modules.get(_METHODS[name].__module__)
     return ((module.__doc__ or "") if module else "").strip().partition("\n")[0]
 
 
 def needs(name: str) -> list[str]:
-    """What it needs from a run, beyond a model and labels; one phrase each."""
+    """What it needs from a run, beyond a model and labels; one phrase each.
+
+    Args:
+        name: Name of a method.
+    """
     method = create(name)
     found = []
     if method.networks > 1:
@@ -43,19 +55,31 @@ def needs(name: str) -> list[str]:
 
 
 def options(name: str) -> dict[str, Any]:
-    """Its options with their defaults."""
+    """Its options with their defaults.
+
+    Args:
+        name: Name of a method.
+    """
     return {p.name: p.default for p in inspect.signature(_METHODS[name]).parameters.values()}
 
 
 def shown(value: object) -> str:
-    """A value as it is written on the command line."""
+    """A value as it is written on the command line.
+
+    Args:
+        value: The value.
+    """
     if isinstance(value, bool) or value is None:
         return "null" if value is None else str(value).lower()
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def described(name: str) -> str:
-    """All of it, as text."""
+    """All of it, as text.
+
+    Args:
+        name: Name of a method.
+    """
     if name not in _METHODS:
         raise unknown_name("method", name, _METHODS)
     kind = _METHODS[name]

@@ -179,7 +179,14 @@ class DISC(Method):
 
 
 def selected(p: Tensor, labels: Tensor, thresholds: Tensor, margin: float) -> tuple[Tensor, Tensor]:
-    """The set of each sample and the label that it is trained under, from (samples, 2, classes) and (samples, 2)."""
+    """The set of each sample and the label that it is trained under, from (samples, 2, classes) and (samples, 2).
+
+    Args:
+        p: (samples, 2, classes).
+        labels: Class numbers (rows,).
+        thresholds: (samples, 2).
+        margin: Added to the threshold of a correction.
+    """
     own = p.gather(2, labels.view(-1, 1, 1).expand(-1, 2, 1)).squeeze(2)
     votes = (own > thresholds).sum(dim=1)
     top, best = p.mean(dim=1).max(dim=1)

@@ -133,5 +133,9 @@ class DivideMix(Dividing):
 
 
 def probably_clean(losses: Tensor) -> Tensor:
-    """The posterior of the Gaussian with the smaller mean."""
+    """The posterior of the Gaussian with the smaller mean.
+
+    Args:
+        losses: One loss per row.
+    """
     return torch.from_numpy(gaussian_posterior(losses.cpu().double().numpy())).to(losses)

@@ -46,7 +46,11 @@ class WithHeads(nn.Module):
 
 
 def check_backbone(network: nn.Module) -> Backbone:
-    """The model, if it is a `Backbone`; else an error that says what is."""
+    """The model, if it is a `Backbone`; else an error that says what is.
+
+    Args:
+        network: The model.
+    """
     if not isinstance(network, Backbone):
         kind = type(network).__name__
         raise bad_value(
@@ -70,7 +74,13 @@ def projector(width: int, hidden: int, out: int, *, norm: bool = False, bias: bo
 
 
 def output_of(network: nn.Module, inputs: Tensor, name: str) -> Tensor:
-    """The output of a model's head of that name, or its features."""
+    """The output of a model's head of that name, or its features.
+
+    Args:
+        network: The model.
+        inputs: A batch of inputs.
+        name: Name of the head, or "features".
+    """
     if name == "features":
         return features_of(network, inputs)
     found = next((module for module in network.modules() if isinstance(module, WithHeads)), None)
@@ -81,7 +91,12 @@ def output_of(network: nn.Module, inputs: Tensor, name: str) -> Tensor:
 
 
 def features_of(network: nn.Module, inputs: Tensor) -> Tensor:
-    """The input of the head of a model's first backbone."""
+    """The input of the head of a model's first backbone.
+
+    Args:
+        network: The model.
+        inputs: A batch of inputs.
+    """
     backbone = next((module for module in network.modules() if isinstance(module, Backbone)), None)
     head = check_backbone(network if backbone is None else backbone).head
     seen: list[Tensor] = []

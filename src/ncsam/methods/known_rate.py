@@ -50,7 +50,12 @@ class KnownRate(SubsetMethod):
 
 
 def estimated_rate(networks: Sequence[nn.Module], state: State) -> float:
-    """The noise rate by confident-learning counts, from predictions on the samples held out, or else on all."""
+    """The noise rate by confident-learning counts, from predictions on the samples held out, or else on all.
+
+    Args:
+        networks: The models.
+        state: The state of training.
+    """
     from ncsam.noise import estimate_noise  # scipy comes with it, and only a run without a named rate needs it
 
     probabilities = state.predict(networks)

@@ -85,7 +85,15 @@ class LIMIT(Method):
 
 
 def predictor_loss(logits: Tensor, labels: Tensor, classifier: Tensor, distribution: str, decay: float) -> Tensor:
-    """mean ||p_q - y||^2, or its 1-norm, + decay mean ||p_f - p_q||^2."""
+    """mean ||p_q - y||^2, or its 1-norm, + decay mean ||p_f - p_q||^2.
+
+    Args:
+        logits: (rows, classes).
+        labels: Class numbers (rows,).
+        classifier: p_f, (rows, classes).
+        distribution: "gaussian" or "laplace".
+        decay: Weight of the length of the prediction.
+    """
     p = logits.softmax(dim=1)
     error = p - F.one_hot(labels, logits.shape[1]).to(p)
     away = error.abs() if distribution == "laplace" else error**2

@@ -104,7 +104,11 @@ class MCorrection(Method):
 
 
 def probably_noisy(losses: Tensor) -> Tensor:
-    """The posterior of the component of large losses."""
+    """The posterior of the component of large losses.
+
+    Args:
+        losses: One loss per row.
+    """
     values = losses.cpu().double().numpy()
     low, high = np.percentile(values, (5, 95))
     scaled = (values - low) / max(high - low, 1e-12)

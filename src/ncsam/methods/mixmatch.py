@@ -115,7 +115,12 @@ class Dividing(Method):
 
 
 def mixmatch_loss(logits: Tensor, plan: MixMatch) -> LossOutput:
-    """CE on the labeled rows + weight * mean (p - target)^2 on the others + sum_c (1/C) log((1/C) / mean p_c)."""
+    """CE on the labeled rows + weight * mean (p - target)^2 on the others + sum_c (1/C) log((1/C) / mean p_c).
+
+    Args:
+        logits: (rows, classes).
+        plan: Mixed rows and their targets.
+    """
     count, p = plan.labeled, logits.softmax(dim=1)
     value = apart_from_equal(p)
     if count:
@@ -127,18 +132,33 @@ def mixmatch_loss(logits: Tensor, plan: MixMatch) -> LossOutput:
 
 
 def apart_from_equal(probabilities: Tensor) -> Tensor:
-    """sum_c (1/C) log((1/C) / mean p_c): how far the mean prediction is from equal shares."""
+    """sum_c (1/C) log((1/C) / mean p_c): how far the mean prediction is from equal shares.
+
+    Args:
+        probabilities: (rows, classes).
+    """
     mean = probabilities.mean(dim=0)
     return -(mean * len(mean)).clamp(min=1e-12).log().mean()
 
 
 def mean_answer(network: nn.Module, views: Sequence[Tensor], *, evaluating: bool = False) -> Tensor:
-    """Probabilities by one model, the mean over views."""
+    """Probabilities by one model, the mean over views.
+
+    Args:
+        network: The model.
+        views: Views of the batch.
+        evaluating: Whether the model answers in evaluation mode.
+    """
     answers: list[Any] = [forward_frozen_stats(network, view, evaluating=evaluating) for view in views]
     return torch.stack([answer.softmax(dim=1) for answer in answers]).mean(dim=0)
 
 
 def sharpened(probabilities: Tensor, temperature: float) -> Tensor:
-    """p^(1/T), normalized."""
+    """p^(1/T), normalized.
+
+    Args:
+        probabilities: (rows, classes).
+        temperature: T; smaller is sharper.
+    """
     powered = probabilities ** (1 / temperature)
     return powered / powered.sum(dim=1, keepdim=True)

@@ -13,12 +13,21 @@ Floats: TypeAlias = "npt.NDArray[np.float64]"
 
 
 def losses_under(probabilities: Tensor, labels: Tensor) -> Tensor:
-    """-log p_y of each sample; a probability that underflowed counts as 1e-12."""
+    """-log p_y of each sample; a probability that underflowed counts as 1e-12.
+
+    Args:
+        probabilities: (samples, classes).
+        labels: Class numbers (rows,).
+    """
     return -probabilities.gather(1, labels.unsqueeze(1)).squeeze(1).clamp(min=1e-12).log()
 
 
 def scaled(values: Tensor) -> Tensor:
-    """Brought to [0, 1] by the smallest and the largest; all 0 where these are the same."""
+    """Brought to [0, 1] by the smallest and the largest; all 0 where these are the same.
+
+    Args:
+        values: The values.
+    """
     low, high = values.min(), values.max()
     return (values - low) / (high - low) if high > low else torch.zeros_like(values)
 

@@ -109,7 +109,13 @@ class NCT(Method):
 
 
 def distillation(logits: Tensor, teacher: Tensor, temperature: float) -> Tensor:
-    """T^2 KL(softmax(teacher / T) || softmax(logits / T)), the mean over rows."""
+    """T^2 KL(softmax(teacher / T) || softmax(logits / T)), the mean over rows.
+
+    Args:
+        logits: (rows, classes).
+        teacher: Logits of the other model.
+        temperature: T; smaller is sharper.
+    """
     student = F.log_softmax(logits / temperature, dim=1)
     wanted = F.softmax(teacher.to(logits) / temperature, dim=1)
     return F.kl_div(student, wanted, reduction="batchmean") * temperature**2

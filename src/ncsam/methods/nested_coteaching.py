@@ -141,14 +141,25 @@ class NestedCoteaching(Method):
 
 
 def widths(features: int, sigma: float) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """P(k) of k = 1 ... features, proportional to exp(-(k / sigma)^2)."""
+    """P(k) of k = 1 ... features, proportional to exp(-(k / sigma)^2).
+
+    Args:
+        features: Number of features, or (samples, features).
+        sigma: Width of the distribution.
+    """
     weights = np.exp(-((np.arange(1, features + 1) / sigma) ** 2))
     chances: np.ndarray[tuple[int], np.dtype[np.float64]] = weights / weights.sum()
     return chances
 
 
 def best_width(features: Tensor, weight: Tensor, labels: Tensor) -> int:
-    """The k whose first k features are right most often, each costing 1e-5; all k from one running sum."""
+    """The k whose first k features are right most often, each costing 1e-5; all k from one running sum.
+
+    Args:
+        features: Number of features, or (samples, features).
+        weight: Weights of the head, (classes, features).
+        labels: Class numbers (rows,).
+    """
     right = torch.zeros(features.shape[1], device=features.device)
     for rows, wanted in zip(torch.split(features, 64), torch.split(labels, 64), strict=True):
         logits = (rows.unsqueeze(2) * weight.T.to(rows)).cumsum(dim=1)  # (rows, k, classes)

@@ -83,7 +83,7 @@ class SELFIE(KnownRate):
         """By the predictions of earlier epochs; that of this one enters the history afterwards."""
         if state.epoch <= in_epochs(self.wait, state.epochs):
             return train_on(batch, torch.arange(len(batch), device=batch.labels.device))
-        certain, label = resolve_auto(history, state.num_classes, self.threshold)
+        certain, label = most_frequent(history, state.num_classes, self.threshold)
         refurbished = torch.where(certain, label, state.samples[_LABEL][batch.index])
         state.samples.write(_LABEL, batch.index, refurbished)
         count = math.ceil((1 - (self.rate(state) or 0.0)) * len(batch) - 1e-9)
@@ -93,8 +93,14 @@ class SELFIE(KnownRate):
         return train_on(batch, chosen.nonzero().flatten(), labels)
 
 
-def resolve_auto(history: Tensor, num_classes: int, threshold: float) -> tuple[Tensor, Tensor]:
-    """Whether each row of predictions is full and certain, and its most frequent class."""
+def most_frequent(history: Tensor, num_classes: int, threshold: float) -> tuple[Tensor, Tensor]:
+    """Whether each row of predictions is full and certain, and its most frequent class.
+
+    Args:
+        history: Predicted classes (rows, history); -1 where there is none yet.
+        num_classes: Number of classes.
+        threshold: Largest uncertainty.
+    """
     full = (history >= 0).all(dim=1)
     counts = F.one_hot(history.clamp(min=0).long(), num_classes).sum(dim=1)
     share = counts / history.shape[1]

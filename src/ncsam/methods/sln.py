@@ -91,7 +91,12 @@ class SLN(AveragingMethod):
 
 
 def corrected_targets(probabilities: Tensor, labels: Tensor) -> Tensor:
-    """l e_y + (1 - l) e_k for each sample: k the predicted class, l the loss of y, from 0 (smallest) to 1 (largest)."""
+    """l e_y + (1 - l) e_k for each sample: k the predicted class, l the loss of y, from 0 (smallest) to 1 (largest).
+
+    Args:
+        probabilities: (samples, classes).
+        labels: Class numbers (rows,).
+    """
     losses = scaled(losses_under(probabilities, labels)).unsqueeze(1)
     classes = probabilities.shape[1]
     return torch.lerp(F.one_hot(probabilities.argmax(1), classes).float(), F.one_hot(labels, classes).float(), losses)

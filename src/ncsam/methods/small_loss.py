@@ -68,6 +68,11 @@ class TwoNetworks(SmallLoss):
 
 
 def smallest(losses: Tensor, share: float) -> Tensor:
-    """Positions of the floor(share * count) smallest losses; of any losses at least one."""
+    """Positions of the floor(share * count) smallest losses; of any losses at least one.
+
+    Args:
+        losses: One loss per row.
+        share: Share to keep, in [0, 1].
+    """
     count = min(len(losses), max(1, int(share * len(losses) + 1e-9)))
     return losses.topk(count, largest=False).indices

@@ -29,12 +29,22 @@ def check_spans(**spans: Span) -> None:
 
 
 def in_epochs(span: Span, epochs: int) -> int:
-    """Whole epochs, a share being rounded."""
+    """Whole epochs, a share being rounded.
+
+    Args:
+        span: Whole epochs, or a share of the run.
+        epochs: Length of the run.
+    """
     return span if isinstance(span, int) else round(span * epochs)
 
 
 def plain_span(span: Span, state: State) -> int:
-    """Epochs of warm-up, at least one; a share of the run is at least 100 steps, or half of the run."""
+    """Epochs of warm-up, at least one; a share of the run is at least 100 steps, or half of the run.
+
+    Args:
+        span: Whole epochs, or a share of the run.
+        state: The state of training.
+    """
     least = 1
     if isinstance(span, float):
         least = max(1, min(math.ceil(_LEAST_STEPS / state.steps_per_epoch), state.epochs // 2))
@@ -42,7 +52,13 @@ def plain_span(span: Span, state: State) -> int:
 
 
 def ramp(epoch: float, start: int, length: int) -> float:
-    """0 up to the end of epoch `start`, then linear to 1 over `length` epochs."""
+    """0 up to the end of epoch `start`, then linear to 1 over `length` epochs.
+
+    Args:
+        epoch: The current epoch, from 1.
+        start: Last epoch before the ramp.
+        length: Length of the ramp in epochs.
+    """
     if epoch <= start:
         return 0.0
     return min(1.0, (epoch - start) / length) if length > 0 else 1.0

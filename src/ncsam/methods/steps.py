@@ -67,12 +67,21 @@ def sgd(parameters: Iterable[nn.Parameter], lr: float, *, momentum: float = 0.9,
 
 
 def adam(parameters: Iterable[nn.Parameter], lr: float) -> SideOptimizer:
-    """Adam over some parameters."""
+    """Adam over some parameters.
+
+    Args:
+        parameters: The parameters.
+        lr: Learning rate.
+    """
     return SideOptimizer(torch.optim.Adam(list(parameters), lr=lr))
 
 
 def average_gradients(parameters: Iterable[Tensor]) -> None:
-    """Average gradients over ranks, in place; DDP's are equal already, and shards of FSDP are left alone."""
+    """Average gradients over ranks, in place; DDP's are equal already, and shards of FSDP are left alone.
+
+    Args:
+        parameters: The parameters.
+    """
     group = dist.group.WORLD if dist.is_available() and dist.is_initialized() else None
     if group is not None:
         gradients = [p.grad for p in parameters if p.grad is not None and not is_dtensor(p.grad)]
@@ -80,5 +89,10 @@ def average_gradients(parameters: Iterable[Tensor]) -> None:
 
 
 def part(networks: Sequence[nn.Module], name: str) -> list[nn.Parameter]:
-    """The parameters of the models whose dotted name has `name` as one of its parts ("heads", "fc", ...)."""
+    """The parameters of the models whose dotted name has `name` as one of its parts ("heads", "fc", ...).
+
+    Args:
+        networks: The models.
+        name: A part of a dotted name.
+    """
     return [p for network in networks for key, p in network.named_parameters() if name in key.split(".")]

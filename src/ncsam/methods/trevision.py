@@ -113,13 +113,24 @@ class TRevision(TransitionMethod):
 
 
 def revised(transition: Tensor, slack: Tensor) -> Tensor:
-    """T + D as probabilities: none below 1e-6, rows normalized."""
+    """T + D as probabilities: none below 1e-6, rows normalized.
+
+    Args:
+        transition: T, (classes, classes).
+        slack: D, (classes, classes).
+    """
     raw = (transition + slack).clamp(min=1e-6)
     return raw / raw.sum(dim=1, keepdim=True)
 
 
 def importance(logits: Tensor, labels: Tensor, transition: Tensor) -> Tensor:
-    """p_y / (T^T p)_y of each row."""
+    """p_y / (T^T p)_y of each row.
+
+    Args:
+        logits: (rows, classes).
+        labels: Class numbers (rows,).
+        transition: T, (classes, classes).
+    """
     p = logits.softmax(dim=1)
     observed = labels.unsqueeze(1)
     return (p.gather(1, observed) / (p @ transition).gather(1, observed)).squeeze(1)

@@ -161,12 +161,21 @@ class UNICON(Dividing):
 
 
 def projection(width: int) -> nn.Sequential:
-    """Where the contrast is taken."""
+    """Where the contrast is taken.
+
+    Args:
+        width: Number of features.
+    """
     return nn.Sequential(nn.Linear(width, 128), nn.BatchNorm1d(128))
 
 
 def jensen_shannon(p: Tensor, labels: Tensor) -> Tensor:
-    """JSD(p, e_y) in bits, in [0, 1]: half of KL(p | m) + KL(e_y | m), m = (p + e_y) / 2."""
+    """JSD(p, e_y) in bits, in [0, 1]: half of KL(p | m) + KL(e_y | m), m = (p + e_y) / 2.
+
+    Args:
+        p: Probabilities (rows, classes).
+        labels: Class numbers (rows,).
+    """
     own = p.gather(1, labels.unsqueeze(1)).squeeze(1)
     # off the label m = p / 2, so that KL(p | m) takes 1 bit of each such share
     middle = (1 + own) / 2
@@ -176,19 +185,36 @@ def jensen_shannon(p: Tensor, labels: Tensor) -> Tensor:
 
 
 def refinement_weight(divergence: Tensor) -> Tensor:
-    """The weight of the given label: 1 where the divergence is below .5 nats, else 1 minus it; bits are given."""
+    """The weight of the given label: 1 where the divergence is below .5 nats, else 1 minus it; bits are given.
+
+    Args:
+        divergence: In bits, one per sample.
+    """
     nats = divergence * math.log(2)
     return torch.where(nats < 0.5, 1.0, 1 - nats)
 
 
 def cut_off(divergence: Tensor, adjust_above: float, adjustment: float) -> float:
-    """The mean, or less where it is large."""
+    """The mean, or less where it is large.
+
+    Args:
+        divergence: In bits, one per sample.
+        adjust_above: Mean above which it is lowered.
+        adjustment: Divisor of the correction.
+    """
     mean = float(divergence.mean())
     return mean - (mean - float(divergence.min())) / adjustment if mean > adjust_above else mean
 
 
 def uniform_selection(divergence: Tensor, labels: Tensor, cut: float, num_classes: int) -> Tensor:
-    """True for the R N / C samples of smallest divergence of each observed class, R the share below the cut-off."""
+    """True for the R N / C samples of smallest divergence of each observed class, R the share below the cut-off.
+
+    Args:
+        divergence: In bits, one per sample.
+        labels: Class numbers (rows,).
+        cut: The cut-off.
+        num_classes: Number of classes.
+    """
     each = int(float((divergence < cut).sum()) / num_classes)
     chosen = torch.zeros_like(labels, dtype=torch.bool)
     for label in range(num_classes):

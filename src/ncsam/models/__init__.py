@@ -1,9 +1,10 @@
-"""Models of the noisy-label literature, each with `features()` beside its logits, and ways to everyone else's.
+"""Models of the noisy-label literature, each with `features()` next to its logits, and access to everyone else's.
 
->>> from ncsam import models
->>> model = models.create("resnet18", num_classes=10)
->>> sum(p.numel() for p in model.parameters())
-11173962
+Examples:
+    >>> from ncsam import models
+    >>> model = models.create("resnet18", num_classes=10)
+    >>> sum(p.numel() for p in model.parameters()), model.num_features, model.family
+    (11173962, 512, 'conv')
 """
 
 # Each family enters its names when it is imported.

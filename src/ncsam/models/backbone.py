@@ -1,4 +1,4 @@
-"""What every model here promises: features beside logits, and one name for the layer in between."""
+"""The interface of every model here: features next to logits, and one name for the layer in between."""
 
 from __future__ import annotations
 
@@ -15,19 +15,22 @@ Family: TypeAlias = Literal["linear", "mlp", "conv", "transformer", "text", "oth
 
 
 class Backbone(nn.Module):
-    """A model in two parts: `features(x)` of shape (N, `num_features`), and the linear layer `head` that sees them.
+    """A model in two parts: `features(x)` of shape (N, `num_features`), and the linear layer `head` on top of them.
 
     `forward(x) = head(features(x))`. The head is registered under `head_name`, which differs between families so that
-    published weights load by their own names ("fc" in ResNets, "classifier.6" in VGG).
+    published weights load by their own names ("fc" in ResNets, "classifier.6" in VGG). A subclass sets `num_features`,
+    registers its head, and defines `features`.
 
-    A subclass sets `num_features`, registers its head, and defines `features`.
+    Attributes:
+        num_features: Width of the features.
+        head_name: Dotted name of the head.
+        family: "linear", "mlp", "conv", "transformer", "text" or "other"; defaults of training depend on it.
+        pretrained: Whether `create` loaded weights into it.
     """
 
     num_features: int
     head_name: str = "fc"
-    #: What kind of model it is, for defaults that depend on it.
     family: Family = "other"
-    #: Whether its weights were published by others, apart from a fresh head; `create` sets it.
     pretrained: bool = False
     features: Callable[[Any], Tensor]
 
@@ -37,7 +40,11 @@ class Backbone(nn.Module):
         return cast(nn.Linear, self.get_submodule(self.head_name))
 
     def replace_head(self, num_classes: int) -> None:
-        """Put a fresh linear layer, in PyTorch's default initialization, in the place of the head."""
+        """Replace the head with a fresh linear layer, in PyTorch's default initialization.
+
+        Args:
+            num_classes: Number of classes.
+        """
         old = self.head.weight
         fresh = nn.Linear(self.num_features, num_classes, device=old.device, dtype=old.dtype)
         parent, _, last = self.head_name.rpartition(".")
@@ -51,8 +58,14 @@ class Backbone(nn.Module):
 def init_kaiming(network: nn.Module) -> None:
     """He's initialization: convolution weights ~ N(0, 2 / fan_out), fan_out = out_channels * kernel area; biases 0.
 
-    Normalization layers keep scale 1 and shift 0, linear layers PyTorch's default. Source: He et al. 2015,
-    arXiv:1502.01852, eq. 14, as used for ResNets by torchvision and for WRNs by their authors.
+    Normalization layers keep scale 1 and shift 0, linear layers PyTorch's default. Used for ResNets by torchvision and
+    for WRNs by their authors.
+
+    Args:
+        network: The model.
+
+    References:
+        He et al., 2015, Delving deep into rectifiers, arXiv 1502.01852, eq. 14.
     """
     for module in network.modules():
         if isinstance(module, nn.Conv2d):
@@ -62,11 +75,18 @@ def init_kaiming(network: nn.Module) -> None:
 
 
 def check_size(x: Tensor, minimum: int, name: str) -> None:
-    """Refuse images that the model's own pooling would shrink to nothing."""
+    """Refuse images that the model's own pooling would shrink to nothing.
+
+    Args:
+        x: A batch of images.
+        minimum: Smallest side in pixels.
+        name: Name of the model.
+    """
     height, width = x.shape[-2:]
     if min(height, width) < minimum:
         raise ValueError(f"{name} needs images of at least {minimum}x{minimum} pixels, got {height}x{width}")
 
 
 def check_probability(name: str, value: float) -> None:
+    """Check a probability in [0, 1)."""
     number(name, value, "a probability in [0, 1)", lambda share: 0 <= share < 1)

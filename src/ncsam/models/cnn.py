@@ -16,6 +16,11 @@ class CNN9(Backbone):
     32x32 images pass at 32, 16 and 8 pixels and leave at 2x2, which is averaged. PyTorch's default initialization,
     as in the source (bhanML/Co-teaching). One difference: the source's dropout stays on at test time; here
     `eval()` turns it off.
+
+    Args:
+        num_classes: Number of classes.
+        in_channels: Channels of the images.
+        dropout: Dropout probability, in [0, 1).
     """
 
     family = "conv"
@@ -44,6 +49,10 @@ class CNN7(Backbone):
     The model of JoCoR's code for CIFAR and of Co-teaching+'s for CIFAR-100; PyTorch's default initialization. At
     32x32 the 16 maps are 4x4 when they are flattened; an adaptive pool brings other sizes there and changes nothing at
     32.
+
+    Args:
+        num_classes: Number of classes.
+        in_channels: Channels of the images.
     """
 
     family = "conv"
@@ -70,6 +79,10 @@ class CNNCoteachingPlus(Backbone):
 
     The small model of Co-teaching+ for CIFAR-10 (xingruiyu/coteaching_plus); PyTorch's default initialization. At
     32x32 the maps are 5x5 when they are flattened; an adaptive pool brings other sizes there and changes nothing at 32.
+
+    Args:
+        num_classes: Number of classes.
+        in_channels: Channels of the images.
     """
 
     family = "conv"
@@ -92,7 +105,13 @@ class CNNCoteachingPlus(Backbone):
 
 
 class CNNSmall(Backbone):
-    """Three 3x3 convolutions with BN and ReLU, widths w-2w-4w, max-pools between, a global average: for the CPU."""
+    """Three 3x3 convolutions with BN and ReLU, widths w-2w-4w, max-pools between, a global average: for the CPU.
+
+    Args:
+        num_classes: Number of classes.
+        in_channels: Channels of the images.
+        width: Channels of the first convolution; then twice and four times as many.
+    """
 
     family = "conv"
 
@@ -116,24 +135,46 @@ class CNNSmall(Backbone):
 
 @register
 def cnn9(num_classes: int, in_channels: int = 3, *, dropout: float = 0.25) -> CNN9:
-    """The 9-layer CNN of Co-teaching."""
+    """The 9-layer CNN of Co-teaching.
+
+    Args:
+        num_classes: Number of classes.
+        in_channels: Channels of the images.
+        dropout: Dropout probability, in [0, 1).
+    """
     check_probability("dropout", dropout)
     return CNN9(num_classes, in_channels, dropout)
 
 
 @register
 def cnn7(num_classes: int, in_channels: int = 3) -> CNN7:
-    """The 7-layer CNN of JoCoR, and of Co-teaching+ for CIFAR-100."""
+    """The 7-layer CNN of JoCoR, and of Co-teaching+ for CIFAR-100.
+
+    Args:
+        num_classes: Number of classes.
+        in_channels: Channels of the images.
+    """
     return CNN7(num_classes, in_channels)
 
 
 @register
 def cnn_coteaching_plus(num_classes: int, in_channels: int = 3) -> CNNCoteachingPlus:
-    """The small CNN of Co-teaching+ for CIFAR-10."""
+    """The small CNN of Co-teaching+ for CIFAR-10.
+
+    Args:
+        num_classes: Number of classes.
+        in_channels: Channels of the images.
+    """
     return CNNCoteachingPlus(num_classes, in_channels)
 
 
 @register
 def cnn_small(num_classes: int, in_channels: int = 3, *, width: int = 32) -> CNNSmall:
-    """A small CNN for the CPU and for images from 4x4 up."""
+    """A small CNN for the CPU and for images from 4x4 up.
+
+    Args:
+        num_classes: Number of classes.
+        in_channels: Channels of the images.
+        width: Channels of the first convolution; then twice and four times as many.
+    """
     return CNNSmall(num_classes, in_channels, positive("width", width, MOST))

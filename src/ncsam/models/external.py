@@ -16,7 +16,13 @@ from ncsam.models.backbone import Backbone, Family
 
 
 class Wrapped(Backbone):
-    """A model of another library without its head, so that it returns features, and a new linear head."""
+    """A model of another library without its head, so that it returns features, and a new linear head.
+
+    Args:
+        network: The model.
+        num_features: Width of its features.
+        num_classes: Number of classes.
+    """
 
     def __init__(self, network: nn.Module, num_features: int, num_classes: int) -> None:
         super().__init__()
@@ -36,7 +42,15 @@ class Wrapped(Backbone):
 def from_torchvision(
     name: str, num_classes: int, in_channels: int, pretrained: bool | str, options: Mapping[str, Any]
 ) -> Wrapped:
-    """A classification model of torchvision; `pretrained` may be the name of its weights ("IMAGENET1K_V2")."""
+    """A classification model of torchvision; `pretrained` may be the name of its weights ("IMAGENET1K_V2").
+
+    Args:
+        name: Name of the model.
+        num_classes: Number of classes.
+        in_channels: Channels of the images.
+        pretrained: Whether to load published weights, or which.
+        options: The model's own options.
+    """
     models = need("torchvision.models", None, f"model 'torchvision:{name}'")
     _check_known("torchvision", name, models.list_models(module=models))
     if in_channels != 3:
@@ -57,7 +71,15 @@ def from_torchvision(
 def from_timm(
     name: str, num_classes: int, in_channels: int, pretrained: bool | str, options: Mapping[str, Any]
 ) -> Wrapped:
-    """A model of timm, whose weights are chosen in its name ("resnet50.a1_in1k")."""
+    """A model of timm, whose weights are chosen in its name ("resnet50.a1_in1k").
+
+    Args:
+        name: Name of the model.
+        num_classes: Number of classes.
+        in_channels: Channels of the images.
+        pretrained: Whether to load published weights, or which.
+        options: The model's own options.
+    """
     timm = need("timm", None, f"model 'timm:{name}'")
     if isinstance(pretrained, str):
         raise bad_value(
@@ -72,7 +94,15 @@ def from_timm(
 def from_user(
     name: str, num_classes: int, in_channels: int, pretrained: bool | str, options: Mapping[str, Any]
 ) -> nn.Module:
-    """The model that the user's factory returns; `in_channels` and `pretrained` reach it if it takes them."""
+    """The model that the user's factory returns; `in_channels` and `pretrained` reach it if it takes them.
+
+    Args:
+        name: Name of the model.
+        num_classes: Number of classes.
+        in_channels: Channels of the images.
+        pretrained: Whether to load published weights, or which.
+        options: The model's own options.
+    """
     if not is_reference(name):
         raise bad_value("name", name, "'module:factory', such as 'my_models:build'")
     try:
@@ -94,7 +124,11 @@ def from_user(
 
 
 def takes_pretrained(name: str) -> bool:
-    """Whether the model called `name` takes `pretrained=True`: a user's factory does if it has such an argument."""
+    """Whether the model called `name` takes `pretrained=True`: a user's factory does if it has such an argument.
+
+    Args:
+        name: Name of the model.
+    """
     if name.partition(":")[0] in ("torchvision", "timm") or not is_reference(name):
         return True
     return _takes(find_named("model", name), "pretrained")
@@ -115,7 +149,11 @@ def _check_known(library: str, name: str, known: Iterable[str]) -> None:
 
 
 def guess_family(model: nn.Module) -> Family:
-    """The family of a complete model from elsewhere, by its layers."""
+    """The family of a complete model from elsewhere, by its layers.
+
+    Args:
+        model: The model.
+    """
     modules = list(model.modules())
     if any("attention" in type(module).__name__.lower() for module in modules):
         return "transformer"

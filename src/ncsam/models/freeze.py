@@ -1,4 +1,4 @@
-"""Parts of a model that training leaves as they are: no gradient, no statistics, no dropout."""
+"""Freeze parts of a model: no gradient, no statistics, no dropout."""
 
 from __future__ import annotations
 
@@ -14,11 +14,18 @@ BACKBONE = "backbone"
 
 
 def freeze(network: nn.Module, parts: Sequence[str]) -> nn.Module:
-    """The model with some parts frozen: its parameters and modules whose names begin with one of `parts`.
+    """Freeze the parameters and modules of a model whose names begin with one of `parts`.
 
-    "backbone" is everything but the head; a model that is no `Backbone` is then wrapped into one by `as_backbone`.
     Frozen modules stay in evaluation mode whatever `train()` says, so that BatchNorm keeps its statistics. With a
     frozen backbone, the model also takes features in the place of images.
+
+    Args:
+        network: The model.
+        parts: Beginnings of names; "backbone" is everything but the head. A model that is no `Backbone` is then wrapped
+            into one by `as_backbone`.
+
+    Returns:
+        The model.
     """
     if BACKBONE in parts:
         network = as_backbone(network)

@@ -12,7 +12,13 @@ from ncsam._errors import bad_value
 
 
 class Mean(nn.Module):
-    """log of sum_i weight_i softmax(z_i / temperature_i), where z_i are the logits of member i; weights sum to 1."""
+    """log of sum_i weight_i softmax(z_i / temperature_i), where z_i are the logits of member i; weights sum to 1.
+
+    Args:
+        members: Models, or for `mean` {"model": name, "options": its options} of each.
+        weights: Weight of each member.
+        temperatures: Temperature of each member.
+    """
 
     weights: Tensor
     temperatures: Tensor
@@ -45,9 +51,17 @@ def mean(
 
     The names are those of `ncsam.models.names()` alone: what a mean is made of may be read from a file, and a file must
     not decide what code runs.
+
+    Args:
+        create: Builds a model by name.
+        num_classes: Number of classes.
+        in_channels: Channels of the images.
+        members: Models, or for `mean` {"model": name, "options": its options} of each.
+        weights: Weight of each member.
+        temperatures: Temperature of each member.
     """
     if not len(members) == len(weights) == len(temperatures) > 0:
-        raise bad_value("members", len(members), "one or more, each with a weight and a temperature")
+        raise bad_value("members", len(members), "at least 1, and a weight and a temperature for each")
     for each in members:
         if ":" in str(each["model"]):
             raise bad_value("members", each["model"], "models of ncsam.models, not of another library or module")

@@ -15,7 +15,14 @@ _MOST_FEATURES = 1_000_000_000
 
 
 class MLP(Backbone):
-    """Flatten, then linear layers with ReLU, then the head; PyTorch's default initialization."""
+    """Flatten, then linear layers with ReLU, then the head; PyTorch's default initialization.
+
+    Args:
+        num_classes: Number of classes.
+        in_features: Numbers per sample; None means 32x32 images, in_channels * 1024.
+        hidden: Widths of the hidden layers; () is logistic regression.
+        dropout: Dropout probability, in [0, 1).
+    """
 
     def __init__(self, num_classes: int, in_features: int, hidden: Sequence[int], dropout: float) -> None:
         super().__init__()
@@ -49,10 +56,17 @@ def mlp(
     hidden: Sequence[int] = (256,),
     dropout: float = 0.0,
 ) -> MLP:
-    """A multilayer perceptron of `hidden` widths on inputs of any shape with `in_features` numbers a sample.
+    """A multilayer perceptron on inputs of any shape.
 
-    `in_features=None` means images of 32x32: in_channels * 1024. With `hidden=()` it is logistic regression. With
-    `in_features=784` and the default hidden width it is the MNIST model of Co-teaching+.
+    With `hidden=()` it is logistic regression. With `in_features=784` and the default hidden width it is the MNIST
+    model of Co-teaching+.
+
+    Args:
+        num_classes: Number of classes.
+        in_channels: Channels of the images, if `in_features` is not given.
+        in_features: Numbers per sample; None means 32x32 images, in_channels * 1024.
+        hidden: Widths of the hidden layers.
+        dropout: Dropout probability, in [0, 1).
     """
     if in_features is None:
         in_features = in_channels * 32 * 32
@@ -62,7 +76,11 @@ def mlp(
 
 
 def widths(hidden: Sequence[int]) -> Sequence[int]:
-    """The widths of hidden layers, if they are such."""
+    """The widths of hidden layers, if they are such.
+
+    Args:
+        hidden: Widths of the hidden layers; () is logistic regression.
+    """
     if not isinstance(hidden, Sequence) or not all(isinstance(width, int) and 1 <= width <= MOST for width in hidden):
         raise bad_value("hidden", hidden, f"a sequence of widths from 1 to {MOST:,}, such as (256, 128)")
     return hidden

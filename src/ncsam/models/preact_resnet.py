@@ -19,7 +19,14 @@ from ncsam.models.resnet import Stages, average, conv1x1, conv3x3
 
 
 class PreActBlock(nn.Module):
-    """Two 3x3 convolutions, each after BN and ReLU; a shortcut that changes shape is a bare 1x1 convolution."""
+    """Two 3x3 convolutions, each after BN and ReLU; a shortcut that changes shape is a bare 1x1 convolution.
+
+    Args:
+        in_width: Channels of the input.
+        width: Number of channels.
+        stride: Stride of the block.
+        dropout: Dropout probability, in [0, 1).
+    """
 
     def __init__(self, in_width: int, width: int, stride: int, dropout: float = 0.0) -> None:
         super().__init__()
@@ -43,6 +50,16 @@ class PreActResNet(Stages):
     """3x3 stem, stages of pre-activation blocks, global average, linear layer.
 
     `stem_bn` adds BN and ReLU after the stem's convolution, `final_bn` after the last block.
+
+    Args:
+        widths: Channels of each stage.
+        depths: Blocks of each stage.
+        num_classes: Number of classes.
+        in_channels: Channels of the images.
+        stem_width: Channels of the stem.
+        stem_bn: Whether BN and ReLU follow the stem's convolution.
+        final_bn: Whether BN and ReLU follow the last block.
+        dropout: Dropout probability, in [0, 1).
     """
 
     def __init__(
@@ -86,7 +103,14 @@ def _four_stages(
 def preact_resnet18(
     num_classes: int, in_channels: int = 3, *, stem_bn: bool = True, final_bn: bool = False
 ) -> PreActResNet:
-    """PreAct-ResNet-18: blocks 2-2-2-2, widths 64-128-256-512; DivideMix's variant by default."""
+    """PreAct-ResNet-18: blocks 2-2-2-2, widths 64-128-256-512; DivideMix's variant by default.
+
+    Args:
+        num_classes: Number of classes.
+        in_channels: Channels of the images.
+        stem_bn: Whether BN and ReLU follow the stem's convolution.
+        final_bn: Whether BN and ReLU follow the last block.
+    """
     return _four_stages((2, 2, 2, 2), num_classes, in_channels, stem_bn, final_bn)
 
 
@@ -94,7 +118,14 @@ def preact_resnet18(
 def preact_resnet34(
     num_classes: int, in_channels: int = 3, *, stem_bn: bool = True, final_bn: bool = False
 ) -> PreActResNet:
-    """PreAct-ResNet-34: blocks 3-4-6-3, widths 64-128-256-512."""
+    """PreAct-ResNet-34: blocks 3-4-6-3, widths 64-128-256-512.
+
+    Args:
+        num_classes: Number of classes.
+        in_channels: Channels of the images.
+        stem_bn: Whether BN and ReLU follow the stem's convolution.
+        final_bn: Whether BN and ReLU follow the last block.
+    """
     return _four_stages((3, 4, 6, 3), num_classes, in_channels, stem_bn, final_bn)
 
 
@@ -102,7 +133,14 @@ def preact_resnet34(
 def preact_resnet32(
     num_classes: int, in_channels: int = 3, *, stem_bn: bool = False, final_bn: bool = True
 ) -> PreActResNet:
-    """PreAct-ResNet-(6n+2) with n = 5: blocks 5-5-5, widths 16-32-64, projection shortcuts."""
+    """PreAct-ResNet-(6n+2) with n = 5: blocks 5-5-5, widths 16-32-64, projection shortcuts.
+
+    Args:
+        num_classes: Number of classes.
+        in_channels: Channels of the images.
+        stem_bn: Whether BN and ReLU follow the stem's convolution.
+        final_bn: Whether BN and ReLU follow the last block.
+    """
     return PreActResNet(
         (16, 32, 64), (5, 5, 5), num_classes, in_channels, stem_width=16, stem_bn=stem_bn, final_bn=final_bn
     )

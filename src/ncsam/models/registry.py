@@ -89,7 +89,11 @@ def closed_form_names() -> list[str]:
 
 
 def is_closed_form(name: str) -> bool:
-    """Whether the model called `name` is fitted by `ncsam.classifiers` rather than trained by steps."""
+    """Whether the model called `name` is fitted by `ncsam.classifiers` rather than trained by steps.
+
+    Args:
+        name: Name of a model.
+    """
     return name in CLOSED_FORM
 
 

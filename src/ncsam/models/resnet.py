@@ -38,7 +38,13 @@ def _projection(in_width: int, width: int, stride: int) -> nn.Sequential | None:
 
 
 class BasicBlock(nn.Module):
-    """Two 3x3 convolutions beside a shortcut."""
+    """Two 3x3 convolutions beside a shortcut.
+
+    Args:
+        in_width: Channels of the input.
+        width: Number of channels.
+        stride: Stride of the block.
+    """
 
     def __init__(self, in_width: int, width: int, stride: int) -> None:
         super().__init__()
@@ -55,7 +61,13 @@ class BasicBlock(nn.Module):
 
 
 class Bottleneck(nn.Module):
-    """1x1, 3x3 and 1x1 convolutions beside a shortcut; the stride sits on the 3x3 one, as in torchvision."""
+    """1x1, 3x3 and 1x1 convolutions beside a shortcut; the stride sits on the 3x3 one, as in torchvision.
+
+    Args:
+        in_width: Channels of the input.
+        width: Number of channels.
+        stride: Stride of the block.
+    """
 
     expansion = 4
 
@@ -98,12 +110,25 @@ class Stages(Backbone):
 
 
 def average(x: Tensor) -> Tensor:
-    """Mean over the image: (N, C, H, W) to (N, C)."""
+    """Mean over the image: (N, C, H, W) to (N, C).
+
+    Args:
+        x: A batch of images.
+    """
     return F.adaptive_avg_pool2d(x, 1).flatten(1)
 
 
 class ResNet(Stages):
-    """Stem, stages, global average, linear layer."""
+    """Stem, stages, global average, linear layer.
+
+    Args:
+        block: The block to repeat.
+        widths: Channels of each stage.
+        depths: Blocks of each stage.
+        num_classes: Number of classes.
+        in_channels: Channels of the images.
+        stem: "cifar" (3x3, stride 1, no pooling) or "imagenet" (7x7, stride 2, max-pool).
+    """
 
     def __init__(
         self,
@@ -139,23 +164,46 @@ _WIDTHS = (64, 128, 256, 512)
 
 @register
 def resnet18(num_classes: int, in_channels: int = 3, *, stem: str = "cifar") -> ResNet:
-    """ResNet-18: basic blocks 2-2-2-2, widths 64-128-256-512."""
+    """ResNet-18: basic blocks 2-2-2-2, widths 64-128-256-512.
+
+    Args:
+        num_classes: Number of classes.
+        in_channels: Channels of the images.
+        stem: "cifar" (3x3, stride 1, no pooling) or "imagenet" (7x7, stride 2, max-pool).
+    """
     return ResNet(BasicBlock, _WIDTHS, (2, 2, 2, 2), num_classes, in_channels, stem)
 
 
 @register
 def resnet34(num_classes: int, in_channels: int = 3, *, stem: str = "cifar") -> ResNet:
-    """ResNet-34: basic blocks 3-4-6-3, widths 64-128-256-512."""
+    """ResNet-34: basic blocks 3-4-6-3, widths 64-128-256-512.
+
+    Args:
+        num_classes: Number of classes.
+        in_channels: Channels of the images.
+        stem: "cifar" (3x3, stride 1, no pooling) or "imagenet" (7x7, stride 2, max-pool).
+    """
     return ResNet(BasicBlock, _WIDTHS, (3, 4, 6, 3), num_classes, in_channels, stem)
 
 
 @register
 def resnet50(num_classes: int, in_channels: int = 3, *, stem: str = "imagenet") -> ResNet:
-    """ResNet-50: bottlenecks 3-4-6-3, widths 64-128-256-512 times 4; torchvision's weights load into it."""
+    """ResNet-50: bottlenecks 3-4-6-3, widths 64-128-256-512 times 4; torchvision's weights load into it.
+
+    Args:
+        num_classes: Number of classes.
+        in_channels: Channels of the images.
+        stem: "cifar" (3x3, stride 1, no pooling) or "imagenet" (7x7, stride 2, max-pool).
+    """
     return ResNet(Bottleneck, _WIDTHS, (3, 4, 6, 3), num_classes, in_channels, stem)
 
 
 @register
 def resnet8(num_classes: int, in_channels: int = 3) -> ResNet:
-    """ResNet-(6n+2) with n = 1: basic blocks 1-1-1, widths 16-32-64; for the CPU and for images from 8x8 up."""
+    """ResNet-(6n+2) with n = 1: basic blocks 1-1-1, widths 16-32-64; for the CPU and for images from 8x8 up.
+
+    Args:
+        num_classes: Number of classes.
+        in_channels: Channels of the images.
+    """
     return ResNet(BasicBlock, (16, 32, 64), (1, 1, 1), num_classes, in_channels)

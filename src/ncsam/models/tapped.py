@@ -11,7 +11,11 @@ from ncsam.models.external import guess_family
 
 
 class Tapped(Backbone):
-    """A model whose features are read off at the entrance of its last linear layer."""
+    """A model whose features are read at the input of its last linear layer.
+
+    Args:
+        network: Any model with a linear layer.
+    """
 
     def __init__(self, network: nn.Module) -> None:
         super().__init__()
@@ -47,5 +51,9 @@ class Tapped(Backbone):
 
 
 def as_backbone(network: nn.Module) -> Backbone:
-    """The model itself if it is a `Backbone`, else `Tapped` around it."""
+    """The model itself if it is a `Backbone`, else `Tapped` around it.
+
+    Args:
+        network: Any model with a linear layer.
+    """
     return network if isinstance(network, Backbone) else Tapped(network)

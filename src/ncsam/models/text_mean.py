@@ -1,4 +1,4 @@
-"""A small model for texts: the mean of the words' vectors."""
+"""A small model for text: the mean of the words' vectors."""
 
 from __future__ import annotations
 
@@ -18,6 +18,13 @@ class TextMean(Backbone):
     """h = sum_t m_t E[token_t] / max(1, sum_t m_t) over the tokens that the mask m admits; then layers with ReLU.
 
     Padding has mask 0, so that it changes nothing; a text without tokens has h = 0.
+
+    Args:
+        num_classes: Number of classes.
+        tokens: Size of the vocabulary.
+        width: Length of a word's vector.
+        hidden: Widths of layers before the head.
+        dropout: Dropout probability, in [0, 1).
     """
 
     family = "text"
@@ -52,11 +59,18 @@ def text_mean(
     hidden: Sequence[int] = (),
     dropout: float = 0.0,
 ) -> TextMean:
-    """A bag of embeddings (as in fastText, Joulin et al. 2016, arXiv:1607.01759): their mean, then the head.
+    """A bag of embeddings: the mean of the words' vectors, then the head.
 
-    `tokens` is the size of the vocabulary (here 20,000 words, padding and the unknown word), `width` the length of a
-    word's vector; `hidden` adds layers before the head.
-    `in_channels` is not used.
+    Args:
+        num_classes: Number of classes.
+        in_channels: Not used.
+        tokens: Size of the vocabulary (by default 20,000 words, padding and the unknown word).
+        width: Length of a word's vector.
+        hidden: Widths of layers before the head.
+        dropout: Dropout probability, in [0, 1).
+
+    References:
+        Joulin et al., 2016, Bag of tricks for efficient text classification, arXiv 1607.01759.
     """
     positive("tokens", tokens, _MOST_TOKENS)
     positive("width", width, MOST)

@@ -43,6 +43,10 @@ class VGG(Backbone):
     """16 convolutions, two hidden layers of 4096 with dropout 1/2, and the head.
 
     Initialized as in torchvision: convolutions by `init_kaiming`, linear weights ~ N(0, 0.01^2), all biases 0.
+
+    Args:
+        num_classes: Number of classes.
+        in_channels: Channels of the images.
     """
 
     family = "conv"
@@ -67,5 +71,10 @@ class VGG(Backbone):
 
 @register
 def vgg19_bn(num_classes: int, in_channels: int = 3) -> VGG:
-    """VGG-19-BN with its head of 4096-4096; from 32x32 up, since a pool to 7x7 follows the convolutions."""
+    """VGG-19-BN with its head of 4096-4096; from 32x32 up, since a pool to 7x7 follows the convolutions.
+
+    Args:
+        num_classes: Number of classes.
+        in_channels: Channels of the images.
+    """
     return VGG(num_classes, in_channels)

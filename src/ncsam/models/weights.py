@@ -1,4 +1,4 @@
-"""Pretrained weights from their publisher or from a file: only tensors are read, and a report says what fitted."""
+"""Pretrained weights from their publisher or from a file: only tensors are read, and a report says what was loaded."""
 
 from __future__ import annotations
 
@@ -45,7 +45,15 @@ _PUBLISHED: dict[str, dict[str, _Published]] = {
 
 @dataclass(frozen=True)
 class LoadReport:
-    """What `load_weights` did, by names of tensors; `fresh_head` are those of a head left as it was initialized."""
+    """What `load_weights` did, by names of tensors.
+
+    Attributes:
+        source: The file, or "the given weights".
+        loaded: Tensors that were loaded.
+        missing: Tensors of the model that the source lacks.
+        unexpected: Tensors of the source that the model lacks.
+        fresh_head: Tensors of a head that was left as it was initialized.
+    """
 
     source: str
     loaded: tuple[str, ...]
@@ -65,12 +73,21 @@ class LoadReport:
 
 
 def load_weights(model: nn.Module, source: str | os.PathLike[str] | Mapping[str, Tensor]) -> LoadReport:
-    """Load a state dict, or a file that holds one, into `model` and report what was loaded, missing and unexpected.
+    """Load a state dict, or a file that holds one, into a model.
 
-    A checkpoint that keeps its weights under "state_dict" or "model" is opened, and the prefixes of data parallel and
-    compiled models ("module.", "_orig_mod.") are dropped. A `Backbone`'s head is left as initialized where the
-    number of classes differs. Any other shape that does not fit is an error, and then nothing is loaded; so is a
-    source of which nothing fits. Missing or unexpected tensors are warned about.
+    A checkpoint that keeps its weights under "state_dict" or "model" is opened, and the prefixes of data-parallel and
+    compiled models ("module.", "_orig_mod.") are dropped. A `Backbone`'s head is left as initialized if the number of
+    classes differs. Missing or unexpected tensors are reported as a warning.
+
+    Args:
+        model: The model.
+        source: A state dict, or a file (.pt, .pth, .safetensors) that holds one.
+
+    Returns:
+        What was loaded, missing and unexpected.
+
+    Raises:
+        ValueError: Another shape does not fit, or nothing does; then nothing is loaded.
     """
     if isinstance(source, Mapping):
         return _load(model, source, "the given weights")
@@ -78,9 +95,15 @@ def load_weights(model: nn.Module, source: str | os.PathLike[str] | Mapping[str,
 
 
 def load_published(model: nn.Module, name: str, which: bool | str) -> LoadReport:
-    """Download the published weights of the model called `name`, verify their hash, and load them."""
+    """Download the published weights of the model called `name`, verify their hash, and load them.
+
+    Args:
+        model: The model.
+        name: Name of the model.
+        which: True for the first version, or its name.
+    """
     if name not in _PUBLISHED:
-        allowed = f"{name} has no published weights ({', '.join(_PUBLISHED)} have); give False or a file"
+        allowed = f"False or a file, because {name} has no published weights ({', '.join(_PUBLISHED)} have)"
         raise bad_value("pretrained", which, allowed)
     versions = _PUBLISHED[name]
     if isinstance(which, str) and which not in versions:
@@ -97,7 +120,11 @@ def load_published(model: nn.Module, name: str, which: bool | str) -> LoadReport
 
 
 def is_file(pretrained: object) -> TypeGuard[str | os.PathLike[str]]:
-    """Whether `pretrained` names a file of weights rather than a published version."""
+    """Whether `pretrained` names a file of weights rather than a published version.
+
+    Args:
+        pretrained: What `create` was given.
+    """
     return isinstance(pretrained, (str, os.PathLike)) and os.fspath(pretrained).endswith(_SUFFIXES)
 
 

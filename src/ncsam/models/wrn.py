@@ -13,6 +13,11 @@ def wrn_28_2(num_classes: int, in_channels: int = 3, *, dropout: float = 0.0) ->
 
     As its authors have it: no biases in convolutions, dropout (if any) between a block's two convolutions. SLN's code
     differs: biases, the stride on a block's second convolution, shortcuts from the raw input.
+
+    Args:
+        num_classes: Number of classes.
+        in_channels: Channels of the images.
+        dropout: Dropout probability, in [0, 1).
     """
     check_probability("dropout", dropout)
     return PreActResNet(

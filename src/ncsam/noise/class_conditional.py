@@ -227,12 +227,23 @@ def choose(labels: Labels, rate: float, count: Count, rng: np.random.Generator) 
 
 
 def share(rate: float, total: int) -> int:
-    """floor(rate total) of the decimal number meant: 0.29 of 100 is 29, though 0.29 * 100 is 28.999999999999996."""
+    """floor(rate total) of the decimal number meant: 0.29 of 100 is 29, though 0.29 * 100 is 28.999999999999996.
+
+    Args:
+        rate: The share.
+        total: The number of samples.
+    """
     return min(total, math.floor(rate * total * (1 + 1e-12)))
 
 
 def other_class(labels: Labels, num_classes: int, rng: np.random.Generator) -> Labels:
-    """For each label one of the other classes, with equal chances."""
+    """For each label one of the other classes, with equal chances.
+
+    Args:
+        labels: Class numbers (rows,).
+        num_classes: Number of classes.
+        rng: Random numbers.
+    """
     moved = rng.integers(1, num_classes, size=len(labels))
     moved += labels
     return np.subtract(moved, num_classes, out=moved, where=moved >= num_classes)

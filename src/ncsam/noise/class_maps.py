@@ -36,7 +36,11 @@ CIFAR100_BLOCK = tuple(fine // 5 for fine in range(100))
 
 
 def next_in_group(groups: Sequence[int]) -> tuple[int, ...]:
-    """Each class to the next one of its group, the last to the first; a class alone stays."""
+    """Each class to the next one of its group, the last to the first; a class alone stays.
+
+    Args:
+        groups: The group of each class.
+    """
     target = list(range(len(groups)))
     for group in set(groups):
         members = [label for label, its in enumerate(groups) if its == group]
@@ -46,7 +50,12 @@ def next_in_group(groups: Sequence[int]) -> tuple[int, ...]:
 
 
 def swapped_pairs(groups: Sequence[int], seed: int) -> tuple[int, ...]:
-    """Two classes of each group, chosen by `seed`, turn into each other; the others stay."""
+    """Two classes of each group, chosen by `seed`, turn into each other; the others stay.
+
+    Args:
+        groups: The group of each class.
+        seed: A whole number, 0 or larger.
+    """
     rng = stream(seed, "swapped_pairs")
     target = list(range(len(groups)))
     for group in sorted(set(groups)):
@@ -96,7 +105,11 @@ MAPS: dict[str, NamedMap] = {
 
 
 def map_size(class_map: ClassMap) -> int | None:
-    """How many classes a map has, where it says so itself."""
+    """How many classes a map has, where it says so itself.
+
+    Args:
+        class_map: As for `asymmetric`.
+    """
     if isinstance(class_map, str):
         return MAPS[known_name("class map", class_map, MAPS)].size
     if isinstance(class_map, Mapping):

@@ -102,12 +102,21 @@ def check_labels(labels: npt.ArrayLike, num_classes: int | None) -> tuple[Labels
 
 
 def check_rate(rate: float, name: str = "rate") -> float:
-    """A noise rate as a float in [0, 1]."""
+    """A noise rate as a float in [0, 1].
+
+    Args:
+        rate: The rate.
+        name: Name of the argument, for the error message.
+    """
     return number(name, rate, "a number from 0 to 1 (40 % is 0.4)", lambda share: 0 <= share <= 1)
 
 
 def check_seed(seed: int) -> int:
-    """A seed as a whole number, 0 or larger."""
+    """A seed as a whole number, 0 or larger.
+
+    Args:
+        seed: A whole number, 0 or larger.
+    """
     if isinstance(seed, bool) or not isinstance(seed, numbers.Integral) or seed < 0:
         raise bad_value("seed", seed, "a whole number, 0 or larger")
     return int(seed)
@@ -167,7 +176,13 @@ def by_class(labels: Labels, rows: npt.NDArray[np.intp] | None = None) -> Iterat
 
 
 def replaced(labels: Labels, rows: npt.NDArray[np.intp], values: Labels) -> Labels:
-    """A frozen copy of the labels with `values` at `rows`."""
+    """A frozen copy of the labels with `values` at `rows`.
+
+    Args:
+        labels: Labels from `as_labels`.
+        rows: Positions.
+        values: Their new labels.
+    """
     changed: Labels = labels.copy()
     changed[rows] = values
     changed.setflags(write=False)
@@ -175,7 +190,12 @@ def replaced(labels: Labels, rows: npt.NDArray[np.intp], values: Labels) -> Labe
 
 
 def draw_rows(probabilities: Floats, uniforms: Floats) -> Labels:
-    """One class per row of probabilities, by inversion: the first whose cumulative probability exceeds the uniform."""
+    """One class per row of probabilities, by inversion: the first whose cumulative probability exceeds the uniform.
+
+    Args:
+        probabilities: (rows, C).
+        uniforms: One uniform number per row.
+    """
     cumulated = probabilities.cumsum(axis=1)
     cumulated /= cumulated[:, -1:]
     drawn: Labels = (cumulated <= uniforms[:, None]).sum(axis=1, dtype=np.int64)
@@ -183,7 +203,14 @@ def draw_rows(probabilities: Floats, uniforms: Floats) -> Labels:
 
 
 def draw_by_class(matrix: Floats, labels: Labels, rows: npt.NDArray[np.intp] | None, uniforms: Floats) -> Labels:
-    """For each chosen sample one class from its label's row of `matrix`; the other samples keep their label."""
+    """For each chosen sample one class from its label's row of `matrix`; the other samples keep their label.
+
+    Args:
+        matrix: (C, C), rows of probabilities.
+        labels: Labels from `as_labels`.
+        rows: Positions.
+        uniforms: One uniform number per row.
+    """
     drawn: Labels = labels.copy()
     for label, part in by_class(labels, rows):
         cumulated = matrix[label].cumsum()

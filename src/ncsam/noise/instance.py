@@ -197,7 +197,12 @@ def _check_std(std: float) -> float:
 
 
 def truncated_normal(draw: Callable[[], Floats], size: int) -> Floats:
-    """The first `size` of the drawn normals that fall into [0, 1]."""
+    """The first `size` of the drawn normals that fall into [0, 1].
+
+    Args:
+        draw: Returns normals.
+        size: How many.
+    """
     kept = np.empty(0)
     while len(kept) < size:
         fresh = draw()
@@ -220,7 +225,13 @@ def project(rows: Callable[[Rows], Floats], width: int, clean: Labels, flipped: 
 
 
 def scaled_rows(inputs: npt.ArrayLike, scale: Scale, count: int) -> tuple[Callable[[Rows], Floats], int]:
-    """A function from positions to float64 rows at the scale wanted, channels first and flat; and a row's length."""
+    """A function from positions to float64 rows at the scale wanted, channels first and flat; and a row's length.
+
+    Args:
+        inputs: (N, ...).
+        scale: As `input` of `instance`.
+        count: N.
+    """
     known_name("input scale", scale, get_args(Scale))
     array = as_array(inputs, "inputs")
     if array.ndim < 2 or len(array) != count or array.dtype.kind not in "iuf":

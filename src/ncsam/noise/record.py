@@ -228,7 +228,11 @@ class NoisyLabels:
 
 
 def file_pair(path: str | os.PathLike[str]) -> tuple[Path, Path]:
-    """`NAME.npz` and `NAME.json` for a path with either suffix or with neither (`sym_0.4` has none of the two)."""
+    """`NAME.npz` and `NAME.json` for a path with either suffix or with neither (`sym_0.4` has none of the two).
+
+    Args:
+        path: A path.
+    """
     given = str(path)
     stem = given[: -len(Path(given).suffix)] if given.endswith((".npz", ".json")) else given
     return Path(stem + ".npz"), Path(stem + ".json")

@@ -44,7 +44,12 @@ class WithClean:
 
 
 def batches(data: Data, device: torch.device) -> Iterator[tuple[Tensor, ...]]:
-    """Batch after batch, on the model's device."""
+    """Batch after batch, on the model's device.
+
+    Args:
+        data: A batch, or batches, of (inputs, labels) or (inputs, labels, clean labels).
+        device: Where to put them.
+    """
     whole = isinstance(data, (tuple, list)) and len(data) > 0 and isinstance(data[0], Tensor)
     for batch in [data] if whole else walked("data", data):
         parts = _parts(batch)
@@ -63,7 +68,12 @@ def _parts(batch: Any) -> tuple[Any, ...]:
 
 
 def walked(name: str, data: Any) -> Iterable[Any]:
-    """Something that can be iterated again and again."""
+    """Something that can be iterated again and again.
+
+    Args:
+        name: Name of the argument, for the error message.
+        data: A batch, or batches, of (inputs, labels) or (inputs, labels, clean labels).
+    """
     again = isinstance(data, Iterable) and not isinstance(data, (str, bytes, Tensor, np.ndarray, dict))
     if not again or iter(data) is data:
         raise bad_value(
@@ -74,7 +84,12 @@ def walked(name: str, data: Any) -> Iterable[Any]:
 
 
 def with_clean(data: Data, device: torch.device) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """The same, where clean labels are needed."""
+    """The same, where clean labels are needed.
+
+    Args:
+        data: A batch, or batches, of (inputs, labels) or (inputs, labels, clean labels).
+        device: Where to put them.
+    """
     for batch in batches(data, device):
         if len(batch) != 3:
             raise bad_value("data", f"batches of {len(batch)}", "batches (inputs, labels, clean labels)")

@@ -16,12 +16,20 @@ _MOST_DRAWS = 1_000_000
 
 
 def check_draws(draws: int) -> int:
-    """How many draws to take the mean of, if there are any and not too many to wait for."""
+    """How many draws to take the mean of, if there are any and not too many to wait for.
+
+    Args:
+        draws: Number of draws.
+    """
     return positive("draws", draws, _MOST_DRAWS)
 
 
 def seeded(seed: int) -> torch.Generator:
-    """Random numbers on the CPU, from a seed."""
+    """Random numbers on the CPU, from a seed.
+
+    Args:
+        seed: A whole number, 0 or larger.
+    """
     return torch.Generator().manual_seed(count("seed", seed))
 
 

@@ -146,18 +146,31 @@ class LossSurface:
 
 
 def checked(criterion: Criterion) -> Criterion:
-    """The criterion, if it is one; cross-entropy says clearly what it cannot take."""
+    """The criterion, if it is one; cross-entropy says clearly what it cannot take.
+
+    Args:
+        criterion: Mean loss of (logits, labels).
+    """
     return class_loss if criterion is F.cross_entropy else function("criterion", criterion)
 
 
 def class_loss(logits: Tensor, targets: Tensor) -> Tensor:
-    """Cross-entropy of logits and targets that were looked at before."""
+    """Cross-entropy of logits and targets that were looked at before.
+
+    Args:
+        logits: (rows, classes).
+        targets: Class numbers (rows,), or probabilities (rows, classes).
+    """
     targets = validate.dense_targets(targets, validate.dense_logits(logits), first=True)
     return F.cross_entropy(logits, targets if targets.is_floating_point() else targets.long())
 
 
 def trainable(model: nn.Module) -> list[Tensor]:
-    """The parameters that require a gradient; at least one."""
+    """The parameters that require a gradient; at least one.
+
+    Args:
+        model: The model.
+    """
     instance("model", model, nn.Module, "a torch.nn.Module")
     params: list[Tensor] = [p for p in model.parameters() if p.requires_grad]
     if not params:
@@ -166,7 +179,11 @@ def trainable(model: nn.Module) -> list[Tensor]:
 
 
 def unit(vector: Vector) -> Vector:
-    """The vector at length 1."""
+    """The vector at length 1.
+
+    Args:
+        vector: One tensor per parameter.
+    """
     _scale(vector, 1.0 / global_norm(vector))
     return vector
 
