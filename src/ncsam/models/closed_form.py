@@ -56,7 +56,7 @@ class ClosedForm(nn.Module):
             if isinstance(found, Tensor):
                 device = getattr(self, name).device
                 setattr(self, name, torch.empty(found.shape, dtype=found.dtype, device=device))
-        super()._load_from_state_dict(state_dict, prefix, *rest)  # type: ignore[no-untyped-call]
+        super()._load_from_state_dict(state_dict, prefix, *rest)
 
 
 class LinearClassifier(ClosedForm):
