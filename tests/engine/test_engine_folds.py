@@ -98,7 +98,7 @@ def test_finished_folds_are_not_trained_again(tmp_path: Path, two_clouds) -> Non
         out_of_fold(tmp_path, 2, dataset=two_clouds, console=False).probabilities, first.probabilities
     )
     assert stamps == {path: path.stat().st_mtime_ns for path in (tmp_path / "folds").rglob("last.ckpt")}
-    with pytest.raises(ValueError, match="^invalid run=.* fold 1/2"):
+    with pytest.raises(ValueError, match=r"^invalid run=.* fold 1/2"):
         out_of_fold(tmp_path / "folds" / "1-of-2", 2, dataset=two_clouds, console=False)
 
 

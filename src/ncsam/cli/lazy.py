@@ -11,7 +11,7 @@ from click.shell_completion import CompletionItem
 
 
 class Entry(NamedTuple):
-    """ExecutorConfig a command lives (`module:attribute`) and the line that help shows for it."""
+    """Where a command lives (`module:attribute`) and the line that help shows for it."""
 
     target: str
     about: str

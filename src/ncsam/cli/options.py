@@ -105,7 +105,7 @@ def _importable(ctx: click.Context, param: click.Parameter, value: str | None) -
 def resolve(ctx: click.Context, *, names_code: bool = False) -> RunConfig:
     """The preset, over it the file, over that the options that were given.
 
-    ExecutorConfig one of these is a `module:Name`, or `names_code` says that the command has others, the current folder is
+    If one of these is a `module:Name`, or `names_code` says that the command has others, the current folder becomes
     importable.
     """
     params = ctx.params

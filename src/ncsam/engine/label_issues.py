@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from ncsam._errors import bad_value
 from ncsam._files import read_json
-from ncsam.data.modalities.text import Texts
+from ncsam.data.modalities.text import TextList
 from ncsam.data.types import DataSet, Split
 from ncsam.engine.checkpoint import load_checkpoint
 from ncsam.engine.dynamics import Dynamics
@@ -139,7 +139,7 @@ def _sample_columns(split: Split) -> dict[str, Any]:
     found: dict[str, Any] = {}
     if split.has_paths:
         found["path"] = np.array([split.path(i) or "" for i in range(len(split))], dtype=object)
-    if isinstance(split.inputs, Texts):
+    if isinstance(split.inputs, TextList):
         found["text"] = np.array(list(split.inputs), dtype=object)
     if split.clean is not None:
         found["clean_label"] = split.clean

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from torch import nn
 
 from ncsam._errors import bad_value
 from ncsam.data.types import DataSet
@@ -32,11 +33,12 @@ def find_label_issues_cv(
     folds: int,
     *,
     dataset: DataSet | None = None,
+    model: Callable[..., nn.Module] | nn.Module | None = None,
     console: bool = True,
     named: Mapping[str, Any] | None = None,
 ) -> None:
     """Make a finished run's out-of-fold predictions, and its label issues from them. Arguments as of `out_of_fold`."""
-    out_of_fold(folder, folds, dataset=dataset, console=console, named=named)
+    out_of_fold(folder, folds, dataset=dataset, model=model, console=console, named=named)
     rewrite_label_issues(folder, dataset=dataset)
 
 
@@ -50,6 +52,7 @@ def out_of_fold(
     folds: int,
     *,
     dataset: DataSet | None = None,
+    model: Callable[..., nn.Module] | nn.Module | None = None,
     console: bool = True,
     named: Mapping[str, Any] | None = None,
 ) -> OutOfFold:
@@ -62,6 +65,7 @@ def out_of_fold(
         folder: the run folder.
         folds: how many parts, from 2.
         dataset: the data, where it is in memory, as in `train`.
+        model: the function that builds the model, where it was passed as one.
         console: whether to print progress.
         named: options of the run that name code from elsewhere, such as a `module:factory` as its model: a folder does
             not decide what code runs.
@@ -78,13 +82,18 @@ def out_of_fold(
     known = load_oof(folder)
     if known is not None and known.about.get("folds") == folds and known.belong_to(split.labels):
         return known
+    if isinstance(model, nn.Module):
+        raise bad_value(
+            "model", type(model).__name__, "a function that builds it: every fold needs a model that is not trained yet"
+        )
+    given = {} if model is None else {"model": model}
     probabilities = np.zeros((len(split), task.dataset.num_classes), dtype=np.float32)
     trained: list[float] = []
     for part in range(folds):
         here = layout.fold_folder(folder, part, folds)
         if console:
             print(f"fold {part + 1} of {folds}", flush=True)
-        train(config.replace(fold=f"{part + 1}/{folds}"), here, dataset=dataset, console=console)
+        train(config.replace(fold=f"{part + 1}/{folds}"), here, dataset=dataset, console=console, **given)
         held = np.flatnonzero(parts == part)
         probabilities[held] = _predictions(here, held, split.take(held).inputs, config)
         trained.append(_fit(here))

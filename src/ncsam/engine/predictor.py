@@ -5,7 +5,8 @@ The checkpoint alone is needed; the dataset may be gone.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -19,6 +20,7 @@ from ncsam._errors import bad_value
 from ncsam._trees import Tree
 from ncsam.data.loading.loader import Loader
 from ncsam.data.modalities import Modality, restored_modality
+from ncsam.data.modalities.text import TextList, Texts, tokenizer_from
 from ncsam.data.types import Inputs, Split
 from ncsam.engine.checkpoint import fitting, load_checkpoint
 from ncsam.engine.config import RunConfig
@@ -90,22 +92,35 @@ class LoadedRun:
             yield self.network(batch.views[0]).softmax(dim=1)
 
 
-def load_predictor(folder: Path, *, model: str | None = None, method: str | None = None) -> LoadedRun:
-    """The network of a run folder, from its last checkpoint.
+def load_predictor(
+    folder: Path,
+    *,
+    model: str | None = None,
+    method: str | None = None,
+    build: Callable[[int], nn.Module] | None = None,
+) -> LoadedRun:
+    """The trained model of a run folder, from its last checkpoint.
 
-    Nothing of the folder is run: it may name networks of `ncsam.models` alone. One that comes from elsewhere
-    (`module:factory`) is built only if `model` is that very name; so is a method (`module:Name`) by `method`.
+    A folder does not decide what code is run: it may name models and methods of ncsam only.
+
+    Args:
+        folder: the run folder.
+        model: the `module:factory` that the run names as its model, which is then imported.
+        method: the `module:Name` that the run names as its method, likewise.
+        build: makes the model for a number of classes, where it was passed to training as an object.
     """
     state = load_checkpoint(folder / layout.CHECKPOINTS)
     if state is None:
         raise bad_value("run", str(folder), "a run folder with a checkpoint, as training writes it; this one has none")
-    own = {**state["config"], "data": "", "optimizer": "", "base": ""}  # which a trained network has no use for
+    own = {**state["config"], "data": "", "optimizer": "", "base": ""}  # which a trained model does not need
     require_explicit_import(f"the checkpoint of {folder}", own, {"model": model, "method": method})
     config, about = RunConfig.from_dict(state["config"]), state["data"]
     kind = _described_data(about, folder)
     learned = create_method(config.method, **config.method_options)
 
     def create() -> nn.Module:
+        if build is not None:
+            return build(len(about["classes"]))
         return create_network(config, len(about["classes"]), kind.in_channels, pretrained=False)
 
     networks = learned.build(create)
@@ -126,3 +141,49 @@ def _described_data(about: dict[str, Any], folder: Path) -> Modality:
         return restored_modality(about)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise RunError(f"{problem}: {error}") from error
+
+
+def as_inputs(modality: Modality, given: Any) -> tuple[list[str], Inputs]:
+    """Samples to classify, each with a name: paths as `ncsam predict` takes them, or samples in memory."""
+    if isinstance(given, (str, os.PathLike)) and not _is_text(given, modality):
+        given = [given]
+    if isinstance(given, Split):
+        found: Inputs = given.inputs
+        paths = [given.path(i) for i in range(len(given))]
+        return [str(i) if path is None else path for i, path in enumerate(paths)], found
+    if isinstance(given, (str, bytes)):
+        given = [given]
+    if isinstance(given, (list, tuple)) and given and all(isinstance(each, (str, os.PathLike)) for each in given):
+        if not _is_text(given[0], modality):
+            return modality.read([Path(each) for each in given])
+        found = TextList([str(each) for each in given], tokenizer_from(modality.tokenizer), modality.length)
+    elif isinstance(modality, Texts):
+        column = given[modality.column] if isinstance(given, Mapping) or hasattr(given, "columns") else given
+        found = TextList([str(each) for each in column], tokenizer_from(modality.tokenizer), modality.length)
+    else:
+        if hasattr(given, "iloc") and hasattr(given, "columns"):
+            columns = list(getattr(modality, "columns", ())) or list(given.columns)
+            if lacking := [name for name in columns if name not in given.columns]:
+                raise bad_value("inputs", list(given.columns), f"the columns {', '.join(map(str, lacking))}, too")
+            given = given[columns].to_numpy(dtype=np.float32)
+        if isinstance(given, Tensor):
+            given = given.detach().cpu().numpy()
+        array = np.asarray(given)
+        if array.dtype.kind not in "biuf":
+            raise bad_value("inputs", f"{array.dtype} {array.shape}", "paths, arrays, texts or a table")
+        found = _shaped(array, modality)
+    return [str(i) for i in range(len(found))], found
+
+
+def _is_text(given: object, modality: Modality) -> bool:
+    """Whether a string is a text to classify: only for runs on texts, and if it is no file."""
+    return isinstance(modality, Texts) and isinstance(given, str) and not Path(given[:1000]).is_file()
+
+
+def _shaped(array: Any, modality: Modality) -> Any:
+    if array.dtype == np.uint8:
+        return array[..., None] if array.ndim == 3 else array
+    shape = getattr(modality, "shape", array.shape[1:])
+    if array.shape[1:] != tuple(shape):
+        raise bad_value("inputs", array.shape, f"samples of shape {tuple(shape)}")
+    return np.ascontiguousarray(array, dtype=np.float32)

@@ -178,6 +178,11 @@ def save_png(figure: Figure, path: str | os.PathLike[str]) -> Path:
 
 
 def curves_png(groups: Sequence[Group], path: str | os.PathLike[str], title: str = "") -> Path:
+    """`curves_figure` as a PNG file."""
+    return save_png(curves_figure(groups, title), path)
+
+
+def curves_figure(groups: Sequence[Group], title: str = "") -> Figure:
     """Test accuracy and memorization side by side, or the training accuracy where the clean labels are not known."""
     known = any(group.curve("memorized") for group in groups)
     panels = CURVES[:2] if known else (CURVES[0], CURVES[2])
@@ -191,7 +196,7 @@ def curves_png(groups: Sequence[Group], path: str | os.PathLike[str], title: str
         figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False, handlelength=3)
     if title:
         figure.suptitle(printable(title), fontsize=10, color=MUTED, x=0.01, ha="left")
-    return save_png(figure, path)
+    return figure
 
 
 def panel_svg(groups: Sequence[Group], panel: Panel, *, width: float, height: float) -> str | None:

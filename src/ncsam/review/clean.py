@@ -10,14 +10,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ncsam._errors import bad_value, unknown_name
+from ncsam._errors import bad_value, need, unknown_name
 from ncsam._files import atomic_path
 from ncsam._text import path_cell, printable
-from ncsam.data.modalities.text import Texts
+from ncsam.data.modalities.text import TextList
 from ncsam.data.tables.columns import CLEANED
 from ncsam.data.types import DataSet, PathList, Split
 from ncsam.engine.task import task_of
@@ -56,6 +57,47 @@ class Cleaned:
         names = self.dataset.classes
         pairs = Counter((names[self.given_label[i]], names[self.labels[i]]) for i in moved)
         return [(one, other, count) for (one, other), count in sorted(pairs.items(), key=lambda p: (-p[1], p[0]))]
+
+    def rows(self) -> tuple[list[str], Iterator[list[object]]]:
+        """The table to train on: its columns, and its rows.
+
+        Samples are paths, texts or named numbers, with `split` beside them; validation and test rows follow, and
+        training takes the table in place of the data. Of anything else it is the `index`, and the table is a file of
+        labels (`label_file`) for that data. Then come `label`, `given_label`, `source`, `probability`, and
+        `clean_label` where that is known.
+        """
+        dataset = self.dataset
+        columns, cells = _described(dataset)
+        clean = dataset.train.clean if dataset.train.clean is not None and dataset.train.clean.min() >= 0 else None
+        files = not columns and dataset.train.has_paths  # features of files
+        head = [*columns, "split"] if columns else ["index"]
+        head += [*CLEANED, *(["clean_label"] if clean is not None else []), *(["path"] if files else [])]
+        return head, self._rows(cells if columns else None, clean, files)
+
+    def _rows(
+        self, cells: Callable[[Split, int], list[object]] | None, clean: Any, files: bool
+    ) -> Iterator[list[object]]:
+        dataset, names = self.dataset, self.dataset.classes
+        for i in range(len(dataset.train)):
+            chance = None if np.isnan(self.probability[i]) else round(float(self.probability[i]), 4)
+            row: list[object] = [i] if cells is None else [*cells(dataset.train, i), "train"]
+            row += [names[self.labels[i]], names[self.given_label[i]], self.source[i], chance]
+            row += [] if clean is None else [names[clean[i]]]
+            yield [*row, path_cell(dataset.train.path(i) or "")] if files else row
+        if cells is None:
+            return
+        for name, split in (("val", dataset.val), ("test", dataset.test)):
+            for i in range(0 if split is None else len(split)):
+                assert split is not None
+                label = names[split.labels[i]]
+                known = [] if clean is None else [label]
+                yield [*cells(split, i), name, label, label, "given", None, *known]
+
+    def to_frame(self) -> Any:
+        """The same as a `pandas.DataFrame`."""
+        pandas = need("pandas", "tables", "a table of cleaned labels")
+        head, rows = self.rows()
+        return pandas.DataFrame(list(rows), columns=head)
 
 
 def cleaned(
@@ -107,33 +149,18 @@ def cleaned(
 
 
 def write_table(found: Cleaned, path: Path) -> str:
-    """A CSV of what the samples are, then `label`, `given_label`, `source`, `probability`; the options to train on it.
+    """Write the rows of `Cleaned.rows` to a CSV.
 
-    Samples are paths, texts or named numbers, with `split` beside them; test and validation rows follow, and training
-    takes the table in place of the data. Of anything else it is the `index`, and the table is a file of labels
-    (`label_file`) for that data. Clean labels go along where they are known.
+    Returns:
+        The option that takes the file when training again: none where it replaces the data, else `--label-file`.
     """
-    dataset, names = found.dataset, found.dataset.classes
-    head, cells = _described(dataset)
-    files = not head and dataset.train.has_paths  # features of files
-    clean = dataset.train.clean if dataset.train.clean is not None and dataset.train.clean.min() >= 0 else None
-    known = ["clean_label"] if clean is not None else []
-    rest = {name: split for name, split in (("val", dataset.val), ("test", dataset.test)) if split is not None}
+    head, rows = found.rows()
     with _utf8(path), atomic_path(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow([*(head or ["index"]), *(["split"] if head else []), *CLEANED, *known, *["path"] * files])
-        for i in range(len(dataset.train)):
-            chance = "" if np.isnan(found.probability[i]) else f"{found.probability[i]:.4f}"
-            where = [*cells(dataset.train, i), "train"] if head else [i]
-            true = [] if clean is None else [names[clean[i]]]
-            labels = [names[found.labels[i]], names[found.given_label[i]]]
-            path = [path_cell(dataset.train.path(i) or "")] if files else []
-            writer.writerow([*where, *labels, found.source[i], chance, *true, *path])
-        for name, split in rest.items() if head else ():
-            for i in range(len(split)):
-                label = names[split.labels[i]]
-                writer.writerow([*cells(split, i), name, label, label, "given", "", *[label] * len(known)])
-    return "" if head else "--label-file"
+        writer.writerow(head)
+        for row in rows:
+            writer.writerow(["" if value is None else value for value in row])
+    return "--label-file" if head[0] == "index" else ""
 
 
 @contextmanager
@@ -152,7 +179,7 @@ def _described(dataset: DataSet) -> tuple[list[str], Callable[[Split, int], list
     inputs = dataset.train.inputs
     if isinstance(inputs, PathList):
         return ["path"], lambda split, i: [_absolute(split.inputs[i])]
-    if isinstance(inputs, Texts):
+    if isinstance(inputs, TextList):
         return [inputs.column or "text"], lambda split, i: [split.inputs[i]]
     if isinstance(inputs, np.ndarray) and dataset.columns:
         return list(dataset.columns), lambda split, i: [repr(float(v)) for v in split.inputs[i]]

@@ -7,16 +7,27 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ncsam._errors import need
+from ncsam.data.types import DataSet
 from ncsam.review.security import Guard, new_token
 from ncsam.review.server import Review, application
 
 
 def serve(
-    folder: Path, *, port: int = 0, reviewer: str | None = None, ready: Callable[[str], None] = lambda address: None
+    folder: Path,
+    *,
+    port: int = 0,
+    reviewer: str | None = None,
+    ready: Callable[[str], None] = lambda address: None,
+    dataset: DataSet | None = None,
 ) -> None:
-    """Serve the review of a run on 127.0.0.1 until interrupted. `port` 0 takes a free one.
+    """Serve the review of a run on 127.0.0.1 until interrupted.
 
-    `ready` is called with the page's address, token included, once it can be opened.
+    Args:
+        folder: the run folder.
+        port: of the page; 0 takes a free one.
+        reviewer: whose decisions these are; by default the last one's.
+        ready: called with the page's address, token included, once it can be opened.
+        dataset: the data, where it is in memory.
     """
     uvicorn = need("uvicorn", "review", "the review page")
     need("starlette", "review", "the review page")
@@ -24,7 +35,7 @@ def serve(
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(("127.0.0.1", port))
         chosen = listener.getsockname()[1]
-        review = Review(folder, reviewer=reviewer)
+        review = Review(folder, reviewer=reviewer, dataset=dataset)
         try:
             token = new_token()
             listener.listen()

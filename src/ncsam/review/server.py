@@ -13,6 +13,7 @@ import numpy as np
 
 from ncsam._errors import bad_value, need
 from ncsam._files import atomic_path, read_json
+from ncsam.data.types import DataSet
 from ncsam.engine.task import task_of
 from ncsam.errors import RunError
 from ncsam.review.decisions import Decisions
@@ -41,11 +42,11 @@ _CANDIDATES, _NEIGHBORS = 100, 4
 class Review:
     """One review of one run: its queue, its samples, its decisions, and the view that the page reopens with."""
 
-    def __init__(self, folder: Path, *, reviewer: str | None = None) -> None:
+    def __init__(self, folder: Path, *, reviewer: str | None = None, dataset: DataSet | None = None) -> None:
         if reviewer is not None:
             check_reviewer(reviewer)
         run = RunFolder.read(folder)
-        task = task_of(folder)
+        task = task_of(folder, dataset)
         split = task.dataset.train
         self.folder = folder
         self.queue = Queue(run)

@@ -1,0 +1,342 @@
+"""`Run`: a training run, in a run folder or in memory, as a Python object."""
+
+from __future__ import annotations
+
+import copy
+import html
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ncsam._errors import bad_value, need
+from ncsam._files import read_json
+from ncsam.issues.table import LabelIssues
+from ncsam.runs import layout
+from ncsam.runs.reader import RunFolder
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from ncsam.data.types import DataSet
+    from ncsam.engine.config import RunConfig
+    from ncsam.engine.predictor import LoadedRun
+
+_SHOWN = ("last", "val_accuracy", "memorized", "noise_rate", "noise_estimate", "label_issues_auroc")
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """Predictions of a run for some samples.
+
+    Attributes:
+        inputs: a name for each sample: its path, or its position.
+        labels: the predicted class names.
+        probabilities: float32 (samples, classes).
+        classes: the class names, in the order of the columns of `probabilities`.
+    """
+
+    inputs: Sequence[str]
+    labels: npt.NDArray[Any]
+    probabilities: npt.NDArray[np.float32]
+    classes: Sequence[str]
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @property
+    def confidence(self) -> npt.NDArray[np.float32]:
+        """The probability of each predicted label."""
+        return np.asarray(self.probabilities.max(axis=1))
+
+    def top(self, count: int = 1) -> list[dict[str, Any]]:
+        """A row per sample with its `count` most probable classes: `input`, `label`, `probability`, `label2`, ...
+
+        Raises:
+            UsageError: if there are fewer classes.
+        """
+        if not 1 <= count <= len(self.classes):
+            raise bad_value("top", count, f"1 to {len(self.classes)}, the number of classes")
+        order = np.argsort(-self.probabilities, axis=1, kind="stable")[:, :count]
+        rows = []
+        for name, chances, best in zip(self.inputs, self.probabilities, order, strict=True):
+            row: dict[str, Any] = {"input": name}
+            for rank, number in enumerate(best.tolist(), start=1):
+                suffix = "" if rank == 1 else str(rank)
+                chance = round(float(chances[number]), 6)
+                row |= {f"label{suffix}": self.classes[number], f"probability{suffix}": chance}
+            rows.append(row)
+        return rows
+
+    def to_frame(self) -> Any:
+        """A `pandas.DataFrame` with the columns `input`, `label` and `probability`."""
+        pandas = need("pandas", "tables", "a table of predictions")
+        return pandas.DataFrame({"input": self.inputs, "label": self.labels, "probability": self.confidence})
+
+    def __repr__(self) -> str:
+        return f"<Predictions: {len(self):,} samples, {len(self.classes):,} classes>"
+
+    def _repr_html_(self) -> str:
+        return str(self.to_frame()._repr_html_())
+
+
+class Run:
+    """A training run: its configuration, metrics, model, label issues and report.
+
+    `ncsam.train`, `ncsam.auto` and `ncsam.load_run` return it. It is a thin view on a run folder, which is read when
+    something is asked for. Without a folder (`out=None`) the files lie in a temporary folder that is removed with the
+    object; `save` keeps them.
+
+    Args:
+        folder: the run folder.
+        dataset: the data, if it was passed as Python objects; else it is read as the configuration says.
+        model: the model, if it was passed as an object or a factory; or the `module:factory` that the run names. A run
+            folder never decides what code is run.
+        temporary: owner of a temporary folder.
+    """
+
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        dataset: DataSet | None = None,
+        model: str | nn.Module | Callable[..., nn.Module] | None = None,
+        temporary: tempfile.TemporaryDirectory[str] | None = None,
+    ) -> None:
+        self.path = Path(folder)
+        self._dataset = dataset
+        self._given_model = model
+        self._temporary = temporary
+
+    # --- what it holds
+
+    @property
+    def folder(self) -> RunFolder:
+        """The run folder as it is now."""
+        return RunFolder.read(self.path)
+
+    @cached_property
+    def config(self) -> RunConfig:
+        """The configuration, with every "auto" resolved."""
+        from ncsam.engine.config import RunConfig
+
+        options = {name: value for name, value in self.folder.config.items() if name in RunConfig.describe()}
+        return RunConfig.from_dict(options)
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """The results by name, as in `summary.json`; empty while the run is not finished."""
+        return self.folder.summary
+
+    @property
+    def finished(self) -> bool:
+        """Whether training has ended."""
+        return layout.is_finished(self.path)
+
+    @property
+    def metrics(self) -> Any:
+        """A `pandas.DataFrame` with a row per epoch; telemetry of the optimizer as `telemetry.NAME`."""
+        pandas = need("pandas", "tables", "a table of metrics")
+        rows = []
+        for record in self.folder.metrics:
+            telemetry = {f"telemetry.{name}": value for name, value in (record.get("telemetry") or {}).items()}
+            rows.append({name: value for name, value in record.items() if name != "telemetry"} | telemetry)
+        return pandas.DataFrame(rows).set_index("epoch") if rows else pandas.DataFrame()
+
+    @property
+    def leaderboard(self) -> Any:
+        """A `pandas.DataFrame` of all candidates of `ncsam.auto`, the best first.
+
+        Raises:
+            UsageError: if the run was not made by `ncsam.auto`.
+        """
+        pandas = need("pandas", "tables", "a leaderboard")
+        path = self.path / layout.LEADERBOARD
+        if not path.is_file():
+            raise bad_value("run", str(self.path), "a run of ncsam.auto, which has a leaderboard")
+        return pandas.DataFrame(read_json(path)["candidates"])
+
+    @property
+    def classes(self) -> list[str]:
+        """The class names."""
+        return list(self._predictor.classes)
+
+    @cached_property
+    def data(self) -> DataSet:
+        """The data with the labels that the run was trained on.
+
+        Raises:
+            RunError: if the labels have changed since, or the data cannot be read again.
+        """
+        from ncsam.engine.task import task_of
+        from ncsam.errors import RunError
+
+        task = task_of(self.path, self._dataset)
+        then = self.folder.labels_sha256
+        if then is not None and then != task.labels_sha256:
+            raise RunError(f"the labels of {self.folder.config.get('data')} have changed since {self.path} was trained")
+        return task.dataset
+
+    @property
+    def model(self) -> nn.Module:
+        """The trained model: prepared inputs in, logits out. `predict` prepares inputs, too."""
+        return self._predictor.network
+
+    @cached_property
+    def _predictor(self) -> LoadedRun:
+        from torch import nn
+
+        from ncsam.engine.predictor import load_predictor
+
+        given, named = self._given_model, {}
+        if isinstance(given, str):
+            named["model"] = given
+        build: Callable[[int], nn.Module] | None = None
+        if isinstance(given, nn.Module):
+            build = lambda num_classes: copy.deepcopy(given)  # noqa: E731
+        elif callable(given):
+            build = given
+        return load_predictor(self.path, build=build, **named)
+
+    # --- what it can do
+
+    def predict(self, inputs: Any, *, batch_size: int = 256, workers: int = 0) -> Predictions:
+        """Classify new samples.
+
+        Args:
+            inputs: paths (one or a list) of images, folders, tables, texts or `.npz` files, as `ncsam predict` takes
+                them; or samples in memory: an array of images or features, a list of texts, a DataFrame with the
+                columns the run was trained on, a `Split`.
+            batch_size: samples at a time.
+            workers: processes that decode image files.
+        """
+        from ncsam.engine.predictor import as_inputs
+
+        names, found = as_inputs(self._predictor.modality, inputs)
+        batches = list(self._predictor.probabilities(found, batch_size=batch_size, workers=workers))
+        rows = np.concatenate([batch.cpu().numpy() for batch in batches])
+        labels = np.array(self.classes, dtype=object)[rows.argmax(axis=1)]
+        return Predictions(names, labels, rows, self.classes)
+
+    def find_label_issues(self, folds: int | None = None, *, console: bool = False) -> LabelIssues:
+        """The training labels, the most likely wrong first.
+
+        Args:
+            folds: cross-validate: train this many more models, each without a part of the samples, so that every label
+                is judged by a model that never saw it. It takes that much longer, finds more, and allows `p_wrong` to
+                be estimated in most cases. Finished folds are reused.
+            console: print progress.
+
+        Returns:
+            A table with the columns of `LabelIssues`.
+        """
+        if folds is not None:
+            from ncsam.engine.out_of_fold import find_label_issues_cv
+
+            named = {"model": self._given_model} if isinstance(self._given_model, str) else {}
+            model = None if isinstance(self._given_model, str) else self._given_model
+            find_label_issues_cv(self.path, folds, dataset=self._dataset, model=model, console=console, named=named)
+        return self.folder.label_issues()
+
+    def cleaned(self, apply: str = "reviewed", threshold: float = 0.9) -> Any:
+        """The data with corrected labels, as a `pandas.DataFrame` to train on next. The data itself is not changed.
+
+        Args:
+            apply: what may change a label. "reviewed": only reviewers' decisions (`review`). "confident": also
+                suggestions that are correct with a probability of at least `threshold`. "all": also every suggestion
+                for a label that is flagged.
+            threshold: for "confident".
+
+        Returns:
+            A row per training sample: what it is (path, text, features or index), `label`, `given_label`, `source` of
+            the label (given, reviewed, confident or suggested) and its `probability`.
+
+        Raises:
+            UsageError: if `apply` is "confident" and p_wrong cannot be estimated for this run.
+        """
+        from ncsam.review.clean import cleaned
+
+        return cleaned(self.path, apply, threshold, dataset=self._dataset).to_frame()
+
+    def review(self, *, reviewer: str | None = None, port: int = 0, open_browser: bool = True) -> None:
+        """Serve the review page on this machine until interrupted; decisions are saved in the run folder.
+
+        Args:
+            reviewer: whose decisions these are.
+            port: of the page; 0 takes a free one.
+            open_browser: open the page.
+        """
+        import webbrowser
+
+        from ncsam.review.serve import serve
+
+        def ready(address: str) -> None:
+            print(address, flush=True)
+            if open_browser:
+                webbrowser.open(address)
+
+        serve(self.path, port=port, reviewer=reviewer, ready=ready, dataset=self._dataset)
+
+    def report(self, path: str | os.PathLike[str] | None = None, *, images: int = 24) -> Path:
+        """Write a self-contained HTML page: curves, label issues with their samples, results by class.
+
+        Args:
+            path: the file to write; `.md` and `.tex` give Markdown and LaTeX. Default: `report.html` in the run folder,
+                or in the current folder if the run has none.
+            images: how many label issues to show.
+
+        Returns:
+            The path of the page.
+        """
+        from ncsam.report.content import write_report
+
+        out = path if path is not None else (Path() if self._temporary else self.path) / "report.html"
+        return write_report([self.path], out, images=images)[0]
+
+    def save(self, folder: str | os.PathLike[str]) -> Run:
+        """Copy the run folder, for instance that of a run in memory; the run in its new place.
+
+        Raises:
+            UsageError: if the folder exists.
+        """
+        target = Path(folder)
+        if target.exists():
+            raise bad_value("folder", str(folder), "a folder that does not exist yet")
+        shutil.copytree(self.path, target, ignore=shutil.ignore_patterns(layout.LOCK))
+        return Run(target, dataset=self._dataset, model=self._given_model)
+
+    # --- as text
+
+    def _facts(self) -> dict[str, str]:
+        folder = self.folder
+        config, summary = folder.config, folder.summary
+        what = ", ".join(str(summary.get(name) or config.get(name)) for name in ("method", "optimizer", "model"))
+        facts = {"data": str(config.get("data")), "trained": what if len(what) < 80 else f"{what[:77]}..."}
+        if not folder.finished:
+            facts["state"] = f"{len(folder.metrics)} of {folder.epochs} epochs"
+        for name in _SHOWN:
+            if isinstance(value := summary.get(name), (int, float)):
+                facts[name] = f"{value:.3g}" if value < 1 else f"{value:.2f}"
+        return facts
+
+    def __repr__(self) -> str:
+        where = "in memory" if self._temporary else str(self.path)
+        return f"<Run {where}: {', '.join(f'{name} {value}' for name, value in self._facts().items())}>"
+
+    def _repr_html_(self) -> str:
+        where = "in memory" if self._temporary else str(self.path)
+        facts: Mapping[str, str] = {"run": where, **self._facts()}
+        meaning = self.folder.metric_names
+        cells = ((name, value, meaning.get(name, "")) for name, value in facts.items())
+        rows = "".join(
+            f"<tr><th>{html.escape(name)}</th><td>{html.escape(value)}</td><td>{html.escape(words)}</td></tr>"
+            for name, value, words in cells
+        )
+        return f"<table><tbody>{rows}</tbody></table>"

@@ -1,0 +1,188 @@
+"""The Python API: the same numbers as the engine, in a folder and in memory, on data in memory and on disk."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import ncsam
+from ncsam.errors import UsageError
+from ncsam.runs.reader import RunFolder
+
+SMALL = {"epochs": 2, "optimizer": "sgd", "accelerator": "cpu"}
+
+
+@pytest.fixture(scope="module")
+def clouds():
+    """240 points in three clouds; the labels of 24 are wrong."""
+    generator = np.random.default_rng(0)
+    truth = np.arange(240) % 3
+    x = (generator.normal(size=(240, 5)) + 4 * np.eye(3, 5)[truth]).astype(np.float32)
+    given = truth.copy()
+    given[::10] = (given[::10] + 1) % 3
+    return x, np.array(["ant", "bee", "cat"])[given], truth
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory, clouds):
+    x, y, _ = clouds
+    out = tmp_path_factory.mktemp("api") / "run"
+    return ncsam.train((x, y), out, **{**SMALL, "epochs": 15})
+
+
+def test_the_folder_is_that_of_the_engine(run) -> None:
+    assert repr(run).startswith(f"<Run {run.path}: ")
+    assert RunFolder.read(run.path).summary == run.summary
+    assert run.metrics.index.tolist() == list(range(1, 16))
+    assert run.metrics["val_accuracy"].iloc[-1] == run.summary["last"]
+    assert run.classes == ["ant", "bee", "cat"]
+    assert "<table>" in run._repr_html_()
+    assert run.config.epochs == 15
+
+
+def test_predictions_are_those_of_the_model(run, clouds) -> None:
+    x, _, truth = clouds
+    found = run.predict(x)
+    split = run.data.train
+    prepared = (torch.from_numpy(x) - torch.tensor(run.data.mean)) / torch.tensor(run.data.std)
+    with torch.no_grad():
+        expected = run.model(prepared).softmax(dim=1).numpy()
+    np.testing.assert_allclose(found.probabilities, expected, atol=1e-5)
+    assert np.array_equal(found.labels, np.array(run.classes)[expected.argmax(axis=1)])
+    assert (expected.argmax(axis=1) == truth).mean() > 0.95
+    assert found.to_frame().shape == (240, 3)
+    assert found.top(2)[0].keys() == {"input", "label", "probability", "label2", "probability2"}
+    assert len(split) == 240
+    with pytest.raises(UsageError, match=r"^invalid top="):
+        found.top(4)
+    with pytest.raises(UsageError, match=r"^invalid inputs="):
+        run.predict(x[:, :3])
+
+
+def test_folds_find_the_wrong_labels_and_cleaning_fixes_them(run, clouds) -> None:
+    _, y, truth = clouds
+    issues = run.find_label_issues(folds=3)
+    assert len(issues) == 240
+    wrong = set(np.flatnonzero(y != np.array(run.classes)[truth]).tolist())
+    assert len(wrong & set(issues.numbers("index")[:24].tolist())) >= 22
+    table = run.cleaned(apply="all")
+    changed = table[table["label"] != table["given_label"]]
+    assert len(changed) == issues.num_issues
+    np.testing.assert_array_equal(table["given_label"].to_numpy()[:240], y)
+    assert run.cleaned()["source"].unique().tolist() == ["given"]
+
+
+def test_without_a_folder_nothing_is_left_behind(clouds, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    x, y, _ = clouds
+    run = ncsam.train((x, y), **SMALL)
+    assert "in memory" in repr(run)
+    where = run.path
+    assert len(run.find_label_issues()) == 240
+    kept = run.save(tmp_path / "kept")
+    page = run.report()
+    assert page == Path("report.html")
+    assert "Label issues" in page.read_text()
+    assert kept.summary == run.summary
+    del run
+    assert not where.exists()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["kept", "report.html"]
+
+
+def test_memory_and_folder_and_engine_agree(tmp_path: Path) -> None:
+    options = {"noise": "symmetric", "rate": 0.4, **SMALL}
+    here = ncsam.train("digits", **options)
+    there = ncsam.train("digits", tmp_path / "a", **options)
+    again = ncsam.train(config=tmp_path / "a" / "config.yaml", out=tmp_path / "b")
+    for run in (there, again):
+        assert {**run.summary, "seconds": 0} == {**here.summary, "seconds": 0}
+        assert (run.path / "label_issues.csv").read_bytes() == (here.path / "label_issues.csv").read_bytes()
+    loaded = ncsam.load_run(tmp_path / "a")
+    assert loaded.summary == there.summary
+    assert loaded.data.train.labels.tolist() == there.data.train.labels.tolist()
+
+
+def test_a_report_whose_data_has_changed_shows_no_samples(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    x, y = rng.integers(0, 256, (60, 6, 6, 3), dtype=np.uint8), np.arange(60) % 2
+    np.savez(tmp_path / "d.npz", x=x, y=y)
+    run = ncsam.train(tmp_path / "d.npz", tmp_path / "run", **SMALL)
+    assert "<img" in run.report(tmp_path / "r.html").read_text()
+    np.savez(tmp_path / "d.npz", x=x, y=1 - y)
+    from ncsam.report.previews import _load
+
+    _load.cache_clear()
+    text = run.report(tmp_path / "r.html").read_text()
+    assert "<img" not in text
+    assert "The samples are not shown" in text
+    with pytest.raises(ncsam.RunError, match="have changed"):
+        ncsam.load_run(tmp_path / "run").data  # noqa: B018
+
+
+def test_comparisons_are_tables(clouds, tmp_path: Path) -> None:
+    x, y, _ = clouds
+    found = ncsam.compare((x, y), tmp_path, optimizers=["sgd", "sam"], seeds=2, epochs=2, workers=1)
+    assert found.table["optimizer"].tolist() == ["sgd", "sam"]
+    runs = found.runs
+    assert len(runs) == 4
+    first = [run.summary["last"] for run in runs if run.config.optimizer == "sgd"]
+    assert found.table["last"][0] == pytest.approx(np.mean(first))
+    assert found.table["last_std"][0] == pytest.approx(np.std(first, ddof=1))
+    assert found.failed == []
+    assert len(found.plot().axes) == 2
+    assert found.report() == tmp_path / "report.html"
+    assert "sgd" in repr(found)
+    assert "<table>" in found._repr_html_()
+
+
+@pytest.mark.parametrize(
+    ("call", "name"),
+    [
+        (lambda: ncsam.train("digits", epochz=3), "epochz"),
+        (lambda: ncsam.train("digits", epochs=0), "epochs"),
+        (lambda: ncsam.train(ncsam.RunConfig()), "data"),
+        (lambda: ncsam.train(3), "data"),
+        (lambda: ncsam.load_run("nowhere"), "run"),
+        (lambda: ncsam.train("digits", preset="nothing"), "nothing"),
+    ],
+)
+def test_mistakes_name_the_argument(call, name: str) -> None:
+    with pytest.raises(UsageError, match=name):
+        call()
+
+
+def test_dir_is_the_public_api_and_every_name_is_there() -> None:
+    assert dir(ncsam) == sorted(ncsam.__all__)
+    for name in ncsam.__all__:
+        assert getattr(ncsam, name) is not None
+    assert not {"Any", "TYPE_CHECKING", "annotations"} & set(dir(ncsam))
+    assert ncsam.noise.symmetric(np.arange(9000) % 3, 0.4, seed=1).rate == pytest.approx(0.4, abs=0.15)
+    with pytest.raises(AttributeError):
+        ncsam.nothing  # noqa: B018
+
+
+def imported(code: str) -> set[str]:
+    """The modules that a fresh interpreter has after running some code."""
+    script = f"import sys\n{code}\nprint(*sys.modules)"
+    answer = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    return set(answer.stdout.splitlines()[-1].split())
+
+
+def test_importing_ncsam_imports_next_to_nothing() -> None:
+    found = imported("import ncsam")
+    assert {name for name in found if name.startswith("ncsam")} == {"ncsam", "ncsam._version"}
+    assert not {"torch", "numpy", "pandas"} & found
+
+
+def test_listing_label_issues_imports_little(run) -> None:
+    """At most 60 of our modules, and none of the heavy packages."""
+    code = f"from ncsam.cli.main import main\nmain(['issues', {str(run.path)!r}], standalone_mode=False)"
+    found = imported(code)
+    ours = {name for name in found if name.split(".")[0] == "ncsam"}
+    assert len(ours) <= 60
+    assert not {"torch", "pandas", "sklearn", "matplotlib", "lightning_fabric"} & found
