@@ -78,7 +78,7 @@ def train(
 
         check_folds(chosen, folds, dataset)
     folder, temporary = _folder(out)
-    given = {} if model is None or isinstance(model, str) else {"model": model}
+    given: dict[str, Any] = {} if model is None or isinstance(model, str) else {"model": model}
     engine_train(chosen, folder, dataset=dataset, console=console, command=command, **given)
     run = Run(folder, dataset=dataset, model=_given_model(model, chosen), temporary=temporary)
     if folds is not None:
@@ -165,6 +165,7 @@ def compare(
     chosen, dataset = make_config(data, preset=preset, config=config, **options)
     folder, temporary = _folder(out)
     say: Callable[[str], None] = print if console else _silent
+    executor: dict[str, Any] = {} if workers is None else {"workers": workers}
     rows = engine_compare(
         chosen,
         folder,
@@ -174,7 +175,7 @@ def compare(
         dataset=dataset,
         say=say,
         command=command,
-        **({} if workers is None else {"workers": workers}),
+        **executor,
     )
     return Comparison(folder, rows, dataset=dataset, temporary=temporary)
 

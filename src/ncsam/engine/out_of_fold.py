@@ -86,7 +86,7 @@ def out_of_fold(
         raise bad_value(
             "model", type(model).__name__, "a function that builds it: every fold needs a model that is not trained yet"
         )
-    given = {} if model is None else {"model": model}
+    given: dict[str, Any] = {} if model is None else {"model": model}
     probabilities = np.zeros((len(split), task.dataset.num_classes), dtype=np.float32)
     trained: list[float] = []
     for part in range(folds):

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
@@ -145,45 +146,36 @@ def _described_data(about: dict[str, Any], folder: Path) -> Modality:
 
 def as_inputs(modality: Modality, given: Any) -> tuple[list[str], Inputs]:
     """Samples to classify, each with a name: paths as `ncsam predict` takes them, or samples in memory."""
-    if isinstance(given, (str, os.PathLike)) and not _is_text(given, modality):
-        given = [given]
     if isinstance(given, Split):
-        found: Inputs = given.inputs
         paths = [given.path(i) for i in range(len(given))]
-        return [str(i) if path is None else path for i, path in enumerate(paths)], found
-    if isinstance(given, (str, bytes)):
+        return [path or str(i) for i, path in enumerate(paths)], given.inputs
+    if isinstance(given, (str, os.PathLike)):
         given = [given]
-    if isinstance(given, (list, tuple)) and given and all(isinstance(each, (str, os.PathLike)) for each in given):
-        if not _is_text(given[0], modality):
-            return modality.read([Path(each) for each in given])
-        found = TextList([str(each) for each in given], tokenizer_from(modality.tokenizer), modality.length)
-    elif isinstance(modality, Texts):
-        column = given[modality.column] if isinstance(given, Mapping) or hasattr(given, "columns") else given
-        found = TextList([str(each) for each in column], tokenizer_from(modality.tokenizer), modality.length)
+    words = isinstance(given, (list, tuple)) and all(isinstance(each, (str, os.PathLike)) for each in given)
+    if words and given and not (isinstance(modality, Texts) and not Path(str(given[0])[:1000]).is_file()):
+        return modality.read([Path(each) for each in given])
+    if isinstance(modality, Texts):
+        column = given[modality.column] if hasattr(given, "columns") or isinstance(given, Mapping) else given
+        texts = [str(each) for each in column]
+        found: Inputs = TextList(texts, tokenizer_from(modality.tokenizer), modality.length)
     else:
-        if hasattr(given, "iloc") and hasattr(given, "columns"):
-            columns = list(getattr(modality, "columns", ())) or list(given.columns)
-            if lacking := [name for name in columns if name not in given.columns]:
-                raise bad_value("inputs", list(given.columns), f"the columns {', '.join(map(str, lacking))}, too")
-            given = given[columns].to_numpy(dtype=np.float32)
-        if isinstance(given, Tensor):
-            given = given.detach().cpu().numpy()
-        array = np.asarray(given)
-        if array.dtype.kind not in "biuf":
-            raise bad_value("inputs", f"{array.dtype} {array.shape}", "paths, arrays, texts or a table")
-        found = _shaped(array, modality)
+        found = _array(given, modality)
     return [str(i) for i in range(len(found))], found
 
 
-def _is_text(given: object, modality: Modality) -> bool:
-    """Whether a string is a text to classify: only for runs on texts, and if it is no file."""
-    return isinstance(modality, Texts) and isinstance(given, str) and not Path(given[:1000]).is_file()
-
-
-def _shaped(array: Any, modality: Modality) -> Any:
+def _array(given: Any, modality: Modality) -> npt.NDArray[Any]:
+    """An array, tensor or table as the array that a run on such data takes."""
+    if hasattr(given, "iloc") and hasattr(given, "columns"):
+        columns = list(getattr(modality, "columns", ())) or list(given.columns)
+        if lacking := [name for name in columns if name not in given.columns]:
+            raise bad_value("inputs", list(given.columns), f"the columns {', '.join(map(str, lacking))}, too")
+        given = given[columns].to_numpy(dtype=np.float32)
+    array = np.asarray(given.detach().cpu() if isinstance(given, Tensor) else given)
+    if array.dtype.kind not in "biuf":
+        raise bad_value("inputs", f"{array.dtype} {array.shape}", "paths, arrays, texts or a table")
     if array.dtype == np.uint8:
         return array[..., None] if array.ndim == 3 else array
-    shape = getattr(modality, "shape", array.shape[1:])
-    if array.shape[1:] != tuple(shape):
-        raise bad_value("inputs", array.shape, f"samples of shape {tuple(shape)}")
+    shape = tuple(getattr(modality, "shape", array.shape[1:]))
+    if array.shape[1:] != shape:
+        raise bad_value("inputs", array.shape, f"samples of shape {shape}")
     return np.ascontiguousarray(array, dtype=np.float32)

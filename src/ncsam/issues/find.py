@@ -181,7 +181,7 @@ def _table(
         p_wrong, p_suggested = unknown, unknown
         suggested = posterior.suggested if posterior is not None else predicted
         flagged = quality < 0.5 if probabilities is None else estimate_noise(labels, probabilities).label_issues
-    columns = {
+    columns: dict[str, Any] = {
         "index": np.arange(len(labels)),
         **{name: extra.pop(name) for name in ("path", "text") if name in extra},
         "given_label": labels,

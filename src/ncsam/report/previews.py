@@ -92,7 +92,7 @@ def gallery(run: RunFolder, label: str, count: int) -> Gallery:
     shown = [preview for preview in found if preview is not None and not isinstance(preview, str)]
     nothing = None if any(found) else f"The samples of {dataset.name} are {kind.name}, which are not shown."
     tiles = [
-        Tile(row, text=preview) if isinstance(preview, str) else Tile(row, preview and data_uri(preview))
+        Tile(row, text=preview) if preview is None or isinstance(preview, str) else Tile(row, image=data_uri(preview))
         for row, preview in zip(rows, found, strict=True)
     ]
     tiny = bool(shown) and max(max(image.size) for image in shown) <= TINY
