@@ -12,12 +12,14 @@ import re
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from ncsam._errors import need
+from ncsam._memory import check_promise
+from ncsam.errors import UsageError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -188,8 +190,9 @@ class Arrays(Mapping[str, Any]):
 
     def __getitem__(self, name: str) -> Any:
         try:
+            self.check([name])
             return self._file[name]
-        except (KeyError, OSError, MemoryError):
+        except (KeyError, OSError, MemoryError, UsageError):
             raise
         except Exception as error:  # whatever a spoiled header makes numpy raise; one that never closes, a TokenError
             if "allow_pickle" in str(error):  # numpy's advice is not for a file from elsewhere
@@ -197,6 +200,10 @@ class Arrays(Mapping[str, Any]):
                     f"{self.path} holds arrays of Python objects, which are not read; save plain ones"
                 ) from error
             raise ValueError(f"{self.path} is damaged: the array {name!r} is not what its header says") from error
+
+    def check(self, names: Iterable[str]) -> None:
+        """Refuse arrays that together would take too much memory, before any of them is read."""
+        check_promise(self.path, self._file.zip, names)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.files)

@@ -24,7 +24,7 @@ from ncsam.issues.folds import parse_fold
 
 #: Base optimizers, and the learning rate that each has where none is named.
 BASES = {"sgd": 0.05, "adamw": 0.001}
-AUGMENTATIONS = ("auto", "none", "standard", "paper")
+AUGMENTATIONS = ("auto", "none", "standard", "paper", "strong")
 SCHEDULES = ("cosine", "linear", "constant", "steps")
 LOGGERS = ("tensorboard", "wandb", "mlflow")
 #: As Fabric calls them.

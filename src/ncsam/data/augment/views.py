@@ -52,7 +52,8 @@ class View:
     - `padding` on every side before a window is cut: by default 1/8 of the side where the image is no larger than
       the window (4 for 32), none where it is. `padding_mode`: `"zeros"` (black) or `"reflect"`.
     - `flip`: probability of mirroring left and right.
-    - `operations`: how many operations of RandAugment, drawn from `choices`, each with `magnitude` (0 to 30).
+    - `operations`: how many operations of RandAugment, drawn from `choices`, each with `magnitude` (0 to 30) and
+      applied with probability `operation_probability`.
     - `policy`: AutoAugment's 25 pairs of operations for CIFAR-10 (see `ncsam.data.augment.autoaugment`).
     - `jitter`: strength of SimCLR's color distortions (see `ncsam.data.augment.color_jitter`), with probability
       `jitter_probability`; `gray`: probability of losing all color.
@@ -68,6 +69,7 @@ class View:
     operations: int = 0
     magnitude: float = 10.0
     choices: tuple[str, ...] = OPERATIONS
+    operation_probability: float = 1.0
     policy: bool = False
     jitter: float = 0.0
     jitter_probability: float = 0.8
@@ -79,7 +81,7 @@ class View:
         known_name("crop", self.crop, get_args(Crop))
         known_name("padding_mode", self.padding_mode, get_args(Padding))
         flag("policy", self.policy)
-        for name in ("flip", "cutout_probability", "jitter_probability", "gray"):
+        for name in ("flip", "operation_probability", "cutout_probability", "jitter_probability", "gray"):
             number(name, getattr(self, name), "a probability in [0, 1]", lambda share: 0 <= share <= 1)
         for name in ("padding", "cutout"):
             length = getattr(self, name)
@@ -167,7 +169,7 @@ class View:
         """Random operations, normalizing and Cutout; float32."""
         if self.operations:
             steps = draws[:, _OPERATIONS : self._policy.start].reshape(len(draws), self.operations, 2)
-            images = randaugment(images, steps, self.magnitude, self.choices)
+            images = randaugment(images, steps, self.magnitude, self.choices, self.operation_probability)
         if self.policy:
             images = policy.autoaugment(images, draws[:, self._policy])
         if self.jitter > 0 or self.gray > 0:
@@ -204,10 +206,15 @@ def to_int(uniform: npt.NDArray[np.float32], count: int) -> Ints:
     return (uniform.astype(np.float64) * count).astype(np.int64)
 
 
-#: Views by name. `shifted` is for images that mirrored would mean something else; `weak` is the common crop and
-#: mirroring; `weak_cutout` adds Cutout of half the side to half of the images; `strong` adds two random operations
-#: and Cutout, `light` one of magnitude 3; `autoaugment` adds AutoAugment's policy; `resized` is the usual one for large
-#: photographs; `simclr` is that of contrastive learning, a part of the image in distorted colors.
+#: Views by name:
+#: - `shifted` is for images that mirrored would mean something else; `weak` is the common crop and mirroring;
+#: - `weak_cutout` adds Cutout of half the side to half of the images;
+#: - `strong` adds two random operations and Cutout, `light` one of magnitude 3;
+#: - `ncsam` is the strong view of NCSAM's authors for instance-dependent noise: two operations of magnitude 3, each
+#:   with probability 1/2, and a square of 15 % of the side in the mean color (theirs is gray, and their small magnitude
+#:   is not published: 3 of 30 stands for it);
+#: - `autoaugment` adds AutoAugment's policy; `resized` is the usual one for large photographs;
+#: - `simclr` is that of contrastive learning, a part of the image in distorted colors.
 VIEWS: dict[str, View] = {
     "plain": View(),
     "shifted": View(crop="window"),
@@ -215,6 +222,7 @@ VIEWS: dict[str, View] = {
     "weak_cutout": View(crop="window", flip=0.5, cutout=1 / 2, cutout_probability=0.5),
     "strong": View(crop="window", flip=0.5, operations=2, cutout=1 / 2),
     "light": View(crop="window", flip=0.5, operations=1, magnitude=3.0, cutout=1 / 2),
+    "ncsam": View(crop="window", flip=0.5, operations=2, magnitude=3.0, operation_probability=0.5, cutout=0.15),
     "autoaugment": View(crop="window", flip=0.5, policy=True),
     "resized": View(crop="resized", flip=0.5),
     "simclr": View(crop="resized", scale=(0.2, 1.0), flip=0.5, jitter=0.5, gray=0.2),

@@ -49,7 +49,12 @@ class Images(Modality):
     prepared: ClassVar[str] = (
         "images scaled to [0, 1], then (x - mean) / std for each channel; (batch, channels, height, width)"
     )
-    augmentations: ClassVar[Mapping[str, str]] = {"none": "plain", "standard": "weak", "paper": "weak_cutout"}
+    augmentations: ClassVar[Mapping[str, str]] = {
+        "none": "plain",
+        "standard": "weak",
+        "paper": "weak_cutout",
+        "strong": "ncsam",
+    }
 
     def __post_init__(self) -> None:
         check_numbers(mean=self.mean, std=self.std)

@@ -179,10 +179,11 @@ def read_npz(path: Path) -> dict[str, npt.NDArray[Any]]:
     """Those arrays of a file whose names mean something here, and trees of them. Nothing is unpickled."""
     meant = {name for known in NPZ_NAMES.values() for name in known}
     with open_arrays(path) as file:
-        found = {name: file[name] for name in file.files if name in meant or name.partition(".")[0] in meant}
-        if not found:
+        names = [name for name in file.files if name in meant or name.partition(".")[0] in meant]
+        if not names:
             raise ValueError(f"{path} has no array named x or images; it holds {', '.join(file.files)}")
-        return found
+        file.check(names)
+        return {name: file[name] for name in names}
 
 
 def _inputs(x: Any, name: str, channels_first: bool) -> Inputs:

@@ -23,7 +23,7 @@ TABLE_SUFFIXES = (".csv", ".tsv", ".parquet")
 COLUMN_NAMES = {
     "path": ("path", "file", "filename", "file_name", "filepath", "file_path", "image", "image_path", "img"),
     "text": ("text", "sentence", "review", "comment", "content", "document", "message", "body", "tweet", "utterance"),
-    "label": ("label", "noisy_label", "observed_label", "given_label", "class", "target", "y"),
+    "label": ("label", "noisy_label", "observed_label", "given_label", "class", "target", "y", "weak_label", "weak"),
     "clean_label": ("clean_label", "true_label", "clean", "y_clean", "ground_truth"),
     "split": ("split", "subset", "partition", "fold"),
     "verified": ("verified",),
