@@ -16,10 +16,10 @@ from ncsam.data import from_arrays
 from ncsam.engine import RunConfig, train
 from ncsam.engine.checkpoint import load_checkpoint
 from ncsam.engine.optimizers import build_optimizer
+from ncsam.engine.predictor import load_predictor
 from ncsam.methods import create as create_method
 from ncsam.models import create
 from ncsam.models.freeze import freeze
-from ncsam.engine.predictor import load_predictor
 
 MODEL = "tiny_networks:build"
 

@@ -17,6 +17,7 @@ from ncsam.cli.options import method_option, model_option
 from ncsam.cli.output import as_csv, say
 from ncsam.cli.paths import Readable, Written, files_of, keep
 from ncsam.data import Inputs, Split, check_images
+from ncsam.embed import read_inputs
 from ncsam.engine.predictor import load_predictor
 
 EPILOG = """\b
@@ -53,15 +54,15 @@ def predict(
 ) -> None:
     """Classify INPUTS with the last checkpoint of RUN.
 
-    Images are files, folders of them, or one .npz with an array x; vectors an .npz, or tables with the columns that
-    the run was trained on; texts are tables with a column of texts, or .txt files with one on each line; trees of
-    tensors one .npz with an array x.NAME for each.
+    INPUTS are what the run was trained on, also if it was trained on embeddings of it: image files, folders of them, or
+    one .npz with an array x; tables with the same columns; tables of texts, or .txt files with one on each line;
+    features in an .npz; nested arrays in an .npz with an array x.NAME for each.
 
     Gives a line per sample: where it is from, its label, and the probability of that label.
     """
     keep([*inputs, *files_of(run)], out)
     trained = load_predictor(run, model=model, method=method)
-    names, found = trained.modality.read(inputs)
+    names, found = read_inputs(trained.modality, list(inputs), workers=workers)
     if top > len(trained.classes):
         raise bad_value("top", top, f"there are {len(trained.classes)} classes")
     if skip_damaged:

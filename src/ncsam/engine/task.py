@@ -56,7 +56,7 @@ class Task:
 
     @property
     def original(self) -> DataSet:
-        """The dataset as a user has it, whose kind of inputs the network of a run answers."""
+        """The dataset as a user has it, whose samples reports show."""
         return self.source or self.dataset.original
 
     @property
@@ -77,8 +77,9 @@ class Task:
 
     @cached_property
     def original_modality(self) -> Modality:
-        """The kind of `original`."""
-        return modality_of(self.original)
+        """The modality that the run's model takes: of `source`, whose features are computed inside the run; else of the
+        dataset, also where this holds features that were computed before."""
+        return modality_of(self.source or self.dataset)
 
     def loader(self, split: Split, config: RunConfig, batch_size: int, **options: Any) -> Loader:
         """Batches of a split, prepared as its kind of data is: normalized, cut to size."""
