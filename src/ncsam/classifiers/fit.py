@@ -35,6 +35,10 @@ _FITS: dict[str, Callable[..., dict[str, Tensor]]] = {
 }
 
 
+#: Models that average others, and the function of `ncsam.classifiers.smooth` that fits them.
+_AVERAGES = {"smooth": "fit_smooth", "smooth_table": "fit_table"}
+
+
 @dataclass(frozen=True)
 class Member:
     """A fitted or trained model: its name, its options and its state dict."""
@@ -57,10 +61,13 @@ class Fitted:
     Attributes:
         member: the model, its probabilities calibrated on held-out rows.
         probabilities: out-of-fold class probabilities (N, K).
+        pruned: out-of-fold probabilities of the members that were fitted without label issues, by which label issues
+            are ranked; `None` for a model without such members.
     """
 
     member: Member
     probabilities: npt.NDArray[np.float64]
+    pruned: npt.NDArray[np.float64] | None = None
 
 
 @torch.no_grad()
@@ -79,7 +86,7 @@ def fit(model: str, x: Tensor, y: Tensor, num_classes: int, **options: Any) -> M
         The model; `member.network(num_classes)` is a torch module. Only `cross_fit` calibrates its probabilities.
     """
     known_name("model", model, CLOSED_FORM)
-    if model == "smooth" or (options.get("prune") and len(y) > FOLDS):
+    if model in _AVERAGES or (options.get("prune") and len(y) > FOLDS):
         return cross_fit(model, x, y, num_classes, **options).member
     module = models.create(model, num_classes, 1, **options)
     assert isinstance(module, ClosedForm)
@@ -114,24 +121,43 @@ def cross_fit(
     if isinstance(folds, int):
         folds = stratified_folds(y.numpy(), min(folds, len(y)), seed)
     assigned = torch.from_numpy(folds)
-    if model == "smooth":
-        from ncsam.classifiers.smooth import fit_smooth
+    if model in _AVERAGES:
+        from ncsam.classifiers import smooth
 
-        return fit_smooth(x, y, num_classes, assigned, **options)
+        return getattr(smooth, _AVERAGES[model])(x, y, num_classes, assigned, **options)  # type: ignore[no-any-return]
     once = {**options, "prune": 0}
     kept = torch.ones(len(y), dtype=torch.bool)
     for rounds_left in range(int(options.get("prune", 0)), -1, -1):
-        logits = torch.empty(len(y), num_classes)
-        for fold in range(int(assigned.max()) + 1):
-            held = assigned == fold
-            seen = kept & ~held
-            logits[held] = fit(model, x[seen], y[seen], num_classes, **once).network(num_classes)(x[held])
-        scale = best_scale(logits, y)
-        probabilities: npt.NDArray[np.float64] = (scale * logits.double()).softmax(dim=1).numpy()
+        found = fit_masked(model, x, y, num_classes, assigned, kept, refit=not rounds_left, **once)
         if rounds_left:
-            kept &= ~torch.from_numpy(confident_issues(probabilities, y.numpy(), kept.numpy()))
-    member = fit(model, x[kept], y[kept], num_classes, **once)
-    return Fitted(Member(model, options, {**member.state, "scale": torch.tensor(scale)}), probabilities)
+            kept &= ~torch.from_numpy(confident_issues(found.probabilities, y.numpy(), kept.numpy()))
+    return Fitted(Member(model, options, found.member.state), found.probabilities)
+
+
+def fit_masked(
+    model: str,
+    x: Tensor,
+    y: Tensor,
+    num_classes: int,
+    folds: Tensor,
+    mask: Tensor,
+    *,
+    refit: bool = True,
+    **options: Any,
+) -> Fitted:
+    """`cross_fit` in which no fit sees the rows outside `mask`; they are predicted and calibrate all the same.
+
+    Without `refit` the member has no state but its scale.
+    """
+    logits = torch.empty(len(y), num_classes)
+    for fold in range(int(folds.max()) + 1):
+        held = folds == fold
+        seen = mask & ~held
+        logits[held] = fit(model, x[seen], y[seen], num_classes, **options).network(num_classes)(x[held])
+    scale = best_scale(logits, y)
+    state = fit(model, x[mask], y[mask], num_classes, **options).state if refit else {}
+    probabilities: npt.NDArray[np.float64] = (scale * logits.double()).softmax(dim=1).numpy()
+    return Fitted(Member(model, options, {**state, "scale": torch.tensor(scale)}), probabilities)
 
 
 def confident_issues(

@@ -8,11 +8,21 @@ nodes before it is fitted.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+
+def _load_resized(self: Any, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
+    """Load a state dict into buffers that take the shape of what is loaded."""
+    for name in self.state_names:
+        found = state_dict.get(prefix + name)
+        if isinstance(found, Tensor):
+            setattr(self, name, torch.empty(found.shape, dtype=found.dtype, device=getattr(self, name).device))
+    nn.Module._load_from_state_dict(self, state_dict, prefix, *rest)
 
 
 class ClosedForm(nn.Module):
@@ -50,13 +60,7 @@ class ClosedForm(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return self.scale * self.scores(self.prepare(x))
 
-    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
-        for name in self.state_names:
-            found = state_dict.get(prefix + name)
-            if isinstance(found, Tensor):
-                device = getattr(self, name).device
-                setattr(self, name, torch.empty(found.shape, dtype=found.dtype, device=device))
-        super()._load_from_state_dict(state_dict, prefix, *rest)
+    _load_from_state_dict = _load_resized
 
 
 class LinearClassifier(ClosedForm):
@@ -127,3 +131,44 @@ class Smooth(ClosedForm):
     def scores(self, x: Tensor) -> Tensor:
         logs = (self.betas.view(-1, 1, 1) * self.member_scores(x)).log_softmax(dim=2)
         return torch.logsumexp(logs, dim=0) - math.log(self.betas.shape[0])
+
+
+class NormalScores(nn.Module):
+    """Each column as the normal quantile of its rank among training values: insensitive to skew and outliers.
+
+    A value between the i-th and the next of q sorted `cuts` gets level Phi^-1((i + .5) / (q + 1)); ties share mean ranks.
+
+    Buffers: `cuts` (d, q) and `levels` (2q + 1,), the level of every number of cuts below plus cuts not above.
+    """
+
+    cuts: Tensor
+    levels: Tensor
+    state_names: ClassVar[tuple[str, ...]] = ("cuts", "levels")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("cuts", torch.zeros(0, 0))
+        self.register_buffer("levels", torch.zeros(1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        values = x.unsqueeze(2)
+        return self.levels[(values > self.cuts).sum(dim=2) + (values >= self.cuts).sum(dim=2)]
+
+    _load_from_state_dict = _load_resized
+
+
+class Average(ClosedForm):
+    """The average of other closed-form models on the normal scores of the columns, each at its own temperature."""
+
+    def __init__(self, num_classes: int, members: Sequence[ClosedForm]) -> None:
+        super().__init__(num_classes)
+        self.view = NormalScores()
+        self.members = nn.ModuleList(members)
+
+    def prepare(self, x: Tensor) -> Tensor:
+        rows: Tensor = self.view(x.flatten(1))
+        return rows
+
+    def scores(self, x: Tensor) -> Tensor:
+        logs = torch.stack([member(x).log_softmax(dim=1) for member in self.members])
+        return torch.logsumexp(logs, dim=0) - math.log(len(self.members))

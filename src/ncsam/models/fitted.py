@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeVar
 
 from ncsam._checks import count, non_negative, positive, ratio
 from ncsam._errors import bad_value
-from ncsam.models.closed_form import ClosedForm, KernelExpansion, LinearClassifier, Prototypes, Smooth
+from ncsam.models.closed_form import Average, ClosedForm, KernelExpansion, LinearClassifier, Prototypes, Smooth
 from ncsam.models.forest import Forest
 from ncsam.models.knn import Neighbors
 
-_Builder = Callable[..., ClosedForm]
+_Builder = TypeVar("_Builder", bound=Callable[..., ClosedForm])
 #: Builders `(num_classes, in_channels, *, options...) -> ClosedForm` by name.
-CLOSED_FORM: dict[str, _Builder] = {}
+CLOSED_FORM: dict[str, Callable[..., ClosedForm]] = {}
 _MOST_ROUNDS = 5
 
 
@@ -120,5 +121,20 @@ def forest(
 @_register
 def smooth(num_classes: int, in_channels: int = 1, *, unit: bool = True) -> Smooth:
     """The recommended model for embeddings: an average of discriminant analysis and kernel ridge regressions, fitted
-    on all rows and again without confident label issues (see `ncsam.classifiers.smooth`)."""
+    to all rows and again without confident label issues (see `ncsam.classifiers.smooth`)."""
     return Smooth(num_classes, unit)
+
+
+@_register
+def smooth_table(num_classes: int, in_channels: int = 1, *, trees: int = 100) -> Average:
+    """The recommended model for tables: extremely randomized trees, discriminant analysis and kernel ridge regression on
+    normal scores, fitted to all rows and again without confident label issues (see `ncsam.classifiers.smooth`).
+
+    Args:
+        num_classes: number of classes.
+        in_channels: not used.
+        trees: number of trees of each of the two forests.
+    """
+    positive("trees", trees, 10_000)
+    kinds = (Forest, LinearClassifier, KernelExpansion)
+    return Average(num_classes, [kind(num_classes) for kind in (*kinds, *kinds)])
