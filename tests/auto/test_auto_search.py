@@ -18,11 +18,11 @@ from auto_cases import clouds, config, problem
 from ncsam.auto import auto, leaderboard
 from ncsam.auto import run as auto_run
 from ncsam.auto.candidates import ClosedForm, Network, equal_batches
-from ncsam.auto.ensemble import choose, temperature_of
 from ncsam.auto.outcome import Outcome, Part, correct, held_out_labels, paired_gap
 from ncsam.auto.portfolio import portfolio
 from ncsam.auto.problem import Problem
 from ncsam.auto.search import run_candidates
+from ncsam.auto.selection import choose, temperature_of
 from ncsam.classifiers import Member
 from ncsam.data import from_arrays
 from ncsam.engine.predictor import load_predictor
@@ -101,7 +101,7 @@ def test_the_search_stops_what_cannot_win_and_ranks_the_rest(tmp_path):
     assert [outcome.status for outcome in outcomes] == ["finished", "stopped", "finished"]
     assert len(outcomes[1].parts) == 1
     assert "points behind after 1 of 4 folds" in outcomes[1].reason
-    board = leaderboard.make(small, outcomes, choose(small, outcomes, 3))
+    board = leaderboard.make(small, outcomes, choose(small, outcomes))
     assert [row["name"] for row in board["candidates"]][-1] == "bad"
     accuracies = [row["noisy_accuracy"] for row in board["candidates"][:2]]
     assert accuracies == sorted(accuracies, reverse=True)
@@ -116,7 +116,7 @@ def test_the_leaderboard_has_scikit_learns_metrics(tmp_path):
 
     small = problem()
     outcomes = search(small, tmp_path, [lda()])
-    row = leaderboard.make(small, outcomes, choose(small, outcomes, 1))["candidates"][0]
+    row = leaderboard.make(small, outcomes, choose(small, outcomes))["candidates"][0]
     labels, p = held_out_labels(small), outcomes[0].probabilities()
     assert row["noisy_balanced_accuracy"] == pytest.approx(100 * balanced_accuracy_score(labels, p.argmax(axis=1)))
     assert row["noisy_f1"] == pytest.approx(100 * f1_score(labels, p.argmax(axis=1), average="macro"))
@@ -150,24 +150,21 @@ def test_temperature_undoes_overconfidence():
     assert temperature_of(made(small, "sharp", sharp), labels) == pytest.approx(4 * wanted, rel=0.02)
 
 
-def test_the_mean_is_taken_of_those_within_an_error_and_no_others():
+def test_without_a_recommended_candidate_the_best_on_noisy_labels_is_taken(tmp_path):
     small = problem()
-    labels = held_out_labels(small)
-    generator = np.random.default_rng(1)
+    good, bad = lda("good"), ClosedForm("bad", "knn", {"k": 200})
+    outcomes = search(small, tmp_path, [bad, good])
+    assert correct(small, outcomes[1]).mean() > correct(small, outcomes[0]).mean()
+    chosen = choose(small, outcomes)
+    assert (chosen.names, chosen.member.model) == (["good"], "mean")
 
-    def right(share):
-        believed = np.where(generator.random(240) < share, labels, (labels + 1) % 3)
-        p = np.full((240, 3), 0.1)
-        p[np.arange(240), believed] = 0.8
-        return p
 
-    outcomes = [made(small, name, right(share)) for name, share in (("a", 0.7), ("b", 0.69), ("c", 0.2))]
-    chosen = choose(small, outcomes, 3)
-    assert "c" not in chosen.names
-    t = [temperature_of(outcome, labels) for outcome in chosen.outcomes]
-    wanted = np.mean([o.probabilities(temperature) for o, temperature in zip(chosen.outcomes, t, strict=True)], axis=0)
-    np.testing.assert_allclose(chosen.probabilities, wanted)
-    assert choose(small, outcomes, 1).names == [max(outcomes[:2], key=lambda o: correct(small, o).mean()).name]
+def test_the_recommended_classifier_is_taken_whatever_noisy_labels_say(tmp_path):
+    small = problem()
+    outcomes = search(small, tmp_path, [ClosedForm("smooth", "smooth"), lda()])
+    chosen = choose(small, outcomes)
+    assert (chosen.names, chosen.member.model) == (["smooth"], "smooth")
+    np.testing.assert_allclose(chosen.probabilities, outcomes[0].probabilities())
 
 
 def test_mean_network_is_the_weighted_mean_of_probabilities():
@@ -186,29 +183,18 @@ def test_a_mean_takes_no_network_from_elsewhere():
         create("mean", 3)
 
 
-def test_clean_accuracy_is_exact_for_a_known_transition():
-    transition = np.array([[0.8, 0.2], [0.3, 0.7]])
-    # class 0: 1000, class 1: 1000; the prediction is right in 90 % of each, independent of the label
-    rows = []
-    for c in (0, 1):
-        for label in (0, 1):
-            for predicted in (0, 1):
-                count = round(1000 * transition[c, label] * (0.9 if predicted == c else 0.1))
-                rows += [(predicted, label)] * count
-    predicted, labels = np.array(rows).T
-    estimate, error = leaderboard.clean_accuracy(predicted, labels, transition)
-    assert estimate == pytest.approx(0.9)
-    assert 0 < error < 0.05
-    assert leaderboard.clean_accuracy(predicted, labels, np.full((2, 2), 0.5)) is None
-
-
 def test_equal_batches():
     assert equal_batches(899, 128) == 113
     assert equal_batches(1024, 128) == 128
     assert equal_batches(50, 128) == 50
 
 
-QUICK = [lda(), lda("pruned", prune=1), Network("sgd", {"optimizer": "sgd", "epochs": 3, "batch_size": 32})]
+QUICK = [
+    ClosedForm("smooth", "smooth"),
+    lda(),
+    lda("pruned", prune=1),
+    Network("sgd", {"optimizer": "sgd", "epochs": 3, "batch_size": 32}),
+]
 
 
 @pytest.fixture
@@ -220,7 +206,7 @@ def timeless(board):
     return [{k: v for k, v in row.items() if k != "seconds"} for row in board["candidates"]], board["chosen"]
 
 
-def test_auto_writes_a_run_that_answers_as_the_mean_of_its_networks(tmp_path, quick):
+def test_auto_writes_a_run_that_predicts_as_its_classifier(tmp_path, quick):
     dataset = clouds()
     board = auto(config(), tmp_path / "run", folds=4, dataset=dataset, say=str)
     run = RunFolder.read(tmp_path / "run")
@@ -233,18 +219,12 @@ def test_auto_writes_a_run_that_answers_as_the_mean_of_its_networks(tmp_path, qu
     accuracy = 100 * (p.argmax(dim=1).numpy() == test.labels).mean()
     assert run.summary["last"] == pytest.approx(accuracy)
     assert accuracy > 90
-    # by hand, from the files of the chosen candidates
-    options = trained.config.model_options
-    by_hand, number = torch.zeros_like(p), 0
+    # by hand, from the file of the chosen candidate
+    (name,) = board["chosen"]["candidates"]
+    saved = torch.load(tmp_path / "run" / "candidates" / name / "part-0.pt", weights_only=True)
+    (each,) = saved["members"]
     x = (torch.from_numpy(test.inputs) - torch.tensor(dataset.mean)) / torch.tensor(dataset.std)
-    for name in board["chosen"]["candidates"]:
-        for file in sorted((tmp_path / "run" / "candidates" / name).glob("part-*.pt")):
-            saved = torch.load(file, weights_only=True)
-            for each in saved["members"]:
-                member = Member(each["model"], each["options"], each["state"]).network(3, 1)
-                answer = (member(x) / options["temperatures"][number]).softmax(dim=1).detach()
-                by_hand += options["weights"][number] * answer
-                number += 1
+    by_hand = Member(each["model"], each["options"], each["state"]).network(3, 1)(x).softmax(dim=1)
     torch.testing.assert_close(p, by_hand, atol=1e-5, rtol=1e-4)
     assert run.summary["label_issues_auroc"] > 0.9
     assert set(run.label_issues().numbers("held_out")) == {1}

@@ -23,18 +23,17 @@ _SAM: dict[str, Any] = {
 }
 _STEPS = 1000  # of the network, whatever the number of samples
 _CLOSED_FORM = (
-    ("smooth", {}),
     ("lda", {"shrinkage": 0.6}),
     ("lda", {"shrinkage": 0.8}),
     ("lda", {"shrinkage": 0.95}),
     ("lda", {"shrinkage": 1.0}),
     ("prototypes", {}),
+    ("kernel", {"penalty": 0.1}),
     ("kernel", {"penalty": 1.0}),
     ("knn", {"k": 30}),
     ("logistic", {"penalty": 0.03}),
 )
 _TREES = (("forest", {"leaf": 5}), ("forest", {"leaf": 15}), ("forest", {"leaf": 5, "extra": True}))
-_MOST_TREE_FEATURES = 128  # forests see one column at a time: for tables, not for embeddings
 
 
 def portfolio(problem: Problem) -> list[Candidate]:
@@ -48,16 +47,10 @@ def _for_vectors(problem: Problem) -> list[Candidate]:
     Errors that people and rules make can be learned, and accuracy on noisy labels rewards the classifier that learns
     them. Most candidates are therefore smooth: they cannot.
     """
-    listed = [*_CLOSED_FORM]
-    if problem.is_table or problem.vectors.shape[1] <= _MOST_TREE_FEATURES:
-        listed += _TREES
-    candidates: list[Candidate] = []
-    for model, options in listed:
-        for rounds in (0, 1):
-            if model != "smooth":
-                candidates.append(_closed_form(model, {**options, **({"prune": rounds} if rounds else {})}))
-            elif not rounds:
-                candidates.append(ClosedForm("smooth", "smooth"))
+    recommended = "smooth_table" if problem.is_table else "smooth"
+    candidates: list[Candidate] = [ClosedForm(recommended, recommended)]
+    for model, options in [*_CLOSED_FORM, *(_TREES if problem.is_table else ())]:
+        candidates += [_closed_form(model, options), _closed_form(model, {**options, "prune": 1})]
     epochs = min(200, max(10, round(_STEPS / max(1, len(problem.positions) // 128))))
     return [*candidates, Network(f"sam-{epochs}", {**_SAM, "epochs": epochs})]
 

@@ -18,10 +18,12 @@ from ncsam._errors import bad_value
 from ncsam._files import atomic_path, read_json
 from ncsam._version import __version__
 from ncsam.auto import leaderboard
-from ncsam.auto.ensemble import Chosen, choose
 from ncsam.auto.portfolio import portfolio
 from ncsam.auto.problem import Problem
 from ncsam.auto.search import run_candidates
+from ncsam.auto.selection import Chosen, choose
+from ncsam.auto.verified import Verified
+from ncsam.auto.verified_source import in_fold_order, read_verified
 from ncsam.data.modalities import saved_modality
 from ncsam.data.types import DataSet
 from ncsam.engine.checkpoint import fitting, save_checkpoint, writing
@@ -44,8 +46,6 @@ from ncsam.runs.writer import OutOfFold, begin_run, write_run
 
 ABOUT = layout.AUTO
 CANDIDATES = layout.CANDIDATES
-MODEL = "mean"
-_MOST = 12  # candidates in the mean of vectors; one for images, whose networks are large
 
 
 def auto(
@@ -55,6 +55,7 @@ def auto(
     folds: int = 5,
     budget: float | None = None,
     dataset: DataSet | None = None,
+    verified: Any = None,
     where: ExecutorConfig | None = None,
     say: Callable[[str], None] = print,
     command: str | None = None,
@@ -71,6 +72,9 @@ def auto(
         folds: parts, each of which is predicted by candidates trained on the others.
         budget: seconds of training; what would not be done in time is skipped, except for closed-form candidates.
         dataset: data in memory, used in place of `config.data`.
+        verified: labels that a person has verified, which decide how candidates are combined and give unbiased
+            estimates: a mapping from sample index to class, a CSV file with columns `index`, `label` and, for samples
+            that were not drawn evenly, `probability`; or a sequence with a class or `None` for every sample.
         where: worker processes or a Ray cluster for the candidates, and a mirror; by default this process.
         say: takes lines of progress.
         command: stored in `config.yaml`.
@@ -103,7 +107,8 @@ def auto(
                 "training networks on images is slow on a CPU. Embeddings of a pretrained model take minutes: "
                 f"ncsam embed {shlex.quote(config.data)} --model NAME --out features.npz; ncsam auto features.npz"
             )
-        _claim(folder, problem, {each.name: each.settings() for each in candidates})
+        answers = None if verified is None else read_verified(verified, problem.dataset.classes, len(problem.labels))
+        _claim(folder, problem, {each.name: each.settings() for each in candidates}, answers)
         if mirror is not None:
             _claim_mirror(mirror, folder)
         if (folder / layout.SUMMARY).is_file():
@@ -115,8 +120,9 @@ def auto(
             outcomes = run_candidates(
                 problem, candidates, folder / CANDIDATES, where, budget=budget, say=say, before_writing=held.check
             )
-        chosen = choose(problem, outcomes, _MOST if problem.is_vectors else 1)
-        board = leaderboard.make(problem, outcomes, chosen)
+        known = None if answers is None else in_fold_order(answers, problem)
+        chosen = choose(problem, outcomes, known)
+        board = leaderboard.make(problem, outcomes, chosen, known)
         held.check()
         leaderboard.write(folder, board)
         _write_run(folder, problem, chosen, board, command)
@@ -145,7 +151,7 @@ def _claim_mirror(mirror: Mirror, folder: Path) -> None:
         raise RunError(f"{mirror.url} holds the copy of another search than {folder}: choose another URL")
 
 
-def _claim(folder: Path, problem: Problem, candidates: dict[str, Any]) -> None:
+def _claim(folder: Path, problem: Problem, candidates: dict[str, Any], verified: Verified | None) -> None:
     """Store what the folder is for, or refuse one that is for something else."""
     config = {name: value for name, value in problem.config.to_dict().items() if name not in NEUTRAL}
     about = {
@@ -153,6 +159,7 @@ def _claim(folder: Path, problem: Problem, candidates: dict[str, Any]) -> None:
         "folds": problem.num_folds,
         "labels_sha256": problem.task.labels_sha256,
         "candidates": candidates,
+        "verified": None if verified is None else verified.sha256(),
     }
     about = json.loads(json.dumps(about))
     path = folder / ABOUT
@@ -172,12 +179,12 @@ def _claim(folder: Path, problem: Problem, candidates: dict[str, Any]) -> None:
 def _write_run(folder: Path, problem: Problem, chosen: Chosen, board: dict[str, Any], command: str | None) -> None:
     """The folder as `predict`, `label issues`, `report` and `export` read it."""
     task, dataset = problem.task, problem.dataset
-    options = chosen.model_options()
+    model, options = chosen.member.model, chosen.member.options
     config = problem.config.replace(
-        model=MODEL, model_options=options, pretrained=False, method="ce", optimizer="sgd", epochs=1, augment="none"
+        model=model, model_options=options, pretrained=False, method="ce", optimizer="sgd", epochs=1, augment="none"
     )
     with fitting(folder):
-        network = chosen.network(problem)
+        network = chosen.member.network(problem.classes, problem.channels)
     dynamics, record = _measured(problem, chosen, network)
     begin_run(folder, config, dataset, record=task.record, damaged=task.damaged, command=command)
     MetricsFiles(folder, [record]).close()
@@ -208,7 +215,7 @@ def _write_run(folder: Path, problem: Problem, chosen: Chosen, board: dict[str, 
         "optimizer": "+".join(chosen.names),
         "seed": config.seed,
         "data": config.data,
-        "model": MODEL,
+        "model": model,
         "val_accuracy": record["val_accuracy"],
     }
     issues = label_issues_of(dataset, dynamics, np.arange(len(dataset.train)), oof)

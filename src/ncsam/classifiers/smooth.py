@@ -2,8 +2,8 @@
 
 1. View. Embeddings: standardized columns, rows of length 1. Tables: normal scores of the columns.
 2. Out-of-fold probabilities of a few very smooth classifiers are averaged; confident label issues are pruned.
-3. The members are fitted to all rows and again without the pruned rows. Each has the temperature that fits the labels of
-   held-out rows. The result is the mean of their probabilities.
+3. The members are fitted to all rows and again without the pruned rows. Each has the temperature that fits the labels
+   of held-out rows. The result is the mean of their probabilities.
 
 Chosen by leaving out families of datasets: docs/experiments/recommendations.md.
 """

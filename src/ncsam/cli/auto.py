@@ -22,9 +22,10 @@ EPILOG = """\b
 Examples:
   ncsam auto features.npz --out runs/auto
   ncsam auto features.npz --label-column y_crowd --budget 10m
+  ncsam auto features.npz --verified answers.csv
   ncsam auto digits --noise symmetric --rate 0.4
 
-A race that was stopped goes on where it stopped: give the same command again.
+Rerun the command to resume a search that was stopped.
 """
 #: The options of a run that hold for every candidate. The rest are the candidates' own.
 _SHARED = (
@@ -50,6 +51,11 @@ def seconds_of(ctx: click.Context, param: click.Parameter, text: str | None) -> 
 @config_options(leave_out=_THEIRS)
 @click.option("--out", type=Written(folder=True), help="run folder [runs/auto-DATA]")
 @click.option("--folds", type=click.IntRange(min=2), default=5, show_default=True, help="parts, each held out once")
+@click.option(
+    "--verified",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="CSV of labels that a person verified: index, label and, unless drawn evenly, probability",
+)
 @click.option("--budget", callback=seconds_of, metavar="TIME", help="time for training: 90s, 30m, 2h [no limit]")
 @on_options
 @click.option("--quiet", is_flag=True, help="no progress, only the result")
@@ -60,18 +66,20 @@ def auto(
     out: Path | None,
     folds: int,
     budget: float | None,
+    verified: Path | None,
     on: Literal["local", "ray"],
     resources: str,
     mirror: str,
     quiet: bool,
     **_: Any,
 ) -> None:
-    """Find the best classifier for DATA, whose labels may be wrong, without a setting to choose.
+    """Find the best classifier for DATA, whose labels may be wrong, with nothing to tune.
 
-    A portfolio of candidates (linear classifiers with and without suspicious labels, networks under SAM) is trained on
-    all folds but one, in turn, and judged by the labels of samples they never saw. What cannot win any more is stopped.
-    The best, or the mean of those that cannot be told from it, becomes a run folder: `predict`, `issues`, `report`
-    and `export` take it. leaderboard.json has all candidates.
+    A portfolio of candidates (closed-form classifiers with and without label issues, a network) is trained on all folds
+    but one, in turn, and predicts samples it never saw. Noisy labels cannot tell which candidate is best, so the
+    result is the recommended classifier; a hundred labels that a person has verified (--verified) combine the
+    candidates better. The result is a run folder: `predict`, `issues`, `report` and `export` take it. leaderboard.json
+    has all candidates.
     """
     config = resolve(ctx)
     if ctx.get_parameter_source("val_share") == click.core.ParameterSource.DEFAULT:
@@ -82,6 +90,7 @@ def auto(
         folder,
         folds=folds,
         budget=budget,
+        verified=verified,
         where=ExecutorConfig(on=on, resources=resources, mirror=mirror),
         say=(lambda text: None) if quiet else say,
         command=shlex.join(ctx.meta["ncsam.command"]),
@@ -97,21 +106,26 @@ def show(board: dict[str, Any]) -> None:
         [
             ("* " if row["chosen"] else "  ") + row["name"],
             row["status"],
-            *(_number(row, name) for name in ("noisy_accuracy", "standard_error", "clean_accuracy_estimate")),
+            *(
+                _number(row, name)
+                for name in ("noisy_accuracy", "standard_error", "noisy_balanced_accuracy", "noisy_auc")
+            ),
             f"{row['seconds']:.1f}",
         ]
         for row in board["candidates"]
     ]
-    show_table(["candidate", "status", "noisy labels %", "+-", "clean, estimate %", "seconds"], rows, left=2)
+    show_table(["candidate", "status", "noisy accuracy", "+-", "balanced", "AUC", "seconds"], rows, left=2)
     chosen = board["chosen"]
     names = " and ".join(chosen["candidates"])
-    what = f"the mean of {names}" if len(chosen["candidates"]) > 1 else names
-    estimate = chosen["clean_accuracy_estimate"]
-    said = "" if estimate is None else f", an estimated {estimate:.1f} % of the true ones"
-    say(
-        f"chosen (*): {what}: {chosen['noisy_accuracy']:.1f} +- {chosen['standard_error']:.1f} % of held-out labels"
-        f"{said}; about {100 * board['noise_rate_estimate']:.0f} % of the labels seem wrong"
-    )
+    what = f"a combination of {names}" if len(chosen["candidates"]) > 1 else names
+    say(f"chosen (*): {what}: {chosen['noisy_accuracy']:.1f} +- {chosen['standard_error']:.1f} % of held-out labels")
+    rate, clean = board["noise_rate"], board["clean_accuracy"]
+    about = f"{100 * rate['estimate']:.0f} % ({100 * rate['low']:.0f} to {100 * rate['high']:.0f} %)"
+    say(f"wrong labels: {about}, from {rate['source']}")
+    if clean is None:
+        say("accuracy on true labels: cannot be determined without verified labels (--verified FILE)")
+    else:
+        say(f"accuracy on true labels: {clean['estimate']:.1f} % ({clean['low']:.1f} to {clean['high']:.1f} %)")
 
 
 def _number(row: dict[str, Any], name: str) -> str:

@@ -136,7 +136,7 @@ class Smooth(ClosedForm):
 class NormalScores(nn.Module):
     """Each column as the normal quantile of its rank among training values: insensitive to skew and outliers.
 
-    A value between the i-th and the next of q sorted `cuts` gets level Phi^-1((i + .5) / (q + 1)); ties share mean ranks.
+    A value between the i-th and the next of q sorted `cuts` has level Phi^-1((i + .5) / (q + 1)); ties share ranks.
 
     Buffers: `cuts` (d, q) and `levels` (2q + 1,), the level of every number of cuts below plus cuts not above.
     """

@@ -127,8 +127,8 @@ def smooth(num_classes: int, in_channels: int = 1, *, unit: bool = True) -> Smoo
 
 @_register
 def smooth_table(num_classes: int, in_channels: int = 1, *, trees: int = 100) -> Average:
-    """The recommended model for tables: extremely randomized trees, discriminant analysis and kernel ridge regression on
-    normal scores, fitted to all rows and again without confident label issues (see `ncsam.classifiers.smooth`).
+    """The recommended model for tables: extremely randomized trees, discriminant analysis and kernel ridge on normal
+    scores, fitted to all rows and again without confident label issues (see `ncsam.classifiers.smooth`).
 
     Args:
         num_classes: number of classes.

@@ -18,10 +18,13 @@ from ncsam.models.backbone import MOST, Backbone, Family
 from ncsam.models.external import from_timm, from_torchvision, from_user
 from ncsam.models.fitted import CLOSED_FORM
 from ncsam.models.mean import mean
+from ncsam.models.stacked import stacked
 from ncsam.models.weights import is_file, load_published, load_weights
 
 _MOST_WEIGHTS = 10_000_000_000  # 40 GB
 _GIVEN = ("num_classes", "in_channels")
+#: Of other models, so they are on no list: without members there is nothing to build.
+_COMBINED: dict[str, Callable[..., nn.Module]] = {"mean": mean, "stacked": stacked}
 _BUILDERS: dict[str, Callable[..., Backbone]] = {}
 _Builder = TypeVar("_Builder", bound=Callable[..., Backbone])
 
@@ -159,9 +162,9 @@ def _build(name: str, num_classes: int, in_channels: int, pretrained: bool | str
         return from_timm(rest, num_classes, in_channels, pretrained, options)
     if colon:
         return from_user(name, num_classes, in_channels, pretrained, options)
-    if name == "mean":  # of others, so it is on no list: without members there is nothing to build
-        check_options(name, mean, options, but=("create", *_GIVEN))
-        return mean(create, num_classes, in_channels, **options)
+    if name in _COMBINED:
+        check_options(name, _COMBINED[name], options, but=("create", *_GIVEN))
+        return _COMBINED[name](create, num_classes, in_channels, **options)
     if name in CLOSED_FORM:
         if pretrained:
             raise bad_value("pretrained", pretrained, f"False: {name} is fitted to the data")
