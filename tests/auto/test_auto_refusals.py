@@ -43,9 +43,9 @@ def test_what_is_wrong_is_said_first(
 
 
 def test_a_folder_of_another_command_is_left_alone(tmp_path: Path) -> None:
-    for mark, held in (("config.yaml", "a run of `ncsam train`"), ("comparison.json", "a comparison of `ncsam comp")):
+    for mark, held in (("config.yaml", "ncsam train"), ("comparison.json", "ncsam compare")):
         (tmp_path / mark).write_text("{}")
-        with pytest.raises(RunError, match=f"holds {held}"):
+        with pytest.raises(RunError, match=f"holds .*{held}"):
             refused(tmp_path, {}, {})
         (tmp_path / mark).unlink()
     assert list(tmp_path.iterdir()) == []

@@ -18,8 +18,8 @@ from ncsam.auto import run as auto_run
 from ncsam.auto.candidates import ClosedForm
 from ncsam.auto.verified import ConditionalLogit, Verified
 from ncsam.auto.verified_source import read_verified
+from ncsam.engine.predictor import load_predictor
 from ncsam.models import create
-from ncsam.runs.predictor import load_predictor
 
 
 def a_problem(seed: int = 0, n: int = 300, classes: int = 3) -> Any:

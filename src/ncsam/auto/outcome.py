@@ -39,6 +39,7 @@ class Part:
     seconds: float
     log_probabilities: Floats
     members: list[Member]
+    pruned: Floats | None = None  # log probabilities of the members fitted without label issues, for label issues
 
 
 @dataclass
@@ -68,6 +69,11 @@ class Outcome:
     def probabilities(self, temperature: float = 1.0) -> npt.NDArray[np.float64]:
         """Mean over models of softmax(log p / temperature): a row per sample predicted so far, fold after fold."""
         return np.concatenate([softened(part.log_probabilities, temperature) for part in self.parts])
+
+    def pruned(self) -> npt.NDArray[np.float64] | None:
+        """Out-of-fold probabilities of the members that were fitted without label issues, if there are such."""
+        found = self.parts[0].pruned if self.parts else None
+        return None if found is None else np.exp(found.astype(np.float64))
 
     def predicted(self) -> npt.NDArray[np.int64]:
         """The predicted class of every sample predicted so far."""
@@ -168,8 +174,13 @@ def read_outcome(problem: Problem, candidate: Candidate, folder: Path, summary: 
 def _closed_form(problem: Problem, candidate: ClosedForm) -> Part:
     began = time.perf_counter()
     fitted = candidate.cross_fit(problem)
-    logs = np.log(np.maximum(fitted.probabilities, 1e-12)).astype(np.float32)
-    return Part(time.perf_counter() - began, logs[None], [fitted.member])
+    logs = _logs(fitted.probabilities)
+    pruned = None if fitted.pruned is None else _logs(fitted.pruned)
+    return Part(time.perf_counter() - began, logs[None], [fitted.member], pruned)
+
+
+def _logs(probabilities: npt.NDArray[np.float64]) -> Floats:
+    return np.log(np.maximum(probabilities, 1e-12)).astype(np.float32)
 
 
 def _trained(problem: Problem, candidate: Network, number: int, scratch: Path) -> Part:
@@ -198,6 +209,7 @@ def _stored(path: Path, problem: Problem, samples: int, make: Callable[[], Part]
         "seconds": part.seconds,
         "log_probabilities": torch.from_numpy(part.log_probabilities),
         "members": [{"model": m.model, "options": m.options, "state": m.state} for m in part.members],
+        "pruned": None if part.pruned is None else torch.from_numpy(part.pruned),
     }
     with writing(path), atomic_path(path) as temporary:
         torch.save(state, temporary)
@@ -208,7 +220,8 @@ def _read(path: Path, problem: Problem, samples: int) -> Part:
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
         members = [Member(str(m["model"]), dict(m["options"]), dict(m["state"])) for m in state["members"]]
-        found = Part(float(state["seconds"]), state["log_probabilities"].numpy(), members)
+        pruned = None if state["pruned"] is None else state["pruned"].numpy()
+        found = Part(float(state["seconds"]), state["log_probabilities"].numpy(), members, pruned)
         shape = (len(members), samples, problem.classes)
         if state["format"] != _FORMAT or not members or found.log_probabilities.shape != shape:
             raise ValueError(f"its predictions are of shape {found.log_probabilities.shape}")

@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
+import numpy.typing as npt
 
 from ncsam._checks import number
 from ncsam._errors import bad_value
 from ncsam._files import atomic_path, read_json
-from ncsam._version import __version__
 from ncsam.auto import leaderboard
 from ncsam.auto.portfolio import portfolio
 from ncsam.auto.problem import Problem
@@ -24,17 +23,12 @@ from ncsam.auto.search import run_candidates
 from ncsam.auto.selection import Chosen, choose
 from ncsam.auto.verified import Verified
 from ncsam.auto.verified_source import in_fold_order, read_verified
-from ncsam.data.modalities import saved_modality
-from ncsam.data.types import DataSet
-from ncsam.engine.checkpoint import fitting, save_checkpoint, writing
+from ncsam.classifiers import Fitted, issue_probabilities
+from ncsam.data.types import DataSet, Split
+from ncsam.engine.checkpoint import fitting, writing
 from ncsam.engine.config import NEUTRAL, RunConfig
 from ncsam.engine.device import check_accelerator
-from ncsam.engine.dynamics import Dynamics
-from ncsam.engine.evaluate import Predictions
-from ncsam.engine.label_issues import label_issues_of
-from ncsam.engine.loggers import FIELDS, MetricsFiles
-from ncsam.engine.metrics import accuracy, calibration_error, summarize
-from ncsam.engine.samples import SampleTable
+from ncsam.engine.fitted_run import write_fitted
 from ncsam.engine.task import load_task
 from ncsam.errors import RunError
 from ncsam.jobs import ExecutorConfig
@@ -42,7 +36,6 @@ from ncsam.jobs.mirror import Mirror
 from ncsam.runs import layout
 from ncsam.runs.layout import refuse_other_work
 from ncsam.runs.lock import locked
-from ncsam.runs.writer import OutOfFold, begin_run, write_run
 
 ABOUT = layout.AUTO
 CANDIDATES = layout.CANDIDATES
@@ -177,80 +170,55 @@ def _claim(folder: Path, problem: Problem, candidates: dict[str, Any], verified:
 
 
 def _write_run(folder: Path, problem: Problem, chosen: Chosen, board: dict[str, Any], command: str | None) -> None:
-    """The folder as `predict`, `label issues`, `report` and `export` read it."""
-    task, dataset = problem.task, problem.dataset
-    model, options = chosen.member.model, chosen.member.options
+    """The folder as `predict`, `issues`, `report` and `export` read it."""
+    member, split = chosen.member, problem.dataset.train
     config = problem.config.replace(
-        model=model, model_options=options, pretrained=False, method="ce", optimizer="sgd", epochs=1, augment="none"
+        model=member.model,
+        model_options=member.options,
+        pretrained=False,
+        method="ce",
+        optimizer="sgd",
+        epochs=1,
+        augment="none",
     )
     with fitting(folder):
-        network = chosen.member.network(problem.classes, problem.channels)
-    dynamics, record = _measured(problem, chosen, network)
-    begin_run(folder, config, dataset, record=task.record, damaged=task.damaged, command=command)
-    MetricsFiles(folder, [record]).close()
-    state: dict[str, Any] = {"network": {name: value.cpu() for name, value in network.state_dict().items()}}
-    about = {
-        "version": __version__,
-        "epoch": 1,
-        "batch": 0,
-        "labels_sha256": task.labels_sha256,
-        "data": {
-            "name": dataset.name,
-            "classes": list(dataset.classes),
-            **saved_modality(task.modality),
-        },
-    }
-    whole = {**about, "config": config.to_dict(), "learners": [state], "method": {}, "history": [record]}
-    whole |= {"samples": {}, "ranks": [], "seconds": sum(row["seconds"] for row in board["candidates"])}
-    save_checkpoint(folder / layout.CHECKPOINTS, whole, about)
-    about_folds = {"folds": problem.num_folds, "seed": config.seed, "candidates": chosen.names}
-    oof = OutOfFold.of(dynamics.numbers("probability_sum"), dataset.train.labels, about_folds)
-    results = {
-        **summarize([record]),
-        "noise_rate": task.noise_rate,
-        "noise_estimate": board["noise_rate_estimate"],
-        "seconds": sum(row["seconds"] for row in board["candidates"]),
-        "epochs": 1,
-        "method": "auto",
-        "optimizer": "+".join(chosen.names),
-        "seed": config.seed,
-        "data": config.data,
-        "model": model,
-        "val_accuracy": record["val_accuracy"],
-    }
-    issues = label_issues_of(dataset, dynamics, np.arange(len(dataset.train)), oof)
-    write_run(folder, results, issues, oof=oof)
+        network = member.network(problem.classes, problem.channels)
 
+    def predict(split: Split) -> npt.NDArray[np.float64]:
+        return np.exp(problem.log_probabilities(network, split).astype(np.float64))
 
-def _measured(problem: Problem, chosen: Chosen, network: torch.nn.Module) -> tuple[Dynamics, dict[str, Any]]:
-    """The statistics of every label, and the record of the only "epoch"."""
-    split, dataset = problem.dataset.train, problem.dataset
-    rows = np.full((len(split), problem.classes), 1 / problem.classes)
+    rows = np.empty((len(split), problem.classes))
     rows[np.concatenate(problem.held_out)] = chosen.probabilities
-    rest = np.setdiff1d(np.arange(len(split)), problem.positions)  # held out for good: no network saw them
+    rest = np.setdiff1d(np.arange(len(split)), problem.positions)  # held out for validation: no model saw them
     if len(rest):
-        rows[rest] = np.exp(problem.log_probabilities(network, split, rest))
-    labels = split.labels
-    own = rows[np.arange(len(rows)), labels]
-    others = rows.copy()
-    others[np.arange(len(rows)), labels] = -1.0
-    predictions = Predictions(
-        predicted=rows.argmax(axis=1),
-        confidence=rows.max(axis=1).astype(np.float32),
-        loss=-np.log(np.maximum(own, 1e-12)).astype(np.float32),
-        margin=(own - others.max(axis=1)).astype(np.float32),
-        probabilities=rows.astype(np.float32),
+        rows[rest] = np.exp(problem.log_probabilities(network, split, rest).astype(np.float64))
+    write_fitted(
+        folder,
+        config,
+        problem.task,
+        network,
+        rows,
+        issues=_issue_probabilities(problem, chosen, rows),
+        predict=predict,
+        results={
+            "method": "auto",
+            "optimizer": "+".join(chosen.names),
+            "noise_estimate": board["noise_rate_estimate"],
+            "noise_interval": [board["noise_rate"]["low"], board["noise_rate"]["high"]],
+        },
+        about={"folds": problem.num_folds, "seed": config.seed, "candidates": chosen.names},
+        seconds=sum(row["seconds"] for row in board["candidates"]),
+        command=command,
     )
-    dynamics = Dynamics(SampleTable(len(split), torch.device("cpu")), problem.classes)
-    dynamics.update(predictions, labels, 1)
-    record: dict[str, Any] = dict.fromkeys(FIELDS)
-    record |= {"epoch": 1, "train_loss": float(predictions.loss.mean()), "telemetry": {}}
-    # samples that took part in no choice, where there are such; else those of the folds, by which the choice was made
-    unseen = rest if len(rest) else problem.positions
-    record["val_accuracy"] = accuracy(predictions.predicted[unseen], labels[unseen])
-    if dataset.test is not None:
-        p = np.exp(problem.log_probabilities(network, dataset.test))
-        right = p.argmax(axis=1) == dataset.test.labels
-        record["test_accuracy"] = 100.0 * float(right.mean())
-        record["calibration_error"] = calibration_error(p.max(axis=1), right)
-    return dynamics, record
+
+
+def _issue_probabilities(problem: Problem, chosen: Chosen, rows: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Probabilities by which label issues are ranked: the recommended classifier's own, where it is the result."""
+    pruned = chosen.outcomes[0].pruned()
+    if len(chosen.outcomes) > 1 or pruned is None:
+        return rows
+    order = np.concatenate(problem.held_out)
+    found = Fitted(chosen.member, chosen.probabilities, pruned)
+    issues = rows.copy()
+    issues[order] = issue_probabilities(found, problem.labels[order], table=problem.is_table)
+    return issues

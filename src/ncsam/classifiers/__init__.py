@@ -8,7 +8,7 @@
 [0, 0, 1, 1]
 """
 
-from ncsam.classifiers.fit import Fitted, Member, cross_fit, fit
+from ncsam.classifiers.fit import Fitted, Member, cross_fit, fit, issue_probabilities
 from ncsam.classifiers.temperature import best_scale
 
-__all__ = ["Fitted", "Member", "best_scale", "cross_fit", "fit"]
+__all__ = ["Fitted", "Member", "best_scale", "cross_fit", "fit", "issue_probabilities"]

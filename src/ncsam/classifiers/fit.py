@@ -177,3 +177,25 @@ def confident_issues(
 def _defaults(model: str) -> dict[str, Any]:
     parameters = inspect.signature(CLOSED_FORM[model]).parameters
     return {name: each.default for name, each in parameters.items() if each.kind is each.KEYWORD_ONLY}
+
+
+def issue_probabilities(fitted: Fitted, labels: npt.NDArray[np.int64], *, table: bool) -> npt.NDArray[np.float64]:
+    r"""Out-of-fold probabilities by which label issues are ranked.
+
+    Embeddings: those of the members fitted without label issues, divided by the frequencies f of the given labels,
+    :math:`q_k \propto p_k / f_k`, which label errors inflate; but not if some class has less than .3 / K of the
+    samples, where that would turn the whole majority class into label issues. Tables: those of all members.
+
+    Args:
+        fitted: a cross-fitted model.
+        labels: the given labels.
+        table: whether the features are columns of a table.
+    """
+    if table or fitted.pruned is None:
+        return fitted.probabilities
+    classes = fitted.pruned.shape[1]
+    counts = np.bincount(labels, minlength=classes)
+    if counts.min() < 0.3 / classes * len(labels):
+        return fitted.pruned
+    adjusted = fitted.pruned / ((counts + 1) / (len(labels) + classes))
+    return np.asarray(adjusted / adjusted.sum(axis=1, keepdims=True))

@@ -38,6 +38,15 @@ def macro_auc(probabilities: Floats, labels: Labels) -> float | None:
     return float(np.mean(areas)) if areas else None
 
 
+def class_metrics(probabilities: Floats, labels: Labels) -> dict[str, float | None]:
+    """Balanced accuracy, mean F1 and mean AUC of test predictions, in percent, as a record of metrics names them."""
+    predicted = probabilities.argmax(axis=1)
+    values = {"test_balanced_accuracy": balanced_accuracy(predicted, labels), "test_f1": macro_f1(predicted, labels)}
+    found: dict[str, float | None] = {name: 100 * value for name, value in values.items()}
+    area = macro_auc(probabilities, labels)
+    return {**found, "test_auc": None if area is None else 100 * area}
+
+
 def _ranks(scores: Floats) -> Floats:
     """Ranks from 1; equal values share the mean of theirs."""
     _, inverse, sizes = np.unique(scores, return_inverse=True, return_counts=True)

@@ -80,7 +80,8 @@ def out_of_fold(
     split = task.dataset.train
     parts = stratified_folds(split.labels, folds, FOLD_SEED)
     known = load_oof(folder)
-    if known is not None and known.about.get("folds") == folds and known.belong_to(split.labels):
+    own = known is not None and "model" not in known.about  # by the run's model, not by the recommended one beside it
+    if known is not None and own and known.about.get("folds") == folds and known.belong_to(split.labels):
         return known
     if isinstance(model, nn.Module):
         raise bad_value(

@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch.distributed as dist
 
+from ncsam import models
 from ncsam.data.types import DataSet
 from ncsam.engine import defaults
 from ncsam.engine.by_class import measure_by_class
 from ncsam.engine.config import RunConfig
 from ncsam.engine.device import choose_device
+from ncsam.engine.fitted_run import fit_run, smooth_out_of_fold
 from ncsam.engine.label_issues import label_issues_of
 from ncsam.engine.metrics import summarize
 from ncsam.engine.network import create_network
@@ -82,6 +84,10 @@ def _train(
         with fabric.rank_zero_first(local=True):  # one process fetches, the others find it there
             task = load_task(config, dataset)
         config = resolve_auto(config, task)
+        if models.is_closed_form(config.model):  # fitted at once, by one process
+            say = print if console else lambda text: None
+            fitted = fit_run(config, task, folder, command=command, say=say) if fabric.is_global_zero else {}
+            return fabric.broadcast(fitted)
         with fabric.rank_zero_first(local=True):
             task = _on_features(fabric, config, task, console)
         trainer = Trainer(fabric, config, task, folder, console)
@@ -163,6 +169,7 @@ def _finish(fabric: Device, trainer: Trainer) -> dict[str, Any]:
             "verified": trainer.verified,
             "noise_at_end": None if by_class.noise is None else asdict(by_class.noise),
         }
-        issues = label_issues_of(task.original, trainer.dynamics, task.val)
-        summary = write_run(trainer.folder, results, issues, by_class=by_class.arrays())
+        oof = smooth_out_of_fold(config, task) if config.fold is None else None
+        issues = label_issues_of(task.original, trainer.dynamics, task.val, oof)
+        summary = write_run(trainer.folder, results, issues, by_class=by_class.arrays(), oof=oof)
     return fabric.broadcast(summary)
