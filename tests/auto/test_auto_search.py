@@ -177,9 +177,9 @@ def test_mean_network_is_the_weighted_mean_of_probabilities():
 
 def test_a_mean_takes_no_network_from_elsewhere():
     member = {"model": "os:getcwd", "options": {}}
-    with pytest.raises(ValueError, match=r"networks of ncsam\.models"):
+    with pytest.raises(ValueError, match="members="):
         create("mean", 3, members=[member], weights=[1.0], temperatures=[1.0])
-    with pytest.raises(ValueError, match="one or more"):
+    with pytest.raises(ValueError, match="members="):
         create("mean", 3)
 
 

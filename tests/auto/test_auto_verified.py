@@ -36,7 +36,7 @@ def a_problem(seed: int = 0, n: int = 300, classes: int = 3) -> Any:
 @given(st.integers(0, 1000))
 def test_the_estimate_is_unbiased_whatever_is_drawn(seed: int) -> None:
     """Exactly: the mean of the contribution of each sample, weighted by its probability, is the mean over all."""
-    rng, truth, labels, p = a_problem(seed)
+    rng, truth, labels, _ = a_problem(seed)
     n = len(truth)
     pi = rng.dirichlet(np.ones(n)) * 0.7 + 0.3 / n
     wrong, predicted = (truth != labels).astype(float), rng.random(n)
