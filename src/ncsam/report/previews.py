@@ -100,7 +100,7 @@ def gallery(run: RunFolder, label: str, count: int) -> Gallery:
 
 
 def dataset_of(run: RunFolder) -> DataSet:
-    """The dataset of a run, read again, if its labels are still those that the run was trained on.
+    """The dataset of a run as its user has it, read again, if its labels are still those that the run was trained on.
 
     Nothing is downloaded and no user code is run.
 
@@ -120,7 +120,7 @@ def dataset_of(run: RunFolder) -> DataSet:
         same = bool((index < len(labels)).all()) and np.array_equal(labels[index], given)
     if not same:
         raise RunError(f"the labels of {config.get('data')} are not those the run was trained on")
-    return task.dataset
+    return task.original
 
 
 def _read(run: RunFolder) -> DataSet | None:

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from ncsam._errors import bad_value, need, unknown_name
 from ncsam._files import atomic_path
 from ncsam._text import path_cell, printable
+from ncsam.data.modalities.rows import TableRows
 from ncsam.data.modalities.text import TextList
 from ncsam.data.tables.columns import CLEANED
 from ncsam.data.types import DataSet, PathList, Split
@@ -176,11 +177,13 @@ def _utf8(path: Path) -> Iterator[None]:
 
 def _described(dataset: DataSet) -> tuple[list[str], Callable[[Split, int], list[object]]]:
     """The columns that say what a sample is, and its cells; no columns for samples that a table cannot hold."""
-    inputs = dataset.train.inputs
+    inputs = dataset.original.train.inputs
     if isinstance(inputs, PathList):
-        return ["path"], lambda split, i: [_absolute(split.inputs[i])]
+        return ["path"], lambda split, i: [_absolute(split.path(i))]
     if isinstance(inputs, TextList):
-        return [inputs.column or "text"], lambda split, i: [split.inputs[i]]
+        return [inputs.column or "text"], lambda split, i: [split.of_original().inputs[i]]
+    if isinstance(inputs, TableRows):
+        return list(inputs.columns), lambda split, i: list(split.of_original().inputs[i].values())
     if isinstance(inputs, np.ndarray) and dataset.columns:
         return list(dataset.columns), lambda split, i: [repr(float(v)) for v in split.inputs[i]]
     return [], lambda split, i: []

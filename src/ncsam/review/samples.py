@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -27,19 +27,23 @@ class Samples:
 
     def __init__(self, split: Split, columns: Sequence[str] = ()) -> None:
         self.split = split
+        self._original = split.of_original().inputs  # of embedded samples; their features tell which are alike
         self.columns = list(columns)
         self.image = lru_cache(maxsize=4000)(self._image)
         self._descriptor = lru_cache(maxsize=20_000)(self._described)
 
     def shown(self, index: int) -> dict[str, Any]:
         """`kind` is image, vector, row or text; a row is a vector whose `values` have `names`."""
-        item: Any = self.split.inputs[index]
+        item: Any = self._original[index]
         if isinstance(item, Path):
             return {"kind": "image"}
         if isinstance(item, str):
             return {"kind": "text", "text": item[:_MOST_TEXT]}
         if self._file(index) is not None:
             return {"kind": "image"}
+        if isinstance(item, Mapping):  # a row of a mixed table
+            cells = "\n".join(f"{name}: {value}" for name, value in item.items() if value not in (None, ""))
+            return {"kind": "text", "text": cells[:_MOST_TEXT]}
         if not isinstance(item, np.ndarray):
             return {"kind": "text", "text": repr(item)[:_MOST_TEXT]}
         if item.dtype == np.uint8 and item.ndim == 3:
@@ -69,7 +73,7 @@ class Samples:
 
     def _opened(self, index: int, longest: int) -> Any:
         pil: Any = need("PIL.Image", "data", "showing images")
-        item: Any = self.split.inputs[index]
+        item: Any = self._original[index]
         path = self._file(index)
         if path is not None:
             try:
