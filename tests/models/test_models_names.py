@@ -17,6 +17,7 @@ NAMES = [
     "cnn9",
     "cnn_coteaching_plus",
     "cnn_small",
+    "lite0",
     "mlp",
     "preact_resnet18",
     "preact_resnet32",

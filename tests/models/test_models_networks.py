@@ -58,6 +58,13 @@ WIDE, NARROW = (64, 128, 256, 512), (16, 32, 64)
 VGG_WIDTHS = [64] * 2 + [128] * 2 + [256] * 4 + [512] * 8
 
 
+def inverted(in_width: int, width: int, size: int, expansion: int) -> int:
+    """An inverted residual block: expand by 1x1 (if at all), one filter per channel, project by 1x1."""
+    inner = expansion * in_width
+    expand = conv(in_width, inner, 1) + bn(inner) if expansion > 1 else 0
+    return expand + inner * size * size + bn(inner) + conv(inner, width, 1) + bn(width)
+
+
 def count(name: str, num_classes: int, in_channels: int = 3, **options: object) -> int:
     with torch.device("meta"):
         network = models.create(name, num_classes, in_channels, **options)
@@ -132,6 +139,21 @@ def test_parameters_are_the_sum_over_layers(channels, classes):
         + conv(64, 128, 3)
         + bn(128)
         + linear(128, classes),
+        "lite0": conv(k, 32, 3)
+        + bn(32)
+        + sum(
+            inverted(i, o, size, expansion)
+            for i, o, size, expansion in zip(
+                [32, 16, 24, 24, 40, 40, 80, 80, 80, 112, 112, 112, 192, 192, 192, 192],
+                [16, 24, 24, 40, 40, 80, 80, 80, 112, 112, 112, 192, 192, 192, 192, 320],
+                [3, 3, 3, 5, 5, 3, 3, 3, 5, 5, 5, 5, 5, 5, 5, 3],
+                [1, *[6] * 15],
+                strict=True,
+            )
+        )
+        + conv(320, 1280, 1)
+        + bn(1280)
+        + linear(1280, classes),
         "mlp": linear(k * 1024, 256) + linear(256, classes),
     }
     assert sorted(expected) == models.names()

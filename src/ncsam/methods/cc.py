@@ -66,9 +66,9 @@ class CC(Dividing):
        more, down `agree_weight` times mean D.
 
     The step of the backbone is SGD at the run's learning rate with a momentum of its own. In warm-up the critics learn
-    by cross-entropy. The mixture of 1 is fitted for up to 100 steps with a tolerance of .1,
-    as the authors' are. They measure D on augmented views; here it is measured on the
-    un-augmented split. Their paper's aggregation for imbalanced classes is not in their code, nor here.
+    by cross-entropy. The mixture of 1 is fitted for up to 100 steps with a tolerance of .1, as the authors' are. They
+    measure D on augmented views; here it is measured on the un-augmented split. Their paper's aggregation for
+    imbalanced classes is not in their code, nor here.
 
     Args:
         warmup_epochs: Length of warm-up with cross-entropy: whole epochs, or a share of the run.

@@ -10,8 +10,9 @@ from torch import Tensor
 def nt_xent(first: Tensor, second: Tensor, temperature: float = 0.5) -> Tensor:
     """Cross-entropy of finding a sample's other view among all others.
 
-    With the 2B projections z normalized and s_ij = <z_i, z_j> / T,
-    L = mean_i -log(exp(s_{i i'}) / sum_{j != i} exp(s_ij)), i' being the other view of i.
+        L = mean_i -log(exp(s_ii') / sum_{j != i} exp(s_ij)),  s_ij = <z_i, z_j> / T,
+
+    z being the 2B normalized projections and i' the other view of i.
 
     Args:
         first: Projections of one view, (samples, width).

@@ -59,11 +59,10 @@ class CTRR(Method):
     prediction on the classifier's view. lambda is `weight`. The trailing encoder, backbone and projection, moves to the
     present one by 1 - `decay` in each step. Projection d -> 2048 -> 128, predictor 128 -> 512 -> 128.
 
-    w and z are fixed before the step, so that each pass of a sharpness-aware optimizer sees the same pairs. Both
-    views that need a gradient go through the model together and share BatchNorm's statistics; the authors pass them
-    apart. Their variant with generalized cross-entropy is
-    not offered. Over several ranks pairs are formed within each rank's part of the
-    batch.
+    w and z are fixed before the step, so that each pass of a sharpness-aware optimizer sees the same pairs. Both views
+    that need a gradient go through the model together and share BatchNorm's statistics; the authors pass them apart.
+    Their variant with generalized cross-entropy is not offered. Over several ranks pairs are formed within each rank's
+    part of the batch.
 
     Args:
         weight: lambda, the weight of the contrast.

@@ -61,10 +61,10 @@ class DISC(Method):
     The thresholds count epochs: by default m = .99^(200 / epochs), so that at any share of a run they are where the
     authors' are in their 200. The authors pass mixed rows through the model apart; here all rows of a step go through
     it together, and share BatchNorm's statistics. The .99 is that of their present code, whose first release had .9.
-    Their strong view has two operations, each applied with probability
-    1/2 at a magnitude below 5 (CIFAR-10) or 10 (CIFAR-100) of 10, and a gray square of 15 % of the side; ours (`auto`)
-    always applies two at magnitude 10 of 30 and cuts out a square of half the side. NCSAM flips labels of the selected
-    samples, under the labels that they are mixed with, on the weak view.
+    Their strong view has two operations, each applied with probability 1/2 at a magnitude below 5 (CIFAR-10) or 10
+    (CIFAR-100) of 10, and a gray square of 15 % of the side; ours (`auto`) always applies two at magnitude 10 of 30 and
+    cuts out a square of half the side. NCSAM flips labels of the selected samples, under the labels that they are mixed
+    with, on the weak view.
 
     Args:
         warmup_epochs: Length of warm-up with cross-entropy on both views: whole epochs, or a share of the run.

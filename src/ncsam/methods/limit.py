@@ -24,9 +24,9 @@ class LIMIT(Method):
     """A classifier f that never sees a label, and a model q that predicts its gradient; p = softmax.
 
     At f's logits the gradient p_f - y is replaced by p_f - p_q: f is trained by cross-entropy with the frozen targets
-    p_q. q is trained to predict the true gradient, and its prediction to be short:
-    L_q = mean ||p_q - y||^2 + decay mean ||p_f - p_q||^2, with `distribution="laplace"` mean ||p_q - y||_1 in the first
-    place, y the observed label as one-hot vector and p_f frozen. For the epochs `wait`, f is not trained. f predicts.
+    p_q. q is trained to predict the true gradient, and its prediction to be short: L_q = mean ||p_q - y||^2 + decay
+    mean ||p_f - p_q||^2, with `distribution="laplace"` mean ||p_q - y||_1 in the first place, y the observed label as
+    one-hot vector and p_f frozen. For the epochs `wait`, f is not trained. f predicts.
 
     Gradients are those of the authors' code, but f's is their sum over the batch divided by its size: they use Adam,
     which does not notice. They stop early on noisy validation. Their options to sample the gradient instead of taking

@@ -62,12 +62,11 @@ class NestedCoteaching(Method):
     batch whose losses the other finds smallest, again with nested dropout, now with one k for both.
 
     Each model answers, and chooses, with as many features as are best for it on held-out samples with their noisy
-    labels, each feature costing 1e-5 of accuracy; with all of them if nothing is held out. The authors take one
-    width for both, the best on the test set, which also tells them the epoch to tune from. They give each model half
-    of the batch to choose from; here both see all of it. They freeze BatchNorm's weights, too, and take a best width of
-    1 for all features. Their second nested
-    layer for VGG is left out. The first stage's learning rate follows the run's own schedule; theirs rises over 6,000
-    steps.
+    labels, each feature costing 1e-5 of accuracy; with all of them if nothing is held out. The authors take one width
+    for both, the best on the test set, which also tells them the epoch to tune from. They give each model half of the
+    batch to choose from; here both see all of it. They freeze BatchNorm's weights, too, and take a best width of 1 for
+    all features. Their second nested layer for VGG is left out. The first stage's learning rate follows the run's own
+    schedule; theirs rises over 6,000 steps.
 
     Args:
         sigma: Width of the distribution of k.

@@ -45,6 +45,9 @@ class PlanWithExtra(Plan):
     """A plan with an extra value for each row that the method's loss reads: a weight, a memory, another target.
 
     Attributes:
+        inputs: As in `Plan`.
+        targets: As in `Plan`.
+        index: As in `Plan`.
         extra: (rows, ...).
     """
 
@@ -55,10 +58,13 @@ class PlanWithExtra(Plan):
 class SubsetPlan(Plan):
     """A step whose loss takes only some rows of the batch; all of them pass through the model.
 
-    `targets` and `index` belong to these rows. No rows at all give a loss of zero: the step then carries no
-    information, though momentum and weight decay act as usual.
+    No rows at all give a loss of zero: the step then carries no information, though momentum and weight decay act as
+    usual.
 
     Attributes:
+        inputs: The whole batch.
+        targets: Targets of the rows.
+        index: Which sample each of the rows is.
         rows: Positions in the batch.
         total: The sum of losses is divided by it.
     """

@@ -41,17 +41,17 @@ class UNICON(Dividing):
     each epoch d_i = JSD(p_i, y_i) in bits, p_i the mean of both models' predictions. The cut-off is the mean of d, or,
     where that exceeds `adjust_above`, mean - (mean - min) / `adjustment`. With R the share of d below it, the R N / C
     samples of smallest d of each observed class are labeled. 3. Targets come from two weak views: sharpened w y + (1 -
-    w) p for the labeled, w = 1 where d in nats is below .5, else 1 - d in nats, as in the authors' code; p the model's
-    own mean; the sharpened mean of both models for the others. 4. MixMatch on two strong views (see
+    w) p for the labeled, p the model's own mean and w = 1 where d is below .5 nats, else 1 - d in nats, as in the
+    authors' code; the sharpened mean of both models for the others. 4. MixMatch on two strong views (see
     `ncsam.methods.mixmatch`), and `contrast_weight` times NT-Xent between the projections of the unlabeled samples'
     strong views: one linear layer to 128 numbers, and BatchNorm.
 
-    Checked against the authors' code, which differs in this: it takes d for the cut-off in nats, too, where d ends at
-    .69 and its mean never exceeds .7; it divides again for the second model, after the epoch of the first, where here
-    both share a division; it takes labeled and unlabeled samples from two loaders, where here they come as they fall in
-    one batch; and it passes each view through the model apart, where here all rows of a step share BatchNorm's
-    statistics. As there, the other model guesses in evaluation mode, and predictions are by the mean of both. NCSAM
-    flips labels of the labeled rows.
+    The authors' code differs in this: it takes d for the cut-off in nats, too, where d ends at .69 and its mean never
+    exceeds .7; it divides again for the second model, after the epoch of the first, where here both share a division;
+    it takes labeled and unlabeled samples from two loaders, where here they come as they fall in one batch; and it
+    passes each view through the model separately, where here all rows of a step share BatchNorm's statistics. As there,
+    the other model guesses in evaluation mode, and predictions are the mean of both. NCSAM flips labels of the labeled
+    rows.
 
     Args:
         warmup_epochs: Length of warm-up with cross-entropy: whole epochs, or a share of the run.

