@@ -121,3 +121,8 @@ def test_a_batch_without_any_selected_sample_has_no_loss():
     outcome.loss.backward()
     assert float(outcome.loss.detach()) == 0
     assert float(network.scale.grad) == 0
+
+
+def test_the_strong_view_may_be_another():
+    assert create("disc").views == ("train", "auto")
+    assert create("disc", view="auto:ncsam").views == ("train", "auto:ncsam")

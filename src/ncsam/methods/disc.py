@@ -62,9 +62,9 @@ class DISC(Method):
     authors' are in their 200. The authors pass mixed rows through the model apart; here all rows of a step go through
     it together, and share BatchNorm's statistics. The .99 is that of their present code, whose first release had .9.
     Their strong view has two operations, each applied with probability 1/2 at a magnitude below 5 (CIFAR-10) or 10
-    (CIFAR-100) of 10, and a gray square of 15 % of the side; ours (`auto`) always applies two at magnitude 10 of 30 and
-    cuts out a square of half the side. NCSAM flips labels of the selected samples, under the labels that they are mixed
-    with, on the weak view.
+    (CIFAR-100) of 10, and a gray square of 15 % of the side; ours ("auto") always applies two at magnitude 10 of 30 and
+    cuts out a square of half the side; `view="auto:ncsam"` is closest to theirs. NCSAM flips labels of the
+    selected samples, under the labels that they are mixed with, on the weak view.
 
     Args:
         warmup_epochs: Length of warm-up with cross-entropy on both views: whole epochs, or a share of the run.
@@ -73,6 +73,7 @@ class DISC(Method):
         hard_weight: lambda_h.
         q: Exponent of generalized cross-entropy, in (0, 1].
         alpha: Parameter of Beta(alpha, alpha) in mixup.
+        view: The strong view.
 
     References:
         Li et al., 2023, CVPR.
@@ -81,7 +82,6 @@ class DISC(Method):
     about = "thresholds for each sample select clean and hard labels and correct others, over two views"
     worse_with_sam = ("CIFAR-10",)
     cost = "up to four rows for each sample in a step, and a forward pass of two"
-    views = ("train", "auto")
     mixes_inputs = True
     presets: ClassVar[Presets] = {
         "cifar": {"warmup_epochs": 20, "keep": 0.99},
@@ -104,6 +104,7 @@ class DISC(Method):
         hard_weight: float = 1.0,
         q: float = 0.7,
         alpha: float = 5.0,
+        view: str = "auto",
     ) -> None:
         check_spans(warmup_epochs=warmup_epochs)
         non_negative(margin=margin, hard_weight=hard_weight)
@@ -117,6 +118,7 @@ class DISC(Method):
         self.hard_weight = hard_weight
         self.q = q
         self.alpha = alpha
+        self.views = ("train", view)
         gce(torch.zeros(2, 2), torch.tensor([0, 1]), q=q)  # a wrong q is said now
 
     def on_train_start(self, state: State) -> None:
