@@ -20,14 +20,16 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.nn.functional as F
-from lightning_fabric import Fabric
 
 from ncsam import NCSAM, models
 from ncsam.data import from_arrays
 from ncsam.data.types import DataSet
 from ncsam.engine import RunConfig
-from ncsam.engine.interrupt import Interrupt
-from ncsam.engine.task import load_task, resolve_auto
+from ncsam.engine.config import ResolvedConfig
+from ncsam.engine.device import choose_device
+from ncsam.engine.resolve import resolve
+from ncsam.engine.sinks import CheckpointSink, MetricsSink
+from ncsam.engine.task import load_task
 from ncsam.engine.trainer import Trainer
 from timing import Candidate, arguments, ratio, table, take_turns, write_json
 
@@ -41,7 +43,7 @@ def images(samples: int) -> DataSet:
     return from_arrays(x[:samples], y[:samples], x_test=x[samples:], y_test=y[samples:], name="noise")
 
 
-def bare_epochs(config: RunConfig, trainer: Trainer) -> Iterator[None]:
+def bare_epochs(config: ResolvedConfig, trainer: Trainer) -> Iterator[None]:
     """The loop as one would write it by hand; each `next` is an epoch with its evaluation."""
     torch.manual_seed(config.seed)
     network = models.create(config.model, 10, 3, **config.model_options)
@@ -82,6 +84,8 @@ def measure(optimizer: str, samples: int, rounds: int, folder: Path) -> dict[str
         noise="symmetric",
         rate=0.4,
         optimizer=optimizer,
+        rho=0.05,
+        lr=0.05,
         model="cnn_small",
         model_options={"width": 8},
         epochs=rounds + WARMUP,
@@ -93,10 +97,12 @@ def measure(optimizer: str, samples: int, rounds: int, folder: Path) -> dict[str
         accelerator="cpu",
     )
     task = load_task(config, images(samples))
-    config = resolve_auto(config, task)
-    trainer = Trainer(Fabric(accelerator="cpu", devices=1), config, task, folder, console=False)
-    bare = bare_epochs(config, trainer)
-    loggers = trainer._open_loggers()
+    resolved = resolve(config, task)
+    trainer = Trainer(choose_device(config), resolved, task)
+    trainer.sinks = [MetricsSink(folder), CheckpointSink(folder / "checkpoints")]
+    for sink in trainer.sinks:
+        sink.on_train_start(trainer)
+    bare = bare_epochs(resolved, trainer)
     processor: dict[str, list[float]] = {"engine": [], "bare": []}
 
     def timed(name: str, run: Callable[[], object]) -> Candidate:
@@ -107,14 +113,10 @@ def measure(optimizer: str, samples: int, rounds: int, folder: Path) -> dict[str
 
         return Candidate(turn)
 
-    with Interrupt() as interrupt:
-        candidates = {
-            "engine": timed("engine", lambda: trainer._epoch(interrupt, loggers)),
-            "bare": timed("bare", lambda: next(bare)),
-        }
-        seconds = take_turns(candidates, rounds, WARMUP)
-    for logger in loggers:
-        logger.close()
+    candidates = {"engine": timed("engine", trainer.train_epoch), "bare": timed("bare", lambda: next(bare))}
+    seconds = take_turns(candidates, rounds, WARMUP)
+    for sink in trainer.sinks:
+        sink.close()
     return {
         "engine s": statistics.median(seconds["engine"]),
         "bare s": statistics.median(seconds["bare"]),

@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from lightning_fabric import Fabric
 
 from ncsam import methods
-from ncsam.compare.specs import folder_name, with_spec
+from ncsam.compare.specs import with_spec
 from ncsam.engine import RunConfig
-from ncsam.engine.interrupt import Interrupt
-from ncsam.engine.task import load_task, resolve_auto
+from ncsam.engine.device import choose_device
+from ncsam.engine.resolve import resolve
+from ncsam.engine.task import load_task
 from ncsam.engine.trainer import Trainer
 from timing import parser, ratio, table, write_json
 
@@ -30,13 +30,13 @@ from timing import parser, ratio, table, write_json
 class TimedTrainer(Trainer):
     """Notes the processor's seconds of each epoch, up to its evaluation."""
 
-    def timed_epoch(self, interrupt: Interrupt) -> None:
+    def timed_epoch(self) -> None:
         self.began = time.process_time()
-        self._epoch(interrupt, [])
+        self.train_epoch()
 
-    def _measured(self, epoch: int) -> dict[str, Any]:
+    def _measure(self, epoch: int) -> dict[str, Any]:
         self.epoch_seconds = [*getattr(self, "epoch_seconds", ()), time.process_time() - self.began]
-        return super()._measured(epoch)
+        return super()._measure(epoch)
 
 
 def epochs_in_turn(names: Sequence[str], optimizer: str, epochs: int, folder: Path) -> dict[str, list[float]]:
@@ -45,14 +45,11 @@ def epochs_in_turn(names: Sequence[str], optimizer: str, epochs: int, folder: Pa
     task = load_task(shared)
     trainers = {}
     for method in names:
-        config = resolve_auto(with_spec(with_spec(shared, "method", method), "optimizer", optimizer), task)
-        where = folder / folder_name(method, optimizer, config.seed)
-        where.mkdir(parents=True)
-        trainers[method] = TimedTrainer(Fabric(accelerator="cpu", devices=1), config, task, where, console=False)
-    with Interrupt() as interrupt:
-        for _ in range(epochs):
-            for trainer in trainers.values():
-                trainer.timed_epoch(interrupt)
+        config = resolve(with_spec(with_spec(shared, "method", method), "optimizer", optimizer), task)
+        trainers[method] = TimedTrainer(choose_device(config), config, task)
+    for _ in range(epochs):
+        for trainer in trainers.values():
+            trainer.timed_epoch()
     return {method: trainer.epoch_seconds for method, trainer in trainers.items()}
 
 

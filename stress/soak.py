@@ -15,7 +15,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ import torch
 
 from ncsam.data import DataSet, from_arrays
 from ncsam.engine import train
+from ncsam.engine.sinks import CheckpointSink
 from ncsam.engine.trainer import Trainer
 from ncsam.report.content import write_report
 from stress.kills import IMPORTED
@@ -144,14 +145,14 @@ Seen = list[tuple[int, float, int]]
 def watched(out: Path, epochs: int) -> Seen:
     """Train for so many epochs; (epoch, MiB resident, open files) at every tenth of them."""
     seen: Seen = []
-    save = Trainer._save_is_due
+    epoch_end = CheckpointSink.on_epoch_end
 
-    def watching(self: Trainer) -> bool:
-        if self.epoch % max(1, epochs // 10) == 0:
-            seen.append((self.epoch, resident(), len(os.listdir("/proc/self/fd"))))
-        return save(self)
+    def watching(self: CheckpointSink, trainer: Trainer, record: Mapping[str, Any]) -> None:
+        if trainer.epoch % max(1, epochs // 10) == 0:
+            seen.append((trainer.epoch, resident(), len(os.listdir("/proc/self/fd"))))
+        epoch_end(self, trainer, record)
 
-    Trainer._save_is_due = watching  # type: ignore[method-assign]
+    CheckpointSink.on_epoch_end = watching  # type: ignore[method-assign]
     _train_here(out, epochs, None)
     return seen
 

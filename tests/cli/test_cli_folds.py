@@ -23,17 +23,17 @@ def build(num_classes, **options):
 DYING = """
 import os, signal, sys
 from ncsam.cli.main import main
-from ncsam.engine.trainer import Trainer
+from ncsam.engine.sinks import CheckpointSink
 
 fold, epoch = sys.argv[1], int(sys.argv[2])
-save_is_due = Trainer._save_is_due
+on_epoch_end = CheckpointSink.on_epoch_end
 
-def dying(self):
-    if (self.config.fold, self.epoch) == (fold, epoch):
+def dying(self, trainer, record):
+    if (trainer.config.fold, trainer.epoch) == (fold, epoch):
         os.kill(os.getpid(), signal.SIGKILL)
-    return save_is_due(self)
+    on_epoch_end(self, trainer, record)
 
-Trainer._save_is_due = dying
+CheckpointSink.on_epoch_end = dying
 main(sys.argv[3:])
 """
 

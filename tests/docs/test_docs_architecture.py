@@ -10,11 +10,12 @@ from types import FrameType
 from typing import Any
 
 import pytest
-from lightning_fabric import Fabric
 
 import ncsam
 from ncsam.engine import RunConfig
-from ncsam.engine.task import load_task, resolve_auto
+from ncsam.engine.device import choose_device
+from ncsam.engine.resolve import resolve
+from ncsam.engine.task import load_task
 from ncsam.engine.trainer import Trainer
 
 ROOT = Path(ncsam.__file__).parent
@@ -68,13 +69,15 @@ def test_every_file_of_optim_is_listed_once() -> None:
     assert sorted(re.findall(r"`(\w+\.py)`", "".join(row.split("|")[1] for row in table.splitlines()))) == there
 
 
-def test_the_walk_is_the_order_of_the_calls(tmp_path: Path) -> None:
+def test_the_walk_is_the_order_of_the_calls() -> None:
     walk = re.findall(r"^\d+\. `([\w/]+\.py)`, `([\w.]+)`", PAGE, flags=re.MULTILINE)
     assert 0 < len(walk) <= 9
     assert len({file for file, _ in walk}) == len(walk)
-    config = RunConfig(noise="symmetric", rate=0.4, optimizer="ncsam", warmup=0.0, epochs=1, accelerator="cpu")
+    config = RunConfig(
+        noise="symmetric", rate=0.4, optimizer="ncsam", rho=0.05, warmup=0.0, epochs=1, accelerator="cpu"
+    )
     task = load_task(config)
-    trainer = Trainer(Fabric(accelerator="cpu", devices=1), resolve_auto(config, task), task, tmp_path, console=False)
+    trainer = Trainer(choose_device(config), resolve(config, task), task)
     trainer._begin_epoch(1)
     batch = next(iter(trainer.loader.iterate(1, 0)))
     calls: list[tuple[str, str]] = []

@@ -94,14 +94,15 @@ def test_label_issues_of_a_folder_are_told_by_their_files(tmp_path):
 
 
 def test_augmentation_is_off_by_itself_with_a_frozen_backbone():
-    from ncsam.engine.task import load_task, resolve_auto
+    from ncsam.engine.resolve import resolve
+    from ncsam.engine.task import load_task
 
     large = np.zeros((20, 32, 32, 3), dtype=np.uint8)
     large[::2] = 255
     dataset = from_arrays(large, [0, 1] * 10)
     for parts, wanted in ((["backbone"], "none"), ([], "standard")):
         asked = config(augment="auto", freeze=parts)
-        assert resolve_auto(asked, load_task(asked, dataset)).augment == wanted
+        assert resolve(asked, load_task(asked, dataset)).augment == wanted
 
 
 def test_parts_are_named_by_the_beginnings_of_their_names():

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
+from resolved import resolved
 
-from ncsam.engine import RunConfig, preset_names, preset_text
+from ncsam import NCSAM
+from ncsam.engine import RunConfig, preset_names, preset_text, train
 from ncsam.engine.optimizers import learning_rate
+from ncsam.engine.resolve import resolve
+from ncsam.engine.task import load_task
+from ncsam.errors import UsageError
 from ncsam.runs.reader import RunFolder
 
 
@@ -72,7 +76,7 @@ def test_mistakes_are_named(options: dict[str, object], words: str) -> None:
 def test_files_that_are_no_configuration(tmp_path: Path) -> None:
     (tmp_path / "list.yaml").write_text("- lr\n")
     (tmp_path / "broken.yaml").write_text("lr: [1\n")
-    with pytest.raises(ValueError, match=r"list.yaml must hold `option: value` lines, not list"):
+    with pytest.raises(ValueError, match=r"list.yaml must contain `option: value` lines, not list"):
         RunConfig.from_yaml(tmp_path / "list.yaml")
     with pytest.raises(ValueError, match=r"broken.yaml is not YAML"):
         RunConfig.from_yaml(tmp_path / "broken.yaml")
@@ -81,35 +85,65 @@ def test_files_that_are_no_configuration(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("method", "options", "waits"),
+    ("method", "optimizer", "rho", "share"),
     [
-        ("nct", {"rho": "validation"}, 50),
-        ("nct", {"rho": "auto"}, 50),
-        ("nct", {"rho": 0.05}, 0),
-        ("nct", {"rho": "validation", "warmup": 0.0}, 0),
-        ("elr", {"rho": "validation"}, 0),
+        ("nct", "sam", "validation", 0.25),
+        ("nct", "sam", "auto", 0.25),
+        ("nct", "sam", 0.05, 0.0),
+        ("nct", "sgd", "auto", 0.0),
+        ("elr", "sam", "validation", 0.0),
+        ("ce", "sam", "validation", 0.0),
+        ("ce", "ncsam", 0.05, 0.25),
     ],
 )
-def test_an_automatic_radius_waits_with_methods_that_need_to_know_something(
-    method: str, options: dict[str, Any], waits: int
+def test_warm_up_is_for_ncsam_and_for_methods_that_need_one(
+    method: str, optimizer: str, rho: float | str, share: float
 ) -> None:
-    assert RunConfig(optimizer="sam", method=method, epochs=200, **options).warmup_epochs == waits
+    config = RunConfig(method=method, optimizer=optimizer, rho=rho, epochs=200)
+    found = resolve(config, load_task(config))
+    assert (found.warmup, found.warmup_epochs) == (share, round(200 * share))
+    assert resolve(config.replace(warmup=0.1), load_task(config)).warmup_epochs == 20
 
 
-def test_warm_up_is_a_quarter_for_ncsam_alone() -> None:
-    assert RunConfig(optimizer="ncsam", epochs=200).warmup_epochs == 50
-    assert RunConfig(optimizer="sam", epochs=200).warmup_epochs == 0
-    assert RunConfig(optimizer="sam", epochs=200, warmup=0.25).warmup_epochs == 50
-    assert RunConfig(optimizer="ncsam", epochs=200, warmup=0.0).warmup_epochs == 0
+class MyNCSAM(NCSAM):
+    """A user's own variant."""
 
 
-def test_what_was_settled_agrees_with_what_was_left_open() -> None:
+def test_an_ncsam_of_ones_own_gets_warm_up_and_flip_ratio(tmp_path: Path) -> None:
+    config = RunConfig(optimizer=f"{__name__}:MyNCSAM", noise="symmetric", rate=0.3, epochs=4)
+    found = resolve(config, load_task(config))
+    assert (found.warmup, found.flip_ratio) == (0.25, 0.3)
+    assert resolve(config.replace(rate=0.6), load_task(config)).flip_ratio == 0.4
+    summary = train(config.replace(flip_ratio="auto"), console=False)
+    assert summary["warmup_epochs"] == 1
+    assert summary["flip_ratio"] == min(summary["noise_estimate"], 0.4)
+
+
+def test_the_default_is_the_recommended_setting() -> None:
+    assert RunConfig.from_preset("recommended") == RunConfig()
+
+
+def test_a_resolved_configuration_resolves_to_itself() -> None:
+    for optimizer in ("sam", "ncsam", "sgd", "adamw"):
+        config = RunConfig(optimizer=optimizer)
+        found = resolve(config, load_task(config))
+        assert resolve(found, load_task(found)) == found
+        assert config.conflicts(found) == {}
+
+
+def test_a_resolved_configuration_has_values_only() -> None:
+    for name in ("lr", "weight_decay", "epochs", "rho_target"):
+        with pytest.raises(UsageError, match=f"{name}='auto'"):
+            resolved(**{name: "auto"})
+
+
+def test_a_resolved_value_agrees_with_one_left_to_the_data() -> None:
     saved = RunConfig(model="mlp", model_options={"hidden": [8]}, augment="none", batch_size=32, flip_ratio=0.4)
-    assert RunConfig().conflicts(saved) == {}
-    assert RunConfig(workers=3, loggers=["mlflow"]).conflicts(saved) == {}
-    assert RunConfig(model="resnet18").conflicts(saved) == {"model": ("mlp", "resnet18")}
-    assert RunConfig(flip_ratio=0.2).conflicts(saved) == {"flip_ratio": (0.4, 0.2)}
-    assert RunConfig(model_options={"hidden": [9]}).conflicts(saved).keys() == {"model_options"}
+    assert RunConfig(batch_size=None).conflicts(saved) == {}
+    assert RunConfig(batch_size=32, workers=3, loggers=["mlflow"]).conflicts(saved) == {}
+    assert RunConfig(model="resnet18", batch_size=32).conflicts(saved) == {"model": ("mlp", "resnet18")}
+    assert RunConfig(flip_ratio=0.2, batch_size=32).conflicts(saved) == {"flip_ratio": (0.4, 0.2)}
+    assert RunConfig(model_options={"hidden": [9]}, batch_size=32).conflicts(saved).keys() == {"model_options"}
 
 
 def test_learning_rates() -> None:
@@ -149,7 +183,7 @@ def test_there_is_a_preset_for_every_setting() -> None:
 @pytest.mark.parametrize("name", sorted(PAPER))
 def test_presets_say_what_the_paper_says_and_what_it_does_not(name: str) -> None:
     c = RunConfig.from_preset(name)
-    found = (c.model, c.epochs, c.warmup_epochs, c.batch_size, c.weight_decay, c.kappa, c.flip_ratio)
+    found = (c.model, c.epochs, round(c.warmup * c.epochs), c.batch_size, c.weight_decay, c.kappa, c.flip_ratio)
     assert found == PAPER[name]
     assert (c.lr, c.momentum, c.optimizer, c.base, c.rho, c.schedule) == (0.05, 0.9, "ncsam", "sgd", 0.05, "cosine")
     assert c.pretrained is (name in ("food101n", "clothing1m"))

@@ -10,12 +10,17 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from resolved import resolved
 
 from ncsam.data import from_arrays
-from ncsam.engine import RunConfig, defaults, train
+from ncsam.data.types import DataSet
+from ncsam.engine import RunConfig, train
+from ncsam.engine.config import ResolvedConfig
 from ncsam.engine.optimizers import build_optimizer
-from ncsam.engine.task import load_task, resolve_auto
+from ncsam.engine.resolve import resolve
+from ncsam.engine.task import load_task
 from ncsam.methods import create
+from ncsam.methods.elr import ELR
 
 
 def features(folder: Path, samples: int, columns: int = 40) -> str:
@@ -25,6 +30,19 @@ def features(folder: Path, samples: int, columns: int = 40) -> str:
     inputs = rng.normal(size=(samples, columns)).astype(np.float32) + labels[:, None]
     np.savez(path, x_train=inputs, y_train=labels, x_test=inputs[:30], y_test=labels[:30])
     return str(path)
+
+
+def zeros(samples: int, columns: int) -> DataSet:
+    return from_arrays(np.zeros((samples, columns), dtype=np.float32), np.arange(samples) % 2, name="zeros")
+
+
+def images(channels: int = 3) -> DataSet:
+    return from_arrays(np.zeros((40, 32, 32, channels), dtype=np.uint8), np.arange(40) % 2, name="images")
+
+
+def resolved_for(data: DataSet, **options: Any) -> ResolvedConfig:
+    config = RunConfig.from_dict({"val_share": 0.0, "rho": "auto", **options})
+    return resolve(config, load_task(config, data))
 
 
 @pytest.mark.parametrize(
@@ -38,39 +56,38 @@ def features(folder: Path, samples: int, columns: int = 40) -> str:
     ],
 )
 def test_an_mlp_makes_800_steps_or_30_epochs(samples: int, expected: int) -> None:
-    assert defaults.epochs("mlp", samples, 128) == expected
-    assert defaults.epochs("resnet18", samples, 128) == 60
+    assert resolved_for(zeros(samples, 2)).epochs == expected
+    assert resolved_for(images()).epochs == 60
 
 
-def test_steps_are_gentle_for_mlps_and_pretrained_networks() -> None:
-    assert defaults.learning_rate(0.05, "mlp", False) == defaults.learning_rate(0.05, "resnet18", True) == 0.0125
-    assert defaults.learning_rate(0.05, "resnet18", "IMAGENET1K_V1") == 0.0125
-    assert defaults.learning_rate(0.05, "resnet18", False) == 0.05
-    assert (defaults.weight_decay("mlp"), defaults.weight_decay("resnet18")) == (0.005, 0.001)
-    assert defaults.weight_decay("resnet18", ["backbone"]) == 0.3
-    assert defaults.weight_decay("resnet18", ["layer1"]) == 0.001
+def test_steps_are_small_for_mlps_and_pretrained_models() -> None:
+    assert resolved_for(zeros(40, 2)).lr == resolved_for(images(), pretrained=True).lr == 0.0125
+    assert resolved_for(images(), pretrained="IMAGENET1K_V1").lr == 0.0125
+    assert resolved_for(images()).lr == 0.05
+    assert (resolved_for(zeros(40, 2)).weight_decay, resolved_for(images()).weight_decay) == (0.005, 0.001)
+    frozen = resolved_for(images(), freeze=["backbone"])
+    assert (frozen.lr, frozen.weight_decay) == (0.0125, 0.3)
+    assert resolved_for(images(), freeze=["layer1"]).weight_decay == 0.001
 
 
 def test_the_full_target_is_for_cross_entropy_without_augmentation() -> None:
-    assert defaults.rho_target("mlp", "ce", "none") == 0.4
-    assert defaults.rho_target("resnet18", "ce", "none") == 0.5
-    assert defaults.rho_target("resnet18", "ce", "standard") == defaults.rho_target("mlp", "gce", "none") == 0.1
-    assert [defaults.rho_target("mlp", "ce", "none", inputs) for inputs in (39, 40)] == [0.1, 0.4]
-    assert defaults.rho_target("resnet18", "ce", "none", 3) == 0.5
+    assert [resolved_for(zeros(40, columns)).rho_target for columns in (39, 40)] == [0.1, 0.4]
+    assert resolved_for(images(), augment="none").rho_target == 0.5
+    assert resolved_for(images()).rho_target == resolved_for(zeros(40, 40), method="gce").rho_target == 0.1
 
 
-def test_few_inputs_have_the_gentle_target(tmp_path: Path) -> None:
+def test_few_features_have_the_small_target(tmp_path: Path) -> None:
     config = RunConfig.from_preset("recommended", data=features(tmp_path, 300, columns=4))
-    assert resolve_auto(config, load_task(config)).rho_target == 0.1
+    assert resolve(config, load_task(config)).rho_target == 0.1
 
 
 def test_the_recommended_setting_follows_the_data_and_yields_to_what_is_given(tmp_path: Path) -> None:
     config = RunConfig.from_preset("recommended", data=features(tmp_path, 300))
-    found = resolve_auto(config, load_task(config))
+    found = resolve(config, load_task(config))
     assert (found.lr, found.weight_decay, found.rho_target, found.batch_size) == (0.0125, 0.005, 0.4, 128)
     assert found.epochs == 267  # 270 samples in three steps
     given = config.replace(lr=0.1, weight_decay=0.0, epochs=3, rho_target=0.2)
-    found = resolve_auto(given, load_task(given))
+    found = resolve(given, load_task(given))
     assert (found.lr, found.weight_decay, found.epochs, found.rho_target) == (0.1, 0.0, 3, 0.2)
     assert config.conflicts(found) == {}
 
@@ -94,9 +111,9 @@ def nameless_rate(params: Any, **options: Any) -> torch.optim.Optimizer:
     ],
 )
 def test_the_learning_rate_knows_its_base(tmp_path: Path, options: dict[str, Any], lr: float, gentle: float) -> None:
-    config = RunConfig.from_dict({"data": features(tmp_path, 60), **options})
-    assert resolve_auto(config, load_task(config)).lr == lr
-    assert resolve_auto(config.replace(lr="auto"), load_task(config)).lr == pytest.approx(gentle)
+    config = RunConfig.from_dict({"data": features(tmp_path, 60), "lr": None, **options})
+    assert resolve(config, load_task(config)).lr == lr
+    assert resolve(config.replace(lr="auto"), load_task(config)).lr == pytest.approx(gentle)
     assert config.conflicts(config.replace(lr=lr)) == {}
     assert config.conflicts(config.replace(lr=0.3)) == {"lr": (0.3, lr)}  # a folder's other rate is not taken over
 
@@ -127,31 +144,25 @@ def test_other_words_are_refused(name: str) -> None:
         ("ce", {"optimizer": "sam", "rho": "auto"}, False),
     ],
 )
-def test_train_warns_of_a_method_that_the_radius_harms(
+def test_train_warns_of_methods_that_are_worse_with_sam(
     tmp_path: Path, method: str, options: dict[str, object], warned: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(defaults, "HARMED", {"elr": ["LabelMe", "CIFAR-10"]})
+    monkeypatch.setattr(ELR, "worse_with_sam", ("LabelMe", "CIFAR-10"))
     config = {"data": features(tmp_path, 60), "method": method, "epochs": 1, "model": "mlp", **options}
     said = io.StringIO()
     with redirect_stdout(said):
         train(RunConfig.from_dict(config), tmp_path / "run")
-    warning = "elr with an automatic radius was below elr with sgd in our trial, on LabelMe, CIFAR-10 (docs"
+    warning = "elr with an adaptive radius was worse than with sgd in our experiments, on LabelMe, CIFAR-10 (docs"
     assert (warning in said.getvalue()) == warned
 
 
 @pytest.mark.parametrize(("augment", "begin"), [("none", 1 / 3), ("standard", 0.0)])
-def test_a_radius_listens_from_the_start_where_images_are_augmented(augment: str, begin: float) -> None:
-    config = RunConfig(optimizer="sam", rho="validation", rho_target=0.1, augment=augment, lr=0.1, epochs=3)
+def test_validation_guides_the_radius_from_the_start_where_images_are_augmented(augment: str, begin: float) -> None:
+    config = resolved(optimizer="sam", rho="validation", rho_target=0.1, augment=augment, epochs=3)
     network = torch.nn.Linear(2, 2)
     optimizer = build_optimizer(config, network, create("ce"), steps_per_epoch=4)
     assert optimizer.radius.begin_at == pytest.approx(begin)
     assert optimizer.radius.full == 0.1
-
-
-def test_a_head_on_a_frozen_backbone_takes_gentle_steps_whoever_trained_that(tmp_path: Path) -> None:
-    config = RunConfig(data=features(tmp_path, 60), lr="auto", weight_decay="auto", model="mlp", freeze=["backbone"])
-    found = defaults.resolve_auto(config, "resnet18", "none", 60, None, 32)
-    assert (found.lr, found.weight_decay) == (0.0125, 0.3)
 
 
 def test_data_of_one_class_is_nothing_to_learn() -> None:

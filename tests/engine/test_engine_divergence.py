@@ -32,7 +32,13 @@ def one_huge_step(folder: Path, **changes: object) -> None:
 def test_predictions_that_are_not_finite_end_the_run(tmp_path: Path, changes: dict[str, object]) -> None:
     with pytest.raises(RunError, match=rf"predictions .* are not finite in epoch 1: {NO_CHECKPOINT}"):
         one_huge_step(tmp_path / "run", **changes)
-    assert {path.name for path in (tmp_path / "run").iterdir()} == {".lock", "config.yaml", "noise.json", "noise.npz"}
+    assert {path.name for path in (tmp_path / "run").iterdir()} == {
+        ".lock",
+        "config.yaml",
+        "data.npz",
+        "noise.json",
+        "noise.npz",
+    }
     train(small_config(epochs=1), tmp_path / "run", dataset=small_data(), console=False)  # the folder is not blocked
 
 

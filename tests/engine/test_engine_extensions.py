@@ -14,8 +14,8 @@ from ncsam import methods, models
 from ncsam.data import from_arrays
 from ncsam.data.modalities.images import Images
 from ncsam.engine import RunConfig, train
-from ncsam.engine.modes import evaluating, train_mode
-from ncsam.engine.stages import Stages
+from ncsam.engine.network import evaluating, train_mode
+from ncsam.engine.schedule_control import Stages
 from ncsam.engine.task import view_names
 from ncsam.engine.trainer import Trainer
 from ncsam.engine.verified import verdicts
@@ -39,7 +39,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def options(data: Path, **changes: object) -> dict[str, Any]:
-    return on_features(data, method="staged", epochs=3, warmup=0.0, checkpoint_every=2, **changes)
+    return on_features(data, method="staged", epochs=3, warmup=0.0, checkpoint_every=2, lr=0.05, **changes)
 
 
 def parts(folder: Path) -> dict[str, Any]:
@@ -102,8 +102,8 @@ def test_a_stage_begins_with_fresh_weights_optimizer_and_schedule(
         rates.append(self.learners[0].lr)
 
     monkeypatch.setattr(Trainer, "_step", stepping)
-    build = Trainer.resume
-    monkeypatch.setattr(Trainer, "resume", lambda self: (self_trainer.append(self), build(self))[1])
+    fit = Trainer.fit
+    monkeypatch.setattr(Trainer, "fit", lambda self, *sinks: (self_trainer.append(self), fit(self, *sinks))[1])
     train(RunConfig.from_dict(options(data, optimizer="sgd", schedule="linear")), tmp_path, console=False)
     assert seen[2][1] == 0  # no momentum
     assert seen[3][1] > 0

@@ -16,6 +16,7 @@ from test_engine_resume import assert_same_run, small_config, small_data, stop_a
 from ncsam._files import atomic_path
 from ncsam.engine import RunError, train
 from ncsam.engine.checkpoint import load_checkpoint, save_checkpoint
+from ncsam.engine.sinks import CheckpointSink
 from ncsam.engine.trainer import Trainer
 from ncsam.runs.lock import locked
 
@@ -50,10 +51,10 @@ def test_the_configuration_inside_the_checkpoint_counts(tmp_path: Path, monkeypa
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"epoch": 10**9}, "stands at epoch 1000000000, batch 0, which it cannot"),
-        ({"epoch": -1}, "stands at epoch -1"),
-        ({"batch": 6}, "stands at epoch 2, batch 6"),
-        ({"history": []}, "has 0 epochs behind it, not 2"),
+        ({"epoch": 10**9}, "is at epoch 1000000000, batch 0, which"),
+        ({"epoch": -1}, "is at epoch -1"),
+        ({"batch": 6}, "is at epoch 2, batch 6"),
+        ({"history": []}, "of epoch 2 has records of 0 epochs"),
         ({"learners": []}, "does not fit this network, method or optimizer"),
         ({"ranks": [{"sums": {}}]}, "does not fit this network, method or optimizer"),
         ({"config": {"lr": "x"}}, "lr='x'"),
@@ -97,7 +98,7 @@ def test_a_run_that_fails_in_its_first_step_does_not_block_its_folder(
     monkeypatch.undo()
     assert not (tmp_path / "run").exists()
     # nor does one that failed later, but before anything was worth keeping
-    monkeypatch.setattr(Trainer, "save", failing)
+    monkeypatch.setattr(CheckpointSink, "save", failing)
     with pytest.raises(ZeroDivisionError):
         go(tmp_path / "run", epochs=1)
     monkeypatch.undo()
@@ -116,9 +117,9 @@ def test_a_folder_removed_while_the_run_goes_on_ends_it_and_is_not_made_again(
         step(self, *args)
         count[0] += 1
         if count[0] == 8:
-            shutil.rmtree(self.folder)
+            shutil.rmtree(tmp_path / "run")
             if remade:
-                with locked(self.folder):  # a second process enters
+                with locked(tmp_path / "run"):  # a second process enters
                     pass
 
     monkeypatch.setattr(Trainer, "_step", removing)

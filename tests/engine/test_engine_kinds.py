@@ -16,8 +16,8 @@ from click.testing import CliRunner
 from ncsam import data
 from ncsam.cli.main import main
 from ncsam.engine import RunConfig, train
-from ncsam.engine.trainer import Trainer
 from ncsam.engine.predictor import load_predictor
+from ncsam.engine.trainer import Trainer
 from two_processes import checkpoint, train_by_two
 
 GOOD, BAD = ["lovely", "great", "superb"], ["awful", "dull", "poor"]

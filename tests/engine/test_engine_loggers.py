@@ -13,7 +13,7 @@ import pytest
 
 from ncsam.engine import RunConfig, train
 from ncsam.engine.loggers import COLUMNS, MetricsFiles, open_loggers
-from ncsam.engine.progress import Console
+from ncsam.engine.progress import ConsoleSink
 
 from test_engine_run import config, images  # isort: skip
 
@@ -27,7 +27,7 @@ def test_in_a_pipe_there_are_plain_lines_only(tmp_path: Path, capsys: pytest.Cap
     train(config(optimizer="sgd", epochs=2), tmp_path, dataset=images())
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 3
-    assert lines[0].endswith("ce with sgd on cpu, from the beginning")
+    assert lines[0].endswith("ce with sgd on cpu, from the start")
     assert lines[1].startswith("epoch 1/2  loss ")
     assert all("\x1b" not in line and "\r" not in line for line in lines)
     for name in ("test", "val"):
@@ -40,7 +40,7 @@ def test_a_terminal_gets_a_bar_and_the_same_lines(monkeypatch: pytest.MonkeyPatc
     screen.isatty = lambda: True  # type: ignore[method-assign]
     monkeypatch.setattr(sys, "stdout", screen)
     monkeypatch.setenv("TERM", "xterm")
-    console = Console(True, epochs=3, batches=10)
+    console = ConsoleSink(True, epochs=3, batches=10)
     console.step(2, 4)
     console.say("a line [with brackets]")
     console.close()
@@ -60,7 +60,7 @@ def test_without_rich_a_terminal_gets_lines(
 
     monkeypatch.setattr(builtins, "__import__", without)
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
-    console = Console(True, epochs=3, batches=10)
+    console = ConsoleSink(True, epochs=3, batches=10)
     console.step(1, 1)
     console.say("a line")
     console.close()

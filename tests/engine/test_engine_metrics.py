@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 
-from ncsam.issues.find import auroc
 from ncsam.engine.evaluate import _values
 from ncsam.engine.metrics import EpochSums, accuracy, calibration_error, memorized, summarize
 from ncsam.engine.samples import SampleTable
+from ncsam.issues.find import auroc
 
 
 def test_accuracy_and_memorized_share() -> None:

@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from ncsam.engine import progress
-from ncsam.engine.progress import Console, duration
+from ncsam.engine.progress import ConsoleSink, duration
 
 
 @pytest.fixture
@@ -22,43 +22,43 @@ def run(console, clock, steps, seconds, epoch=1):
 
 
 def test_the_estimate_leaves_out_the_first_step_and_counts_what_is_left(clock, capsys):
-    console = Console(True, epochs=4, batches=100, device="cpu")
+    console = ConsoleSink(True, epochs=4, batches=100, device="cpu")
     clock[0] = 30.0  # a slow first step
     console.step(1, 1)
     run(console, clock, 3, 1.0)
     lines = capsys.readouterr().out.splitlines()
-    assert lines[1] == "1 s a batch on cpu: about 2 min an epoch and 7 min in all, evaluation not counted"
+    assert lines[1] == "1 s per batch on cpu: about 2 min per epoch and 7 min in total, without evaluation"
 
 
 def test_hours_on_a_cpu_come_with_advice_and_not_on_an_accelerator(clock, capsys):
     for device, advised in (("cpu", True), ("cuda:0", False)):
-        run(Console(True, epochs=60, batches=300, device=device), clock, 4, 2.0)
+        run(ConsoleSink(True, epochs=60, batches=300, device=device), clock, 4, 2.0)
         said = capsys.readouterr().out
-        assert f"2 s a batch on {device}" in said
+        assert f"2 s per batch on {device}" in said
         assert "10 h" in said
-        assert ("--model" in said) is advised
+        assert ("smaller model" in said) is advised
 
 
 def test_slow_steps_are_judged_by_the_second(clock, capsys):
-    run(Console(True, epochs=60, batches=300, device="cpu"), clock, 2, 9.0)
-    assert "9 s a batch on cpu" in capsys.readouterr().out
+    run(ConsoleSink(True, epochs=60, batches=300, device="cpu"), clock, 2, 9.0)
+    assert "9 s per batch on cpu" in capsys.readouterr().out
 
 
 def test_advice_on_images_begins_with_pretrained_features(clock, capsys):
     for data, advised in (("images", True), ("vectors", False)):
-        run(Console(True, epochs=60, batches=300, device="cpu", data=data), clock, 4, 2.0)
+        run(ConsoleSink(True, epochs=60, batches=300, device="cpu", data=data), clock, 4, 2.0)
         said = capsys.readouterr().out
-        assert [words in said for words in ("ncsam embed", "--freeze backbone", "resnet8")] == [advised] * 3
-        assert "fewer --epochs" in said
+        assert [words in said for words in ("ncsam embed", "freeze backbone", "resnet8")] == [advised] * 3
+        assert "fewer epochs" in said
 
 
 def test_a_short_run_needs_no_estimate(clock, capsys):
-    run(Console(True, epochs=2, batches=10), clock, 10, 1.0)
-    assert "a batch" not in capsys.readouterr().out
+    run(ConsoleSink(True, epochs=2, batches=10), clock, 10, 1.0)
+    assert "per batch" not in capsys.readouterr().out
 
 
 def test_a_pipe_hears_of_a_long_epoch_ever_more_seldom(clock, capsys):
-    console = Console(True, epochs=1, batches=1000)
+    console = ConsoleSink(True, epochs=1, batches=1000)
     run(console, clock, 300, 1.0)
     heard = [line for line in capsys.readouterr().out.splitlines() if line.startswith("epoch")]
     counts = [int(line.split()[2]) for line in heard]
@@ -68,7 +68,7 @@ def test_a_pipe_hears_of_a_long_epoch_ever_more_seldom(clock, capsys):
 
 
 def test_quiet_says_nothing(clock, capsys):
-    run(Console(False, epochs=60, batches=300), clock, 100, 10.0)
+    run(ConsoleSink(False, epochs=60, batches=300), clock, 100, 10.0)
     assert capsys.readouterr().out == ""
 
 

@@ -1,4 +1,4 @@
-"""A run that is killed, interrupted or disturbed goes on as if nothing had happened, or says clearly why it cannot."""
+"""A run that is killed, interrupted or disturbed resumes as if nothing had happened, or says clearly why it cannot."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from ncsam.data.types import DataSet
 from ncsam.engine import Interrupted, RunConfig, RunError, train
 from ncsam.engine import checkpoint as checkpoint_module
 from ncsam.engine.metrics import TIME_FIELDS
+from ncsam.engine.sinks import CheckpointSink
 from ncsam.engine.trainer import Trainer
 from ncsam.runs.lock import locked
 
@@ -43,6 +44,8 @@ def small_config(**changes: object) -> RunConfig:
         "rho": 0.1,
         "model": "mlp",
         "model_options": {"hidden": [8], "dropout": 0.2},
+        "lr": 0.05,
+        "weight_decay": 1e-3,
         "epochs": 6,
         "batch_size": 16,
         "telemetry_every": 2,
@@ -59,8 +62,8 @@ def run_in_process(config: RunConfig, out: str) -> None:
 def assert_same_run(one: Path, other: Path) -> None:
     """Weights, optimizer state, per-sample memory, generators, metrics and label issues: equal bit for bit."""
     first, second = (torch.load(f / "checkpoints/last.ckpt", weights_only=True) for f in (one, other))
-    settled = ("flip_ratio", "warmup_epochs", "noise_estimate")
-    for part in ("learners", "samples", "method", "epoch", "batch", *settled):
+    decided = ("flip_ratio", "warmup_epochs", "noise_estimate")
+    for part in ("learners", "samples", "method", "epoch", "batch", *decided):
         assert_equal(first[part], second[part], part)
     assert_equal(first["ranks"][0]["random"], second["ranks"][0]["random"], "random")
     assert lines_without_time(one) == lines_without_time(other)
@@ -177,7 +180,9 @@ def test_ctrl_c_leaves_a_run_that_goes_on_from_that_very_step(tmp_path: Path) ->
     config = small_config(epochs=400)
     timer = threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT))
     timer.start()
-    with pytest.raises(Interrupted, match=r"interrupted in epoch \d+ of 400; the same command goes on") as caught:
+    with pytest.raises(
+        Interrupted, match=r"interrupted in epoch \d+ of 400; rerun the same command to resume"
+    ) as caught:
         train(config, tmp_path / "run", dataset=small_data(), console=False)
     timer.join()
     assert isinstance(caught.value, KeyboardInterrupt)
@@ -213,14 +218,14 @@ def test_metrics_written_after_the_last_checkpoint_are_taken_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = small_config(epochs=3)
-    save = Trainer.save
+    save = CheckpointSink.save
 
-    def failing(self: Trainer) -> None:
-        if self.epoch == 2:
+    def failing(self: CheckpointSink, trainer: Trainer) -> None:
+        if trainer.epoch == 2:
             raise ZeroDivisionError  # after the line of epoch 2 was written
-        save(self)
+        save(self, trainer)
 
-    monkeypatch.setattr(Trainer, "save", failing)
+    monkeypatch.setattr(CheckpointSink, "save", failing)
     with pytest.raises(ZeroDivisionError):
         train(config, tmp_path / "run", dataset=small_data(), console=False)
     assert len(lines_without_time(tmp_path / "run")) == 2
@@ -234,14 +239,14 @@ def test_metrics_written_after_the_last_checkpoint_are_taken_back(
 
 def stop_after_two_epochs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, config: RunConfig) -> bytes:
     """An unfinished run in tmp_path/run; the bytes of its checkpoint."""
-    save = Trainer.save
+    save = CheckpointSink.save
 
-    def stopping(self: Trainer) -> None:
-        save(self)
-        if self.epoch == 2:
+    def stopping(self: CheckpointSink, trainer: Trainer) -> None:
+        save(self, trainer)
+        if trainer.epoch == 2:
             raise ZeroDivisionError
 
-    monkeypatch.setattr(Trainer, "save", stopping)
+    monkeypatch.setattr(CheckpointSink, "save", stopping)
     with pytest.raises(ZeroDivisionError):
         train(config, tmp_path / "run", dataset=small_data(), console=False)
     monkeypatch.undo()
@@ -252,13 +257,13 @@ def test_checkpoints_of_very_short_epochs_take_a_twentieth_of_the_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock, saved = [100.0], []
-    monkeypatch.setattr("ncsam.engine.trainer.time.perf_counter", lambda: clock[0])
+    monkeypatch.setattr("ncsam.engine.sinks.time.perf_counter", lambda: clock[0])
 
     def slow(folder: Path, state: dict[str, object], about: dict[str, object]) -> None:
         clock[0] += 1.0
         saved.append(state["epoch"])
 
-    monkeypatch.setattr("ncsam.engine.trainer.save_checkpoint", slow)
+    monkeypatch.setattr("ncsam.engine.sinks.save_checkpoint", slow)
     step = Trainer._step
 
     def timed(self: Trainer, *args: object) -> None:

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from resolved import resolved
 
 from ncsam import methods, models
-from ncsam.engine import RunConfig
 from ncsam.engine.optimizers import build_optimizer
 
 SLOW = ("torch._dynamo", "lightning_fabric", "sklearn", "scipy", "matplotlib", "PIL", "rich", "pandas", "sympy")
@@ -28,9 +28,9 @@ from ncsam.engine import progress
 def stop(*_):
     print(*sys.modules)
     raise SystemExit(0)
-progress.Console.step = stop
+progress.ConsoleSink.step = stop
 from ncsam.cli.main import main
-main(["train", "rows.npz", "--preset", "recommended", "--out", "run", "--quiet"])
+main(["train", "rows.npz", "--preset", "recommended", "--out", "run"])
 """
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
     loaded = set(done.stdout.split())
@@ -40,7 +40,7 @@ main(["train", "rows.npz", "--preset", "recommended", "--out", "run", "--quiet"]
 
 @pytest.mark.parametrize(("base", "kind"), [("sgd", torch.optim.SGD), ("adamw", torch.optim.AdamW)])
 def test_the_base_optimizer_is_torchs_to_the_bit(base: str, kind: Any) -> None:
-    config = RunConfig(optimizer=base, lr=0.01, epochs=2)
+    config = resolved(optimizer=base, lr=0.01, epochs=2)
     torch.manual_seed(0)
     one = models.create("mlp", num_classes=3, in_features=4, hidden=(8,))
     two = models.create("mlp", num_classes=3, in_features=4, hidden=(8,))
@@ -67,6 +67,6 @@ def test_the_base_optimizer_is_torchs_to_the_bit(base: str, kind: Any) -> None:
 
 def test_a_run_that_compiles_has_torchs_own() -> None:
     network = models.create("mlp", num_classes=3, in_features=4)
-    config = RunConfig(optimizer="sgd", lr=0.01, compile=True)
+    config = resolved(optimizer="sgd", lr=0.01, compile=True)
     assert type(build_optimizer(config, network, methods.create("ce"), 1)) is torch.optim.SGD
     assert type(build_optimizer(config.replace(compile=False), network, methods.create("ce"), 1)) is not torch.optim.SGD

@@ -14,11 +14,14 @@ import torch
 from ncsam import classifiers
 from ncsam.auto.problem import Problem
 from ncsam.classifiers import Fitted, Member
-from ncsam.engine.config import RunConfig
+from ncsam.engine.config import ResolvedConfig
 from ncsam.engine.predictor import Predictor
-from ncsam.engine.task import Task, resolve_auto
+from ncsam.engine.resolve import resolve
+from ncsam.engine.sinks import CheckpointSink
+from ncsam.engine.task import Task
 from ncsam.engine.trainer import Trainer
 from ncsam.jobs.estimate import step_seconds, training_seconds
+from ncsam.runs import layout
 
 
 class Candidate(Protocol):
@@ -69,22 +72,23 @@ class Network:
     changes: dict[str, Any] = field(default_factory=dict)
     default_batch: ClassVar[int] = 128
 
-    def config(self, problem: Problem, task: Task) -> RunConfig:
+    def config(self, problem: Problem, task: Task) -> ResolvedConfig:
         """The resolved configuration of one fold."""
-        config = problem.config.replace(evaluate_train_every=10**9, telemetry_every=0, loggers=[])
+        config = problem.config.replace(evaluate_train_every=None, telemetry_every=0, loggers=[])
         wanted = self.changes.get("batch_size") or config.batch_size or self.default_batch
         changes = {**self.changes, "batch_size": equal_batches(len(task.train), wanted)}
-        return resolve_auto(config.replace(**changes), task)
+        return resolve(config.replace(**changes), task)
 
     def fit(self, problem: Problem, fold: int, scratch: Path) -> list[Member]:
         """Networks trained without the samples of a fold; `scratch` is a folder to resume from after a kill."""
         task = problem.fold_task(fold)
         config = self.config(problem, task)
         scratch.mkdir(parents=True, exist_ok=True)
-        trainer = Trainer(problem.fabric, config, task, scratch, console=False)
-        trainer.resume()
-        trainer.fit()
-        answer = Predictor(trainer.method, [learner.bare for learner in trainer.learners]).eval()
+        trainer = Trainer(problem.fabric, config, task)
+        checkpoints = CheckpointSink(layout.checkpoints(scratch))
+        checkpoints.resume(trainer)
+        trainer.fit(checkpoints)
+        answer = Predictor(*trainer.result).eval()
         with torch.no_grad():
             example = next(problem.loader(task.dataset.train, task.train[:1]).iterate(0)).views[0]
             members = [

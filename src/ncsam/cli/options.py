@@ -8,7 +8,7 @@ import sys
 import types
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import click
 
@@ -17,7 +17,7 @@ from ncsam._named import is_reference
 from ncsam.cli.complete import known
 from ncsam.cli.kinds import Listed, Scalar, settings_option
 from ncsam.cli.paths import Readable
-from ncsam.engine.config import RENAMED, RunConfig, read_preset, read_yaml
+from ncsam.engine.config import RunConfig, read_preset, read_yaml
 from ncsam.engine.untrusted import require_explicit_import
 
 #: The first field of each section of `--help`; those that follow it belong to the same one.
@@ -62,9 +62,6 @@ def config_options(*, leave_out: Collection[str] = ()) -> Callable[[_Command], _
         for field in reversed(dataclasses.fields(RunConfig)):
             if field.name not in ("data", *leave_out):
                 command = _option(field)(command)
-        for old in RENAMED:
-            kind = Scalar((float, Literal["auto"]))
-            command = click.option(f"--{old}", old, cls=ConfigOption, type=kind, hidden=True)(command)
         command = click.option(
             "--preset", metavar="NAME", shell_complete=known("preset"), help="start from a preset (see `ncsam presets`)"
         )(command)
@@ -192,9 +189,10 @@ def settled_by_data(config: RunConfig, runs: Sequence[RunConfig]) -> RunConfig |
 
     A mistake in it is said now, and so is one in the options of the runs that are to be done with it.
     """
+    from ncsam.engine import resolve as resolution
     from ncsam.engine.network import check_network
     from ncsam.engine.optimizers import check_options
-    from ncsam.engine.task import load_task, resolve_auto
+    from ncsam.engine.task import load_task
 
     try:
         task = load_task(config.replace(download=False))
@@ -203,10 +201,10 @@ def settled_by_data(config: RunConfig, runs: Sequence[RunConfig]) -> RunConfig |
             raise
         return None
     for run in runs:
-        whole = resolve_auto(run, task)
+        whole = resolution.resolve(run, task)
         check_options(whole)
         check_network(whole, task.dataset.num_classes, task.modality.in_channels)
-    return resolve_auto(config, task).replace(download=config.download)
+    return resolution.resolve(config, task).replace(download=config.download)
 
 
 def echo_config(config: RunConfig, runs: Sequence[RunConfig]) -> None:

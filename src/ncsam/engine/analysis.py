@@ -7,8 +7,9 @@ from pathlib import Path
 
 from ncsam._checks import positive
 from ncsam._errors import bad_value
-from ncsam.engine.optimizers import LARGEST_FLIP_RATIO
+from ncsam.engine import recipes
 from ncsam.engine.predictor import LoadedRun
+from ncsam.engine.resolve import resolve
 from ncsam.engine.task import Task, load_task, view_names
 from ncsam.engine.untrusted import require_explicit_import
 from ncsam.optim.ramps import ramp_by_name
@@ -55,11 +56,11 @@ def alignments_at_end(
     `rho` and `kappa` are the run's where they are `None`. Clean labels must be known.
     """
     positive("batches", batches)
-    config, split = trained.config.replace(precision="32-true"), task.dataset.train
+    config, split = resolve(trained.config.replace(precision="32-true"), task), task.dataset.train
     if split.clean is None or task.noise_rate is None:
         raise bad_value("run", str(run.folder), "its clean labels are not known, so there is no clean gradient")
     loader = task.loader(
-        split, config, config.batch_size or 128, views=view_names(config, ("train",), task.modality), subset=task.train
+        split, config, config.batch_size, views=view_names(config, ("train",), task.modality), subset=task.train
     )
     drawn = list(islice(loader.iterate(config.epochs + 1), batches))
     ramp = ramp_by_name(config.optimizer_options.get("ramp", "smooth"))
@@ -70,7 +71,7 @@ def alignments_at_end(
         WithClean(drawn, split.clean),
         rho=last_radius(run, trained, rho),
         strength=strength,
-        flip_ratio=known[0] if known else min(task.noise_rate, LARGEST_FLIP_RATIO),
+        flip_ratio=known[0] if known else min(task.noise_rate, recipes.MAX_FLIP_RATIO.value),
         criterion=trained.network.method.criterion,
         **{name: config.optimizer_options[name] for name in _TURNING if name in config.optimizer_options},
     )

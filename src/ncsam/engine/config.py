@@ -1,4 +1,6 @@
-"""One run in one flat record: what to train on, with what, for how long. Read from YAML, presets and options."""
+"""The configuration of a run: what the user asked for (`RunConfig`), and its values for given data."""
+
+# ruff: noqa: RUF009 - `_option` returns a dataclass field
 
 from __future__ import annotations
 
@@ -7,255 +9,297 @@ import functools
 import inspect
 import os
 import re
-import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_type_hints
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
+from ncsam._checks import below_one, count, number, ratio
 from ncsam._errors import bad_value, need, unknown_name
 from ncsam._files import atomic_path, parse_yaml, read_text
 from ncsam._named import find_named, is_reference
 from ncsam._options import coerce
 from ncsam._version import __version__
 from ncsam.engine.untrusted import require_explicit_import
+from ncsam.errors import UsageError
 from ncsam.issues.folds import parse_fold
 
-#: Base optimizers, and the learning rate that each has where none is named.
+#: Base optimizers and their default learning rates.
 BASES = {"sgd": 0.05, "adamw": 0.001}
 AUGMENTATIONS = ("auto", "none", "standard", "paper", "strong")
 SCHEDULES = ("cosine", "linear", "constant", "steps")
 LOGGERS = ("tensorboard", "wandb", "mlflow")
-#: As Fabric calls them.
+#: Fabric's names.
 ACCELERATORS = ("auto", "cpu", "cuda", "gpu", "mps", "tpu")
 PRECISIONS = (
     *("32-true", "bf16-mixed", "16-mixed", "64-true", "bf16-true", "16-true", "32", "64", "16", "bf16"),
     *("transformer-engine", "transformer-engine-float16"),
 )
+#: `data` of a run on data, and `model` of a run on a model, that were passed as Python objects.
+IN_MEMORY = "<in memory>"
 
-#: What may differ when a run is continued: it changes where and how fast a run is computed, never its result.
+#: Options that may change when a run is resumed: they affect where and how fast it runs, never its result.
 NEUTRAL = frozenset({"data_root", "download", "workers", "loggers", "checkpoint_every"})
-#: Old names of options, which 0.1 still takes.
-RENAMED = {"target": "rho_target"}
 _MOST, _LARGEST = 10**9, 1e30  # of counts, and of numbers that are multiplied in float32
 _DEVICES = re.compile(r"auto|\d+(,\d+)*,?")
 _WITH_COLUMNS = (".npz", ".csv", ".tsv", ".parquet")
-#: Methods that need a network which knows something, to let go of samples or to teach another one, or that learn
-#: nothing for a while. Perturbed from the start it knows less, or stays where it was: an automatic radius waits.
-_SLOW, _WAIT = ("gce_truncated", "limit", "nct", "nested_coteaching"), 0.25
-#: What the readers, networks and methods are given by the run itself.
-_ALREADY_GIVEN = {
-    "data_options": ("source", "root", "download"),
-    "model_options": ("name", "num_classes", "in_channels", "pretrained"),
-    "method_options": ("name",),
+_ABOUT_THE_FILE = ("version", "command")  # written next to the options for the reader, and ignored when read
+#: What leaves an option to `resolve`: it agrees with any value that a saved run has.
+_OPEN: Mapping[str, Any] = {
+    **dict.fromkeys(("model", "augment", "rho_target", "lr", "weight_decay", "epochs"), "auto"),
+    **dict.fromkeys(("rho", "batch_size", "flip_ratio", "warmup"), None),
 }
-_ABOUT_THE_FILE = ("version", "command")  # written beside the options for the reader's sake, and ignored when read
+_Config = TypeVar("_Config", bound="RunConfig")
+Check = Callable[[str, Any], object]
 
 
-if TYPE_CHECKING:  # what a settled configuration holds, and a run computes with
-    Number: TypeAlias = float
-    Rate: TypeAlias = float
-    Count: TypeAlias = int
-else:
-    Number = float | Literal["auto"]
-    Rate = Number | None
-    Count = int | Literal["auto"]
+# --- checks of single options: each raises a `UsageError`; None and words such as "auto" do not reach them
 
 
-def _about(sentence: str) -> dict[str, str]:
-    return {"help": sentence}
+def _one_of(known: Sequence[str], kind: str | None = None) -> Check:
+    def check(name: str, value: str) -> None:
+        if value not in known:
+            raise unknown_name(kind or name, value, known)
+
+    return check
 
 
-def _option(default: Any, about: str) -> Any:
-    """A field with the sentence that `--help` and the documentation show for it."""
-    return field(default=default, metadata=_about(about))
+def _named_or_own(known: Callable[[], Sequence[str]]) -> Check:
+    """One of some names, or `module:Name`."""
+    return lambda name, value: None if is_reference(value) else _one_of(known())(name, value)
+
+
+def _each(check: Check) -> Check:
+    return lambda name, values: [check(name, value) for value in values]
+
+
+def _without(*taken: str) -> Check:
+    """Options of a reader, model or method, except those that the run itself passes."""
+
+    def check(name: str, options: Mapping[str, Any]) -> None:
+        for option in taken:
+            if option in options:
+                raise bad_value(name, options, f"options other than {option!r}, which the run itself passes")
+
+    return check
+
+
+def _devices(name: str, value: int | str) -> None:
+    if not (value >= 1 if isinstance(value, int) else _DEVICES.fullmatch(value)):
+        raise bad_value(name, value, "a number of devices from 1, auto, or device numbers such as 0,1")
+
+
+_from_one = partial(count, least=1, most=_MOST)
+_from_zero = partial(count, most=_MOST)
+_size = partial(number, allowed=f"a number from 0 to {_LARGEST:g}", fine=lambda v: 0 <= v <= _LARGEST)
+_target = partial(number, allowed="a number above 0 and below 5", fine=lambda v: 0 < v < 5)
+
+
+def _option(default: Any, about: str, check: Check | None = None) -> Any:
+    """A field with the sentence that `--help` shows for it and the check of its values."""
+    metadata = {"help": about, "check": check}
+    if isinstance(default, (dict, list)):
+        return field(default_factory=type(default), metadata=metadata)
+    return field(default=default, metadata=metadata)
 
 
 @dataclass(frozen=True)
 class RunConfig:
-    """Everything that decides a run. Defaults are the paper's protocol; `None` and "auto" are settled from the data.
+    """Everything that decides a run, as the user asks for it.
 
-    `RunConfig.describe()` lists the options with a sentence each; `replace` gives a changed copy.
+    The defaults are the recommended setting: cross-entropy and SAM with a validation-guided radius. `None` and "auto"
+    leave an option to the data; `ncsam.engine.resolve.resolve` turns them into values. `RunConfig.describe()` lists
+    all options with a sentence each, and `replace` returns a changed copy.
 
-    >>> config = RunConfig(data="digits", noise="symmetric", rate=0.4, optimizer="sam", rho="auto")
-    >>> config.replace(optimizer="adamw").usual_lr
-    0.001
+    Args:
+        data: Name of a dataset, or path of a folder, table, `.npz` or `.tar` file.
+        noise: Recipe that corrupts the training labels, with its `rate`.
+        method: Learning method, one of `ncsam.methods.names()` or "module:Name".
+        optimizer: "sam", "ncsam" or another sharpness-aware optimizer; "sgd" or "adamw" for a base optimizer alone.
+        model: Name of a model, or "auto".
+        epochs: Number of passes over the training split, or "auto".
+        seed: Seed of initialization, order, augmentation and draws.
+
+    The other arguments are described by `RunConfig.describe()`.
+
+    Raises:
+        UsageError: An option is invalid.
+
+    Examples:
+        >>> config = RunConfig(data="digits", noise="symmetric", rate=0.4, optimizer="ncsam")
+        >>> config.replace(optimizer="sgd").sharpness_aware
+        False
     """
 
     # data and labels
-    data: str = _option("digits", "name of a dataset, or a folder, .csv, .tsv, .parquet, .npz or .tar of your own")
-    data_root: str | None = _option(None, "where a named dataset lies")
-    data_options: dict[str, Any] = field(default_factory=dict, metadata=_about("options of the dataset's reader"))
-    skip_damaged: bool = _option(False, "look at every image file first and leave out those that cannot be read")
-    download: bool = _option(False, "fetch a named dataset if it is not there")
-    noise: str | None = _option(None, "recipe that corrupts the training labels: symmetric, pairflip, instance, ...")
-    rate: float | None = _option(None, "noise rate of the recipe; without a recipe, the rate you believe in")
-    noise_seed: int | None = _option(0, "seed of the corruption; null follows `seed`")
-    noise_options: dict[str, Any] = field(default_factory=dict, metadata=_about("further options of the recipe"))
-    label_file: str | None = _option(None, "published file of noisy labels for the training split")
-    label_column: str | None = _option(None, "column of the label file or of the table, or array of the .npz, to take")
-    val_share: float = _option(0.1, "share of the training split held out, with its noisy labels, for validation")
-    fold: str | None = _option(None, "hold out this part of the training split instead: 2/5 is the second of five")
-    # method and optimizer
-    method: str = _option("ce", "learning method, or module:Name for a class of yours")
-    method_options: dict[str, Any] = field(default_factory=dict, metadata=_about("options of the method"))
-    optimizer: str = _option("ncsam", "ncsam, sam, asam, bsam, friendlysam, saner, or sgd or adamw alone")
-    base: str = _option("sgd", "optimizer inside a sharpness-aware one: sgd or adamw")
-    lr: Rate = _option(  # noqa: RUF009
-        None, "learning rate at the start; null: .05, of adamw .001; auto: a quarter for mlps and pretrained networks"
+    data: str = _option("digits", "name of a dataset, or your folder, .csv, .tsv, .parquet, .npz or .tar file")
+    data_root: str | None = _option(None, "folder of a named dataset")
+    data_options: dict[str, Any] = _option(
+        {}, "options of the dataset's reader", _without("source", "root", "download")
     )
-    momentum: float = _option(0.9, "momentum of sgd")
-    weight_decay: Number = _option(  # noqa: RUF009
-        1e-3, "weight decay of the base optimizer; auto: .001, of mlps .005, on a frozen backbone .3"
+    skip_damaged: bool = _option(False, "decode every image file first and leave out those that cannot be read")
+    download: bool = _option(False, "download a named dataset if it is missing")
+    noise: str | None = _option(None, "recipe that corrupts the training labels: symmetric, pairflip, instance, ...")
+    rate: float | None = _option(None, "noise rate of the recipe; without a recipe, the rate you assume", ratio)
+    noise_seed: int | None = _option(0, "seed of the corruption; null: the value of `seed`", count)
+    noise_options: dict[str, Any] = _option({}, "further options of the recipe")
+    label_file: str | None = _option(None, "published file of noisy labels for the training split")
+    label_column: str | None = _option(None, "label column of the label file or table, or label array of the .npz")
+    val_share: float = _option(
+        0.1, "share of the training split held out, with its noisy labels, for validation", below_one
+    )
+    fold: str | None = _option(
+        None, "hold out this part of the training split instead: 2/5 is the second of five", lambda _, v: parse_fold(v)
+    )
+    # method and optimizer
+    method: str = _option("ce", "learning method, or module:Name for your own class")
+    method_options: dict[str, Any] = _option({}, "options of the method", _without("name"))
+    optimizer: str = _option(
+        "sam",
+        "sam, ncsam, asam, bsam, friendlysam, saner; or sgd or adamw alone; or module:Name",
+        _named_or_own(lambda: optimizer_names()),
+    )
+    base: str = _option(
+        "sgd", "optimizer inside a sharpness-aware one: sgd, adamw or module:Name", _named_or_own(lambda: [*BASES])
+    )
+    lr: float | Literal["auto"] | None = _option(
+        "auto",
+        "initial learning rate; null: .05, for adamw .001; auto: a quarter of that for mlps and pretrained models",
+        _size,
+    )
+    momentum: float = _option(0.9, "momentum of sgd", below_one)
+    weight_decay: float | Literal["auto"] = _option(
+        "auto", "weight decay of the base optimizer; auto: .001, for mlps .005, on a frozen backbone .3", _size
     )
     rho: float | Literal["auto", "validation"] | None = _option(
-        None,
-        "radius of the perturbation; null: the optimizer's own, .05 for most; auto: by its own effect; validation: by "
-        "that and the loss of validation samples",
+        "validation",
+        "radius of the perturbation; null: the optimizer's default, .05 for most; auto: adapted to its effect on the "
+        "loss; validation: also to the loss on validation samples",
+        _size,
     )
     rho_target: float | Literal["auto"] = _option(
-        0.5,
-        "share of what was learned that rho auto and validation take away; auto: .5, mlps .4, augmented or with most "
+        "auto",
+        "target relative loss increase of an adaptive radius; auto: .5, for mlps .4, next to augmentation or most "
         "methods .1",
+        _target,
     )
-    kappa: float = _option(0.1, "largest strength of NCSAM's compensation")
+    kappa: float = _option(0.1, "maximum strength of NCSAM's compensation", _size)
     flip_ratio: float | Literal["auto"] | None = _option(
-        None, "share of a batch NCSAM flips; null: the noise rate, at most .4; auto: as estimated after warm-up"
+        None,
+        "share of a batch that NCSAM flips; null: the noise rate, at most .4; auto: estimated after warm-up",
+        ratio,
     )
     warmup: float | Literal["auto"] | None = _option(
         None,
-        "share of epochs trained by the base optimizer; null: .25 for ncsam, and with rho auto or validation for slow "
-        "methods (gce_truncated, limit, nct, nested_coteaching), else 0; auto: until labels are memorized",
+        "share of epochs trained by the base optimizer; null: .25 for ncsam, and for methods that need a warm-up with "
+        "an adaptive radius, otherwise 0; auto: until labels are memorized",
+        ratio,
     )
-    optimizer_options: dict[str, Any] = field(default_factory=dict, metadata=_about("further options of the optimizer"))
-    schedule: str = _option("cosine", "learning rate over iterations: cosine (to 0), linear (to 0), constant, steps")
-    schedule_options: dict[str, Any] = field(
-        default_factory=dict, metadata=_about("of steps: milestones (shares), gamma")
+    optimizer_options: dict[str, Any] = _option({}, "further options of the optimizer")
+    schedule: str = _option(
+        "cosine", "learning-rate schedule: cosine (to 0), linear (to 0), constant, steps", _one_of(SCHEDULES)
     )
-    # network
+    schedule_options: dict[str, Any] = _option({}, "for steps: milestones (shares of training), gamma")
+    # model
     model: str = _option(
-        "auto",
-        "network by name; auto: text_mean for texts, mlp for vectors and up to 16 pixels, else resnet18",
+        "auto", "name of a model; auto: text_mean for texts, mlp for features and up to 16 pixels, otherwise resnet18"
     )
-    model_options: dict[str, Any] = field(default_factory=dict, metadata=_about("options of the network"))
+    model_options: dict[str, Any] = _option(
+        {}, "options of the model", _without("name", "num_classes", "in_channels", "pretrained")
+    )
     pretrained: bool | str = _option(False, "true for published weights, or their name, or a file")
-    freeze: list[str] = field(
-        default_factory=list,
-        metadata=_about("parts that are not trained, by the beginnings of their names; backbone: all but the head"),
+    freeze: list[str] = _option(
+        [], "parts that are not trained, by prefixes of their names; backbone: all but the head"
     )
-    head_lr: float | None = _option(None, "learning rate of the head; null: lr")
+    head_lr: float | None = _option(None, "learning rate of the head; null: lr", _size)
     # training
-    epochs: Count = _option(60, "passes over the training split; auto: 60, of mlps 30 and at least 800 steps")  # noqa: RUF009
-    batch_size: int | None = _option(None, "samples per step, over all devices; null: 128, or 32 below 5,000 samples")
-    batches: Literal["equal", "full"] = _option(
-        "equal", "equal: the batches of an epoch differ by at most one sample; full: all are full but a short last one"
+    epochs: int | Literal["auto"] = _option(
+        "auto", "passes over the training split; auto: 60, for mlps 30 and at least 800 steps", _from_one
     )
-    augment: str = _option("auto", "none, standard (crop, mirror), paper (and Cutout); auto: standard for color")
-    seed: int = _option(1, "seed of initialization, order, augmentation and draws")
-    # machine
-    precision: str = _option("32-true", "Fabric's name: 32-true, bf16-mixed, 16-mixed, 64-true")
-    devices: int | str = _option(1, "how many devices per node, or auto")
-    accelerator: str = _option("auto", "Fabric's name: auto, cpu, cuda, mps")
+    batch_size: int | None = _option(
+        128, "samples per step, over all devices; null: 128, or 32 below 5,000 samples", _from_one
+    )
+    batches: Literal["equal", "full"] = _option(
+        "equal", "equal: batch sizes of an epoch differ by at most one; full: all are full except a short last one"
+    )
+    augment: str = _option(
+        "auto",
+        "none, standard (crop, flip), paper (plus Cutout); auto: standard for color images",
+        _one_of(AUGMENTATIONS),
+    )
+    seed: int = _option(1, "seed of initialization, order, augmentation and draws", count)
+    # hardware
+    precision: str = _option("32-true", "Fabric's name: 32-true, bf16-mixed, 16-mixed, 64-true", _one_of(PRECISIONS))
+    devices: int | str = _option(1, "number of devices per node, or auto", _devices)
+    accelerator: str = _option("auto", "Fabric's name: auto, cpu, cuda, mps", _one_of(ACCELERATORS))
     strategy: str = _option("auto", "Fabric's name: auto, ddp, ddp_spawn, ...")
-    num_nodes: int = _option(1, "how many nodes")
-    compile: bool = _option(False, "compile the network with torch.compile")
-    workers: int = _option(0, "processes that decode image files")
-    # watching
-    telemetry_every: int = _option(25, "measure the optimizer's telemetry every so many steps; 0 never")
-    evaluate_train_every: int = _option(1, "evaluate the training split every so many epochs (and after the last)")
-    loggers: list[str] = field(default_factory=list, metadata=_about("also log to tensorboard, wandb or mlflow"))
-    checkpoint_every: int | None = _option(None, "checkpoint every so many steps, too; null: after epochs only")
+    num_nodes: int = _option(1, "number of nodes", _from_one)
+    compile: bool = _option(False, "compile the model with torch.compile")
+    workers: int = _option(0, "processes that decode image files", partial(count, most=1024))
+    # logging
+    telemetry_every: int = _option(25, "measure the optimizer's telemetry every N steps; 0: never", _from_zero)
+    evaluate_train_every: int | None = _option(
+        1, "evaluate the training split every N epochs and after the last one; null: never", _from_one
+    )
+    loggers: list[str] = _option([], "also log to tensorboard, wandb or mlflow", _each(_one_of(LOGGERS, "logger")))
+    checkpoint_every: int | None = _option(None, "also checkpoint every N steps; null: after epochs only", _from_one)
 
     def __post_init__(self) -> None:
-        for name, hint in _hints().items():
-            object.__setattr__(self, name, coerce(name, getattr(self, name), hint))
-        self._settle_optimizer()
-        for name, known in (("optimizer", (*optimizer_names(),)), ("base", (*BASES,)), ("augment", AUGMENTATIONS)):
-            if name == "augment" or not is_reference(getattr(self, name)):  # one of the user's own
-                _one_of(name, getattr(self, name), known)
-        _one_of("schedule", self.schedule, SCHEDULES)
-        _one_of("accelerator", self.accelerator, ACCELERATORS)
-        _one_of("precision", self.precision, PRECISIONS)
-        for name, already in _ALREADY_GIVEN.items():
-            given = getattr(self, name)
-            for option in already:
-                _require(name, given, option not in given, f"without {option}, which the run itself gives")
-        for logger in self.loggers:
-            _one_of("logger", logger, LOGGERS)
-        for name in ("epochs", "num_nodes", "evaluate_train_every"):
-            value = getattr(self, name)
-            _require(name, value, value == "auto" or 1 <= value <= _MOST, "a whole number from 1 to 10^9")
-        for name in ("workers", "telemetry_every", "seed"):
-            most = {"workers": 1024, "seed": 2**63 - 1}.get(name, _MOST)
-            _require(name, getattr(self, name), 0 <= getattr(self, name) <= most, f"a whole number from 0 to {most}")
-        fine = self.devices >= 1 if isinstance(self.devices, int) else _DEVICES.fullmatch(self.devices)
-        _require("devices", self.devices, bool(fine), "a number from 1, auto, or numbers of devices such as 0,1")
-        _require("noise_seed", self.noise_seed, self.noise_seed is None or self.noise_seed >= 0, "from 0, or null")
-        for name in ("batch_size", "checkpoint_every"):
-            value = getattr(self, name)
-            _require(name, value, value is None or 1 <= value <= _MOST, "a whole number from 1 to 10^9, or null")
-        _require("momentum", self.momentum, 0 <= self.momentum < 1, "a share in [0, 1)")
-        for name in ("lr", "weight_decay", "kappa"):
-            value = getattr(self, name)
-            fine = value in ("auto", None) or 0 <= value <= _LARGEST
-            _require(name, value, fine, f"a finite number from 0 to {_LARGEST:g}")
-        fine = self.rho is None or self.rho in ("auto", "validation") or 0 <= float(self.rho) <= _LARGEST
-        _require("rho", self.rho, fine, "a finite number from 0, auto, validation, or null")
-        fine = self.head_lr is None or 0 <= self.head_lr <= _LARGEST
-        _require("head_lr", self.head_lr, fine, "a finite number from 0, or null")
-        fine = self.rho_target == "auto" or 0 < self.rho_target < 5
-        _require("rho_target", self.rho_target, fine, "a share above 0 and below 5, or auto")
-        _require("rate", self.rate, self.rate is None or 0 <= self.rate <= 1, "a share in [0, 1], or null")
-        for name in ("flip_ratio", "warmup"):
-            value = getattr(self, name)
-            _require(name, value, value in (None, "auto") or 0 <= value <= 1, "a share in [0, 1], auto, or null")
-        _require("val_share", self.val_share, 0 <= self.val_share < 1, "a share in [0, 1)")
-        if self.fold is not None:
-            parse_fold(self.fold)
+        for name, hint in _hints(type(self)).items():
+            value = coerce(name, getattr(self, name), hint)
+            object.__setattr__(self, name, value)
+            check = _checks()[name]
+            if check is not None and value is not None and value not in _words(hint):
+                check(name, value)
         if self.noise is not None and self.label_file is not None:
-            raise bad_value("label_file", self.label_file, f"only without a recipe, and noise={self.noise!r} is one")
+            raise bad_value("label_file", self.label_file, f"null, because noise={self.noise!r} makes the labels")
         if self.label_column is not None and self.label_file is None and not self.data.endswith(_WITH_COLUMNS):
-            allowed = f"only with label_file, or with data in a file that ends in {', '.join(_WITH_COLUMNS)}"
+            allowed = f"null, or a label_file, or data in a file that ends in {', '.join(_WITH_COLUMNS)}"
             raise bad_value("label_column", self.label_column, allowed)
-
-    def _settle_optimizer(self) -> None:
-        """A base optimizer alone is its own base."""
-        if self.optimizer == "sgd" and self.base == "adamw":
-            warnings.warn("optimizer sgd with base adamw is called optimizer adamw now", FutureWarning, 4)
-            object.__setattr__(self, "optimizer", "adamw")
-        if not self.sharpness_aware:
-            object.__setattr__(self, "base", self.optimizer)
 
     @property
     def sharpness_aware(self) -> bool:
-        """Whether the optimizer perturbs, or is a base optimizer alone."""
+        """Whether the optimizer is a sharpness-aware one around a base optimizer."""
         return self.optimizer not in BASES
 
-    # --- in and out
+    @property
+    def uses_validation(self) -> bool:
+        """Whether validation samples influence training."""
+        return self.sharpness_aware and (self.rho == "validation" or self.warmup == "auto")
+
+    # --- reading and writing
 
     @classmethod
-    def from_dict(cls, options: Mapping[str, Any]) -> RunConfig:
-        """From plain values; a mistyped name is refused with the nearest known ones."""
+    def from_dict(cls: type[_Config], options: Mapping[str, Any]) -> _Config:
+        """Build a configuration from plain values.
+
+        Raises:
+            UsageError: A name is unknown (the nearest names are suggested) or a value invalid.
+        """
         return cls(**_known(options))
 
     @classmethod
-    def from_yaml(cls, path: str | os.PathLike[str], **overrides: Any) -> RunConfig:
-        """From a file such as a run's `config.yaml`; `overrides` win.
+    def from_yaml(cls: type[_Config], path: str | os.PathLike[str], **overrides: Any) -> _Config:
+        """Read a file such as the `config.yaml` of a run.
 
-        A network from elsewhere (`module:factory`) must be among the overrides: a file does not decide what code runs.
+        Args:
+            path: The file.
+            **overrides: Options that replace those of the file. Code from elsewhere (`module:Name`) must be among
+                them: a file does not decide what code runs.
         """
         options = {**read_yaml(Path(path)), **overrides}
         require_explicit_import(str(path), options, overrides)
         return cls.from_dict(options)
 
     @classmethod
-    def from_preset(cls, name: str, **overrides: Any) -> RunConfig:
-        """From one of `preset_names()`; `overrides` win."""
+    def from_preset(cls: type[_Config], name: str, **overrides: Any) -> _Config:
+        """Read one of `preset_names()`; `overrides` replace its options."""
         return cls.from_dict({**read_preset(name), **overrides})
 
-    def replace(self, **changes: Any) -> RunConfig:
-        """A copy with some options changed."""
+    def replace(self: _Config, **changes: Any) -> _Config:
+        """Return a copy with some options changed."""
         return dataclasses.replace(self, **_known(changes))
 
     def to_dict(self) -> dict[str, Any]:
@@ -263,7 +307,7 @@ class RunConfig:
         return dataclasses.asdict(self)
 
     def save(self, path: str | os.PathLike[str], command: str | None = None) -> None:
-        """Write YAML that `from_yaml` reads back, with the version and the command that made it."""
+        """Write YAML that `from_yaml` reads, with the version and the command that wrote it."""
         yaml = need("yaml", "train", "saving a configuration")
         about = {"version": __version__, **({} if command is None else {"command": command})}
         with atomic_path(path) as temporary:
@@ -271,58 +315,54 @@ class RunConfig:
             temporary.write_text(text, encoding="utf-8")
 
     def conflicts(self, saved: RunConfig) -> dict[str, tuple[Any, Any]]:
-        """Options that would change the result of a run that was saved: name to (saved, wanted).
+        """Options that would change the result of a saved run, by name: (saved, wanted).
 
-        What is left to the data here agrees with whatever it was settled to there.
+        An option that is left to the data here agrees with whatever value it has there.
         """
         wanted, there = self.to_dict(), saved.to_dict()
         for config, options in ((self, wanted), (saved, there)):
-            if config.lr is None and (config.base == self.base or not is_reference(config.base)):
-                options["lr"] = config.usual_lr  # no matter of the data; of a foreign base nothing is asked
-        for name, unsettled in (
-            ("model", "auto"),
-            ("augment", "auto"),
-            ("rho", None),
-            ("rho_target", "auto"),
-            ("lr", "auto"),
-            ("weight_decay", "auto"),
-            ("epochs", "auto"),
-            ("batch_size", None),
-            ("flip_ratio", None),
-        ):
-            if wanted[name] == unsettled:
+            base = config.base if config.sharpness_aware else config.optimizer
+            options["base"] = base
+            if config.lr is None and (base == self.base or not is_reference(base)):
+                options["lr"] = default_lr(base)  # independent of the data; a foreign base is not called
+        for name, unresolved in _OPEN.items():
+            if wanted[name] == unresolved:
                 wanted[name] = there[name]
         wanted["model_options"] = {**there["model_options"], **wanted["model_options"]}
         return {n: (there[n], wanted[n]) for n in wanted if n not in NEUTRAL and wanted[n] != there[n]}
 
     @classmethod
     def describe(cls) -> dict[str, str]:
-        """Each option's name and what it means."""
-        return {f.name: f.metadata["help"] for f in dataclasses.fields(cls)}
+        """Each option's name and meaning."""
+        return {f.name: f.metadata["help"] for f in dataclasses.fields(RunConfig)}
 
-    # --- what None means
 
-    @property
-    def usual_lr(self) -> float:
-        """The base optimizer's; of one of the user's own its default, else that of SGD."""
-        if not is_reference(self.base):
-            return BASES[self.base]
-        lr = inspect.signature(find_named("base", self.base)).parameters.get("lr")
-        return float(lr.default) if lr is not None and isinstance(lr.default, (int, float)) else BASES["sgd"]
+@dataclass(frozen=True, kw_only=True)
+class ResolvedConfig(RunConfig):
+    """A configuration for given data: all values are concrete. `ncsam.engine.resolve.resolve` makes it.
 
-    @property
-    def listens(self) -> bool:
-        """Whether validation samples have a say in training."""
-        return self.sharpness_aware and (self.rho == "validation" or self.warmup == "auto")
+    `rho` as a word is a rule that adapts the radius; "auto" as `warmup` or `flip_ratio` is decided during training.
+    """
+
+    lr: float
+    weight_decay: float
+    rho_target: float
+    epochs: int
+    batch_size: int
+    warmup: float | Literal["auto"]
 
     @property
     def warmup_epochs(self) -> int:
-        """Whole epochs of warm-up, rounded; for "auto" the most that there may be."""
-        if self.warmup == "auto":
-            return self.epochs
-        waits = self.optimizer == "ncsam" or (self.method in _SLOW and isinstance(self.rho, str))
-        share = self.warmup if self.warmup is not None else _WAIT if waits else 0.0
-        return round(share * self.epochs)
+        """Whole epochs of warm-up, rounded; for "auto" the largest possible number."""
+        return self.epochs if self.warmup == "auto" else round(self.warmup * self.epochs)
+
+
+def default_lr(base: str) -> float:
+    """The default learning rate of a base optimizer; for your own the default of its `lr`, otherwise that of SGD."""
+    if not is_reference(base):
+        return BASES[base]
+    lr = inspect.signature(find_named("base", base)).parameters.get("lr")
+    return float(lr.default) if lr is not None and isinstance(lr.default, (int, float)) else BASES["sgd"]
 
 
 def preset_names() -> list[str]:
@@ -332,7 +372,7 @@ def preset_names() -> list[str]:
 
 
 def preset_text(name: str) -> str:
-    """A preset as it stands in its file, with the comments that name its source and what is unknown."""
+    """The text of a preset file, with the comments that name its source and what is unknown."""
     if name not in preset_names():
         raise unknown_name("preset", name, preset_names())
     return (resources.files("ncsam.presets") / f"{name}.yaml").read_text(encoding="utf-8")
@@ -353,24 +393,19 @@ def read_yaml(path: Path) -> dict[str, Any]:
 def _mapping(text: str, where: str) -> dict[str, Any]:
     content = parse_yaml(text, where)
     if not isinstance(content, dict):
-        raise ValueError(f"{where} must hold `option: value` lines, not {type(content).__name__}")
+        raise UsageError(f"{where} must contain `option: value` lines, not {type(content).__name__}")
     return {name: value for name, value in content.items() if name not in _ABOUT_THE_FILE}
 
 
 def optimizer_names() -> list[str]:
-    """All optimizers that a run may name: sharpness-aware ones, and the base optimizers alone."""
-    from ncsam import optim  # here, because it brings torch
+    """The names of all optimizers: sharpness-aware ones, and the base optimizers alone."""
+    from ncsam import optim  # here, because it imports torch
 
     return [*optim.names(), *BASES]
 
 
 def _known(options: Mapping[str, Any]) -> dict[str, Any]:
     names = [f.name for f in dataclasses.fields(RunConfig)]
-    for old in RENAMED.keys() & options.keys():
-        warnings.warn(
-            f"the option {old!r} is called {RENAMED[old]!r} now; the old name goes with 0.2", FutureWarning, 4
-        )
-    options = {RENAMED.get(name, name): value for name, value in options.items()}
     for name in options:
         if name not in names:
             raise unknown_name("option", name, names)
@@ -378,15 +413,15 @@ def _known(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @functools.cache
-def _hints() -> dict[str, Any]:
-    return get_type_hints(RunConfig)
+def _hints(kind: Callable[..., RunConfig]) -> dict[str, Any]:
+    return get_type_hints(kind)
 
 
-def _one_of(name: str, value: str, known: tuple[str, ...]) -> None:
-    if value not in known:
-        raise unknown_name(name, value, known)
+@functools.cache
+def _checks() -> dict[str, Check | None]:
+    return {f.name: f.metadata["check"] for f in dataclasses.fields(RunConfig)}
 
 
-def _require(name: str, value: Any, fine: bool, allowed: str) -> None:
-    if not fine:
-        raise bad_value(name, value, allowed)
+def _words(hint: Any) -> tuple[Any, ...]:
+    """The words that a type allows besides its values, such as "auto"."""
+    return tuple(word for kind in get_args(hint) if get_origin(kind) is Literal for word in get_args(kind))

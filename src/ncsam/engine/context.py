@@ -1,4 +1,4 @@
-"""What a method may ask of a run: predictions and features of the training split, batches of its own, gradients."""
+"""What a method may ask of a run: predictions and features of the training split, its own batches, gradients."""
 
 from __future__ import annotations
 
@@ -11,38 +11,66 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from ncsam._errors import bad_value
-from ncsam.data.loading.loader import Batch
-from ncsam.engine.modes import evaluating
+from ncsam.data.loading.loader import Batch, Loader
+from ncsam.data.modalities import Modality
+from ncsam.engine.config import ResolvedConfig
+from ncsam.engine.evaluate import Evaluator
+from ncsam.engine.learner import Learner
+from ncsam.engine.network import evaluating
 from ncsam.engine.task import view_names
+from ncsam.methods import State
 from ncsam.methods.heads import output_of
 
 if TYPE_CHECKING:
-    from ncsam.engine.trainer import Trainer
+    from ncsam.engine.device import Device
 
 
 class MethodContext:
-    """The engine as `State` passes it on to a method."""
+    """The engine as `State` passes it to a method.
 
-    def __init__(self, trainer: Trainer) -> None:
-        self.trainer = trainer
+    Args:
+        device: Device and ranks of the run.
+        config: The resolved configuration.
+        modality: The kind of data.
+        loader: Batches of the training samples.
+        evaluator: Predicts the training split.
+        learners: The models and their optimizers.
+        state: Where training stands.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        config: ResolvedConfig,
+        modality: Modality,
+        loader: Loader,
+        evaluator: Evaluator,
+        learners: Sequence[Learner],
+        state: State,
+    ) -> None:
+        self.fabric = device
+        self.config = config
+        self.modality = modality
+        self.loader = loader
+        self.evaluator = evaluator
+        self.learners = learners
+        self.state = state
 
     def predict(self, networks: Sequence[nn.Module], output: str = "probabilities") -> Tensor:
-        """Of the whole un-augmented training split; the same on all ranks."""
+        """Predict the whole un-augmented training split; the result is the same on all ranks."""
         if output != "probabilities":
             if len(networks) != 1:
-                raise bad_value("networks", f"{len(networks)} networks", f"{output} are those of one network")
+                raise bad_value("networks", f"{len(networks)} networks", f"one network, whose {output} are wanted")
             return self._outputs(networks[0], output)
-        evaluator = self.trainer.evaluator
-        found = evaluator.predict(networks, evaluator.train, keep_probabilities=True)
+        found = self.evaluator.predict(networks, self.evaluator.train, keep_probabilities=True)
         assert found.probabilities is not None
-        return torch.from_numpy(found.probabilities).to(self.trainer.fabric.device)
+        return torch.from_numpy(found.probabilities).to(self.fabric.device)
 
     @torch.no_grad()
     def _outputs(self, network: nn.Module, output: str) -> Tensor:
-        trainer = self.trainer
-        # the network itself, not its wrapper for ranks: a look inside needs no gradients to be brought together
-        bare = next((learner.bare for learner in trainer.learners if learner.network is network), network)
-        precision, loader = trainer.fabric.strategy.precision, trainer.evaluator.train
+        # the model itself, not its wrapper for ranks, because no gradients are synchronized
+        bare = next((learner.bare for learner in self.learners if learner.network is network), network)
+        precision, loader = self.fabric.strategy.precision, self.evaluator.train
         result: Tensor | None = None
         with evaluating([bare]):
             for batch in loader.iterate(0):
@@ -52,7 +80,7 @@ class MethodContext:
                     result = rows.new_zeros((len(loader.split), rows.shape[1]))
                 result[batch.index] = rows
         assert result is not None
-        if trainer.fabric.world_size > 1:  # every sample was seen by exactly one rank; the others hold zeros
+        if self.fabric.world_size > 1:  # every sample was seen by exactly one rank; the others have zeros
             dist.all_reduce(result)
         return result
 
@@ -60,22 +88,21 @@ class MethodContext:
         self, index: Tensor, view: str | Sequence[str] = "plain", *, batch_size: int | None = None, stream: int = 0
     ) -> Iterator[Batch]:
         """Shuffled batches of some samples, this rank's part; none where there are fewer samples than ranks."""
-        trainer = self.trainer
-        ranks = trainer.fabric.world_size
+        ranks = self.fabric.world_size
         if len(index) < ranks:
             return iter(())
         views = (view,) if isinstance(view, str) else tuple(view)
-        size = (trainer.config.batch_size or 1) if batch_size is None else batch_size
-        seed = np.random.SeedSequence((trainer.config.seed, 1 + stream)).generate_state(1)[0]
-        loader = trainer.loader.with_options(
+        size = self.config.batch_size if batch_size is None else batch_size
+        seed = np.random.SeedSequence((self.config.seed, 1 + stream)).generate_state(1)[0]
+        loader = self.loader.with_options(
             subset=index.cpu().numpy(),
-            views=view_names(trainer.config, views, trainer.task.modality),
+            views=view_names(self.config, views, self.modality),
             batch_size=max(1, size // ranks),
             seed=int(seed),
         )
-        return loader.iterate(trainer.state.epoch)
+        return loader.iterate(self.state.epoch)
 
     def backward(self, loss: Tensor) -> None:
-        """Gradients as they are: where the precision scales losses, the scale is taken out."""
-        scaler = getattr(self.trainer.fabric.strategy.precision, "scaler", None)
-        self.trainer.fabric.backward(loss if scaler is None else loss / scaler.get_scale())
+        """Unscaled gradients: where the precision scales losses, the scale is taken out."""
+        scaler = getattr(self.fabric.strategy.precision, "scaler", None)
+        self.fabric.backward(loss if scaler is None else loss / scaler.get_scale())

@@ -15,10 +15,11 @@ from torch import Tensor, nn
 
 from ncsam.data.loading.loader import Loader
 from ncsam.data.types import Labels
-from ncsam.engine.config import RunConfig
+from ncsam.engine.config import ResolvedConfig
 from ncsam.engine.metrics import EVALUATED, accuracy, calibration_error, memorized
-from ncsam.engine.modes import evaluating
+from ncsam.engine.network import evaluating
 from ncsam.engine.task import Task
+from ncsam.errors import DivergedError
 from ncsam.methods import Method
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def predict(
     *,
     keep_probabilities: bool = False,
 ) -> Predictions:
-    """Evaluate the networks, in evaluation mode, on every sample of a loader made by `Loader.evaluation`."""
+    """Evaluate the models, in evaluation mode, on every sample of a loader made by `Loader.evaluation`."""
     samples = len(loader.split)
     columns: list[Tensor] | None = None
     with evaluating(networks):
@@ -65,7 +66,7 @@ def predict(
             for column, value in zip(columns, values, strict=True):
                 column[batch.index] = value
     assert columns is not None
-    if fabric.world_size > 1:  # every sample was seen by exactly one rank; the others hold zeros
+    if fabric.world_size > 1:  # every sample was seen by exactly one rank; the others have zeros
         for column in columns:
             dist.all_reduce(column)
     predicted, confidence, loss, margin, *rest = (column.cpu().numpy() for column in columns)
@@ -89,9 +90,9 @@ class Evaluator:
         fabric: Device,
         method: Method,
         task: Task,
-        config: RunConfig,
+        config: ResolvedConfig,
         train: Loader,
-        diverged: Callable[[], Exception],
+        diverged: Callable[[], DivergedError],
     ) -> None:
         self.diverged = diverged
         self.fabric = fabric
@@ -110,47 +111,56 @@ class Evaluator:
 
     @property
     def held_out_labels(self) -> Labels:
-        """The observed labels of the validation samples; of the training split where there are none."""
+        """The observed labels of the validation samples, or of the training split where there are none."""
         labels = (self.val or self.train).split.labels
         return labels if self.task.val is None else labels[self.task.val]
 
     def out_of_sample(self, networks: Sequence[nn.Module]) -> tuple[Labels, Floats]:
-        """`held_out_labels`, and the probabilities (N, classes) that the networks give to those samples."""
+        """`held_out_labels`, and the predicted probabilities (N, classes) of those samples."""
         found = self.predict(networks, self.val or self.train, keep_probabilities=True)
         assert found.probabilities is not None
         rows = found.probabilities
         return self.held_out_labels, rows if self.task.val is None else rows[self.task.val]
 
     def predict(self, networks: Sequence[nn.Module], loader: Loader, keep_probabilities: bool = False) -> Predictions:
-        """What the networks say of a split; they have diverged where that is not finite, though their weights are."""
+        """Predict a split; raise `DivergedError` where predictions are not finite."""
         found = predict(self.fabric, self.method, networks, loader, keep_probabilities=keep_probabilities)
         if not np.isfinite(found.confidence).all():
             raise self.diverged()
         return found
 
     def measure(
-        self, networks: Sequence[nn.Module], epoch: int, keep_probabilities: bool, watched: bool = False
+        self, networks: Sequence[nn.Module], epoch: int, keep_probabilities: bool, on_train: bool = False
     ) -> tuple[dict[str, Any], Predictions | None]:
-        """The accuracies of a record, and the predictions on the training split where they are due or `watched`."""
+        """The accuracies of a record, and the predictions on the training split where they are due.
+
+        Args:
+            networks: The method's models.
+            epoch: The finished epoch, from 1.
+            keep_probabilities: Whether predictions on the training split include all class probabilities.
+            on_train: Evaluate the training split even if `evaluate_train_every` does not ask for it.
+        """
         record: dict[str, Any] = dict.fromkeys(EVALUATED)
         if self.test is not None:
             on_test = self.predict(networks, self.test)
             right = on_test.predicted == self.test.split.labels
             record["test_accuracy"] = 100.0 * float(right.mean())
             record["calibration_error"] = calibration_error(on_test.confidence, right)
-        on_train = None
-        if watched or epoch % self.config.evaluate_train_every == 0 or epoch == self.config.epochs:
-            on_train = self.predict(networks, self.train, keep_probabilities)
-            record |= self._on_training_split(on_train)
+        train: Predictions | None = None
+        every = self.config.evaluate_train_every
+        if on_train or (every is not None and (epoch % every == 0 or epoch == self.config.epochs)):
+            train = self.predict(networks, self.train, keep_probabilities)
+            record |= self.on_training_split(train)
         if self.val is not None:
-            reused = on_train is not None and self.task.dataset.val is None
-            on_val = on_train if reused and on_train is not None else self.predict(networks, self.val)
+            reused = train is not None and self.task.dataset.val is None
+            on_val = train if reused and train is not None else self.predict(networks, self.val)
             held = slice(None) if self.task.val is None else self.task.val
             record["val_accuracy"] = accuracy(on_val.predicted[held], self.held_out_labels)
             record["val_loss"] = float(on_val.loss[held].mean(dtype=np.float64))
-        return record, on_train
+        return record, train
 
-    def _on_training_split(self, predictions: Predictions) -> dict[str, Any]:
+    def on_training_split(self, predictions: Predictions) -> dict[str, Any]:
+        """The accuracies on the samples trained on."""
         split, index = self.task.dataset.train, self.task.train
         predicted, observed = predictions.predicted[index], split.labels[index]
         found: dict[str, Any] = {"train_accuracy_observed": accuracy(predicted, observed)}

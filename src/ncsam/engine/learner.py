@@ -1,4 +1,4 @@
-"""A network with its optimizer, and one step of the two on a plan."""
+"""A model with its optimizer, and one step of the two on a plan."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from ncsam._errors import bad_value
-from ncsam.engine.config import RunConfig
+from ncsam.engine.config import ResolvedConfig
 from ncsam.engine.optimizers import build_optimizer
 from ncsam.engine.sharding import is_sharded, load_network, load_optimizer, share_buffers, whole
 from ncsam.methods import Method, Plan
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 
 class Learner:
-    """One of a method's networks, set up by Fabric for its device, ranks and precision."""
+    """One of a method's models, set up for its device, ranks and precision."""
 
     def __init__(
         self,
         fabric: Device,
         network: nn.Module,
         method: Method,
-        config: RunConfig,
+        config: ResolvedConfig,
         steps_per_epoch: int,
         number: int = 0,
     ) -> None:
@@ -36,14 +36,16 @@ class Learner:
         self.bare = network
         compiled: Any = torch.compile(network) if config.compile else network
         self.network: nn.Module = fabric.setup_module(compiled)
-        # Fabric's wrapper copies the optimizer's class but keeps attributes of its own: phases and settings go to the
-        # optimizer itself, and only the final step through the wrapper, which knows about loss scaling
+        # Fabric's wrapper copies the optimizer's class but has its own attributes: phases and settings go to the
+        # optimizer itself, and only the final step through the wrapper, which handles loss scaling
         self.optimizer = build_optimizer(config, self.network, method, steps_per_epoch, number)
         self._stepper: Any = fabric.setup_optimizers(self.optimizer)
         self._scaler = getattr(fabric.strategy.precision, "scaler", None)
         self._sharded = is_sharded(network)
         if self._sharded and getattr(self.optimizer, "perturbation", "synced") == "local":
-            raise bad_value("perturbation", "local", "only with strategy='ddp', whose ranks hold whole weights")
+            raise bad_value(
+                "perturbation", "local", "synced, because the weights are sharded; local needs strategy='ddp'"
+            )
 
     @property
     def sharpness_aware(self) -> SharpnessAware | None:
@@ -60,7 +62,7 @@ class Learner:
             loss = optimizer.run_passes(
                 lambda: (*self.method.loss(self.network, plan), clean_targets),
                 backward=self.fabric.backward,
-                scaler=self._scaler,  # asked for its scale, and told of an overflow; Fabric's backward does the scaling
+                scaler=self._scaler,  # for its scale, and to report an overflow; Fabric's backward does the scaling
             )
         self._stepper.step()
         return loss.detach()
@@ -70,7 +72,7 @@ class Learner:
             group["lr"] = group["initial_lr"] * factor
 
     def restart(self, fresh: nn.Module | None) -> None:
-        """Begin a stage: the base optimizer forgets its momentum, and the network takes the weights of a fresh one."""
+        """Begin a stage: the base optimizer loses its momentum, and the model takes the weights of a fresh one."""
         self.optimizer.state.clear()
         if fresh is not None:
             fresh.to(self.fabric.device)
@@ -81,7 +83,7 @@ class Learner:
         return float(self.optimizer.param_groups[0]["lr"])
 
     def share_buffers(self) -> None:
-        """Bring the ranks' statistics together where the strategy does not."""
+        """Synchronize the ranks' statistics where the strategy does not."""
         if self._sharded:
             share_buffers(self.bare)
 
@@ -93,7 +95,7 @@ class Learner:
         return bool(torch.stack(norms).isfinite().all()) if norms else True
 
     def state_dict(self) -> dict[str, Any]:
-        """Whole tensors, whatever the strategy. Every rank must call it."""
+        """Full tensors, whatever the strategy. Every rank must call it."""
         return {"network": whole(dict(self.bare.state_dict())), "optimizer": whole(self.optimizer.state_dict())}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

@@ -1,33 +1,44 @@
-"""What a person sees while a run goes on: a bar on a terminal, plain lines in a pipe."""
+"""Progress of a run on the console: a bar on a terminal, plain lines in a pipe."""
 
 from __future__ import annotations
 
 import sys
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ncsam._text import printable_lines
+from ncsam.engine.sinks import Sink
 
-_REDRAW = 0.1  # seconds; a bar that moves more often only costs time
+if TYPE_CHECKING:
+    from ncsam.engine.trainer import Trainer
+
+_REDRAW = 0.1  # seconds
 _FIRST_LINE, _MOST_PATIENCE = 10.0, 60.0  # seconds between lines in a pipe: from, doubling, to
-_MEASURED = 2.0  # seconds of steps after the first, from which the time to come is judged
-_WORTH_SAYING = 60.0  # seconds of training: a shorter one needs no estimate
+_MEASURED = 2.0  # seconds of steps after the first, from which the remaining time is estimated
+_LONG_ENOUGH = 60.0  # seconds of training that deserve an estimate
 _LONG = 3600.0
-#: What makes a run on a CPU shorter, by the kind of data.
+#: What shortens a run on a CPU, by the kind of data.
 _SHORTER = {
-    "images": "features of a pretrained network take minutes (`ncsam embed DATA --model timm:NAME --out f.npz`, then "
-    "`ncsam auto f.npz`; or --model timm:NAME --pretrained true --freeze backbone). Else a smaller network (--model "
-    "resnet8 or cnn9, see `python -m ncsam.models`), smaller images (--data-options size=[32,32]), fewer --epochs",
-    "": "a smaller network (--model, see `python -m ncsam.models`), fewer --epochs",
+    "images": "embeddings of a pretrained model take minutes (model timm:NAME, pretrained true, freeze backbone; or "
+    "`ncsam embed` and `ncsam auto`). Otherwise a smaller model (resnet8 or cnn9, see ncsam.models.names()), smaller "
+    "images (data_options size=[32,32]), or fewer epochs",
+    "": "a smaller model (see ncsam.models.names()), or fewer epochs",
 }
 
 
-class Console:
+class ConsoleSink(Sink):
     """Lines on standard output; on a terminal with `rich`, a bar for the running epoch below them.
 
-    Once some steps are done it says how long training will take, and how it could be shorter where that is hours. In
-    a pipe a long epoch is heard of from time to time.
+    After some steps it says how long training will take, and how to shorten hours. In a pipe, a long epoch prints a
+    line from time to time.
+
+    Args:
+        enabled: Print at all.
+        epochs: Epochs of the run.
+        batches: Batches per epoch.
+        device: Name of the device.
+        data: Name of the modality.
     """
 
     def __init__(self, enabled: bool, epochs: int, batches: int, device: str = "cpu", data: str = "") -> None:
@@ -41,7 +52,7 @@ class Console:
         self._said = time.monotonic()
         self._patience = _FIRST_LINE
         self._steps = 0
-        self._first = 0.0  # when the first step of this process ended, which had to warm up
+        self._first = 0.0  # when the first step of this process ended, which is slower
         self._per_batch: float | None = None
         if enabled and sys.stdout.isatty():
             try:
@@ -63,7 +74,7 @@ class Console:
             self._bar.console.print(printable_lines(text), highlight=False, markup=False, soft_wrap=True)
 
     def step(self, epoch: int, done: int) -> None:
-        """After a step: move the bar, or say where training is."""
+        """After a step: move the bar, or print the position."""
         if not self.enabled:
             return
         now = time.monotonic()
@@ -78,7 +89,7 @@ class Console:
             self.say(f"epoch {epoch}/{self.epochs}: {done:,} of {self.batches:,} batches")
 
     def _measure(self, now: float, left: int) -> None:
-        """Judge the time to come by the steps after the first, and say it once if it matters."""
+        """Estimate the remaining time from the steps after the first, and print it once if it is long."""
         self._steps += 1
         if self._steps == 1:
             self._first = now
@@ -87,15 +98,15 @@ class Console:
             return
         self._per_batch = spent / (self._steps - 1)
         total = left * self._per_batch
-        if total < _WORTH_SAYING:
+        if total < _LONG_ENOUGH:
             return
         self.say(
-            f"{self._per_batch:.2g} s a batch on {self.device}: about {duration(self._per_batch * self.batches)} an "
-            f"epoch and {duration(total)} in all, evaluation not counted"
+            f"{self._per_batch:.2g} s per batch on {self.device}: about {duration(self._per_batch * self.batches)} per "
+            f"epoch and {duration(total)} in total, without evaluation"
         )
         if total >= _LONG and self.device.startswith("cpu"):
             shorter = _SHORTER.get(self.data, _SHORTER[""])
-            self.say(f"this is long for a CPU: Ctrl-C keeps what is done. Shorter: {shorter}")
+            self.say(f"this is long for a CPU; Ctrl-C keeps what is done. Faster: {shorter}")
 
     def epoch(self, record: Mapping[str, Any]) -> None:
         """The line of a finished epoch."""
@@ -107,15 +118,24 @@ class Console:
             + "  ".join([*parts, f"{record['seconds']:.1f} s"])
         )
 
+    def on_message(self, text: str) -> None:
+        self.say(text)
+
+    def on_step_end(self, trainer: Trainer) -> None:
+        self.step(trainer.epoch + 1, trainer.batch)
+
+    def on_epoch_end(self, trainer: Trainer, record: Mapping[str, Any]) -> None:
+        self.epoch(record)
+
     def close(self) -> None:
-        """Take the bar away."""
+        """Remove the bar."""
         if self._bar is not None:
             self._bar.stop()
             self._bar = None
 
 
 def duration(seconds: float) -> str:
-    """Seconds as people say them: 45 s, 12 min, 3 h 20 min, 2 days 5 h."""
+    """Seconds for people: 45 s, 12 min, 3 h 20 min, 2 days 5 h."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)

@@ -6,122 +6,258 @@ import atexit
 import contextlib
 import gc
 import os
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch.distributed as dist
+from torch import nn
 
 from ncsam import models
+from ncsam._errors import bad_value
 from ncsam.data.types import DataSet
-from ncsam.engine import defaults
 from ncsam.engine.by_class import measure_by_class
-from ncsam.engine.config import RunConfig
+from ncsam.engine.config import IN_MEMORY, ResolvedConfig, RunConfig
 from ncsam.engine.device import choose_device
 from ncsam.engine.fitted_run import fit_run, smooth_out_of_fold
 from ncsam.engine.label_issues import label_issues_of
 from ncsam.engine.metrics import summarize
-from ncsam.engine.network import create_network
-from ncsam.engine.task import Task, load_task, resolve_auto, view_names
+from ncsam.engine.network import create_network, prepared
+from ncsam.engine.progress import ConsoleSink
+from ncsam.engine.resolve import resolve, sam_warning
+from ncsam.engine.sinks import CheckpointSink, FolderSink, MetricsSink, Sink
+from ncsam.engine.stored_data import load_dataset, save_dataset
+from ncsam.engine.task import Task, load_task, view_names
 from ncsam.engine.trainer import Trainer
-from ncsam.errors import RunError
+from ncsam.errors import DivergedError, Interrupted, RunError
 from ncsam.methods import create as create_method
+from ncsam.models.external import guess_family
 from ncsam.models.freeze import BACKBONE
 from ncsam.runs import layout
 from ncsam.runs.lock import FolderLock, locked
 from ncsam.runs.reader import read_summary
-from ncsam.runs.writer import begin_run, write_run
+from ncsam.runs.writer import begin_run, what_is_left, write_run, writing
 
 if TYPE_CHECKING:
     from ncsam.engine.device import Device
 
+#: A model, or a function of the number of classes that builds one.
+Model = nn.Module | Callable[..., nn.Module]
+
+
+class TrainSummary(dict[str, Any]):
+    """The summary of a run, by name; `trainer` has its model, metrics and data if it was trained without a folder."""
+
+    trainer: Trainer | None = None
+
 
 def train(
     config: RunConfig,
-    out: str | os.PathLike[str],
+    out: str | os.PathLike[str] | None = None,
     *,
     dataset: DataSet | None = None,
+    model: str | Model | None = None,
     console: bool = True,
     command: str | None = None,
-) -> dict[str, Any]:
-    """Train as `config` says, write the run folder `out`, and return its summary.
+) -> TrainSummary:
+    """Train as a configuration says.
 
-    A folder with an unfinished run of the same configuration is continued from its checkpoint, and ends with the same
-    bits as if it had never stopped; a finished one is not trained again. `dataset` is used in place of `config.data`.
-    `command` is noted in `config.yaml`.
+    An unfinished run of the same configuration in `out` is resumed from its checkpoint and ends with the same bits as
+    if it had never stopped; a finished one is not trained again.
 
-    >>> from ncsam.engine import RunConfig, train
-    >>> summary = train(RunConfig(noise="symmetric", rate=0.4, epochs=1), "runs/example", console=False)
-    >>> summary["last"] > 50  # of ten digits, four in ten of whose labels are wrong
-    True
+    Args:
+        config: What to train on, with what, for how long.
+        out: The run folder. `None`: nothing is written, and the result has the trainer.
+        dataset: Data to use in place of `config.data`; the run then records `data: <in memory>` and, where it can,
+            keeps a copy of the data.
+        model: The name of a model; or a model, which is trained in place; or a function of `num_classes` that builds
+            one. The latter two are recorded as `model: <in memory>`.
+        console: Print progress.
+        command: A command line to record in `config.yaml`.
 
-    Raises `RunError` for what stands in the way of this run (folder in use, changed labels, full disk, divergence) and
-    `Interrupted` after Ctrl-C; both leave a folder that can be continued.
+    Returns:
+        The summary, as in `summary.json`.
+
+    Raises:
+        UsageError: An option is invalid, or does not fit the data.
+        RunError: The run cannot start or continue (folder in use, changed labels, full disk); `DivergedError` if it
+            diverged. The folder can be resumed.
+        Interrupted: Ctrl-C or a request to terminate; the folder can be resumed.
+
+    Examples:
+        >>> from ncsam.engine import RunConfig, train
+        >>> summary = train(RunConfig(noise="symmetric", rate=0.4, epochs=5), "runs/example", console=False)
+        >>> summary["last"] > 50  # ten digits, 40 % of whose labels are wrong
+        True
     """
-    fabric = choose_device(config)
+    if dataset is not None:
+        config = in_memory(config)
+    if isinstance(model, str):
+        config, model = config.replace(model=model), None
+    if model is not None:
+        config = config.replace(model=IN_MEMORY, model_options={}, pretrained=False)
+    device = choose_device(config)
     main: Any = _train
-    result: dict[str, Any] = fabric.launch(main, config, Path(out), dataset, console, command)
+    result: TrainSummary = device.launch(
+        main, config, None if out is None else Path(out), dataset, model, console, command
+    )
     return result
 
 
+def in_memory(config: RunConfig) -> RunConfig:
+    """The configuration of a run on data that is passed as a Python object."""
+    column = config.label_column if config.label_file is not None else None
+    return config.replace(data=IN_MEMORY, data_root=None, data_options={}, label_column=column, download=False)
+
+
 def _train(
-    fabric: Device, config: RunConfig, folder: Path, dataset: DataSet | None, console: bool, command: str | None
-) -> dict[str, Any]:
-    if fabric.world_size > 1:
+    device: Device,
+    config: RunConfig,
+    folder: Path | None,
+    dataset: DataSet | None,
+    model: Model | None,
+    console: bool,
+    command: str | None,
+) -> TrainSummary:
+    if device.world_size > 1:
         atexit.register(_leave_group)
     with contextlib.ExitStack() as stack:
-        held: list[FolderLock] = []  # by the first rank alone
-        _first_rank_first(fabric, lambda: layout.refuse_other_work(folder, layout.CONFIG))
-        _first_rank_first(fabric, lambda: held.append(stack.enter_context(locked(folder))))
-        summary = read_summary(folder, config)
-        if summary is not None:
-            if console and fabric.is_global_zero:
-                print(f"{folder} is finished; its summary is returned", flush=True)
-            return summary
-        for each in held:
-            layout.clear_leftovers(each.folder)
-        with fabric.rank_zero_first(local=True):  # one process fetches, the others find it there
+        locks: list[FolderLock] = []  # of the first rank alone
+        if folder is not None:
+            summary = _open_folder(device, folder, config, stack, locks)
+            if summary is not None:
+                if console and device.is_global_zero:
+                    print(f"{folder} is finished; its summary is returned", flush=True)
+                return TrainSummary(summary)
+        if dataset is None and config.data == IN_MEMORY and folder is not None:
+            dataset = load_dataset(folder / layout.DATA)
+        with device.rank_zero_first(local=True):  # one process downloads, the others find the result
             task = load_task(config, dataset)
-        config = resolve_auto(config, task)
-        if models.is_closed_form(config.model):  # fitted at once, by one process
-            say = print if console else lambda text: None
-            fitted = fit_run(config, task, folder, command=command, say=say) if fabric.is_global_zero else {}
-            return fabric.broadcast(fitted)
-        with fabric.rank_zero_first(local=True):
-            task = _on_features(fabric, config, task, console)
-        trainer = Trainer(fabric, config, task, folder, console)
-        continued = trainer.resume()
-        if held:
-            trainer.before_writing = held[0].check
-            trainer.begin = partial(
-                begin_run, folder, config, task.dataset, record=task.record, damaged=task.damaged, command=command
-            )
-        if held and continued and not (folder / layout.CONFIG).is_file():
-            trainer.begin()
-        fabric.barrier()
-        where = f"epoch {trainer.epoch}, batch {trainer.batch}" if continued else "the beginning"
-        trainer.console.say(f"{folder}: {config.method} with {config.optimizer} on {fabric.device}, from {where}")
-        if config.sharpness_aware and (warning := defaults.harm(config.method, config.rho)) is not None:
-            trainer.console.say(warning)
-        if task.damaged:
-            listed = folder / layout.DAMAGED
-            trainer.console.say(f"{len(task.damaged):,} files could not be read and are left out: see {listed}")
-        trainer.fit()
-        trainer.before_writing()
-        return _finish(fabric, trainer)
+        resolved = resolve(config, task, family=guess_family(model) if isinstance(model, nn.Module) else "other")
+        if models.is_closed_form(resolved.model):  # fitted at once, by one process
+            return _fit_closed_form(device, resolved, task, folder, dataset, console, command)
+        with device.rank_zero_first(local=True):
+            task = _on_features(device, resolved, task, console)
+        create = None if model is None else _Given(model, resolved, task.dataset.num_classes)
+        trainer = Trainer(device, resolved, task, create)
+        check = locks[0].check if locks else _nothing
+        sinks: list[Sink] = []
+        resumed = False
+        if folder is not None:
+            checkpoints = CheckpointSink(layout.checkpoints(folder), check)
+            resumed = checkpoints.resume(trainer)
+            if locks:
+                begin = partial(_begin_folder, folder, resolved, task, dataset, command)
+                begun = resumed and (folder / layout.CONFIG).is_file()
+                if resumed and not begun:
+                    begin()
+                sinks += [FolderSink(begin, check, begun=resumed), MetricsSink(folder)]
+            sinks.append(checkpoints)
+        if device.is_global_zero and console:
+            shown = ConsoleSink(True, resolved.epochs, trainer.steps_per_epoch, str(device.device), task.modality.name)
+            sinks.insert(len(sinks) - 1 if folder is not None else 0, shown)
+            _introduce(shown, trainer, folder, resumed)
+        device.barrier()
+        _fit(trainer, sinks, folder)
+        if resolved.evaluate_train_every is None:
+            trainer.measure_training_split()
+        check()
+        return _finish(trainer, folder)
+
+
+def _nothing() -> None:
+    pass
+
+
+def _fit_closed_form(
+    device: Device,
+    config: ResolvedConfig,
+    task: Task,
+    folder: Path | None,
+    dataset: DataSet | None,
+    console: bool,
+    command: str | None,
+) -> TrainSummary:
+    if folder is None:
+        raise bad_value("out", None, f"a run folder, because {config.model} is fitted and written at once")
+    fitted: dict[str, Any] = {}
+    if device.is_global_zero:
+        if dataset is not None and config.fold is None:
+            with writing(folder):
+                save_dataset(folder / layout.DATA, dataset)
+        fitted = fit_run(config, task, folder, command=command, say=print if console else lambda text: None)
+    return TrainSummary(device.broadcast(fitted))
+
+
+def _open_folder(
+    device: Device, folder: Path, config: RunConfig, stack: contextlib.ExitStack, locks: list[FolderLock]
+) -> dict[str, Any] | None:
+    """Lock a run folder; the summary of a run that is finished there."""
+    _first_rank_first(device, lambda: layout.refuse_other_work(folder, layout.CONFIG))
+    _first_rank_first(device, lambda: locks.append(stack.enter_context(locked(folder))))
+    summary = read_summary(folder, config)
+    if summary is None:
+        for lock in locks:
+            layout.clear_leftovers(lock.folder)
+    return summary
+
+
+def _fit(trainer: Trainer, sinks: Sequence[Sink], folder: Path | None) -> None:
+    """Train, and say in what fails what there is to resume from."""
+    try:
+        trainer.fit(*sinks)
+    except DivergedError as error:
+        if folder is None:
+            raise
+        raise DivergedError(f"{error}. {what_is_left(layout.checkpoints(folder))}") from error
+    except Interrupted as error:
+        if folder is None:
+            raise
+        raise Interrupted(f"{error}; rerun the same command to resume") from error
+
+
+def _introduce(console: ConsoleSink, trainer: Trainer, folder: Path | None, resumed: bool) -> None:
+    config, task = trainer.config, trainer.task
+    where = f"resumed at epoch {trainer.epoch}, batch {trainer.batch}" if resumed else "from the start"
+    console.say(f"{folder or 'training'}: {config.method} with {config.optimizer} on {trainer.fabric.device}, {where}")
+    if (warning := sam_warning(config)) is not None:
+        console.say(warning)
+    if task.damaged:
+        listed = "" if folder is None else f": see {folder / layout.DAMAGED}"
+        console.say(f"{len(task.damaged):,} files could not be read and are left out{listed}")
+
+
+class _Given:
+    """Returns the model that was passed, only once because methods may need several; or what its factory builds."""
+
+    def __init__(self, model: Model, config: ResolvedConfig, num_classes: int) -> None:
+        self.model = model
+        self.config = config
+        self.num_classes = num_classes
+        self.used = False
+
+    def __call__(self) -> nn.Module:
+        if not isinstance(self.model, nn.Module):
+            return prepared(self.config, self.model(self.num_classes))
+        if self.used:
+            name, method = type(self.model).__name__, self.config.method
+            raise bad_value("model", name, f"a function of num_classes, because {method} builds several models")
+        self.used = True
+        return prepared(self.config, self.model)
 
 
 def _leave_group() -> None:
-    """End the threads that connect the ranks: a process that exits with them running may abort, though all is done."""
+    """End the threads that connect the ranks: a process that exits while they run may abort."""
     if dist.is_initialized():
-        gc.collect()  # networks in reference cycles hold the group
+        gc.collect()  # models in reference cycles keep the group alive
         dist.destroy_process_group()
 
 
-def _on_features(fabric: Device, config: RunConfig, task: Task, console: bool) -> Task:
+def _on_features(device: Device, config: ResolvedConfig, task: Task, console: bool) -> Task:
     """The task on cached features, where the backbone is frozen and nothing is augmented."""
-    if BACKBONE not in config.freeze:
+    if BACKBONE not in config.freeze or config.model == IN_MEMORY:
         return task
     from ncsam.engine.frozen import with_features
 
@@ -130,30 +266,40 @@ def _on_features(fabric: Device, config: RunConfig, task: Task, console: bool) -
         task,
         partial(create_network, config, task.dataset.num_classes, task.modality.in_channels, pretrained=True),
         view_names(config, create_method(config.method, **config.method_options).views, task.modality),
-        device=fabric.device,
-        say=print if console and fabric.is_global_zero else lambda text: None,
+        device=device.device,
+        say=print if console and device.is_global_zero else lambda text: None,
     )
 
 
-def _first_rank_first(fabric: Device, action: Any) -> None:
-    """Do something on the first rank; if it fails there, fail everywhere with the same words."""
+def _first_rank_first(device: Device, action: Any) -> None:
+    """Do something on the first rank; if it fails there, fail everywhere with the same message."""
     problem: str | None = None
-    if fabric.is_global_zero:
+    if device.is_global_zero:
         try:
             action()
         except RunError as error:
             problem = str(error)
-    problem = fabric.broadcast(problem)
+    problem = device.broadcast(problem)
     if problem is not None:
         raise RunError(problem)
 
 
-def _finish(fabric: Device, trainer: Trainer) -> dict[str, Any]:
-    summary: dict[str, Any] = {}
+def _begin_folder(
+    folder: Path, config: ResolvedConfig, task: Task, dataset: DataSet | None, command: str | None
+) -> None:
+    with writing(folder):
+        (folder / layout.DATA).unlink(missing_ok=True)  # of a run that failed before its first checkpoint
+        if dataset is not None and config.fold is None:
+            save_dataset(folder / layout.DATA, dataset)
+    begin_run(folder, config, task.dataset, record=task.record, damaged=task.damaged, command=command)
+
+
+def _finish(trainer: Trainer, folder: Path | None) -> TrainSummary:
+    device, task, config, control = trainer.fabric, trainer.task, trainer.config, trainer.control
     by_class = measure_by_class(trainer.evaluator, trainer.networks)
-    if fabric.is_global_zero:
-        task, config = trainer.task, trainer.config
-        results = {
+    summary: dict[str, Any] = {}
+    if device.is_global_zero:
+        summary = {
             **summarize(trainer.history),
             "noise_rate": task.noise_rate,
             "seconds": trainer.seconds,
@@ -163,13 +309,18 @@ def _finish(fabric: Device, trainer: Trainer) -> dict[str, Any]:
             "seed": config.seed,
             "data": config.data,
             "model": config.model,
-            "warmup_epochs": trainer.settling.warmup_epochs if config.sharpness_aware else None,
-            "flip_ratio": trainer.settling.flip_ratio if config.optimizer == "ncsam" else None,
-            "noise_estimate": trainer.settling.noise_estimate,
+            "warmup_epochs": control.warmup_epochs if config.sharpness_aware else None,
+            "flip_ratio": control.flip_ratio if control.flips_labels else None,
+            "noise_estimate": control.noise_estimate,
             "verified": trainer.verified,
             "noise_at_end": None if by_class.noise is None else asdict(by_class.noise),
         }
         oof = smooth_out_of_fold(config, task) if config.fold is None else None
         issues = label_issues_of(task.original, trainer.dynamics, task.val, oof)
-        summary = write_run(trainer.folder, results, issues, by_class=by_class.arrays(), oof=oof)
-    return fabric.broadcast(summary)
+        if folder is None:
+            summary["label_issues_auroc"] = issues.about.get("label_issues_auroc")
+        else:
+            summary = write_run(folder, summary, issues, by_class=by_class.arrays(), oof=oof)
+    result = TrainSummary(device.broadcast(summary))
+    result.trainer = trainer if folder is None else None
+    return result

@@ -25,10 +25,8 @@ from ncsam.data.loading.loader import Loader
 from ncsam.data.modalities import Modality, modality_of
 from ncsam.data.tables.columns import CLEANED, TABLE_SUFFIXES, read_columns
 from ncsam.data.types import DataSet, Labels, Split
-from ncsam.engine import defaults
-from ncsam.engine.config import RunConfig
-from ncsam.engine.default_model import default_model, required_options
-from ncsam.engine.optimizers import LARGEST_FLIP_RATIO, default_radius
+from ncsam.engine.config import IN_MEMORY, RunConfig
+from ncsam.engine.stored_data import load_dataset
 from ncsam.issues.folds import parse_fold, stratified_folds
 from ncsam.methods import Method
 from ncsam.noise import NoisyLabels
@@ -36,8 +34,7 @@ from ncsam.runs import layout
 
 Indices = npt.NDArray[np.int64]
 
-FOLD_SEED = 0  # of the split into folds: the same for every run, whose parts must join to the whole
-_SMALL = 5000  # training samples
+FOLD_SEED = 0  # of the split into folds: the same for every run, so that the parts of several runs fit together
 
 
 @dataclass(frozen=True)
@@ -107,17 +104,26 @@ def _names_column_of_table(config: Mapping[str, Any]) -> bool:
 
 
 def task_of(folder: Path, dataset: DataSet | None = None) -> Task:
-    """The task of a run folder. Neither its network nor its optimizer is built here, so they may be anybody's.
+    """The task of a run folder. Its model and optimizer are not built, so they may be from anywhere.
 
     Nothing is downloaded because the folder says so.
+
+    Args:
+        folder: The run folder.
+        dataset: The data, if the run was given it as a Python object and its folder has no copy.
     """
     ours = {"model": "auto", "method": "ce", "optimizer": "sgd", "base": "sgd", "download": False}
     none: dict[str, Any] = {f"{name}_options": {} for name in ("model", "method", "optimizer")}
-    return load_task(RunConfig.from_yaml(folder / layout.CONFIG, **ours, **none), dataset)
+    config = RunConfig.from_yaml(folder / layout.CONFIG, **ours, **none)
+    if dataset is None and config.data == IN_MEMORY:
+        dataset = load_dataset(folder / layout.DATA)
+    return load_task(config, dataset)
 
 
 def load_task(config: RunConfig, dataset: DataSet | None = None) -> Task:
     """Read the data, put the noisy labels in place, and hold out the validation samples."""
+    if dataset is None and config.data == IN_MEMORY:
+        raise bad_value("data", config.data, "the dataset itself, because the run was given it as a Python object")
     if dataset is None:
         dataset = data.load(config.data, config.data_root, download=config.download, **reader_options(config.to_dict()))
     if dataset.num_classes < 2:
@@ -133,7 +139,7 @@ def load_task(config: RunConfig, dataset: DataSet | None = None) -> Task:
         part, parts = parse_fold(config.fold)
         out = stratified_folds(dataset.train.labels, parts, FOLD_SEED) == part - 1
         kept, held = every[~out], every[out]
-        if config.listens:  # to validation samples, and the fold is to be one that had no say
+        if config.uses_validation:  # the fold itself must not influence training
             inside, heard = stratified(dataset.train.labels[kept], config.val_share or 0.1, seed=0)
             kept, held = kept[inside], kept[heard]
         return Task(dataclasses.replace(dataset, val=None), kept, held, record, damaged=damaged)
@@ -156,44 +162,6 @@ def without_damaged(dataset: DataSet, workers: int = 0) -> tuple[DataSet, list[B
             splits[name], found = data.check_images(split, workers=max(1, workers), skip=True)
             bad += found
     return dataclasses.replace(dataset, **splits), bad
-
-
-def resolve_auto(config: RunConfig, task: Task) -> RunConfig:
-    """The configuration with every "auto" replaced by what it means for this data.
-
-    `flip_ratio=None` is the noise rate, at most .4, where that is said. Else it is estimated after warm-up, and
-    `warmup="auto"` is decided on the way: both are refused here where the run will have nothing to go by.
-    """
-    kind = task.modality
-    model, usual = default_model(kind) if config.model == "auto" else (config.model, {})
-    options = {**required_options(model, kind), **usual, **config.model_options}
-    augment = config.augment
-    if augment == "auto":  # a frozen backbone's features are computed once, which needs inputs that stay the same
-        augment = "none" if "backbone" in config.freeze else kind.augmentation()
-    if augment not in kind.augmentations:
-        raise bad_value("augment", augment, f"it is made for images, and {task.dataset.name} holds {kind.name}: none")
-    rho = default_radius(config.optimizer) if config.rho is None and config.sharpness_aware else config.rho
-    # a small dataset makes too few steps of 128 in the usual number of epochs to fit anything, right or wrong
-    batch_size = config.batch_size or (128 if len(task.train) >= _SMALL else 32)
-    flip_ratio = config.flip_ratio
-    if config.optimizer == "ncsam" and flip_ratio is None and config.rate is not None:
-        flip_ratio = min(config.rate, LARGEST_FLIP_RATIO)
-    config = config.replace(
-        model=model,
-        model_options=options,
-        augment=augment,
-        rho=rho,
-        batch_size=batch_size,
-        flip_ratio=flip_ratio,
-    )
-    config = defaults.resolve_auto(config, model, augment, len(task.train), options.get("in_features"), batch_size)
-    if config.sharpness_aware and config.warmup == "auto" and task.val is None and task.dataset.val is None:
-        raise bad_value("warmup", "auto", "only with validation samples to watch: val_share above 0 (now 0)")
-    if config.rho == "validation" and config.listens and task.val is None and task.dataset.val is None:
-        raise bad_value("rho", "validation", "only with validation samples to listen to: val_share above 0 (now 0)")
-    if config.optimizer == "ncsam" and config.flip_ratio == "auto" and config.warmup_epochs == 0:
-        raise bad_value("flip_ratio", "auto", "only after an epoch of warm-up, which warmup and epochs leave none")
-    return config
 
 
 def view_names(config: RunConfig, wanted: Sequence[str], kind: Modality) -> list[str]:

@@ -1,217 +1,254 @@
-"""The training loop: epochs of steps, measurements after each, and a checkpoint of everything."""
+"""The training loop: epochs of steps, and the measurements after each. It reports to `sinks` and writes no files."""
 
 from __future__ import annotations
 
 import math
 import random
 import time
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+import torch.distributed as dist
 from torch import nn
 
 from ncsam._errors import bad_value
-from ncsam.engine.checkpoint import load_checkpoint, save_checkpoint, to_stderr, what_is_left
-from ncsam.engine.config import RunConfig
+from ncsam._version import __version__
+from ncsam.data.modalities import saved_modality
+from ncsam.engine.checkpoint import random_state, restore_random_state
+from ncsam.engine.config import ResolvedConfig
 from ncsam.engine.context import MethodContext
 from ncsam.engine.dynamics import Dynamics
 from ncsam.engine.evaluate import Evaluator
 from ncsam.engine.interrupt import Interrupt
 from ncsam.engine.learner import Learner
-from ncsam.engine.loggers import Logger, open_loggers
 from ncsam.engine.metrics import EpochSums
-from ncsam.engine.modes import train_mode
-from ncsam.engine.network import create_network
+from ncsam.engine.network import create_network, train_mode
 from ncsam.engine.optimizers import learning_rate
-from ncsam.engine.progress import Console
 from ncsam.engine.samples import SampleTable
-from ncsam.engine.schedule_control import Settling
-from ncsam.engine.snapshot import restore_snapshot, take_snapshot
-from ncsam.engine.stages import Stages
+from ncsam.engine.schedule_control import ScheduleController, Stages
 from ncsam.engine.task import Task, check_method, view_names
 from ncsam.engine.verified import verdicts
-from ncsam.errors import DivergedError, Interrupted
-from ncsam.methods import Plan, State
+from ncsam.errors import DivergedError, Interrupted, RunError
+from ncsam.methods import Method, Plan, State
 from ncsam.methods import create as create_method
-from ncsam.optim import NCSAM
-from ncsam.runs import layout
+from ncsam.runs.reader import is_record
 
 if TYPE_CHECKING:
     from ncsam.engine.device import Device
+    from ncsam.engine.sinks import Sink
 
-_LOOK_EVERY = 50  # steps between looks at the loss on an accelerator, which would have to wait for it
+_CHECK_EVERY = 50  # steps between checks of the loss on an accelerator, which would have to wait for it
+#: What the summary of a run needs of every epoch's record.
+_SUMMARIZED = {"test_accuracy", "val_accuracy", "train_accuracy_observed", "memorized"}
 
 
 class Trainer:
-    """One run in one process (of one or more): its networks, its place in training, its history."""
+    """One run in one process (of one or more): its models, its position in training, its history.
 
-    def __init__(self, fabric: Device, config: RunConfig, task: Task, folder: Path, console: bool) -> None:
-        self.fabric = fabric
+    Args:
+        device: From `ncsam.engine.device.choose_device`.
+        config: From `ncsam.engine.resolve.resolve`.
+        task: The data, from `ncsam.engine.task.load_task`.
+        create: Builds a model in place of `config.model`.
+
+    Attributes:
+        epoch: Finished epochs.
+        batch: Finished batches of the next epoch.
+        history: One record of metrics per finished epoch.
+        method: The learning method.
+        networks: The method's models, as training calls them.
+
+    Examples:
+        >>> from ncsam.engine import RunConfig
+        >>> from ncsam.engine.device import choose_device
+        >>> from ncsam.engine.resolve import resolve
+        >>> from ncsam.engine.task import load_task
+        >>> config = RunConfig(data="digits", epochs=1)
+        >>> task = load_task(config)
+        >>> trainer = Trainer(choose_device(config), resolve(config, task), task)
+        >>> trainer.fit()
+        >>> trainer.history[0]["test_accuracy"] > 50
+        True
+    """
+
+    def __init__(
+        self, device: Device, config: ResolvedConfig, task: Task, create: Callable[[], nn.Module] | None = None
+    ) -> None:
+        self.fabric = device
         self.config = config
         self.task = task
-        self.folder = folder
+        self._create = create or self._create_named
         self.method = create_method(config.method, **config.method_options)
         check_method(self.method, task)
-        assert config.batch_size is not None, "a settled configuration"
-        if config.batch_size % fabric.world_size:
+        if config.batch_size % device.world_size:
             raise bad_value(
-                "batch_size", config.batch_size, f"a multiple of the {fabric.world_size} devices sharing it"
+                "batch_size", config.batch_size, f"a multiple of the {device.world_size} devices sharing it"
             )
         self.loader = task.loader(
             task.dataset.train,
             config,
-            config.batch_size // fabric.world_size,
+            config.batch_size // device.world_size,
             views=view_names(config, self.method.views, task.modality),
             subset=task.train,
-            device=fabric.device,
-            rank=fabric.global_rank,
-            world_size=fabric.world_size,
+            device=device.device,
+            rank=device.global_rank,
+            world_size=device.world_size,
         )
         self.steps_per_epoch = len(self.loader)
-        self.factor = learning_rate(config)
+        self.schedule = learning_rate(config)
         self.stages = Stages(self.method, config.epochs)
         seed_all(config.seed)
         self.learners = [
-            Learner(fabric, network, self.method, config, self.steps_per_epoch, number)
-            for number, network in enumerate(self.method.build(self._create_network))
+            Learner(device, network, self.method, config, self.steps_per_epoch, number)
+            for number, network in enumerate(self.method.build(self._create))
         ]
         self.networks: list[nn.Module] = [learner.network for learner in self.learners]
-        seed_all(config.seed + fabric.global_rank)  # ranks draw different dropout masks
+        seed_all(config.seed + device.global_rank)  # ranks draw different dropout masks
         split = task.dataset.train
-        self.samples = SampleTable(len(split), fabric.device)
+        self.samples = SampleTable(len(split), device.device)
         self.dynamics = Dynamics(self.samples, task.dataset.num_classes)
-        self.clean = None if split.clean is None else torch.from_numpy(split.clean.copy()).to(fabric.device)
+        self.clean = None if split.clean is None else torch.from_numpy(split.clean.copy()).to(device.device)
+        self.evaluator = Evaluator(device, self.method, task, config, self.loader, self._no_predictions)
         self.state = State(
             num_classes=task.dataset.num_classes,
-            labels=torch.from_numpy(split.labels.copy()).to(fabric.device),
+            labels=torch.from_numpy(split.labels.copy()).to(device.device),
             epochs=config.epochs,
             steps_per_epoch=self.steps_per_epoch,
             samples=self.samples,
             seed=config.seed,
             noise_rate=config.rate,
-            engine=MethodContext(self),
+        )
+        self.state.engine = MethodContext(
+            device, config, task.modality, self.loader, self.evaluator, self.learners, self.state
         )
         if len(task.train) < len(split):
-            self.state.held_out = torch.ones(len(split), dtype=torch.bool, device=fabric.device)
+            self.state.held_out = torch.ones(len(split), dtype=torch.bool, device=device.device)
             self.state.held_out[torch.from_numpy(task.train)] = False
         found, self.verified = verdicts(self.method, task, config.seed)
-        self.state.verified = None if found is None else torch.from_numpy(found).to(fabric.device)
+        self.state.verified = None if found is None else torch.from_numpy(found).to(device.device)
         self.method.on_train_start(self.state)
-        self.evaluator = Evaluator(fabric, self.method, task, config, self.loader, self._no_predictions)
-        shown = console and fabric.is_global_zero
-        self.console = Console(shown, config.epochs, self.steps_per_epoch, str(fabric.device), task.modality.name)
-        self.epoch = 0  # epochs that are finished
-        self.batch = 0  # batches of the next one that are done
+        self.control = ScheduleController(config, self.evaluator, self.notify)
+        self.sinks: Sequence[Sink] = ()
+        self.epoch = self.batch = 0
         self.history: list[dict[str, Any]] = []
-        self.settling = Settling(config, self.evaluator, self.console)
         self.seconds = 0.0
-        self._saved_at = self._save_seconds = 0.0
-        self.sums = EpochSums(fabric.device)
-        self.begin: Callable[[], None] = _nothing  # called when a first step has shown that the options are good
-        self.before_writing: Callable[[], None] = _nothing  # raises if the run folder is gone
+        self.sums = EpochSums(device.device)
 
-    def _create_network(self) -> nn.Module:
+    def _create_named(self) -> nn.Module:
         return create_network(
             self.config, self.task.dataset.num_classes, self.task.original_modality.in_channels, pretrained=True
         )
 
     # --- training
 
-    def fit(self) -> None:
-        """Train from where the checkpoint stands to the end."""
-        loggers = self._open_loggers()
+    def fit(self, *sinks: Sink) -> None:
+        """Train from the current position to the last epoch.
+
+        Args:
+            *sinks: Receive steps, epochs and messages, in this order; see `ncsam.engine.sinks`.
+
+        Raises:
+            DivergedError: The loss, the weights or the predictions are not finite.
+            Interrupted: Ctrl-C or a request to terminate; the current step is finished first.
+        """
+        self.sinks = sinks
         try:
+            for sink in sinks:
+                sink.on_train_start(self)
             with Interrupt() as interrupt:
-                while self.epoch < self.config.epochs:
-                    self._epoch(interrupt, loggers)
-            self.settling.note_what_was_fitted(self.history)
+                while not self.is_finished:
+                    self.train_epoch(interrupt)
+            self.control.report_fit(self.history)
         finally:
-            self.console.close()
-            for logger in loggers:
-                logger.close()
+            for sink in sinks:
+                sink.close()
 
-    def _open_loggers(self) -> list[Logger]:
-        if not self.fabric.is_global_zero:
-            return []
-        return open_loggers(self.config.loggers, self.folder, self.config.to_dict(), self.history)
-
-    def _epoch(self, interrupt: Interrupt, loggers: list[Logger]) -> None:
+    def train_epoch(self, interrupt: Interrupt | None = None) -> dict[str, Any]:
+        """Train the next epoch, or the rest of it; its record of metrics."""
         began = time.perf_counter()
         epoch = self.epoch + 1
         self._begin_epoch(epoch)
         for number, batch in enumerate(self.loader.iterate(epoch, self.batch), self.batch):
             self._step(epoch, number, batch)
-            if self._steps_done == 0:
-                self.before_writing()
-                self.begin()
             self.batch = number + 1
-            self.console.step(epoch, self.batch)
-            every = self.config.checkpoint_every
-            if every and self._steps_done % every == 0 and self.batch < self.steps_per_epoch:
-                self.sums.seconds += time.perf_counter() - began
-                self.save()
-                began = time.perf_counter()
-            if interrupt.requested:
-                self.sums.seconds += time.perf_counter() - began
+            self.sums.seconds += time.perf_counter() - began
+            for sink in self.sinks:
+                sink.on_step_end(self)
+            if interrupt is not None and interrupt.requested:
                 self._stop()
-        train_seconds = self.sums.seconds + time.perf_counter() - began
-        record = self._measured(epoch)
-        total = self.sums.seconds + time.perf_counter() - began
+            began = time.perf_counter()
+        train_seconds = self.sums.seconds
+        record = self._measure(epoch)
+        total = train_seconds + time.perf_counter() - began
         record |= {"seconds": total, "train_seconds": train_seconds}
         record["samples_per_second"] = len(self.task.train) / train_seconds
-        record["noise_estimate"] = self.settling.noise_estimate
+        record["noise_estimate"] = self.control.noise_estimate
         record["telemetry"] = self.sums.telemetry()
         self.history.append(record)
         self.seconds += total
         self.epoch, self.batch = epoch, 0
         self.sums = EpochSums(self.fabric.device)
-        self.before_writing()
-        for logger in loggers:
-            logger.log(record)
-        self.console.epoch(record)
-        if self._save_is_due():
-            self.save()
-        if interrupt.requested and self.epoch < self.config.epochs:
+        for sink in self.sinks:
+            sink.on_epoch_end(self, record)
+        if interrupt is not None and interrupt.requested and not self.is_finished:
             self._stop()
+        return record
+
+    @property
+    def is_finished(self) -> bool:
+        return self.epoch >= self.config.epochs
+
+    @property
+    def steps_done(self) -> int:
+        return self.epoch * self.steps_per_epoch + self.batch
+
+    def notify(self, text: str) -> None:
+        """Send a sentence to the sinks."""
+        for sink in self.sinks:
+            sink.on_message(text)
+
+    def _stop(self) -> None:
+        for sink in self.sinks:
+            sink.on_interrupt(self)
+        raise Interrupted(f"interrupted in epoch {min(self.epoch + 1, self.config.epochs)} of {self.config.epochs}")
 
     def _begin_epoch(self, epoch: int) -> None:
         self.state.epoch, self.state.batch = epoch, self.batch
         self.state.stage, self.state.stage_epoch = self.stages.at(epoch)
         stage = self.stages[self.state.stage]
-        self.state.lr = self.config.lr * self._factor()
+        self.state.lr = self.config.lr * self._lr_factor()
         if self.batch == 0:
             if self.state.stage_epoch == 1 and self.state.stage > 0:
                 self._begin_stage(fresh=stage.fresh)
             train_mode(self.networks, frozen_norms=stage.frozen_norms)
             self.method.on_epoch_start(self.networks, self.state)
-            self.settling.before_epoch(epoch, self.history, self.networks)
+            self.control.before_epoch(epoch, self.history, self.networks)
         for learner in self.learners:
             if (optimizer := learner.sharpness_aware) is not None:
-                optimizer.progress = epoch / self.config.epochs  # t = e / T, the paper's
-                self.settling.apply(optimizer, self.steps_per_epoch)
+                optimizer.progress = epoch / self.config.epochs  # t = e / T in the paper
+                self.control.apply(optimizer, self.steps_per_epoch)
         train_mode(self.networks, frozen_norms=stage.frozen_norms)
 
     def _begin_stage(self, *, fresh: bool) -> None:
         networks: Sequence[nn.Module | None] = [None] * len(self.learners)
         if fresh:
             seed_all(self.config.seed + 2**20 * self.state.stage)
-            networks = self.method.build(self._create_network)
+            networks = self.method.build(self._create)
             seed_all(self.config.seed + 2**20 * self.state.stage + self.fabric.global_rank)
         for learner, network in zip(self.learners, networks, strict=True):
             learner.restart(network)
 
-    def _factor(self) -> float:
-        """Of the learning rate at this batch: by the share of the stage that is done."""
+    def _lr_factor(self) -> float:
+        """Factor of the learning rate at this batch, by the completed share of the stage."""
         stage = self.stages[self.state.stage]
         done = (self.state.stage_epoch - 1) * self.steps_per_epoch + self.state.batch
-        return stage.lr * self.factor(done / (stage.epochs * self.steps_per_epoch))
+        return stage.lr * self.schedule(done / (stage.epochs * self.steps_per_epoch))
 
     def _step(self, epoch: int, number: int, batch: Any) -> None:
         self.state.batch = number
-        factor = self._factor()
+        factor = self._lr_factor()
         self.state.lr = self.config.lr * factor
         with torch.no_grad():
             plans = self.method.plan(batch, self.networks, self.state)
@@ -220,32 +257,33 @@ class Trainer:
             known = self.clean is not None and plan.index is not None
             loss = learner.step(plan, self.clean[plan.index] if known and self.clean is not None else None)
             self.sums.add_loss(loss, len(batch) / len(plans))
-            self._note(learner, plan)
+            self._record_step(learner, plan)
         self.method.on_step_end(self.networks, self.state)
-        if self.fabric.device.type == "cpu" or number % _LOOK_EVERY == 0:
+        if self.fabric.device.type == "cpu" or number % _CHECK_EVERY == 0:
             self._check_loss(epoch, number)
 
-    def _note(self, learner: Learner, plan: Plan) -> None:
-        """Telemetry of a measured step, and who was flipped in any."""
+    def _record_step(self, learner: Learner, plan: Plan) -> None:
+        """The telemetry of a measured step, and which samples were flipped."""
         optimizer = learner.sharpness_aware
         if optimizer is None:
             return
         every = optimizer.telemetry_every
         if every and (optimizer.steps - 1) % every == 0 and optimizer.last_step is not None:
             self.sums.add_telemetry(optimizer.last_step.as_dict())
-        if isinstance(optimizer, NCSAM) and plan.index is not None and (flips := optimizer.last_flips) is not None:
+        flips = getattr(optimizer, "last_flips", None) if optimizer.flips_labels else None
+        if flips is not None and plan.index is not None:
             self.samples.add("times_flipped", plan.index[flips.index.to(plan.index.device)], 1)
 
     # --- after an epoch
 
-    def _measured(self, epoch: int) -> dict[str, Any]:
+    def _measure(self, epoch: int) -> dict[str, Any]:
         self._check_loss(epoch, self.steps_per_epoch - 1)
         self._check_weights()
         self.samples.synchronize()
         for learner in self.learners:
             learner.share_buffers()
         accuracies, on_train = self.evaluator.measure(
-            self.networks, epoch, self.dynamics.keeps_probabilities, watched=self.settling.watches
+            self.networks, epoch, self.dynamics.keeps_probabilities, on_train=self.control.needs_train_accuracy
         )
         for learner in self.learners:
             if accuracies["val_loss"] is not None and (optimizer := learner.sharpness_aware) is not None:
@@ -253,6 +291,12 @@ class Trainer:
         if on_train is not None:
             self.dynamics.update(on_train, self.task.dataset.train.labels, epoch)
         return {"epoch": epoch, "train_loss": self.sums.mean_loss(), **accuracies, "lr": self.learners[0].lr}
+
+    def measure_training_split(self) -> None:
+        """Evaluate the training split after the last epoch, where no epoch did: label issues need it."""
+        found = self.evaluator.predict(self.networks, self.evaluator.train, self.dynamics.keeps_probabilities)
+        self.history[-1] |= self.evaluator.on_training_split(found)
+        self.dynamics.update(found, self.task.dataset.train.labels, self.epoch)
 
     def _check_loss(self, epoch: int, number: int) -> None:
         loss = float(self.sums.loss)
@@ -265,59 +309,92 @@ class Trainer:
 
     def _no_predictions(self) -> DivergedError:
         epoch = min(self.epoch + 1, self.config.epochs)
-        return self._diverged(f"the predictions of the network are not finite in epoch {epoch}")
+        return self._diverged(f"the predictions of the model are not finite in epoch {epoch}")
 
     def _diverged(self, what: str) -> DivergedError:
-        left = what_is_left(self.folder / layout.CHECKPOINTS)  # the run's own, and not those of a folder around it
-        return DivergedError(f"{what}: training diverged. Try a smaller lr (now {self.config.lr}). {left}")
+        return DivergedError(f"{what}: training diverged. Try a smaller lr (now {self.config.lr})")
 
-    # --- the place in training
+    # --- the result
 
     @property
-    def _steps_done(self) -> int:
-        return self.epoch * self.steps_per_epoch + self.batch
+    def result(self) -> tuple[Method, list[nn.Module]]:
+        """The method as training left it, and its models without wrappers for devices and ranks."""
+        return self.method, [learner.bare for learner in self.learners]
 
-    def _stop(self) -> None:
-        if self.fabric.world_size == 1:  # ranks are interrupted at different steps: their last common one is on disk
-            self.save()
-        raise Interrupted(
-            f"interrupted in epoch {min(self.epoch + 1, self.config.epochs)} of {self.config.epochs}; "
-            "the same command goes on from here"
-        )
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that decides how the run continues, and what using its model needs.
 
-    def _save_is_due(self) -> bool:
-        """Whether to write a checkpoint after an epoch: always, unless epochs are so short that it would slow them.
-
-        Then the next one waits until saving takes a twentieth of the time. What is lost by a kill is computed again to
-        the same bits. Ranks would not agree on the time, so with several every epoch counts.
+        Every rank must call it: each adds its generators and sums.
         """
-        if self.config.checkpoint_every or self.fabric.world_size > 1 or self.epoch == self.config.epochs:
-            return True
-        return time.perf_counter() - self._saved_at >= 20 * self._save_seconds
-
-    def save(self) -> None:
-        """Write the checkpoint. Every rank must call it."""
-        began = time.perf_counter()
         self._check_weights()
         self.samples.synchronize()
-        taken = take_snapshot(self)
-        if self.fabric.is_global_zero:
-            self.before_writing()
-            save_checkpoint(self.folder / layout.CHECKPOINTS, *taken)
-        self._saved_at = time.perf_counter()
-        self._save_seconds = self._saved_at - began
+        learners = [learner.state_dict() for learner in self.learners]
+        own = {"random": random_state(), "sums": self.sums.state_dict()}
+        ranks: list[Any] = [own]
+        if self.fabric.world_size > 1:
+            ranks = [None] * self.fabric.world_size
+            dist.all_gather_object(ranks, own)
+        dataset = self.task.original
+        return {
+            "version": __version__,
+            "epoch": self.epoch,
+            "batch": self.batch,
+            "labels_sha256": self.task.labels_sha256,
+            "data": {
+                "name": dataset.name,
+                "classes": list(dataset.classes),
+                **saved_modality(self.task.original_modality),
+            },
+            "config": self.config.to_dict(),
+            "learners": learners,
+            "method": self.method.state_dict(),
+            "samples": self.samples.state_dict(),
+            "precision": self.fabric.strategy.precision.state_dict(),
+            "ranks": ranks,
+            "history": self.history,
+            **self.control.state_dict(),
+            "seconds": self.seconds,
+        }
 
-    def resume(self) -> bool:
-        """Go to where the checkpoint stands, if there is one."""
-        say = to_stderr if self.fabric.is_global_zero else _nothing
-        state = load_checkpoint(self.folder / layout.CHECKPOINTS, say)
-        if state is not None:
-            restore_snapshot(self, state)
-        return state is not None
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from what `state_dict` returned.
+
+        Raises:
+            RunError: The labels or the number of processes have changed, or the state is not one of this run.
+        """
+        then, now = state["labels_sha256"], self.task.labels_sha256
+        if then != now:
+            raise RunError(
+                f"the training labels have changed since the run started (SHA-256 {then[:12]} then, {now[:12]} now): "
+                "restore the old ones or choose another folder"
+            )
+        processes = self.fabric.world_size
+        if len(state["ranks"]) != processes:
+            raise RunError(
+                f"the run was started by {len(state['ranks'])} processes and cannot be resumed by {processes}"
+            )
+        epoch, batch, epochs, batches = state["epoch"], state["batch"], self.config.epochs, self.steps_per_epoch
+        if not (0 <= epoch <= epochs and 0 <= batch < batches and epoch * batches + batch <= epochs * batches):
+            raise RunError(f"the checkpoint is at epoch {epoch}, batch {batch}, which this run does not have")
+        history = state["history"]
+        if len(history) != epoch or not all(_is_record(row) for row in history):
+            raise RunError(f"the checkpoint of epoch {epoch} has records of {len(history)} epochs, or invalid ones")
+        for learner, saved in zip(self.learners, state["learners"], strict=True):
+            learner.load_state_dict(saved)
+        self.method.load_state_dict(state["method"])
+        self.samples.load_state_dict(state["samples"])
+        self.fabric.strategy.precision.load_state_dict(state["precision"])
+        self.epoch, self.batch = epoch, batch
+        self.history, self.seconds = history, state["seconds"]
+        self.control.load_state_dict(state)
+        own = state["ranks"][self.fabric.global_rank]
+        self.sums.load_state_dict(own["sums"])
+        restore_random_state(own["random"])
 
 
-def _nothing(*_: Any) -> None:
-    pass
+def _is_record(row: Any) -> bool:
+    """Whether a record of an epoch has what the summary needs, in the right types."""
+    return isinstance(row, dict) and row.keys() >= _SUMMARIZED and is_record(row)
 
 
 def seed_all(seed: int) -> None:

@@ -1,11 +1,12 @@
-"""A scikit-learn estimator around the methods and optimizers of ncsam, for rows of numbers with noisy labels."""
+"""A scikit-learn estimator for features with noisy labels: any method, any optimizer, trained by the engine's loop."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
@@ -13,55 +14,75 @@ from ncsam._errors import bad_value, need
 
 need("sklearn", "data", "ncsam.integrations.sklearn")
 
-from sklearn.base import BaseEstimator, ClassifierMixin  # noqa: E402
+from sklearn.base import BaseEstimator, ClassifierMixin, clone  # noqa: E402
 from sklearn.utils import check_random_state  # noqa: E402
 from sklearn.utils.multiclass import check_classification_targets  # noqa: E402
 from sklearn.utils.validation import check_is_fitted, validate_data  # noqa: E402
 
-from ncsam import methods  # noqa: E402
-from ncsam.engine import defaults  # noqa: E402
-from ncsam.engine.config import RunConfig  # noqa: E402
-from ncsam.integrations.fitting import fit_arrays, predict_arrays  # noqa: E402
-from ncsam.models.mlp import mlp  # noqa: E402
+from ncsam.data import from_arrays  # noqa: E402
+from ncsam.data.labels import stratified  # noqa: E402
+from ncsam.data.types import DataSet  # noqa: E402
+from ncsam.engine.checkpoint import random_state, restore_random_state  # noqa: E402
+from ncsam.engine.config import IN_MEMORY, RunConfig  # noqa: E402
+from ncsam.engine.device import choose_device  # noqa: E402
+from ncsam.engine.network import evaluating  # noqa: E402
+from ncsam.engine.resolve import resolve  # noqa: E402
+from ncsam.engine.task import load_task  # noqa: E402
+from ncsam.engine.trainer import Trainer  # noqa: E402
+from ncsam.errors import UsageError  # noqa: E402
+from ncsam.issues.folds import stratified_folds  # noqa: E402
 
-#: What the estimator has parameters of its own for, or has no use for.
-_NOT_OPTIONS = {"method", "method_options", "optimizer", "rho", "rate", "lr", "epochs", "batch_size", "seed", "data"}
+if TYPE_CHECKING:
+    from ncsam.issues.table import LabelIssues
+
+#: Options of a run that are parameters of the estimator, or have no use here.
+_NOT_OPTIONS = {
+    *("method", "method_options", "optimizer", "rho", "rate", "lr", "epochs", "batch_size", "seed"),
+    *("data", "data_root", "data_options", "label_file", "label_column", "noise", "model", "model_options", "fold"),
+}
+_ROWS = 1024  # in one forward pass of a prediction
 
 
 class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    r"""A neural network for rows of numbers whose labels may be wrong, with scikit-learn's interface.
+    r"""A neural network for features whose labels may be wrong, with scikit-learn's interface.
 
-    `fit`, `predict`, `predict_proba` and `score` as everywhere; it goes into `cross_val_predict`, `GridSearchCV`,
-    pipelines, and cleanlab's `CleanLearning`. Without further words it is what we recommend: cross-entropy with SAM at
-    a radius that sets itself, on a multilayer perceptron over standardized features.
-
-    >>> from sklearn.datasets import load_digits
-    >>> from ncsam.integrations.sklearn import NoisyLabelClassifier
-    >>> X, y = load_digits(return_X_y=True)
-    >>> model = NoisyLabelClassifier(epochs=3, random_state=0).fit(X[:500], y[:500])
-    >>> model.predict_proba(X[500:]).shape
-    (1297, 10)
+    `fit`, `predict`, `predict_proba` and `score` work as usual, also in `cross_val_predict`, `GridSearchCV`, pipelines
+    and cleanlab's `CleanLearning`. The defaults are those of `ncsam.train`: cross-entropy and SAM with a
+    validation-guided radius on a multilayer perceptron over standardized features. The same seed gives the same model
+    as `ncsam.train`, whose training loop this is.
 
     Args:
-        method: one of `ncsam.methods.names()`, such as "ce", "elr" or "coteaching".
-        optimizer: "sgd" (the base optimizer alone), "sam", "ncsam", or another that `ncsam train` knows.
-        rho: radius of the perturbation, a number or "auto".
-        hidden: widths of the perceptron's hidden layers.
-        module: a network of your own instead: `module(in_features, num_classes)` returns it. X may then have more than
-            two axes, and `in_features` is the shape of one row.
-        lr, epochs, batch_size: of training; the learning rate falls to 0 along a cosine. "auto" is what the preset
-            `recommended` takes for features: .0125, and 30 epochs or at least 800 steps.
-        noise_rate: the share of wrong labels, where you know it; some methods and NCSAM use it.
-        method_options: of the method, such as `{"weight": 3.0}`.
-        options: further options of a run by their names in `ncsam.engine.RunConfig`, such as `{"kappa": 0.2}`.
-        standardize: bring each feature to mean 0 and variance 1, by the training rows.
-        random_state: seed of initialization, order and draws. The global generators stay as they are.
-        device: where to train, in torch's words.
+        method: One of `ncsam.methods.names()`, such as "ce", "elr" or "coteaching".
+        optimizer: "sam", "ncsam" or another sharpness-aware optimizer, or "sgd" or "adamw" alone.
+        rho: Radius of the perturbation: a number, "auto", or "validation". The latter holds out a tenth of the rows
+            while training; where there are too few, it is "auto".
+        hidden: Widths of the perceptron's hidden layers.
+        module: Your own model instead: `module(in_features, num_classes)` returns it. X may then have more than two
+            axes, and `in_features` is the shape of one row.
+        lr: Initial learning rate; it falls to 0 along a cosine. "auto" as in `RunConfig`.
+        epochs: Passes over the data. "auto": 30, or as many as make 800 steps.
+        batch_size: Rows per step.
+        noise_rate: The share of wrong labels, if you know it; some methods and NCSAM use it.
+        method_options: Options of the method, such as `{"weight": 3.0}`.
+        options: Further options of a run by their names in `ncsam.engine.RunConfig`, such as `{"kappa": 0.2}`.
+        standardize: Scale each feature to mean 0 and variance 1, by the training rows.
+        random_state: Seed of initialization, order and draws. The global generators are left unchanged.
+        device: Where to train: "cpu", "cuda", "mps".
 
     Attributes:
-        classes_: the labels, sorted. n_features_in_: features in `fit`.
-        networks_: the trained networks, in double precision, so that an answer does not depend on its neighbors.
-        method_: the method, as training left it. loss_curve_: mean training loss of each epoch.
+        classes_: The labels, sorted.
+        n_features_in_: Number of features in `fit`.
+        networks_: The trained models, in double precision, so that a prediction does not depend on the other rows.
+        method_: The method, as training left it.
+        loss_curve_: Mean training loss of each epoch.
+
+    Examples:
+        >>> from sklearn.datasets import load_digits
+        >>> from ncsam.integrations.sklearn import NoisyLabelClassifier
+        >>> X, y = load_digits(return_X_y=True)
+        >>> model = NoisyLabelClassifier(epochs=3, random_state=0).fit(X[:500], y[:500])
+        >>> model.predict_proba(X[500:]).shape
+        (1297, 10)
     """
 
     def __init__(
@@ -69,7 +90,7 @@ class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         method: str = "ce",
         optimizer: str = "sam",
         *,
-        rho: float | str = "auto",
+        rho: float | str = "validation",
         hidden: Sequence[int] = (256, 256),
         module: Callable[[Any, int], nn.Module] | None = None,
         lr: float | Literal["auto"] = "auto",
@@ -98,81 +119,135 @@ class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         self.device = device
 
     def fit(self, X: Any, y: Any) -> NoisyLabelClassifier:
-        """Train on rows X and their observed labels y."""
+        """Train on rows and their given labels.
+
+        Args:
+            X: Features (rows, features), as an array or a DataFrame.
+            y: One label per row.
+
+        Returns:
+            The estimator itself.
+        """
         X, y = validate_data(self, X, y, dtype=(np.float64, np.float32), allow_nd=self.module is not None)
         check_classification_targets(y)
         self.classes_, codes = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
-            raise ValueError(f"y has 1 class, {self.classes_[0]!r}: a classifier needs samples of at least two classes")
-        config = self._config(len(X), X[0].size)
-        self._fit_scale(X)
-        inputs = self._tensor(X).float()
-        labels = torch.from_numpy(codes.astype(np.int64)).to(inputs.device)
-        self.method_ = methods.create(self.method, **dict(self.method_options or {}))
-        devices = [inputs.device] if inputs.device.type == "cuda" else []
-        with torch.random.fork_rng(devices=devices), torch.enable_grad():
-            torch.manual_seed(config.seed)
-            networks, self.loss_curve_ = fit_arrays(
-                config, self.method_, lambda: self._network(X), inputs, labels, len(self.classes_)
-            )
-        kept = [part for part in vars(self.method_).values() if isinstance(part, nn.Module)]  # averages of the weights
-        for network in (*networks, *kept):
+            raise UsageError(f"y has 1 class, {self.classes_[0]!r}: a classifier needs samples of at least two classes")
+        scale: dict[str, Any] = {} if self.standardize else {"mean": (0.0,), "std": (1.0,)}
+        names = [str(number) for number in range(len(self.classes_))]
+        dataset = from_arrays(X, codes.astype(np.int64), classes=names, **scale)
+        self._mean, self._std = np.asarray(dataset.mean), np.asarray(dataset.std)
+        before = random_state()
+        try:
+            with torch.enable_grad():
+                trainer = self._trainer(dataset)
+                trainer.fit()
+        finally:
+            restore_random_state(before)
+        self.loss_curve_ = [record["train_loss"] for record in trainer.history]
+        self.method_, self.networks_ = trainer.result
+        kept = [part for part in vars(self.method_).values() if isinstance(part, nn.Module)]  # averages of weights
+        for network in (*self.networks_, *kept):
             network.double().eval()
-        self.networks_ = networks
         return self
 
     def predict_proba(self, X: Any) -> Any:
-        """Probabilities (rows, classes), in the order of `classes_`."""
+        """Class probabilities (rows, classes), in the order of `classes_`."""
         check_is_fitted(self)
         X = validate_data(self, X, dtype=(np.float64, np.float32), allow_nd=self.module is not None, reset=False)
-        return predict_arrays(self.method_, self.networks_, self._tensor(X)).cpu().numpy()
+        found = [self._probabilities(rows) for rows in torch.split(self._tensor(X), _ROWS)]
+        return torch.cat(found).cpu().numpy()
 
     def predict(self, X: Any) -> Any:
         """The most probable class of each row."""
         best = self.predict_proba(X).argmax(axis=1)
         return self.classes_[best]
 
+    def find_label_issues(self, X: Any, y: Any, *, folds: int = 5) -> LabelIssues:
+        """Find the labels that are likely wrong, by models that were not trained on them.
+
+        A clone of the estimator is trained `folds` times, each time without one part of the rows, which it then
+        predicts; `ncsam.find_label_issues` judges the labels by these predictions. The estimator is not fitted by it.
+
+        Args:
+            X: Features, as for `fit`.
+            y: The given labels.
+            folds: Number of parts.
+
+        Returns:
+            A table of all labels, the most likely wrong first.
+        """
+        from ncsam.issues.find import find_label_issues
+
+        labels, classes = np.asarray(y), np.unique(y)
+        codes = np.searchsorted(classes, labels).astype(np.int64)
+        parts = stratified_folds(codes, folds)
+        probabilities = np.zeros((len(labels), len(classes)))
+        fitted = []
+        for part in range(folds):
+            held = np.flatnonzero(parts == part)
+            kept = np.flatnonzero(parts != part)
+            model = clone(self).fit(_take(X, kept), labels[kept])
+            columns = np.searchsorted(classes, model.classes_)
+            probabilities[np.ix_(held, columns)] = model.predict_proba(_take(X, held))
+            fitted.append(float(np.mean(model.predict(_take(X, kept)) == labels[kept])))
+        names = [str(name) for name in classes]
+        return find_label_issues(codes, probabilities, classes=names, train_accuracy=float(np.mean(fitted)))
+
     # --- inside
 
-    def _config(self, samples: int, inputs: int) -> RunConfig:
+    def _trainer(self, dataset: DataSet) -> Trainer:
+        config = self._config(dataset)
+        task = load_task(config, dataset)
+        shape = dataset.train.inputs[0].shape
+        module, classes = self.module, dataset.num_classes
+        create = None if module is None else lambda: module(shape[0] if len(shape) == 1 else shape, classes)
+        resolved = resolve(config, task, family="mlp")
+        return Trainer(choose_device(config), resolved, task, create)
+
+    def _config(self, dataset: DataSet) -> RunConfig:
         options = dict(self.options or {})
         for name in _NOT_OPTIONS & options.keys():
-            raise bad_value("options", options, f"not {name}, which is a parameter of the classifier or has no use")
-        if self.optimizer == "ncsam" and self.noise_rate is not None:
-            options.setdefault("flip_ratio", min(self.noise_rate, 0.4))
-        for name in ("flip_ratio", "warmup"):
-            if options.get(name) == "auto":
-                raise bad_value(name, "auto", "a number here: only `ncsam train` watches a validation set")
-        config = RunConfig.from_dict(
-            {
-                "weight_decay": "auto",
-                "rho_target": "auto",
-                **options,
-                "method": self.method,
-                "optimizer": self.optimizer,
-                "rho": self.rho,
-                "rate": self.noise_rate,
-                "lr": self.lr,
-                "epochs": self.epochs,
-                "batch_size": self.batch_size,
-                "seed": int(check_random_state(self.random_state).randint(2**31 - 1)),
-            }
-        )
-        return defaults.resolve_auto(config, "mlp", "none", samples, inputs, self.batch_size)
+            raise bad_value("options", options, f"options other than {name!r}, which is a parameter or has no use here")
+        model: dict[str, Any] = {"model": "mlp", "model_options": {"hidden": list(self.hidden)}}
+        given = {
+            "evaluate_train_every": None,
+            "telemetry_every": 0,
+            "accelerator": torch.device(self.device).type,
+            **options,
+            **(model if self.module is None else {"model": IN_MEMORY}),
+            "data": IN_MEMORY,
+            "method": self.method,
+            "method_options": dict(self.method_options or {}),
+            "optimizer": self.optimizer,
+            "rho": self.rho,
+            "rate": self.noise_rate,
+            "lr": self.lr,
+            "epochs": self.epochs,
+            "batch_size": self.batch_size,
+            "seed": self._seed(),
+        }
+        config = RunConfig.from_dict(given)
+        share = config.val_share
+        if share and not len(stratified(dataset.train.labels, share, seed=0)[1]):  # too few rows to hold any out
+            config = config.replace(val_share=0.0, rho="auto" if config.rho == "validation" else config.rho)
+        return config
 
-    def _network(self, X: Any) -> nn.Module:
-        shape, classes = X.shape[1:], len(self.classes_)
-        if self.module is not None:
-            return self.module(shape[0] if len(shape) == 1 else shape, classes)
-        return mlp(classes, in_features=shape[0], hidden=tuple(self.hidden))
+    def _seed(self) -> int:
+        if isinstance(self.random_state, (int, np.integer)):
+            return int(self.random_state)
+        return int(check_random_state(self.random_state).randint(2**31 - 1))
 
-    def _fit_scale(self, X: Any) -> None:
-        self._mean: Any = 0.0
-        self._scale: Any = 1.0
-        if self.standardize:
-            self._mean = X.mean(axis=0, dtype=np.float64)
-            spread = X.std(axis=0, dtype=np.float64)
-            self._scale = np.where(spread > 0, spread, 1.0)
+    @torch.no_grad()
+    def _probabilities(self, rows: Tensor) -> Tensor:
+        with evaluating(self.networks_):
+            return self.method_.predict(self.networks_, rows).softmax(dim=1)
 
     def _tensor(self, X: Any) -> Tensor:
-        return torch.from_numpy(np.asarray((X - self._mean) / self._scale, dtype=np.float64)).to(self.device)
+        rows = np.asarray(X, dtype=np.float32).astype(np.float64)  # training sees single precision
+        scaled: npt.NDArray[np.float64] = (rows - self._mean) / self._std
+        return torch.from_numpy(scaled).to(self.device)
+
+
+def _take(X: Any, rows: npt.NDArray[np.int64]) -> Any:
+    return X.iloc[rows] if hasattr(X, "iloc") else np.asarray(X)[rows]

@@ -42,6 +42,7 @@ def training_seconds(config: RunConfig, step: float, samples: int, evaluated: fl
         evaluated: samples m predicted after each epoch; a forward pass is a third of a step.
     """
     assert config.batch_size is not None
+    assert config.epochs != "auto"
     method = create_method(config.method, **config.method_options)
     passes = passes_of(config.optimizer) * method.networks * max(1, len(method.views))
     batches = -(-samples // config.batch_size) * passes + evaluated / config.batch_size / 3 * method.networks

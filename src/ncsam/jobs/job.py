@@ -101,10 +101,11 @@ _SMALL = ("linear", "mlp", "text")  # families of models
 def is_small(config: RunConfig) -> bool:
     """Whether the model is so small that one thread is fastest."""
     from ncsam import models
-    from ncsam.engine.task import load_task, resolve_auto
+    from ncsam.engine.resolve import resolve
+    from ncsam.engine.task import load_task
 
     if config.model == "auto":
         if Path(config.data).is_dir():  # a folder of images: never small, and slow to look through
             return False
-        config = resolve_auto(config, load_task(config))
+        config = resolve(config, load_task(config))
     return models.family(config.model, **config.model_options) in _SMALL

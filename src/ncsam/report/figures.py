@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 from ncsam._errors import need
 from ncsam._files import atomic_path
 from ncsam._text import printable
-from ncsam.engine.config import RunConfig
 from ncsam.report.groups import Group, Point
 from ncsam.runs.reader import RunFolder
 
@@ -146,8 +145,7 @@ def warmup_epochs(run: RunFolder) -> int:
     """Epochs of warm-up; 0 if there is none, or while automatic warm-up lasts."""
     if run.summary.get("warmup_epochs") is not None or run.config.get("warmup") == "auto":
         return int(run.summary.get("warmup_epochs") or 0)
-    fields = {key: run.config[key] for key in ("optimizer", "warmup") if key in run.config}
-    return RunConfig(**fields, epochs=run.epochs).warmup_epochs
+    return round((run.config.get("warmup") or 0.0) * run.epochs)
 
 
 def _mark_warmup(ax: Axes, groups: Sequence[Group]) -> None:

@@ -73,7 +73,8 @@ def _expected(config: RunConfig, steps: dict[Any, float]) -> float:
     if key not in steps:
         count = config.batch_size if shape.side <= _SMALL_SIDE else min(_TIMED, config.batch_size)
         steps[key] = _step(config, shape, count) * config.batch_size / count
-    return training_seconds(config, steps[key], shape.train, shape.test + shape.train / config.evaluate_train_every)
+    on_train = shape.train / config.evaluate_train_every if config.evaluate_train_every else 0.0
+    return training_seconds(config, steps[key], shape.train, shape.test + on_train)
 
 
 def _step(config: RunConfig, shape: Shape, count: int) -> float:

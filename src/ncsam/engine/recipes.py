@@ -1,0 +1,74 @@
+"""Tuned constants: the value, what it applies to, and the experiment that chose it.
+
+This module imports nothing, so that every package may use it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True)
+class Recipe(Generic[_T]):
+    """A tuned constant.
+
+    Args:
+        value: The constant.
+        applies_to: The data, models or options for which it holds.
+        chosen_by: The document of the experiment, or the reason, behind the value.
+    """
+
+    value: _T
+    applies_to: str
+    chosen_by: str
+
+
+_REAL_NOISE = "docs/experiments/real_noise.md"
+_SETTINGS = "docs/experiments/settings.md"
+
+#: SAM needs a smaller step than SGD: at lr .05 the adaptive radius loses most of what it gains at .0125.
+LR_FACTOR = Recipe(
+    0.25, "lr: auto, for mlps and pretrained models, relative to the base optimizer's default", _REAL_NOISE
+)
+#: Weight decay makes the result depend less on the length of training.
+WEIGHT_DECAY = Recipe(0.001, "weight_decay: auto", _REAL_NOISE)
+MLP_WEIGHT_DECAY = Recipe(0.005, "weight_decay: auto, for mlps", _REAL_NOISE)
+#: With its many features, a linear head memorizes most labels under a smaller one.
+HEAD_WEIGHT_DECAY = Recipe(0.3, "weight_decay: auto, on a frozen backbone", "docs/experiments/pretrained_images.md")
+EPOCHS = Recipe(60, "epochs: auto", _SETTINGS)
+MLP_EPOCHS = Recipe(30, "epochs: auto, for mlps", _REAL_NOISE)
+#: Too few steps leave a perturbed model untrained.
+MLP_STEPS = Recipe(800, "epochs: auto, for mlps: the fewest steps", _REAL_NOISE)
+SMALL_BATCH = Recipe(
+    32, "batch_size: null, below SMALL_DATA training samples, where 128 makes too few steps", _SETTINGS
+)
+SMALL_DATA = Recipe(5000, "batch_size: null, in training samples", _SETTINGS)
+BATCH = Recipe(128, "batch_size: null", _SETTINGS)
+
+#: Where nothing else prevents memorization.
+RHO_TARGET = Recipe(0.5, "rho_target: auto", _SETTINGS)
+#: With their small steps less is enough.
+MLP_RHO_TARGET = Recipe(0.4, "rho_target: auto, for mlps", _REAL_NOISE)
+#: Augmentation and most methods prevent memorization too: next to them the full target costs more than it saves.
+SMALL_RHO_TARGET = Recipe(
+    0.1, "rho_target: auto, with augmentation, methods that resist memorization, or few features", _SETTINGS
+)
+#: Below, an mlp learns slowly and memorizes more slowly still: the full target lost up to 2.5 points.
+FEW_FEATURES = Recipe(40, "rho_target: auto, for mlps", _REAL_NOISE)
+
+METHOD_WARMUP = Recipe(
+    0.25, "warmup: null, for methods with `needs_warmup` under an adaptive radius", "docs/experiments/methods.md"
+)
+MAX_FLIP_RATIO = Recipe(0.4, "flip_ratio: null and auto", "the paper: 40 % was best at noise rates of 40 % and more")
+#: Also more than two standard errors of the held-out accuracy.
+MEMORIZED_GAP = Recipe(
+    0.02, "memorization: accuracy on training labels minus accuracy on held-out labels, over several epochs", _SETTINGS
+)
+SMOOTHED_EPOCHS = Recipe(3, "warmup: auto, epochs over which both accuracies are averaged", _SETTINGS)
+
+TINY_IMAGE = Recipe(16, "model: auto, pixels of the longer side up to which an mlp is used", _SETTINGS)
+SMALL_IMAGE = Recipe(96, "model: auto, pixels of the longer side up to which the CIFAR stem is used", _SETTINGS)
+HIDDEN = Recipe((256, 256), "model: auto, hidden layers of mlps", _REAL_NOISE)

@@ -1,0 +1,190 @@
+"""From what the user asked for to concrete values: the only place where "auto" and `None` are given a meaning.
+
+What is known only during training (when a warm-up "auto" ends, the flip ratio "auto") is decided by
+`ncsam.engine.schedule_control`. All constants are in `ncsam.engine.recipes`.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from typing import Any, Literal
+
+from ncsam import methods, models, optim
+from ncsam._errors import bad_value
+from ncsam.data.modalities import Modality
+from ncsam.data.modalities.features import Features
+from ncsam.data.modalities.images import Images
+from ncsam.data.modalities.text import Texts
+from ncsam.engine import recipes
+from ncsam.engine.config import IN_MEMORY, ResolvedConfig, RunConfig, default_lr
+from ncsam.engine.task import Task
+from ncsam.methods import Method
+from ncsam.models.backbone import Family
+from ncsam.models.freeze import BACKBONE
+from ncsam.optim.sharpness_aware import SharpnessAware
+
+#: Options of our models that say how large their inputs are.
+_INPUT_SIZES = {"mlp": "in_features", "text_mean": "tokens"}
+_SMALL_FAMILIES = ("linear", "mlp")
+
+
+def resolve(config: RunConfig, task: Task, *, family: Family = "other") -> ResolvedConfig:
+    """Give every option that is left to the data its value.
+
+    Args:
+        config: What the user asked for. A resolved configuration is returned unchanged.
+        task: The data with its observed labels.
+        family: The family of a model that was passed as an object (`model: <in memory>`).
+
+    Returns:
+        A configuration with concrete values, as `config.yaml` stores it.
+
+    Raises:
+        UsageError: Options do not fit the data or each other.
+    """
+    model, options = _model(config, task.modality)
+    if config.model != IN_MEMORY:
+        family = models.family(model, **options)
+    augment = _augment(config, task)
+    batch_size = config.batch_size or _batch_size(len(task.train))
+    method = methods.get(config.method)
+    optimizer = optim.get(config.optimizer) if config.sharpness_aware else None
+    base = config.optimizer if optimizer is None else config.base
+    epochs = _epochs(family, len(task.train), batch_size) if config.epochs == "auto" else config.epochs
+    warmup = default_warmup(optimizer, method, config.rho) if config.warmup is None else config.warmup
+    found: dict[str, Any] = {
+        "model": model,
+        "model_options": options,
+        "augment": augment,
+        "batch_size": batch_size,
+        "base": base,
+        "epochs": epochs,
+        "warmup": warmup,
+        "lr": _learning_rate(config, base, family),
+        "weight_decay": _weight_decay(config, family) if config.weight_decay == "auto" else config.weight_decay,
+        "rho": default_radius(optimizer) if config.rho is None and optimizer is not None else config.rho,
+        "rho_target": config.rho_target,
+        "flip_ratio": config.flip_ratio,
+    }
+    if config.rho_target == "auto":
+        found["rho_target"] = _rho_target(family, method, augment, options.get("in_features"))
+    warmup_epochs = epochs if warmup == "auto" else round(warmup * epochs)
+    if optimizer is not None and optimizer.flips_labels:
+        found["flip_ratio"] = _flip_ratio(config, warmup_epochs)
+    _check(config, task, flips=optimizer is not None and optimizer.flips_labels, warmup_epochs=warmup_epochs)
+    return ResolvedConfig(**{**config.to_dict(), **found})
+
+
+def default_model(modality: Modality) -> tuple[str, dict[str, Any]]:
+    """The model of `model: auto` and its options; a modality of your own names it by `default_model()`."""
+    mlp = "mlp", {"hidden": list(recipes.HIDDEN.value)}
+    match modality:
+        case Features():
+            return mlp
+        case Texts():
+            return "text_mean", {}
+        case Images(size=size) if max(size) <= recipes.TINY_IMAGE.value:
+            return mlp
+        case Images(size=size):
+            return "resnet18", {"stem": "cifar" if max(size) <= recipes.SMALL_IMAGE.value else "imagenet"}
+    return modality.default_model()
+
+
+def default_radius(optimizer: type[SharpnessAware]) -> float:
+    """The default of an optimizer's `rho`, or of its nearest parent that has one."""
+    for each in optimizer.__mro__:
+        own = vars(each).get("__init__")
+        parameter = None if own is None else inspect.signature(own).parameters.get("rho")
+        if parameter is not None and isinstance(parameter.default, float):
+            return parameter.default
+    return 0.05
+
+
+def default_warmup(optimizer: type[SharpnessAware] | None, method: type[Method], rho: float | str | None) -> float:
+    """The share of epochs that `warmup: null` means: the optimizer's own, or what the method needs."""
+    if optimizer is None:
+        return 0.0
+    own = getattr(optimizer, "default_warmup", recipes.METHOD_WARMUP.value if optimizer.flips_labels else 0.0)
+    return max(own, recipes.METHOD_WARMUP.value if method.needs_warmup and isinstance(rho, str) else 0.0)
+
+
+def sam_warning(config: RunConfig) -> str | None:
+    """A warning where an adaptive radius made this method worse in our experiments."""
+    worse = methods.get(config.method).worse_with_sam
+    if not config.sharpness_aware or not isinstance(config.rho, str) or not worse:
+        return None
+    return (
+        f"{config.method} with an adaptive radius was worse than with sgd in our experiments, on {', '.join(worse)} "
+        "(docs/experiments/methods.md); optimizer sgd is the safer choice"
+    )
+
+
+def _model(config: RunConfig, modality: Modality) -> tuple[str, dict[str, Any]]:
+    name, usual = default_model(modality) if config.model == "auto" else (config.model, {})
+    option, sizes = _INPUT_SIZES.get(name), modality.input_sizes()
+    required = {option: sizes[option]} if option in sizes else {}
+    return name, {**required, **usual, **config.model_options}
+
+
+def _augment(config: RunConfig, task: Task) -> str:
+    augment, modality = config.augment, task.modality
+    if augment == "auto":  # the features of a frozen backbone are computed once, so its inputs must not change
+        augment = "none" if BACKBONE in config.freeze else modality.augmentation()
+    if augment not in modality.augmentations:
+        raise bad_value("augment", augment, f"none, because {task.dataset.name} contains {modality.name}, not images")
+    return augment
+
+
+def _batch_size(samples: int) -> int:
+    return recipes.BATCH.value if samples >= recipes.SMALL_DATA.value else recipes.SMALL_BATCH.value
+
+
+def _epochs(family: Family, samples: int, batch_size: int) -> int:
+    if family not in _SMALL_FAMILIES:
+        return recipes.EPOCHS.value
+    return max(recipes.MLP_EPOCHS.value, math.ceil(recipes.MLP_STEPS.value / math.ceil(samples / batch_size)))
+
+
+def _learning_rate(config: RunConfig, base: str, family: Family) -> float:
+    if isinstance(config.lr, float):
+        return config.lr
+    usual = default_lr(base)
+    small = family in _SMALL_FAMILIES or config.pretrained or BACKBONE in config.freeze
+    return recipes.LR_FACTOR.value * usual if config.lr == "auto" and small else usual
+
+
+def _weight_decay(config: RunConfig, family: Family) -> float:
+    if BACKBONE in config.freeze:
+        return recipes.HEAD_WEIGHT_DECAY.value
+    return (recipes.MLP_WEIGHT_DECAY if family in _SMALL_FAMILIES else recipes.WEIGHT_DECAY).value
+
+
+def _rho_target(family: Family, method: type[Method], augment: str, features: int | None) -> float:
+    """The full target where nothing else prevents memorization, otherwise the small one."""
+    small = family in _SMALL_FAMILIES
+    few = small and features is not None and features < recipes.FEW_FEATURES.value
+    if method.resists_memorization or augment != "none" or few:
+        return recipes.SMALL_RHO_TARGET.value
+    return (recipes.MLP_RHO_TARGET if small else recipes.RHO_TARGET).value
+
+
+def _flip_ratio(config: RunConfig, warmup_epochs: int) -> float | Literal["auto"]:
+    """The noise rate where it is known; without, estimated after warm-up; without a warm-up, the largest."""
+    if config.flip_ratio is not None:
+        return config.flip_ratio
+    if config.rate is not None:
+        return min(config.rate, recipes.MAX_FLIP_RATIO.value)
+    return "auto" if warmup_epochs else recipes.MAX_FLIP_RATIO.value
+
+
+def _check(config: RunConfig, task: Task, *, flips: bool, warmup_epochs: int) -> None:
+    """Refuse what a run could decide only with samples or epochs that it will not have."""
+    no_validation = task.val is None and task.dataset.val is None
+    if config.uses_validation and no_validation:
+        needed = "validation samples to watch: val_share above 0 (now 0)"
+        if config.warmup == "auto":
+            raise bad_value("warmup", "auto", f"a number, or {needed}")
+        raise bad_value("rho", "validation", f"a number or auto, or {needed}")
+    if flips and config.flip_ratio == "auto" and warmup_epochs == 0:
+        raise bad_value("flip_ratio", "auto", "a number, or at least one epoch of warm-up to estimate it after (now 0)")
