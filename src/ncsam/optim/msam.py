@@ -1,0 +1,125 @@
+"""Momentum-SAM: one pass, perturbed along the base optimizer's momentum."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from torch import Tensor
+from torch.optim import Optimizer
+
+from ncsam._checks import flag, non_negative, positive
+from ncsam.optim.options import Options, Unpack
+from ncsam.optim.radii import RadiusLike
+from ncsam.optim.registry import register
+from ncsam.optim.sam import ascent
+from ncsam.optim.sharpness_aware import Evaluate, SharpnessAware, micro_batch
+from ncsam.optim.step import Move, Step, gradients_aside
+from ncsam.vectors.saved import SavedBuffers
+
+_MOMENTA = ("momentum_buffer", "exp_avg")  # of torch's SGD, and of the Adam family
+
+
+@register
+class MSAM(SharpnessAware):
+    r"""MSAM: the gradient at weights moved against the momentum, where the next step would lead.
+
+    .. math::
+        \tilde w = w - \rho\, v / \|v\|; \qquad
+        \text{the base optimizer steps at } w \text{ with } \nabla L_B(\tilde w)
+
+    v is the base optimizer's momentum buffer (SGD's, or Adam's `exp_avg`); with `adaptive`,
+    :math:`\tilde w = w - \rho\, T^2 v / \|T v\|`, T = |w| + eta. The first step, which has no momentum, is the base
+    optimizer's. A useful radius is about ten times SAM's.
+
+    One forward and one backward, as without perturbation, and a copy of the weights; BatchNorm's statistics and the
+    returned loss are those of the one pass, at the moved weights. The weights are restored before the step, so
+    evaluation and checkpoints see w, and weight decay is that of w. In two phases, put forward and backward into
+    `with optimizer.first_pass():`.
+
+    Args:
+        base_optimizer: An optimizer with momentum; its groups and state are shared.
+        rho: Radius of the perturbation. With "auto" and "validation" every `probe_every`-th step evaluates the loss at
+            w as well, to know by how much the perturbation raises it.
+        adaptive: Whether to scale by T.
+        eta: The offset of T.
+        probe_every: Steps between two forwards at w, of adaptive radii alone; 10 cost about 3 % of a step.
+
+    Examples:
+        >>> import torch
+        >>> model = torch.nn.Linear(4, 3)
+        >>> optimizer = MSAM(torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9), rho=0.3)
+        >>> x, y = torch.ones(2, 4), torch.tensor([0, 2])
+        >>> losses = [optimizer.step(lambda: model(x), y) for _ in range(2)]
+        >>> optimizer.last_step.phase
+        'msam'
+
+    References:
+        Becker, Altrock, Risse: Momentum-SAM: Sharpness Aware Minimization without Computational Overhead. arXiv
+        2401.12033.
+    """
+
+    passes = 1
+    moves_first = True
+
+    def __init__(
+        self,
+        base_optimizer: Optimizer,
+        rho: RadiusLike = 0.3,
+        *,
+        adaptive: bool = False,
+        eta: float = 0.01,
+        probe_every: int = 10,
+        **options: Unpack[Options],
+    ) -> None:
+        super().__init__(base_optimizer, rho, **options)
+        self._add_group_setting("adaptive", adaptive, flag)
+        self.eta = non_negative("eta", eta)
+        self.probe_every = self.radius.steps_per_update = positive("probe_every", probe_every)
+        self._moved = self._probed = False
+
+    def first_move(self, step: Step) -> Move | None:
+        momentum = {p: v for p in self._params() if (v := self._momentum(p)) is not None}
+        params = step.perturbed(list(momentum))
+        ascents = ascent(step, params, [momentum[p] for p in params], self.scaling_offset)
+        move = next(ascents, None) if params else None
+        self._moved, self._probed = move is not None, False
+        if move is not None:
+            move.scale = [-s for s in move.scale] if isinstance(move.scale, Sequence) else -move.scale
+        return move
+
+    def _momentum(self, p: Tensor) -> Tensor | None:
+        state = self.state.get(p, {})
+        return next((state[name] for name in _MOMENTA if state.get(name) is not None), None)
+
+    def moves(self, step: Step) -> Iterator[Move]:
+        if self._moved:
+            step.report.phase = "msam"
+        yield from ()
+
+    # --- an adaptive radius knows the loss at w from a forward of its own, now and then
+
+    def note_first_pass(self, loss: Tensor, logits: Tensor | None, targets: Tensor | None) -> None:
+        if self._moved:
+            self.radius.note_perturbed(self._signal(loss, logits, targets))
+        else:
+            super().note_first_pass(loss, logits, targets)
+
+    def after_first_pass(self, parts: Sequence[Evaluate]) -> None:
+        if not (self._moved and self._adapts and self._steps % self.probe_every == 0):
+            return
+        saved, self._probed = SavedBuffers(self._modules or ()), True
+        with gradients_aside(self._params()):  # a closure may run backward
+            for part in parts:
+                batch = micro_batch(part())
+                super().note_first_pass(batch.loss, batch.logits, batch.targets)
+        saved.restore()
+
+    def _end_radius(self, step: Step, moved: bool) -> None:
+        if not self._moved or self._probed or not self._adapts:
+            super()._end_radius(step, self._probed)
+        elif self._steps % self.probe_every == 0:
+            raise RuntimeError(
+                "an adaptive radius of MSAM needs step(...) or run_passes(...), which also evaluate at w"
+            )
+        else:
+            self.radius.begin()
