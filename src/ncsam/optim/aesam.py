@@ -8,10 +8,11 @@ from typing import Any
 
 import torch
 from torch.optim import Optimizer
+from typing_extensions import Unpack  # comes with torch
 
 from ncsam._checks import number, ratio
 from ncsam._errors import bad_value
-from ncsam.optim.options import Options, Unpack
+from ncsam.optim.options import Options
 from ncsam.optim.radii import RadiusLike
 from ncsam.optim.registry import register
 from ncsam.optim.sam import ascent

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
+from typing_extensions import Unpack  # comes with torch
 
 from ncsam._checks import choice, flag, instance, non_negative, number, positive, ratio
 from ncsam._errors import bad_value
@@ -17,7 +18,7 @@ from ncsam.optim.estimators import Compensation, Estimator, Exact, FlippedLoss
 from ncsam.optim.flipping import FlipRule, Flips, Selection, Target, criterion_by_name, flipped_loss
 from ncsam.optim.fused import Fused
 from ncsam.optim.looksam import LookSAM
-from ncsam.optim.options import Criterion, Options, Unpack
+from ncsam.optim.options import Criterion, Options
 from ncsam.optim.radii import RadiusLike
 from ncsam.optim.ramps import Ramp, ramp_by_name
 from ncsam.optim.registry import register

@@ -9,13 +9,12 @@ from typing import Any, Literal, TypeAlias, TypedDict, cast, get_type_hints
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
-from typing_extensions import Unpack  # comes with torch
 
 from ncsam._checks import choice, count, flag, function, instance, non_negative
 from ncsam._errors import unknown_name
 from ncsam.optim.radius import check_target
 
-__all__ = ["Criterion", "Options", "Unpack", "complete_documentation", "with_defaults"]
+__all__ = ["Criterion", "Options", "complete_documentation", "with_defaults"]
 
 Criterion: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 

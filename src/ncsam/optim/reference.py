@@ -199,7 +199,7 @@ def authors_flips(
     """Positions and labels: each cluster's rate is r (1 - mean gap / largest gap); a flip goes to any other class."""
 
     def uniform(size: int) -> list[float]:
-        return torch.rand(size, dtype=torch.float64, generator=generator).tolist()  # type: ignore[no-any-return]
+        return torch.rand(size, dtype=torch.float64, generator=generator).tolist()
 
     starts = uniform(10 * k)
     cluster = kmeans(features(model, x), k, [starts[i : i + k] for i in range(0, 10 * k, k)])

@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.amp.grad_scaler import GradScaler
 from torch.optim import Optimizer
+from typing_extensions import Unpack  # comes with torch
 
 from ncsam._checks import non_negative, ratio
 from ncsam._errors import bad_value
@@ -21,7 +22,7 @@ from ncsam._loops import right_lines
 from ncsam.optim import validate
 from ncsam.optim.flipping import joined_sizes, observed_labels
 from ncsam.optim.modules import ModuleFinder, modules_of
-from ncsam.optim.options import Options, Unpack, complete_documentation, with_defaults
+from ncsam.optim.options import Options, complete_documentation, with_defaults
 from ncsam.optim.radii import RadiusLike, make_radius
 from ncsam.optim.radius import AutoRadius, Radius
 from ncsam.optim.step import MicroBatch, Move, Step, gradients_aside
