@@ -77,7 +77,8 @@ class Outcome:
 
     def predicted(self) -> npt.NDArray[np.int64]:
         """The predicted class of every sample predicted so far."""
-        return self.probabilities().argmax(axis=1)
+        found: npt.NDArray[np.int64] = self.probabilities().argmax(axis=1)
+        return found
 
 
 def softened(log_probabilities: Floats, temperature: float) -> npt.NDArray[np.float64]:

@@ -22,7 +22,7 @@ _SAM: dict[str, Any] = {
     "rho_target": 0.5,
 }
 _STEPS = 1000  # of the network, whatever the number of samples
-_CLOSED_FORM = (
+_CLOSED_FORM: tuple[tuple[str, dict[str, Any]], ...] = (
     ("lda", {"shrinkage": 0.6}),
     ("lda", {"shrinkage": 0.8}),
     ("lda", {"shrinkage": 0.95}),
@@ -33,7 +33,11 @@ _CLOSED_FORM = (
     ("knn", {"k": 30}),
     ("logistic", {"penalty": 0.03}),
 )
-_TREES = (("forest", {"leaf": 5}), ("forest", {"leaf": 15}), ("forest", {"leaf": 5, "extra": True}))
+_TREES: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("forest", {"leaf": 5}),
+    ("forest", {"leaf": 15}),
+    ("forest", {"leaf": 5, "extra": True}),
+)
 
 
 def portfolio(problem: Problem) -> list[Candidate]:

@@ -185,7 +185,7 @@ def _write_run(folder: Path, problem: Problem, chosen: Chosen, board: dict[str, 
         network = member.network(problem.classes, problem.channels)
 
     def predict(split: Split) -> npt.NDArray[np.float64]:
-        return np.exp(problem.log_probabilities(network, split).astype(np.float64))
+        return np.asarray(np.exp(problem.log_probabilities(network, split).astype(np.float64)))
 
     rows = np.empty((len(split), problem.classes))
     rows[np.concatenate(problem.held_out)] = chosen.probabilities
@@ -219,6 +219,6 @@ def _issue_probabilities(problem: Problem, chosen: Chosen, rows: npt.NDArray[np.
         return rows
     order = np.concatenate(problem.held_out)
     found = Fitted(chosen.member, chosen.probabilities, pruned)
-    issues = rows.copy()
+    issues: npt.NDArray[np.float64] = rows.copy()
     issues[order] = issue_probabilities(found, problem.labels[order], table=problem.is_table)
     return issues

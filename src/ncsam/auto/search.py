@@ -42,7 +42,8 @@ def run_candidates(
         say: takes lines of progress.
         before_writing: called before anything is written.
     """
-    first = [each for each in candidates if isinstance(each, ClosedForm)] or list(candidates[:1])
+    closed_form: list[Candidate] = [each for each in candidates if isinstance(each, ClosedForm)]
+    first = closed_form or list(candidates[:1])
     rest = [each for each in candidates if each not in first]
     search = _Search(problem, folder, where, say, before_writing)
     search.run(first)

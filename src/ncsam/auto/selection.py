@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -109,7 +110,7 @@ def _averaged(problem: Problem, outcome: Outcome) -> Chosen:
     """The mean of all models of a candidate, at the temperature that fits held-out labels."""
     temperature = temperature_of(outcome, held_out_labels(problem))
     members = outcome.members
-    options = {
+    options: dict[str, Any] = {
         "members": [{"model": member.model, "options": member.options} for member in members],
         "weights": [1 / len(members)] * len(members),
         "temperatures": [temperature] * len(members),
@@ -129,7 +130,7 @@ def _stacked(problem: Problem, groups: list[list[Outcome]], verified: Verified) 
     network = models.create("stacked", problem.classes, problem.channels, groups=listed)
     assert isinstance(network, Stacked)
     for modules, group in zip(network.groups, members, strict=True):
-        for module, member in zip(modules, group, strict=True):  # type: ignore[arg-type]
+        for module, member in zip(modules, group, strict=True):  # type: ignore[call-overload]
             module.load_state_dict(member.state)
     network.theta, network.bias = torch.from_numpy(theta).float(), torch.from_numpy(bias).float()
     scores = sum(weight * np.log(p + SMALLEST) for weight, p in zip(theta, held_out, strict=True)) + bias

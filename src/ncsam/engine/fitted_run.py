@@ -99,7 +99,7 @@ def fit_run(
 @torch.no_grad()
 def predicted_probabilities(network: nn.Module, rows: Tensor) -> Floats:
     """Class probabilities (N, K) of rows in double precision."""
-    parts = [network(part).double().softmax(dim=1) for part in rows.split(_BATCH)]
+    parts = [network(part).double().softmax(dim=1) for part in torch.split(rows, _BATCH)]
     return np.asarray(torch.cat(parts).numpy())
 
 

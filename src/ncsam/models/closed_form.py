@@ -60,7 +60,7 @@ class ClosedForm(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return self.scale * self.scores(self.prepare(x))
 
-    _load_from_state_dict = _load_resized
+    _load_from_state_dict = _load_resized  # type: ignore[assignment]
 
 
 class LinearClassifier(ClosedForm):
@@ -154,7 +154,7 @@ class NormalScores(nn.Module):
         values = x.unsqueeze(2)
         return self.levels[(values > self.cuts).sum(dim=2) + (values >= self.cuts).sum(dim=2)]
 
-    _load_from_state_dict = _load_resized
+    _load_from_state_dict = _load_resized  # type: ignore[assignment]
 
 
 class Average(ClosedForm):
