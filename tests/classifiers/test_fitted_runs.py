@@ -107,3 +107,22 @@ def test_rare_classes_keep_their_frequencies() -> None:
 
 def test_every_name_is_documented() -> None:
     assert {"smooth", "smooth_table", "lda", "prototypes", "knn", "kernel", "forest"} <= set(closed_form_names())
+
+
+def test_the_recommended_model_follows_the_data() -> None:
+    from dataclasses import replace
+
+    from ncsam.engine.resolve import resolve
+    from ncsam.engine.task import load_task
+
+    dataset = made()
+    pixels = np.zeros((30, 20, 20, 3), dtype=np.uint8)
+    cases = {
+        "smooth": dataset,
+        "smooth_table": replace(dataset, columns=("a", "b", "c", "d", "e")),
+        "resnet18": from_arrays(pixels, np.arange(30) % 3),
+    }
+    config = RunConfig(model="recommended")
+    for model, data in cases.items():
+        assert resolve(config, load_task(config, data)).model == model
+    assert RunConfig.from_preset("recommended").model == "recommended"

@@ -28,8 +28,8 @@ from ncsam.errors import RunError
 from ncsam.runs import layout
 
 NAME = layout.LEADERBOARD
-#: Half width of the interval of the noise rate without verified labels: 90 % of 38 datasets lie within it when their
-#: own family is left out (docs/experiments/recommendations.md).
+#: Half width of the interval of the noise rate without verified labels, meant to hold for nine datasets in ten
+#: (docs/experiments/recommendations.md says how it was found).
 HALF_WIDTH = 0.15
 _METRICS = ("noisy_accuracy", "standard_error", "noisy_balanced_accuracy", "noisy_f1", "noisy_auc")
 _MEANING = {

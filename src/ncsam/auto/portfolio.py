@@ -1,7 +1,4 @@
-"""Which candidates to try on which data: few, different, each the best on some dataset.
-
-The evidence is in `experiments/recommendations.py`.
-"""
+"""Which candidates to try on which data; `experiments/recommendations.py` measures each of them."""
 
 from __future__ import annotations
 

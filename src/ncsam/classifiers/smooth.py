@@ -5,7 +5,7 @@
 3. The members are fitted to all rows and again without the pruned rows. Each has the temperature that fits the labels
    of held-out rows. The result is the mean of their probabilities.
 
-Chosen by leaving out families of datasets: docs/experiments/recommendations.md.
+How this was chosen, and what it is worth: docs/experiments/recommendations.md.
 """
 
 from __future__ import annotations

@@ -129,6 +129,8 @@ def planned(
     for argument, specs in lists.items():
         if len(set(specs)) != len(specs):
             raise bad_value(argument, specs, _LIST)
+    if config.model == "recommended":  # may be fitted in closed form, which no method or optimizer changes
+        config = config.replace(model="auto")
     listed = range(config.seed, config.seed + seeds) if isinstance(seeds, int) else seeds
     runs = []
     for method, optimizer in itertools.product(methods, optimizers):

@@ -204,7 +204,9 @@ class RunConfig:
     schedule_options: dict[str, Any] = _option({}, "for steps: milestones (shares of training), gamma")
     # model
     model: str = _option(
-        "auto", "name of a model; auto: text_mean for texts, mlp for features and up to 16 pixels, otherwise resnet18"
+        "auto",
+        "name of a model; auto: text_mean for texts, mlp for features and up to 16 pixels, otherwise resnet18; "
+        "recommended: a closed-form model for features, fitted in seconds, otherwise as auto",
     )
     model_options: dict[str, Any] = _option(
         {}, "options of the model", _without("name", "num_classes", "in_channels", "pretrained")

@@ -26,6 +26,8 @@ from ncsam.optim.sharpness_aware import SharpnessAware
 
 #: Options of our models that say how large their inputs are.
 _INPUT_SIZES = {"mlp": "in_features", "text_mean": "tokens"}
+#: The model that our experiments recommend: closed-form on features, the default model on other data.
+RECOMMENDED = "recommended"
 _SMALL_FAMILIES = ("linear", "mlp")
 
 
@@ -72,7 +74,8 @@ def resolve(config: RunConfig, task: Task, *, family: Family = "other") -> Resol
     warmup_epochs = epochs if warmup == "auto" else round(warmup * epochs)
     if optimizer is not None and optimizer.flips_labels:
         found["flip_ratio"] = _flip_ratio(config, warmup_epochs)
-    _check(config, task, flips=optimizer is not None and optimizer.flips_labels, warmup_epochs=warmup_epochs)
+    if not models.is_closed_form(model):
+        _check(config, task, flips=optimizer is not None and optimizer.flips_labels, warmup_epochs=warmup_epochs)
     return ResolvedConfig(**{**config.to_dict(), **found})
 
 
@@ -121,7 +124,11 @@ def sam_warning(config: RunConfig) -> str | None:
 
 
 def _model(config: RunConfig, modality: Modality) -> tuple[str, dict[str, Any]]:
-    name, usual = default_model(modality) if config.model == "auto" else (config.model, {})
+    name, usual = config.model, {}
+    if config.model == RECOMMENDED and isinstance(modality, Features):
+        name = "smooth_table" if modality.columns else "smooth"
+    elif config.model in ("auto", RECOMMENDED):
+        name, usual = default_model(modality)
     option, sizes = _INPUT_SIZES.get(name), modality.input_sizes()
     required = {option: sizes[option]} if option in sizes else {}
     return name, {**required, **usual, **config.model_options}
