@@ -28,7 +28,7 @@ def test_examples_of_the_page(
         elif kind == "text":
             assert capsys.readouterr().out.strip() == content.strip()
             printed += 1
-    assert printed == 4
+    assert printed == 6
 
 
 def test_the_page_lists_every_data_set() -> None:

@@ -50,35 +50,35 @@ class DecodeCache:
         return 0 < expected <= self.budget
 
     def batches(
-        self, works: Iterable[BatchRequest], files: ImageFiles, workers: int
+        self, requests: Iterable[BatchRequest], files: ImageFiles, workers: int
     ) -> Iterator[tuple[BatchRequest, list[Pixels]]]:
         """Each batch with its uncut images, in order. Workers start at the first file that has to be read."""
         images = self._images.setdefault((files.cover, files.mode), {})
-        works = iter(works)
-        for work in works:
-            if all(i in images for i in work.index.tolist()):
-                yield work, [images[i] for i in work.index.tolist()]
+        requests = iter(requests)
+        for request in requests:
+            if all(i in images for i in request.index.tolist()):
+                yield request, [images[i] for i in request.index.tolist()]
             else:
-                yield from self._read(chain([work], works), files, workers, images)
+                yield from self._read(chain([request], requests), files, workers, images)
 
     def _read(
-        self, works: Iterable[BatchRequest], files: ImageFiles, workers: int, images: dict[int, Pixels]
+        self, requests: Iterable[BatchRequest], files: ImageFiles, workers: int, images: dict[int, Pixels]
     ) -> Iterator[tuple[BatchRequest, list[Pixels]]]:
         under_way: deque[tuple[BatchRequest, list[int]]] = deque()
         no_crops = np.empty((len(files.views), 0), dtype=np.float32)
 
-        def requests() -> Iterator[list[Request]]:
-            for work in works:
-                missing = [i for i in work.index.tolist() if i not in images]
-                under_way.append((work, missing))
+        def decode_requests() -> Iterator[list[Request]]:
+            for request in requests:
+                missing = [i for i in request.index.tolist() if i not in images]
+                under_way.append((request, missing))
                 yield [Request(i, no_crops) for i in missing]
 
-        for read in decoded_batches(files, requests(), workers, pin_memory=False):
-            work, missing = under_way.popleft()
+        for read in decoded_batches(files, decode_requests(), workers, pin_memory=False):
+            request, missing = under_way.popleft()
             new = dict(zip(missing, read, strict=True))
             for i, image in new.items():
                 # photographs are longer than the square they cover, so that the last ones may find no room
                 if i not in images and self._used + image.nbytes <= self.budget:
                     images[i] = image
                     self._used += image.nbytes
-            yield work, [new[i] if i in new else images[i] for i in work.index.tolist()]
+            yield request, [new[i] if i in new else images[i] for i in request.index.tolist()]

@@ -116,7 +116,7 @@ class Loader:
         self._layout = Layout(
             len(self._samples), self.batch_size, self.rank, self.world_size, self.batches, self.drop_last
         )
-        look = BatchTransform(
+        transform = BatchTransform(
             self.store.resolve(self.store.usual_view if self.views is None else self.views),
             None if self.mean is None else tuple(self.mean),
             None if self.std is None else tuple(self.std),
@@ -126,7 +126,7 @@ class Loader:
             self.channels_last,
             self.workers,
         )
-        self._look = self.store.check(look)
+        self._transform = self.store.check(transform)
         self._labels = torch.from_numpy(np.array(self.split.labels, dtype=np.int64)).to(self.device)
         self._epoch = 0
         self._next_batch = 0
@@ -184,18 +184,18 @@ class Loader:
             order = order[epoch_order(len(order), self.seed, epoch)]
         handed_out: deque[Indices] = deque()  # the store may take several batches before it returns the first
 
-        def works() -> Iterator[BatchRequest]:
+        def requests() -> Iterator[BatchRequest]:
             for batch in range(start_batch, len(self)):
                 part = self._layout.part(batch)
                 draws = [
                     uniforms(part.rows, view.draws, self.seed, epoch, batch, number)[part.start : part.stop]
-                    for number, view in enumerate(self._look.views)
+                    for number, view in enumerate(self._transform.views)
                 ]
                 handed_out.append(order[part.positions])
                 yield BatchRequest(handed_out[-1], tuple(draws))
 
         assert self.store is not None
-        for views in self.store.render(works(), self._look):
+        for views in self.store.render(requests(), self._transform):
             index = torch.from_numpy(handed_out.popleft()).to(self.device)
             yield Batch(views, self._labels.index_select(0, index), index)
 

@@ -1,7 +1,7 @@
-"""What depends on the kind of data, in two classes: `Modality` knows the data as a whole, `Store` holds the samples.
+"""What depends on the modality, in two classes: `Modality` knows the data as a whole, `Store` holds the samples.
 
-A kind of data is one file in this folder with a subclass of each, found by itself (docs/data.md, "Adding a kind of
-data"). Everything else (loader, engine, command, report) asks them and branches on no kind.
+A modality is one file in this folder with a subclass of each, found by itself (docs/data.md, "Adding a
+modality"). Everything else (loader, engine, CLI, report) asks them and branches on no modality.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _Kind = TypeVar("_Kind", bound="Modality")
 
 @dataclass(frozen=True)
 class BatchTransform:
-    """How samples are to look; the options of `Loader` under the same names."""
+    """How samples become inputs of a model; the options of `Loader` under the same names."""
 
     views: tuple[Any, ...]
     mean: tuple[float, ...] | None
@@ -94,17 +94,17 @@ class Store(ABC):
                 raise bad_value("views", view, f"'plain', the only view of {self.kind}")
         return (Plain(),) * len(several)
 
-    def check(self, look: BatchTransform) -> BatchTransform:
-        """Verify the options once, and settle those that are open."""
-        return look
+    def check(self, transform: BatchTransform) -> BatchTransform:
+        """Verify the options once, and resolve those that are open."""
+        return transform
 
     @abstractmethod
-    def render(self, works: Iterable[BatchRequest], look: BatchTransform) -> Iterator[tuple[Tree, ...]]:
+    def render(self, requests: Iterable[BatchRequest], transform: BatchTransform) -> Iterator[tuple[Tree, ...]]:
         """One tree for each view of each batch, lazily and in order. Views must not share memory."""
 
 
 class Modality(ABC):
-    """All that the rest of the library must know of one kind of data. Its fields are plain values, saved with a run."""
+    """All that the rest of the library must know of one modality. Its fields are plain values, saved with a run."""
 
     #: What the samples are, in the plural.
     name: ClassVar[str]

@@ -120,16 +120,16 @@ class FeatureStore(Store):
     def __init__(self, inputs: npt.NDArray[Any], device: torch.device) -> None:
         self.values = torch.from_numpy(np.ascontiguousarray(inputs, dtype=np.float32)).to(device)
 
-    def check(self, look: BatchTransform) -> BatchTransform:
-        look.check_normalization(self.values.shape[-1], "features along the last axis")
-        return look
+    def check(self, transform: BatchTransform) -> BatchTransform:
+        transform.check_normalization(self.values.shape[-1], "features along the last axis")
+        return transform
 
-    def render(self, works: Iterable[BatchRequest], look: BatchTransform) -> Iterator[tuple[Tensor, ...]]:
-        scale, shift = look.normalizer(1, (-1,), self.values.device)
-        for work in works:
-            index = torch.from_numpy(work.index).to(self.values.device)
+    def render(self, requests: Iterable[BatchRequest], transform: BatchTransform) -> Iterator[tuple[Tensor, ...]]:
+        scale, shift = transform.normalizer(1, (-1,), self.values.device)
+        for request in requests:
+            index = torch.from_numpy(request.index).to(self.values.device)
             values = self.values.index_select(0, index).mul_(scale).add_(shift)
-            yield tuple(look.delivered(values.clone()) for _ in look.views)
+            yield tuple(transform.delivered(values.clone()) for _ in transform.views)
 
 
 def read_arrays(paths: Sequence[Path]) -> tuple[list[str], npt.NDArray[Any]]:

@@ -166,37 +166,37 @@ class PixelStore(ImageStore):
         channels_at_end = images if images.ndim == 4 else images[..., None]
         self.pixels = torch.from_numpy(np.ascontiguousarray(channels_at_end.transpose(0, 3, 1, 2))).to(device)
 
-    def check(self, look: BatchTransform) -> BatchTransform:
+    def check(self, transform: BatchTransform) -> BatchTransform:
         _, channels, height, width = self.pixels.shape
-        look.check_normalization(channels, "channels")
-        size = look.size or (height, width)
+        transform.check_normalization(channels, "channels")
+        size = transform.size or (height, width)
         fits = size[0] <= height and size[1] <= width
-        if not fits and any(view.crop != "resized" for view in look.views):
+        if not fits and any(view.crop != "resized" for view in transform.views):
             raise bad_value("size", size, f"at most {(height, width)}, the images' own")
-        for view in look.views:
+        for view in transform.views:
             view.pad_by((height, width), size)
-        return replace(look, size=size)
+        return replace(transform, size=size)
 
-    def render(self, works: Iterable[BatchRequest], look: BatchTransform) -> Iterator[tuple[Tensor, ...]]:
-        assert look.size is not None
-        scale, shift = look.normalizer(255, (-1, 1, 1), self.pixels.device)
-        for block in _blocks(works, max(1, _BLOCK_BYTES // self.pixels[0].numel())):
-            index = torch.from_numpy(np.concatenate([work.index for work in block])).to(self.pixels.device)
+    def render(self, requests: Iterable[BatchRequest], transform: BatchTransform) -> Iterator[tuple[Tensor, ...]]:
+        assert transform.size is not None
+        scale, shift = transform.normalizer(255, (-1, 1, 1), self.pixels.device)
+        for block in _blocks(requests, max(1, _BLOCK_BYTES // self.pixels[0].numel())):
+            index = torch.from_numpy(np.concatenate([request.index for request in block])).to(self.pixels.device)
             images = self.pixels.index_select(0, index)
             views = []
-            for number, view in enumerate(look.views):
-                draws = np.concatenate([work.draws[number] for work in block])
-                cropped = view.cropped(images, draws, look.size)
-                views.append(look.delivered(view.finished(cropped, draws, scale, shift)))
-            sizes = [len(work.index) for work in block]
+            for number, view in enumerate(transform.views):
+                draws = np.concatenate([request.draws[number] for request in block])
+                cropped = view.cropped(images, draws, transform.size)
+                views.append(transform.delivered(view.finished(cropped, draws, scale, shift)))
+            sizes = [len(request.index) for request in block]
             yield from zip(*(torch.split(rendered, sizes) for rendered in views), strict=True)
 
 
-def _blocks(works: Iterable[BatchRequest], images: int) -> Iterator[list[BatchRequest]]:
+def _blocks(requests: Iterable[BatchRequest], images: int) -> Iterator[list[BatchRequest]]:
     """Join batches until they hold at least so many images."""
     block: list[BatchRequest] = []
-    for work in works:
-        block.append(work)
+    for request in requests:
+        block.append(request)
         if sum(len(member.index) for member in block) >= images:
             yield block
             block = []
@@ -215,67 +215,67 @@ class FileStore(ImageStore):
         self.device = device
         self.kept = DecodeCache(files.keep if isinstance(files, PathList) else 0)
 
-    def check(self, look: BatchTransform) -> BatchTransform:
-        look.check_normalization(len(look.mean or look.std or (0, 0, 0)), "channels")
-        if look.size is None:
+    def check(self, transform: BatchTransform) -> BatchTransform:
+        transform.check_normalization(len(transform.mean or transform.std or (0, 0, 0)), "channels")
+        if transform.size is None:
             raise bad_value("size", None, "the (height, width) to crop image files to")
-        longer = max(look.size)
-        if look.resize is not None and look.resize < longer:
-            raise bad_value("resize", look.resize, f"at least {longer}, the longer side of size={look.size}")
-        resize = look.resize or longer
-        for view in look.views:
-            view.pad_by(covered(look.size, resize), look.size)
-        return replace(look, resize=resize)
+        longer = max(transform.size)
+        if transform.resize is not None and transform.resize < longer:
+            raise bad_value("resize", transform.resize, f"at least {longer}, the longer side of size={transform.size}")
+        resize = transform.resize or longer
+        for view in transform.views:
+            view.pad_by(covered(transform.size, resize), transform.size)
+        return replace(transform, resize=resize)
 
-    def render(self, works: Iterable[BatchRequest], look: BatchTransform) -> Iterator[tuple[Tensor, ...]]:
-        assert look.size is not None
-        assert look.resize is not None
-        colors = len(look.mean or look.std or (0, 0, 0))
-        cover = covered(look.size, look.resize)
+    def render(self, requests: Iterable[BatchRequest], transform: BatchTransform) -> Iterator[tuple[Tensor, ...]]:
+        assert transform.size is not None
+        assert transform.resize is not None
+        colors = len(transform.mean or transform.std or (0, 0, 0))
+        cover = covered(transform.size, transform.resize)
         # what a `resized` crop needs of a JPEG file depends on its draws, so that there is nothing to keep
         keep = self.kept.has_room(len(self.files) * cover[0] * cover[1] * colors) and not any(
-            view.crop == "resized" for view in look.views
+            view.crop == "resized" for view in transform.views
         )
-        files = ImageFiles(self.files, look.views, look.size, look.resize, colors, uncut=keep)
-        scale, shift = look.normalizer(255, (-1, 1, 1), self.device)
-        for work, cropped in (self._from_kept if keep else self._from_files)(works, files, look):
+        files = ImageFiles(self.files, transform.views, transform.size, transform.resize, colors, uncut=keep)
+        scale, shift = transform.normalizer(255, (-1, 1, 1), self.device)
+        for request, cropped in (self._from_kept if keep else self._from_files)(requests, files, transform):
             yield tuple(
-                look.delivered(view.finished(images, draws, scale, shift))
-                for view, images, draws in zip(look.views, cropped, work.draws, strict=True)
+                transform.delivered(view.finished(images, draws, scale, shift))
+                for view, images, draws in zip(transform.views, cropped, request.draws, strict=True)
             )
 
-    def _from_files(self, works: Iterable[BatchRequest], files: ImageFiles, look: BatchTransform) -> Cropped:
+    def _from_files(self, requests: Iterable[BatchRequest], files: ImageFiles, transform: BatchTransform) -> Cropped:
         under_way: deque[BatchRequest] = deque()  # the workers are asked for later batches before this one is finished
 
-        def requests() -> Iterator[list[Request]]:
-            for work in works:
-                under_way.append(work)
-                yield [Request(int(i), rows) for i, rows in zip(work.index, _crops(work), strict=True)]
+        def decode_requests() -> Iterator[list[Request]]:
+            for request in requests:
+                under_way.append(request)
+                yield [Request(int(i), rows) for i, rows in zip(request.index, _crops(request), strict=True)]
 
-        for decoded in decoded_batches(files, requests(), look.workers, self.device.type == "cuda"):
-            work = under_way.popleft()
-            yield work, self._mirrored(decoded, work, look)
+        for decoded in decoded_batches(files, decode_requests(), transform.workers, self.device.type == "cuda"):
+            request = under_way.popleft()
+            yield request, self._mirrored(decoded, request, transform)
 
-    def _from_kept(self, works: Iterable[BatchRequest], files: ImageFiles, look: BatchTransform) -> Cropped:
-        assert look.size is not None
-        for work, canvases in self.kept.batches(works, files, look.workers):
+    def _from_kept(self, requests: Iterable[BatchRequest], files: ImageFiles, transform: BatchTransform) -> Cropped:
+        assert transform.size is not None
+        for request, canvases in self.kept.batches(requests, files, transform.workers):
             if all(canvas.shape[:2] == files.cover for canvas in canvases):  # of one size: the whole batch at once
                 images = torch.from_numpy(channels_first(canvases)).to(self.device)
-                drawn = zip(look.views, work.draws, strict=True)
-                yield work, [view.cropped(images, draws, look.size) for view, draws in drawn]
+                drawn = zip(transform.views, request.draws, strict=True)
+                yield request, [view.cropped(images, draws, transform.size) for view, draws in drawn]
             else:
-                windows = [files.windows(canvas, rows) for canvas, rows in zip(canvases, _crops(work), strict=True)]
-                yield work, self._mirrored(torch.stack(windows), work, look)
+                windows = [files.windows(canvas, rows) for canvas, rows in zip(canvases, _crops(request), strict=True)]
+                yield request, self._mirrored(torch.stack(windows), request, transform)
 
-    def _mirrored(self, cropped: Tensor, work: BatchRequest, look: BatchTransform) -> list[Tensor]:
+    def _mirrored(self, cropped: Tensor, request: BatchRequest, transform: BatchTransform) -> list[Tensor]:
         """One tensor per view from (B, views, C, H, W)."""
         images = cropped.to(self.device, non_blocking=cropped.is_pinned())
         return [
             view.mirrored(images[:, number], draws)
-            for number, (view, draws) in enumerate(zip(look.views, work.draws, strict=True))
+            for number, (view, draws) in enumerate(zip(transform.views, request.draws, strict=True))
         ]
 
 
-def _crops(work: BatchRequest) -> Draws:
+def _crops(request: BatchRequest) -> Draws:
     """The numbers that place the crops, (B, views, 4)."""
-    return np.stack([draws[:, CROP] for draws in work.draws], axis=1)
+    return np.stack([draws[:, CROP] for draws in request.draws], axis=1)

@@ -110,10 +110,10 @@ class NestedStore(Store):
         self.device = device
         self.tree = to_device(as_tensors(inputs.tree), device)
 
-    def render(self, works: Iterable[BatchRequest], look: BatchTransform) -> Iterator[tuple[Tree, ...]]:
-        for work in works:
-            index = torch.from_numpy(work.index).to(self.device)
-            yield tuple(tree_map(look.delivered, take_rows(self.tree, index)) for _ in look.views)
+    def render(self, requests: Iterable[BatchRequest], transform: BatchTransform) -> Iterator[tuple[Tree, ...]]:
+        for request in requests:
+            index = torch.from_numpy(request.index).to(self.device)
+            yield tuple(tree_map(transform.delivered, take_rows(self.tree, index)) for _ in transform.views)
 
 
 class ItemStore(Store):
@@ -125,11 +125,11 @@ class ItemStore(Store):
         self.items = _Items(inputs)
         self.device = device
 
-    def render(self, works: Iterable[BatchRequest], look: BatchTransform) -> Iterator[tuple[Tree, ...]]:
+    def render(self, requests: Iterable[BatchRequest], transform: BatchTransform) -> Iterator[tuple[Tree, ...]]:
         batches = DataLoader(
             self.items,
-            batch_sampler=(work.index.tolist() for work in works),
-            num_workers=look.workers,
+            batch_sampler=(request.index.tolist() for request in requests),
+            num_workers=transform.workers,
             collate_fn=_stacked,
             pin_memory=self.device.type == "cuda",
             generator=torch.Generator(),  # else the DataLoader takes its base seed from the global generator
@@ -138,7 +138,7 @@ class ItemStore(Store):
             if isinstance(batch, str):
                 raise ValueError(batch)
             tree = to_device(batch, self.device, non_blocking=True)
-            yield tuple(tree_map(lambda leaf: look.delivered(leaf.clone()), tree) for _ in look.views)
+            yield tuple(tree_map(lambda leaf: transform.delivered(leaf.clone()), tree) for _ in transform.views)
 
 
 class _Items(Dataset[Any]):

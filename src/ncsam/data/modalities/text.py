@@ -228,12 +228,14 @@ class TextStore(Store):
         # one more, so that a place to fetch from exists even where no text has a token
         self.flat = torch.from_numpy(np.append(flat, self.pad)).to(device)
 
-    def render(self, works: Iterable[BatchRequest], look: BatchTransform) -> Iterator[tuple[dict[str, Tensor], ...]]:
-        for work in works:
-            index = torch.from_numpy(work.index).to(self.flat.device)
+    def render(
+        self, requests: Iterable[BatchRequest], transform: BatchTransform
+    ) -> Iterator[tuple[dict[str, Tensor], ...]]:
+        for request in requests:
+            index = torch.from_numpy(request.index).to(self.flat.device)
             lengths = self.lengths[index]
             places = torch.arange(max(1, int(lengths.max())), device=self.flat.device)
             mask = places < lengths[:, None]
             where = (self.starts[index][:, None] + places).masked_fill_(~mask, len(self.flat) - 1)
             ids = self.flat[where]
-            yield tuple({"input_ids": ids.clone(), "attention_mask": mask.clone()} for _ in look.views)
+            yield tuple({"input_ids": ids.clone(), "attention_mask": mask.clone()} for _ in transform.views)

@@ -44,7 +44,7 @@ def from_folder(
             224 x 224, else a square with the median of their shorter sides, at most 224 (see `infer_image_size`).
         mean, std: For normalization, per channel; those of ImageNet by default.
         in_memory: `True` decodes everything now, for small images of one size; `size` is then theirs. `False` reads
-            every file anew in each epoch. By default files are read when they are needed, and a loader keeps what it
+            every file again in each epoch. By default files are read when they are needed, and a loader keeps what it
             has decoded where that fits into 1 GiB (see `ncsam.data.images.decode_cache`); no pixel depends on it.
         allow_empty: Accept classes without a training image.
     """
@@ -81,7 +81,7 @@ def from_folder(
 
 
 def apply_cache_policy(dataset: DataSet, in_memory: bool | None) -> DataSet:
-    """The dataset decoded now (`True`), read anew in each epoch (`False`), or kept once it is read (`None`)."""
+    """The dataset decoded now (`True`), read again in each epoch (`False`), or kept once it is read (`None`)."""
     if in_memory not in (True, False, None):
         raise bad_value("in_memory", in_memory, "True, False or None (keep images once decoded, where they fit)")
     if in_memory:

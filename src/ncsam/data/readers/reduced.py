@@ -82,7 +82,7 @@ def _part(split: Split, classes: int, count: int | None, side: int | None) -> Sp
 
 
 def _averaged(inputs: Inputs, side: int) -> Inputs:
-    """Images of side x side pixels; vectors and texts as they are."""
+    """Images of side x side pixels; features and texts as they are."""
     if isinstance(inputs, np.ndarray):
         return _pooled(inputs, side) if inputs.dtype == np.uint8 and max(inputs.shape[1:3]) > side else inputs
     first: Any = inputs[0]

@@ -112,7 +112,7 @@ def _indexed(archives: list[Path], keep: bool) -> tuple[npt.NDArray[np.int64], n
         raise ValueError(f"{archives[0]}: no sample of an image and a label is in it, nor in the archives beside it")
     found = np.array(places, dtype=np.int64), np.array(labels, dtype=np.str_)
     if keep:
-        # a folder that cannot be written is read anew each time
+        # a folder that cannot be written is read each time
         with contextlib.suppress(OSError), atomic_path(path) as temporary, temporary.open("wb") as file:
             np.savez(file, state=state, places=found[0], labels=found[1])
     return found
