@@ -99,6 +99,12 @@ def test_a_column_without_values_is_dropped_with_a_reason(tmp_path: Path) -> Non
     assert read.notes == ("columns that were dropped: a (all values are missing)",)
 
 
+def test_two_columns_of_one_name_are_an_error(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("a,a,label\n1,2,x\n3,4,y\n")
+    with pytest.raises(ValueError, match="two columns of one name: a"):
+        data.load(tmp_path / "t.csv")
+
+
 TEXTS = [
     "the parcel came late again",
     "a very good product indeed",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar
@@ -160,8 +160,9 @@ def image_encoder(
     channels = 3 if name == "lite0" else channels
     network = as_backbone(models.create(name, 2, channels, pretrained=pretrained, **options)).eval()
     mean, std, own = input_statistics(network, channels)
-    if hasattr(network, "folded"):  # for inference alone, and much faster
-        network = network.folded()
+    folded: Callable[[], Backbone] | None = getattr(network, "folded", None)
+    if folded is not None:  # for inference alone, and much faster
+        network = folded()
     if size is None:
         size = own or (_SIZE, _SIZE)
     height, width = (size, size) if isinstance(size, int) else (int(size[0]), int(size[-1]))

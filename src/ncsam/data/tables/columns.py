@@ -56,6 +56,8 @@ def _text(path: Path) -> Columns:
         except csv.Error as error:
             raise ValueError(f"{path}, line {rows.line_num}, is not a row of a table: {error}") from error
     header = [name.strip() for name in lines[0][1]] if lines else []
+    if repeated := sorted({name for name in header if header.count(name) > 1}):
+        raise ValueError(f"{path} has two columns of one name: {', '.join(repeated)}")
     body = [row for _, row in lines[1:]]
     for number, row in lines:
         if len(row) != len(header):
