@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from ncsam import methods
-from ncsam.compare.specs import with_spec
+from ncsam.comparison.specs import with_spec
 from ncsam.engine import RunConfig
 from ncsam.engine.device import choose_device
 from ncsam.engine.resolve import resolve

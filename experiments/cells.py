@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ncsam._files import atomic_path
-from ncsam.compare import compare
-from ncsam.compare.specs import folder_name
+from ncsam.comparison import compare
+from ncsam.comparison.specs import folder_name
 from ncsam.engine import RunConfig
 from ncsam.runs.reader import RunFolder
 

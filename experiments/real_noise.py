@@ -33,7 +33,7 @@ import torch
 
 from common import Chosen, Table, main
 from ncsam import SAM, models
-from ncsam.auto import auto
+from ncsam.automl import auto
 from ncsam.data.labels import stratified
 from ncsam.engine import RunConfig
 from ncsam.engine.config import read_preset

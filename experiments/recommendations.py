@@ -7,7 +7,7 @@ FOLDER holds labelme_features.npz, cifar10_features.npz, dino_cifar10n.npz, defe
 embedded, NAME_ENCODER.npz with arrays x, weak, clean and split (1: training). What is missing is left out. One JSON
 file per dataset and seed: interrupted, the same command resumes. At most 2,000 training rows of each dataset.
 
-A reviewer is simulated by the true labels of the questions that `ncsam.auto.verified` asks, ten at a time.
+A reviewer is simulated by the true labels of the questions that `ncsam.automl.verified` asks, ten at a time.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ import numpy.typing as npt
 import torch
 
 from ncsam import noise
-from ncsam.auto import verified as verification
-from ncsam.auto.leaderboard import HALF_WIDTH, confident_noise_rate
-from ncsam.auto.outcome import Outcome, held_out_labels
-from ncsam.auto.portfolio import portfolio
-from ncsam.auto.problem import Problem
-from ncsam.auto.search import run_candidates
-from ncsam.auto.selection import RECOMMENDED, group_probabilities, groups_of
-from ncsam.auto.verified import Verified, question_probabilities
+from ncsam.automl import verified as verification
+from ncsam.automl.leaderboard import HALF_WIDTH, confident_noise_rate
+from ncsam.automl.outcome import Outcome, held_out_labels
+from ncsam.automl.portfolio import portfolio
+from ncsam.automl.problem import Problem
+from ncsam.automl.search import run_candidates
+from ncsam.automl.selection import RECOMMENDED, group_probabilities, groups_of
+from ncsam.automl.verified import Verified, question_probabilities
 from ncsam.classifiers import Fitted, issue_probabilities
 from ncsam.data import from_arrays
 from ncsam.data.types import DataSet

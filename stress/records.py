@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from ncsam import models
-from ncsam.auto import auto
+from ncsam.automl import auto
 from ncsam.engine import RunConfig
 from stress.files import Attack, image, spoiled
 from stress.runs import theirs

@@ -11,7 +11,7 @@ import torch
 
 from ncsam import methods
 from ncsam._files import atomic_path
-from ncsam.auto import auto
+from ncsam.automl import auto
 from ncsam.embed import embed, image_encoder
 from ncsam.engine import RunConfig, train
 from ncsam.engine.out_of_fold import find_label_issues_cv

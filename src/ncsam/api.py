@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ncsam._errors import bad_value
 from ncsam._named import is_reference
-from ncsam.comparison import Comparison
+from ncsam.comparison.result import Comparison
 from ncsam.run import Predictions, Run
 
 if TYPE_CHECKING:
@@ -44,8 +44,8 @@ def train(
 
     Args:
         data: a name (`ncsam.data.names()`), or the path of a folder, table, `.npz` or `.tar` file; or data in memory:
-            `(X, y)` arrays or texts, a DataFrame, a torch or Hugging Face dataset, an `ncsam.data.DataSet`. By default that of
-            `config` or `preset`.
+            `(X, y)` arrays or texts, a DataFrame, a torch or Hugging Face dataset, an `ncsam.data.DataSet`. By default
+            that of `config` or `preset`.
         out: the run folder. `None`: a temporary one, removed with the returned object.
         preset: start from one of `ncsam.engine.preset_names()`.
         model: a model by name, an `nn.Module`, or a function of the number of classes that builds one.
@@ -80,7 +80,7 @@ def train(
     folder, temporary = _folder(out)
     given: dict[str, Any] = {} if model is None or isinstance(model, str) else {"model": model}
     engine_train(chosen, folder, dataset=dataset, console=console, command=command, **given)
-    run = Run(folder, dataset=dataset, model=_given_model(model, chosen), temporary=temporary)
+    run = Run(folder, dataset=dataset, **given, named=_named(chosen), temporary=temporary)
     if folds is not None:
         run.find_label_issues(folds, console=console)
     return run
@@ -112,7 +112,7 @@ def auto(
     Returns:
         The run of the selected ensemble; all candidates are in `run.leaderboard`.
     """
-    from ncsam.auto import auto as engine_auto
+    from ncsam.automl import auto as engine_auto
 
     options.setdefault("val_share", 0.0)  # the folds hold out what is needed
     chosen, dataset = make_config(data, config=config, **options)
@@ -160,7 +160,7 @@ def compare(
         >>> found.table["optimizer"].tolist()
         ['sgd', 'sam']
     """
-    from ncsam.compare import compare as engine_compare
+    from ncsam.comparison import compare as engine_compare
 
     chosen, dataset = make_config(data, preset=preset, config=config, **options)
     folder, temporary = _folder(out)
@@ -185,6 +185,7 @@ def load_run(
     *,
     data: Any = None,
     model: str | nn.Module | Callable[..., nn.Module] | None = None,
+    method: str | None = None,
 ) -> Run:
     """A run from its folder.
 
@@ -193,11 +194,14 @@ def load_run(
         data: the data, if it was passed as Python objects and is not stored in the folder.
         model: the model that the run was trained with, if it was passed as an object or is a `module:factory`: a folder
             does not decide what code runs.
+        method: likewise the `module:Name` of its method.
 
     Raises:
         UsageError: if it is no run folder.
     """
-    run = Run(folder, dataset=None if data is None else _dataset(data, {}), model=model)
+    named = {name: value for name, value in (("model", model), ("method", method)) if isinstance(value, str)}
+    given: dict[str, Any] = {} if model is None or isinstance(model, str) else {"model": model}
+    run = Run(folder, dataset=None if data is None else _dataset(data, {}), **given, named=named)
     run.folder  # noqa: B018 - raises for what is no run folder
     return run
 
@@ -248,11 +252,9 @@ def _folder(out: str | os.PathLike[str] | None) -> tuple[Path, tempfile.Temporar
     return Path(temporary.name) / "run", temporary
 
 
-def _given_model(model: Any, config: RunConfig) -> Any:
-    """What builds the model again: an object, a factory, or the `module:factory` that the caller named."""
-    if model is not None and not isinstance(model, str):
-        return model
-    return config.model if is_reference(config.model) else None
+def _named(config: RunConfig) -> dict[str, str]:
+    """The options by which the caller named code (`module:Name`)."""
+    return {name: value for name, value in config.to_dict().items() if is_reference(value)}
 
 
 def _silent(text: str) -> None:

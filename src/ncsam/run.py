@@ -97,8 +97,9 @@ class Run:
     Args:
         folder: the run folder.
         dataset: the data, if it was passed as Python objects; else it is read as the configuration says.
-        model: the model, if it was passed as an object or a factory; or the `module:factory` that the run names. A run
-            folder never decides what code is run.
+        model: the model, if it was passed as an object or a factory.
+        named: code that the run names and that may be imported, such as `{"model": "module:factory"}`: a run folder
+            never decides what code is run.
         temporary: owner of a temporary folder.
     """
 
@@ -107,12 +108,14 @@ class Run:
         folder: str | os.PathLike[str],
         *,
         dataset: DataSet | None = None,
-        model: str | nn.Module | Callable[..., nn.Module] | None = None,
+        model: nn.Module | Callable[..., nn.Module] | None = None,
+        named: Mapping[str, Any] | None = None,
         temporary: tempfile.TemporaryDirectory[str] | None = None,
     ) -> None:
         self.path = Path(folder)
         self._dataset = dataset
         self._given_model = model
+        self._named = dict(named or {})
         self._temporary = temporary
 
     # --- what it holds
@@ -195,15 +198,13 @@ class Run:
 
         from ncsam.engine.predictor import load_predictor
 
-        given, named = self._given_model, {}
-        if isinstance(given, str):
-            named["model"] = given
+        given = self._given_model
         build: Callable[[int], nn.Module] | None = None
         if isinstance(given, nn.Module):
             build = lambda num_classes: copy.deepcopy(given)  # noqa: E731
-        elif callable(given):
+        elif given is not None:
             build = given
-        return load_predictor(self.path, build=build, **named)
+        return load_predictor(self.path, build=build, model=self._named.get("model"), method=self._named.get("method"))
 
     # --- what it can do
 
@@ -240,9 +241,14 @@ class Run:
         if folds is not None:
             from ncsam.engine.out_of_fold import find_label_issues_cv
 
-            named = {"model": self._given_model} if isinstance(self._given_model, str) else {}
-            model = None if isinstance(self._given_model, str) else self._given_model
-            find_label_issues_cv(self.path, folds, dataset=self._dataset, model=model, console=console, named=named)
+            find_label_issues_cv(
+                self.path,
+                folds,
+                dataset=self._dataset,
+                model=self._given_model,
+                console=console,
+                named=self._named,
+            )
         return self.folder.label_issues()
 
     def cleaned(self, apply: str = "reviewed", threshold: float = 0.9) -> Any:
@@ -310,7 +316,7 @@ class Run:
         if target.exists():
             raise bad_value("folder", str(folder), "a folder that does not exist yet")
         shutil.copytree(self.path, target, ignore=shutil.ignore_patterns(layout.LOCK))
-        return Run(target, dataset=self._dataset, model=self._given_model)
+        return Run(target, dataset=self._dataset, model=self._given_model, named=self._named)
 
     # --- as text
 

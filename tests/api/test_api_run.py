@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 import ncsam
 from ncsam.errors import UsageError
@@ -186,3 +187,34 @@ def test_listing_label_issues_imports_little(run) -> None:
     ours = {name for name in found if name.split(".")[0] == "ncsam"}
     assert len(ours) <= 60
     assert not {"torch", "pandas", "sklearn", "matplotlib", "lightning_fabric"} & found
+
+
+def test_the_report_never_shows_samples_of_other_data(tmp_path: Path) -> None:
+    """Digits in place of the user's own samples was a bug: labels are compared before anything is shown."""
+    rng = np.random.default_rng(0)
+    x = rng.integers(0, 256, (60, 6, 6, 3), dtype=np.uint8)
+    run = ncsam.train((x, np.arange(60) % 2), tmp_path / "run", **SMALL)
+    assert run.config.data != "digits"
+    from ncsam.report.previews import gallery
+
+    found = gallery(RunFolder.read(run.path), "run", 3)
+    import base64
+    import io
+
+    from PIL import Image
+
+    for tile in found.tiles:
+        with Image.open(io.BytesIO(base64.b64decode(tile.image.partition(",")[2]))) as image:
+            np.testing.assert_array_equal(np.asarray(image), x[tile.row["index"]])
+
+
+def test_a_model_of_ones_own(clouds) -> None:
+    x, y, _ = clouds
+
+    def build(num_classes: int) -> nn.Module:
+        return nn.Sequential(nn.Linear(5, 8), nn.ReLU(), nn.Linear(8, num_classes))
+
+    run = ncsam.train((x, y), model=build, **{**SMALL, "epochs": 10})
+    assert sum(p.numel() for p in run.model.parameters()) == 5 * 8 + 8 + 8 * 3 + 3
+    assert (run.predict(x).labels == y).mean() > 0.8
+    assert run.find_label_issues(folds=2).about["source"] == "out-of-fold predictions, 2 folds"

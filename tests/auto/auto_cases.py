@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ncsam.auto.problem import Problem
+from ncsam.automl.problem import Problem
 from ncsam.data import from_arrays
 from ncsam.engine import RunConfig
 from ncsam.engine.task import load_task

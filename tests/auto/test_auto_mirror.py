@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from auto_cases import config, saved_clouds
 
-from ncsam.auto import auto, outcome
-from ncsam.auto import portfolio as portfolios
-from ncsam.auto import run as auto_run
-from ncsam.auto.candidates import Candidate, ClosedForm, Network
+from ncsam.automl import auto, outcome
+from ncsam.automl import portfolio as portfolios
+from ncsam.automl import run as auto_run
+from ncsam.automl.candidates import Candidate, ClosedForm, Network
 from ncsam.errors import RunError
 from ncsam.jobs import ExecutorConfig, local, ray_cluster
 from ncsam.jobs.job import Job, Result, do

@@ -9,7 +9,7 @@ import pytest
 import torch
 from auto_cases import clouds, config
 
-from ncsam.auto import auto
+from ncsam.automl import auto
 from ncsam.errors import RunError
 from ncsam.jobs import ExecutorConfig
 

@@ -15,14 +15,14 @@ import pytest
 import torch
 from auto_cases import clouds, config, problem
 
-from ncsam.auto import auto, leaderboard
-from ncsam.auto import run as auto_run
-from ncsam.auto.candidates import ClosedForm, Network, equal_batches
-from ncsam.auto.outcome import Outcome, Part, correct, held_out_labels, paired_gap
-from ncsam.auto.portfolio import portfolio
-from ncsam.auto.problem import Problem
-from ncsam.auto.search import run_candidates
-from ncsam.auto.selection import choose, temperature_of
+from ncsam.automl import auto, leaderboard
+from ncsam.automl import run as auto_run
+from ncsam.automl.candidates import ClosedForm, Network, equal_batches
+from ncsam.automl.outcome import Outcome, Part, correct, held_out_labels, paired_gap
+from ncsam.automl.portfolio import portfolio
+from ncsam.automl.problem import Problem
+from ncsam.automl.search import run_candidates
+from ncsam.automl.selection import choose, temperature_of
 from ncsam.classifiers import Member
 from ncsam.data import from_arrays
 from ncsam.engine.predictor import load_predictor
@@ -266,8 +266,8 @@ SCRIPT = """
 import sys
 sys.path[:0] = {path!r}
 from auto_cases import clouds, config
-from ncsam.auto import auto, run
-from ncsam.auto.candidates import ClosedForm, Network
+from ncsam.automl import auto, run
+from ncsam.automl.candidates import ClosedForm, Network
 run.portfolio = lambda problem: [
     ClosedForm("lda", "lda"),
     Network("sgd", {{"optimizer": "sgd", "epochs": 8, "batch_size": 32}}),

@@ -13,11 +13,11 @@ from auto_cases import clouds, config
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ncsam.auto import auto, portfolio, verified
-from ncsam.auto import run as auto_run
-from ncsam.auto.candidates import ClosedForm
-from ncsam.auto.verified import ConditionalLogit, Verified
-from ncsam.auto.verified_source import read_verified
+from ncsam.automl import auto, portfolio, verified
+from ncsam.automl import run as auto_run
+from ncsam.automl.candidates import ClosedForm
+from ncsam.automl.verified import ConditionalLogit, Verified
+from ncsam.automl.verified_source import read_verified
 from ncsam.engine.predictor import load_predictor
 from ncsam.models import create
 

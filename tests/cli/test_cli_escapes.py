@@ -83,8 +83,8 @@ def test_a_report_holds_no_foreign_markup(run):
 def test_tables_hold_no_formula(run, monkeypatch):
     data, folder = run
     rows = list(csv.DictReader(io.StringIO(call("issues", folder, "--top", 0, "--csv").output)))
-    assert {row["observed_name"] for row in rows} == {"'=cmd|calc", "<script>b"}
-    names = {row["observed_name"] for row in json.loads(call("issues", folder, "--top", 0, "--json").output)}
+    assert {row["given_label"] for row in rows} == {"'=cmd|calc", "<script>b"}
+    names = {row["given_label"] for row in json.loads(call("issues", folder, "--top", 0, "--json").output)}
     assert names == {"=cmd|calc", "<script>b"}
     monkeypatch.chdir(data)
     rows = list(csv.DictReader(io.StringIO(call("predict", folder, "=cmd|calc").output)))
@@ -97,8 +97,8 @@ def test_what_a_run_folder_says_is_shown_and_not_obeyed(run, tmp_path, recwarn):
     theirs = tmp_path / "theirs"
     shutil.copytree(run[1], theirs)
     trust = json.loads((theirs / "label_posterior.json").read_text())
-    (theirs / "label_posterior.json").write_text(json.dumps({**trust, "known": False, "reason": "\x1b[2J"}))
-    assert r"cannot be known here: \x1b[2J." in call("issues", theirs).output
+    (theirs / "label_posterior.json").write_text(json.dumps({**trust, "reliable": False, "reason": "\x1b[2J"}))
+    assert r"cannot be estimated: \x1b[2J." in call("issues", theirs).output
     recipe = json.loads((theirs / "noise.json").read_text())
     (theirs / "noise.json").write_text(json.dumps({**recipe, "recipe": {"name": "\x1b[2J"}}))
     assert r"\x1b[2J" in call("noise", "inspect", theirs / "noise.npz").output
@@ -117,8 +117,8 @@ def test_a_table_of_predictions_holds_no_formula(run, tmp_path):
     pytest.importorskip("pandas", reason="ncsam[tables] is not installed")
     call("export-predictions", run[1], "--table", tmp_path / "t.csv")
     rows = list(csv.DictReader(io.StringIO((tmp_path / "t.csv").read_text())))
-    assert {row["observed_name"] for row in rows} == {"'=cmd|calc", "<script>b"}
-    assert {type(int(row["observed"])) for row in rows} == {int}
+    assert {row["given_label"] for row in rows} == {"'=cmd|calc", "<script>b"}
+    assert {type(int(row["given_label_id"])) for row in rows} == {int}
 
 
 def test_an_unforeseen_failure_names_no_type_and_repeats_no_advice():

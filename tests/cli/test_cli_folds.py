@@ -66,7 +66,7 @@ def test_a_run_with_folds_is_a_run_and_then_its_folds(clouds, tmp_path):
     assert {**before, "label_issues_auroc": 1.0} == after
     call("train", clouds, *OPTIONS, "--folds", "4", "--out", tmp_path / "one")  # nothing is left to do
     refused = call("train", clouds, *OPTIONS, "--folds", "4", "--fold", "1/4", "--out", tmp_path / "three", code=2)
-    assert "--folds 4 wants a run on all samples, and --fold 1/4 holds some out" in refused.output
+    assert "--folds 4 needs a run on all samples" in refused.output
 
 
 def test_a_network_of_one_s_own_is_named_again_where_it_is_built(clouds, tmp_path, monkeypatch):
@@ -80,7 +80,7 @@ def test_a_network_of_one_s_own_is_named_again_where_it_is_built(clouds, tmp_pat
     call("issues", "run", "--folds", "3", "--model", "fold_networks:build")
     assert load_oof(tmp_path / "run").about["folds"] == 3
     assert "of 80 labels would change" in call("clean", "run", "--dry-run").output  # which builds no network
-    (tmp_path / "run" / "oof_probs.json").unlink()
+    (tmp_path / "run" / "oof_probs.npz").unlink()
     assert "is not one of ours" in call("export-predictions", "run", "--out", "p.npy", code=2).output
     call("export-predictions", "run", "--out", "p.npy", "--model", "fold_networks:build")
 
@@ -96,7 +96,7 @@ def test_folds_that_were_killed_go_on_and_end_with_the_same_bits(clouds, tmp_pat
         begun = tmp_path / "killed" / "folds" / fold.replace("/", "-of-")
         assert len((begun / "metrics.jsonl").read_text().splitlines()) == epoch
         assert not (begun / "summary.json").exists()
-    assert not (tmp_path / "killed" / "oof_probs.json").exists()
+    assert not (tmp_path / "killed" / "oof_probs.npz").exists()
     call(*command)
     call("train", clouds, *options, "--out", tmp_path / "whole")
     for name in ("oof_probs.npz", "label_issues.csv", "label_posterior.json"):
@@ -151,6 +151,6 @@ def test_numbers_and_named_data_are_trained_on_again(tmp_path):
         wanted = [int(row["label"]) for row in csv.DictReader(file)]
     with np.load(tmp_path / "again" / "noise.npz") as noise:
         assert any(np.array_equal(noise[name], wanted) for name in noise.files)
-    (tmp_path / "labels.csv").write_text("index,label,observed,source,probability\n0,11,1,observed,\n")
+    (tmp_path / "labels.csv").write_text("index,label,given_label,source,probability\n0,11,1,given,\n")
     refused = call("train", "digits", *labels, "--out", tmp_path / "third", code=2).output
     assert "labels of the 1,438 training samples of digits, in their order; unknown classes: ['11']" in refused

@@ -45,7 +45,7 @@ def test_a_published_file_is_inspected_with_the_data_sets_labels(tmp_path):
     assert (
         "wrong       1,438 (100.00 %)" in call("noise", "inspect", tmp_path / "noisy.json", "--data", "digits").output
     )
-    assert "holds noisy labels alone" in call("noise", "inspect", tmp_path / "noisy.json", code=2).output
+    assert "holds only noisy ones" in call("noise", "inspect", tmp_path / "noisy.json", code=2).output
 
 
 def test_a_made_label_file_trains(tmp_path):
@@ -93,7 +93,7 @@ def folder(tmp_path):
 def test_a_sound_folder_is_sound_and_a_damaged_image_is_named(folder):
     assert call("data", "check", folder).output.splitlines() == [
         "train: 6 samples, 0 damaged",
-        "photos is sound: 2 classes, every one with training samples",
+        "photos is fine: 2 classes, all with training samples",
     ]
     bad = folder / "dog" / "1.png"
     bad.write_bytes(bad.read_bytes()[:60])
@@ -107,7 +107,7 @@ def test_what_a_folder_holds_besides_images_is_named(folder):
     (folder / "cat" / "1.HEIC").write_bytes(b"x")
     (folder / "cat" / ".hidden").write_text("x")
     lines = call("data", "check", folder).output.splitlines()
-    assert lines[1] == "left out, by their names no images that are read: cat/1.HEIC, dog/notes.txt"
+    assert lines[1] == "not read, because their names do not end like those of images: cat/1.HEIC, dog/notes.txt"
     (folder / "bird").mkdir()
     said = call("data", "check", folder, code=2).output
     assert "--data-options allow_empty=true" in said
@@ -126,7 +126,7 @@ def test_presets_are_listed_and_shown():
     lines = call("presets").output.splitlines()
     assert [line.split()[0] for line in lines] == preset_names()
     for name in preset_names():
-        assert call("presets", name).output == preset_text(name)
+        assert call("presets", "show", name).output == preset_text(name)
 
 
 def test_label_issues_are_the_runs_own(tmp_path):
@@ -134,37 +134,37 @@ def test_label_issues_are_the_runs_own(tmp_path):
     add_classes(run, list("abcdefghij"))
     rows = json.loads(call("issues", run, "--json").output)
     assert [row["index"] for row in rows] == [7, 3, 11]
-    assert rows[0]["suspicion"] == 0.9
-    assert rows[0]["observed_name"] == "abcdefghij"[rows[0]["observed"]]
-    assert rows[0]["first_learned"] is None
+    assert rows[0]["label_quality"] == 0.1
+    assert rows[0]["given_label"] in "abcdefghij"
+    assert rows[0]["p_wrong"] is None
     read = list(csv.DictReader(io.StringIO(call("issues", run, "--csv", "--top", "2").output)))
-    assert [(row["index"], row["suggested_name"]) for row in read] == [
-        (str(row["index"]), row["suggested_name"]) for row in rows[:2]
+    assert [(row["index"], row["suggested_label"]) for row in read] == [
+        (str(row["index"]), row["suggested_label"]) for row in rows[:2]
     ]
     table = call("issues", run, "--top", "1").output.splitlines()
     assert table[1].split() == [
-        rows[0]["observed_name"],
-        rows[0]["suggested_name"],
-        rows[0]["clean_name"],
+        rows[0]["given_label"],
+        rows[0]["suggested_label"],
+        rows[0]["clean_label"],
         "7",
-        "0.900",
+        "0.100",
     ]
-    assert table[2] == "AUROC of the suspicion against the clean labels: 0.875"
-    assert table[3].startswith("How many of the label issues are wrong cannot be known here")
+    assert table[2] == "AUROC of label_quality against the clean labels: 0.875"
+    assert table[3].startswith("How many of these labels are wrong cannot be estimated")
     assert len(table) == 4
 
 
 def test_label_issues_of_a_run_without_names_are_numbered(tmp_path):
     run = make_run(tmp_path / "a", known=False)
     rows = json.loads(call("issues", run, "--json", "--top", "1").output)
-    assert "observed_name" not in rows[0]
-    assert call("issues", run, "--top", "1").output.splitlines()[1].split()[0] == str(rows[0]["observed"])
+    assert isinstance(rows[0]["given_label"], int)
+    assert call("issues", run, "--top", "1").output.splitlines()[1].split()[0] == str(rows[0]["given_label"])
     assert "exclude each other" in call("issues", run, "--json", "--csv", code=2).output
 
 
 def test_an_unfinished_run_has_no_label_issues_yet(tmp_path):
     run = make_run(tmp_path / "a", finished=False)
-    assert "has no label_issues.csv yet; a run writes it when it ends" in call("issues", run, code=2).output
+    assert "no label_issues.csv yet" in call("issues", run, code=2).output
 
 
 def test_report_writes_where_it_says(tmp_path, trained):

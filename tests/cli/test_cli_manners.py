@@ -63,7 +63,7 @@ def test_help_and_completion_import_nothing_heavy():
     ("words", "cursor", "found"),
     [
         ("ncsam train --optimizer ", 3, {f"plain,{name}" for name in optimizer_names()}),
-        ("ncsam compare digits --optimizers sgd,n", 4, {"plain,sgd,ncsam"}),
+        ("ncsam compare digits --optimizers sgd,n", 4, {"plain,sgd,ncsam", "plain,sgd,ncsam-authors"}),
         ("ncsam train --flip", 2, {"plain,--flip-ratio"}),
         ("ncsam noise make --noise pair", 4, {"plain,pairflip"}),
     ],
@@ -82,7 +82,7 @@ def test_the_shell_completes_names(words, cursor, found):
         (["trian"], "No such command 'trian'. Did you mean 'train'?"),
         (["xyzzy"], "No such command 'xyzzy'."),
         (["noise", "inspct"], "No such command 'inspct'. Did you mean 'inspect'?"),
-        (["train", "digits", "--optimizer", "sam"], "'--optimizer'"),
+        (["train", "digits", "--optimiser", "sam"], "'--optimiser'"),
         (["train", "digits", "--optimizer", "scam"], "Did you mean 'sam'"),
         (["train", "digist"], "Did you mean 'digits'?"),
         (["train", "digits", "--noise", "symetric", "--rate", "0.4"], "Did you mean 'symmetric'"),
@@ -101,7 +101,7 @@ def test_the_shell_completes_names(words, cursor, found):
         (["compare", "digits", "--optimizers", "sgd,sgd"], "optimizers=['sgd', 'sgd']"),
         (["compare", "digits", "--optimizers", "sam:rho"], "optimizer='sam:rho'"),
         (["report", "."], "holds no config.yaml"),
-        (["presets", "cifar"], "unknown preset 'cifar'"),
+        (["presets", "show", "cifar"], "unknown preset 'cifar'"),
         (["data", "describe", "digits", "--data-options", "test_fracton=0.5"], "Did you mean 'test_fraction'?"),
     ],
 )
@@ -150,7 +150,7 @@ def test_exit_codes_tell_who_is_at_fault():
         1,
         "unexpected error: 'x'. Set NCSAM_DEBUG=1 to see the traceback",
     )
-    assert str(bad_value("a", 1, "b")) == "a=1"
+    assert str(bad_value("a", 1, "b")) == "invalid a=1: expected b"
 
 
 def test_a_run_that_diverges_fails_with_1(tmp_path):
@@ -162,8 +162,8 @@ def test_a_run_that_diverges_fails_with_1(tmp_path):
 def test_a_pipe_gets_plain_text(trained):
     table = call("issues", trained, "--top", "2").output
     columns = table.splitlines()[0].split()
-    assert columns[:3] == ["observed", "suggested", "clean"]
-    assert {"index", "suspicion", "p_wrong", "p_suggested"} <= set(columns)
+    assert columns[:3] == ["given_label", "suggested_label", "clean_label"]
+    assert {"index", "label_quality", "p_wrong", "p_suggested"} <= set(columns)
     assert "\x1b" not in table
     assert not any(line != line.rstrip() for line in table.splitlines())
 
@@ -176,7 +176,7 @@ def test_a_reader_that_stops_early_is_no_error(trained):
         capture_output=True,
         text=True,
     )
-    assert run.stdout.startswith("index,observed,suggested,suspicion")
+    assert run.stdout.startswith("index,given_label,predicted_label,label_quality")
     assert run.stderr == ""
 
 
@@ -222,7 +222,7 @@ def test_ctrl_c_leaves_a_run_that_goes_on(tmp_path):
     assert "Traceback" not in said
     done = len(metrics.read_text().splitlines())
     output = call("train", "digits", *QUICK, "--epochs", "400", "--out", folder, "--dry-run").output
-    assert f"would go on after {done} of 400 epochs" in output
+    assert f"would resume after {done} of 400 epochs" in output
 
 
 def test_the_module_is_the_command():

@@ -5,11 +5,12 @@ import json
 
 import numpy as np
 import pytest
+
+import ncsam
 from cli_cases import call
 
 from ncsam.runs.reader import load_oof
 from ncsam.review.decisions import Decisions
-from ncsam.runs.predictions import label_issues_frame
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +30,7 @@ def run(tmp_path_factory):
 
 def test_folds_judge_every_label_by_a_network_that_never_saw_it(run):
     listed = call("issues", run, "--folds", "4", "--top", "10").output
-    assert "Of these 10, about 10 are wrong; the suggestion is right for about 10." in listed
+    assert "Of these 10 labels, about 10 are wrong; the suggestion is right for about 10." in listed
     rows = json.loads(call("issues", run, "--top", "10", "--json").output)
     assert sorted(row["index"] for row in rows) == list(range(10))
     assert all(row["suggested"] == row["clean"] and row["p_wrong"] > 0.8 for row in rows)
@@ -44,7 +45,7 @@ def test_clean_prints_and_writes_what_changes(run, tmp_path):
     call("issues", run, "--folds", "4")
     said = call("clean", run, "--apply", "confident", "--threshold", "0.5", "--dry-run").output
     assert "10 of 80 labels would change (10 confident)" in said
-    assert "nobody has looked at 10 of these; about 10 of them are right" in said
+    assert "nobody has reviewed 10 of these; about 10 of them are correct" in said
     assert not (tmp_path / "cleaned.npz").exists()
     call("clean", run, "--apply", "confident", "--threshold", "0.5", "--out", tmp_path / "cleaned.npz")
     with np.load(tmp_path / "cleaned.npz") as found:
@@ -56,7 +57,7 @@ def test_clean_prints_and_writes_what_changes(run, tmp_path):
     assert "9 of 80 labels changed" in call("clean", run, "--apply", "all", "--out", tmp_path / "c.csv").output
     with (tmp_path / "c.csv").open() as file:
         assert [row["source"] for row in csv.DictReader(file)][2:5] == ["suggested", "reviewed", "suggested"]
-    assert "Say where to" in call("clean", run, code=2).output
+    assert "Missing output" in call("clean", run, code=2).output
     assert "must end in .csv or .npz" in call("clean", run, "--out", "x.txt", code=2).output
 
 
@@ -66,12 +67,12 @@ def test_predictions_go_to_cleanlab_and_back(run, tmp_path):
     call("export-predictions", run, "--out", tmp_path / "p.npy", "--table", tmp_path / "t.csv")
     probabilities = np.load(tmp_path / "p.npy")
     assert np.array_equal(probabilities, load_oof(run).probabilities)
-    frame = label_issues_frame(run)
-    assert frame["index"].tolist() == list(range(80))
-    issues = filtering.find_label_issues(frame["observed"].to_numpy(), probabilities, n_jobs=1)
-    assert np.flatnonzero(issues).tolist() == list(range(10))
     with (tmp_path / "t.csv").open() as file:
-        assert [row["observed_name"] for row in csv.DictReader(file)] == frame["observed_name"].tolist()
+        rows = list(csv.DictReader(file))
+    assert [int(row["index"]) for row in rows] == list(range(80))
+    labels = np.array([int(row["given_label_id"]) for row in rows])
+    issues = filtering.find_label_issues(labels, probabilities, n_jobs=1)
+    assert np.flatnonzero(issues).tolist() == list(range(10))
     before = (run / "label_issues.csv").read_text()
     call("export-predictions", run, "--take", tmp_path / "p.npy")
     assert (run / "label_issues.csv").read_text() == before
@@ -84,9 +85,9 @@ def test_datalab_takes_them_as_they_are(run, tmp_path):
     datasets = pytest.importorskip("datasets", reason="cleanlab's Datalab needs datasets")
     call("issues", run, "--folds", "4")
     call("export-predictions", run, "--out", tmp_path / "p.npy")
-    frame = label_issues_frame(run)
-    for table in ({"observed": frame["observed"].tolist()}, datasets.Dataset.from_pandas(frame)):
-        lab = cleanlab.Datalab(data=table, label_name="observed", verbosity=0)
+    frame = ncsam.load_run(run).find_label_issues().sort_values("index").reset_index(drop=True)
+    for table in ({"given_label": frame["given_label"].tolist()}, datasets.Dataset.from_pandas(frame)):
+        lab = cleanlab.Datalab(data=table, label_name="given_label", verbosity=0)
         lab.find_issues(pred_probs=np.load(tmp_path / "p.npy"), issue_types={"label": {}})
         assert np.flatnonzero(lab.get_issues("label")["is_label_issue"]).tolist() == list(range(10))
 
@@ -96,8 +97,9 @@ def test_labels_and_label_issues_as_a_parquet_table(run, tmp_path):
     pytest.importorskip("pyarrow", reason="ncsam[parquet] is not installed")
     call("export-predictions", run, "--table", tmp_path / "t.parquet")
     found = pandas.read_parquet(tmp_path / "t.parquet")
-    assert found.equals(label_issues_frame(run))
-    assert found["observed_name"].tolist()[:3] == ["1", "0", "1"]
+    expected = ncsam.load_run(run).find_label_issues().sort_values("index").reset_index(drop=True)
+    assert found.drop(columns="given_label_id").equals(expected)
+    assert found["given_label"].tolist()[:3] == ["1", "0", "1"]
     refused = call("export-predictions", run, "--table", tmp_path / "t.xlsx", code=2).output
     assert "a file that ends in .csv or .parquet" in refused
 
@@ -108,25 +110,26 @@ def test_suggestions_that_cannot_be_trusted_come_with_a_warning(run, tmp_path):
     options = ["--optimizer", "sgd", "--epochs", "1", "--lr", "0.00001", "--quiet", "--folds", "2", "--seed", "3"]
     call("train", data, *options, "--out", tmp_path / "run")
     (tmp_path / "run" / "label_posterior.json").write_text(
-        json.dumps({"known": False, "reason": "the networks know little"})
+        json.dumps({"reliable": False, "reason": "the model has learned little"})
     )
-    rows = (tmp_path / "run" / "label_issues.csv").read_text().splitlines()
-    at = rows[0].split(",").index("p_wrong")
-    blank = [[*row.split(",")[:at], "", "", *row.split(",")[at + 2 :]] for row in rows[1:]]
-    (tmp_path / "run" / "label_issues.csv").write_text("\n".join([rows[0], *map(",".join, blank)]) + "\n")
+    with (tmp_path / "run" / "label_issues.csv").open(newline="") as file:
+        rows = [{**row, "p_wrong": "", "p_suggested": "", "is_label_issue": 1} for row in csv.DictReader(file)]
+    with (tmp_path / "run" / "label_issues.csv").open("w", newline="") as file:
+        table = csv.DictWriter(file, list(rows[0]))
+        table.writeheader()
+        table.writerows(rows)
     said = call("clean", tmp_path / "run", "--apply", "all", "--dry-run").output
-    assert "warning: nobody has looked at" in said
-    assert "How many of the label issues are wrong cannot be known here: the networks know little." in said
+    assert "warning: nobody has reviewed" in said
+    assert "the model has learned little" in said
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "file").touch()
     refused = call("clean", tmp_path / "run", "--folder", tmp_path / "full", code=2).output
-    assert "only for data that is files" in refused
+    assert "--folder=" in refused
     assert "changed" not in refused
 
 
 def test_in_sample_predictions_come_with_a_warning(run, tmp_path):
-    for name in ("oof_probs.npz", "oof_probs.json"):
-        (run / name).unlink(missing_ok=True)
+    (run / "oof_probs.npz").unlink(missing_ok=True)
     result = call("export-predictions", run, "--out", tmp_path / "p.npy")
     assert "the run has seen the labels of these samples" in result.output
     assert np.load(tmp_path / "p.npy").sum(axis=1) == pytest.approx(np.ones(80), abs=1e-5)

@@ -219,7 +219,7 @@ def test_recommended_needs_no_other_option(tmp_path):
     assert yaml.safe_load(output)["rho"] == "validation"
     assert output.count("a new run would start") == 9
     assert "recommended  " in call("presets").output
-    assert "rho: validation" in call("presets", "recommended").output
+    assert "rho: validation" in call("presets", "show", "recommended").output
 
 
 def test_compare_says_beforehand_what_it_would_run(tmp_path):

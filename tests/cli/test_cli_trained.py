@@ -18,7 +18,7 @@ from ncsam.data.modalities.images import Images
 from ncsam.engine import RunConfig
 from ncsam.engine.checkpoint import load_checkpoint
 from ncsam.methods import Method
-from ncsam.engine.predictor import Predictor, Trained, load_predictor
+from ncsam.engine.predictor import Predictor, LoadedRun, load_predictor
 
 DIGITS = data.load("digits")
 
@@ -81,7 +81,7 @@ def test_what_cannot_be_predicted_is_said(tmp_path, trained):
     (tmp_path / "no.png").write_text("no image")
     np.savez(tmp_path / "z.npz", z=np.zeros(3))
     np.savez(tmp_path / "x.npz", x=DIGITS.test.inputs[:1])
-    assert "no image is in it or below it" in call("predict", trained, tmp_path / "empty", code=2).output
+    assert "a folder with images" in call("predict", trained, tmp_path / "empty", code=2).output
     assert "cannot be decoded as an image" in call("predict", trained, tmp_path / "no.png", code=1).output
     assert "has no array named x or images; it holds z" in call("predict", trained, tmp_path / "z.npz", code=2).output
     both = call("predict", trained, tmp_path / "z.npz", tmp_path / "no.png", code=2).output
@@ -171,7 +171,7 @@ def test_the_networks_that_answer_are_the_ones_exported(tmp_path, inputs):
         assert answer.predictors(inputs) == expected
         kind = saved_modality(Images((0.5,), (0.5,), (8, 8), 1))
         about = {"name": "d", "classes": list("abcdefghij"), **kind}
-        to_safetensors(Trained(answer, RunConfig(), about), tmp_path / "w.safetensors")
+        to_safetensors(LoadedRun(answer, RunConfig(), about), tmp_path / "w.safetensors")
         names = set(average.state_dict())
         prefixes = [""] if kept is not None else ["0.", "1."]
         weights = load_file(tmp_path / "w.safetensors")

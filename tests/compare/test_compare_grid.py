@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 import torch
 
-from ncsam.compare import compare
-from ncsam.compare.grid import _mean_and_deviation
-from ncsam.compare.specs import folder_name, with_spec
+from ncsam.comparison import compare
+from ncsam.comparison.grid import _mean_and_deviation
+from ncsam.comparison.specs import folder_name, with_spec
 from ncsam.data import from_arrays
 from ncsam.engine import RunConfig, RunError
 from ncsam.jobs import local as workers
@@ -123,7 +123,7 @@ def test_a_comparison(tmp_path: Path, config: RunConfig) -> None:
 @pytest.mark.slow
 def test_ctrl_c_stops_the_workers_with_checkpoints(tmp_path: Path, config: RunConfig) -> None:
     script = (
-        "import json, sys\nfrom ncsam.compare import compare\nfrom ncsam.engine import Interrupted, RunConfig\n"
+        "import json, sys\nfrom ncsam.comparison import compare\nfrom ncsam.engine import Interrupted, RunConfig\n"
         "try:\n    compare(RunConfig.from_dict(json.loads(sys.argv[1])), sys.argv[2], optimizers=['sgd'], seeds=1)\n"
         "except Interrupted as stop:\n    print(stop)\n    sys.exit(130)\n"
     )

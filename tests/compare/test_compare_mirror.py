@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from ncsam.compare import compare
+from ncsam.comparison import compare
 from ncsam.engine import Interrupted, RunConfig, train
 from ncsam.engine.trainer import Trainer
 from ncsam.jobs import executor as batch

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from ncsam.compare import compare
+from ncsam.comparison import compare
 from ncsam.engine import RunConfig
 from ncsam.jobs import ray_cluster as on_ray
 from ncsam.jobs.ray_cluster import check_cluster, cluster, parse_resources, remote

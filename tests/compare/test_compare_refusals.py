@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 from ncsam.cli import compare as command
 from ncsam.cli.main import main
-from ncsam.compare import compare
+from ncsam.comparison import compare
 from ncsam.engine import RunConfig, RunError
 from ncsam.jobs import local
 from ncsam.jobs.executor import check_size

@@ -7,7 +7,7 @@ import pytest
 
 from made_runs import add_noise, make_run
 from ncsam._statistics import Spread
-from ncsam.errors import RunError
+from ncsam.errors import UsageError
 from ncsam.report.figures import warmup_epochs
 from ncsam.report.groups import group_runs
 from ncsam.runs.reader import RunFolder, find_runs
@@ -69,7 +69,7 @@ def test_a_stopped_run_has_curves_and_a_cut_line_is_forgiven(tmp_path):
     run = RunFolder.read(folder)
     assert not run.finished
     assert len(run.metrics) == 4
-    with pytest.raises(RunError, match=r"label_issues\.csv"):
+    with pytest.raises(UsageError, match=r"label_issues\.csv"):
         run.label_issues()
 
 

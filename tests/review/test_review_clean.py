@@ -79,7 +79,7 @@ def test_the_table_is_data_to_train_on(reviewed, tmp_path):
     assert list(rows[0]) == ["path", "split", "label", "given_label", "source", "probability"]
     worst = rows[queue.index[0]]
     assert worst["given_label"] == CLASSES[queue.index[0] % 3]
-    assert (worst["source"], worst["probability"]) == ("reviewed", "0.8000")
+    assert (worst["source"], worst["probability"]) == ("reviewed", "0.8")
     again = load(tmp_path / "elsewhere" / "cleaned.csv")
     assert again.classes == tuple(sorted(CLASSES))
     assert np.array_equal(again.train.labels, found.labels)

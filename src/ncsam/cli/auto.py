@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import click
 
-from ncsam.auto import auto as run_auto
+from ncsam.automl import auto as run_auto
 from ncsam.cli.executor_options import on_options
 from ncsam.cli.options import ConfigCommand, config_options, default_out, resolve
 from ncsam.cli.output import say, show_table

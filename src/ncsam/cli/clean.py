@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import shlex
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,13 @@ from ncsam.runs.reader import RunFolder
 
 if TYPE_CHECKING:
     from ncsam.review.clean import Cleaned
+
+_PAIRS = 10  # that are listed
+#: Options of a run that describe its old data and labels, or the run itself.
+_OF_THE_OLD_DATA = (
+    *("--out", "--config", "--noise", "--rate", "--noise-seed", "--noise-options", "--label-file", "--label-column"),
+    *("--data-options", "--dry-run", "--folds"),
+)
 
 EPILOG = """\b
 Examples:
@@ -41,31 +48,31 @@ Then train again, on the table or on the folder:
     type=click.Choice(["reviewed", "confident", "all"]),
     default="reviewed",
     show_default=True,
-    help="what may change a label: reviewers alone; also suggestions that are probably right; or all suggestions",
+    help="what may change a label: only reviewers; also suggestions that are probably correct; or all suggestions",
 )
 @click.option(
     "--threshold",
     type=click.FloatRange(0, 1, min_open=True),
     default=0.9,
     show_default=True,
-    help="with --apply confident: the least probability that the suggestion is right",
+    help="with --apply confident: the smallest probability that the suggestion is correct",
 )
 @click.option("--dry-run", is_flag=True, help="print what would change, by class pair, and write nothing")
 def clean(
     run: Path, out: Path | None, folder: Path | None, copy: bool, apply: str, threshold: float, dry_run: bool
 ) -> None:
-    """Write the labels of RUN's data as they are after review. The data itself is never changed.
+    """Write RUN's data with corrected labels. The data itself is never changed.
 
-    A reviewer's word counts before any suggestion. The table has the columns path (or text, numbers), split, label,
-    observed, source of the decision, and probability of the label; `ncsam train` takes it in place of the data. Of
-    other data it has the index in place of the path, and goes to `ncsam train DATA --label-file`.
+    Reviewers' decisions always count before suggestions. The table has the columns path (or text, features), split,
+    label, given_label, source and probability of the label; `ncsam train` takes it in place of the data. For other data
+    it has the index in place of the path, and goes to `ncsam train DATA --label-file`.
     """
     from ncsam.review.clean import cleaned
 
     if not dry_run and out is None and folder is None:
-        raise click.UsageError("Say where to: --out FILE, --folder FOLDER, or --dry-run.")
+        raise click.UsageError("Missing output: give --out FILE, --folder FOLDER, or --dry-run.")
     if copy and folder is None:
-        raise click.UsageError("--copy goes with --folder.")
+        raise click.UsageError("--copy needs --folder.")
     if out is not None and out.suffix.lower() not in (".csv", ".npz"):
         raise click.UsageError(f"--out {out}: the file must end in .csv or .npz.")
     keep(files_of(run), out)
@@ -73,7 +80,9 @@ def clean(
     written = [] if dry_run else _write(found, run, out, folder, copy)
     pairs = found.changes()
     if pairs:
-        show_table(["given label", "new label", "samples"], [[a, b, f"{n:,}"] for a, b, n in pairs], left=2)
+        show_table(["given label", "new label", "samples"], [[a, b, f"{n:,}"] for a, b, n in pairs[:_PAIRS]], left=2)
+    if len(pairs) > _PAIRS:
+        say(f"and {len(pairs) - _PAIRS:,} more pairs of classes")
     changed = found.labels != found.given_label
     sources = Counter(source for source, moved in zip(found.source, changed, strict=True) if moved)
     why = ", ".join(f"{count:,} {source}" for source, count in sorted(sources.items())) or "none"
@@ -90,22 +99,37 @@ def _write(found: Cleaned, run: Path, out: Path | None, folder: Path | None, cop
     """Write what is asked for; the lines that say so."""
     from ncsam.review.clean import write_arrays, write_folder, write_table
 
-    lines = []
+    lines, config = [], RunFolder.read(run).config
     if folder is not None:
         count = write_folder(found, folder, copy=copy)
         lines += [
             f"{folder}: {count:,} {'copies' if copy else 'links'}",
-            f"next: ncsam train {shlex.quote(str(folder))}",
+            f"next: {next_command(config, [str(folder)])}",
         ]
     if out is not None:
         option = (write_arrays if out.suffix.lower() == ".npz" else write_table)(found, out)
-        data = [str(RunFolder.read(run).config["data"]), option] if option else []
-        lines += [str(out), f"next: ncsam train {shlex.join([*data, str(out)])}"]
+        data = [str(config["data"]), option, str(out)] if option else [str(out)]
+        lines += [str(out), f"next: {next_command(config, data)}"]
     return lines
 
 
+def next_command(config: Mapping[str, Any], data: Sequence[str]) -> str:
+    """The command that trains on the cleaned data as the run was trained: without its label noise and folder."""
+    words = shlex.split(str(config.get("command") or "ncsam train"))
+    name, rest = words[1] if words[1:2] in (["train"], ["auto"]) else "train", words[2:]
+    kept: list[str] = []
+    while rest:
+        word = rest.pop(0)
+        flag = word.partition("=")[0]
+        takes_value = "=" not in word and bool(rest) and not rest[0].startswith("--")
+        value = [rest.pop(0)] if word.startswith("--") and takes_value else []
+        if word.startswith("--") and flag not in _OF_THE_OLD_DATA:
+            kept += [word, *value]
+    return shlex.join(["ncsam", name, *data, *kept])
+
+
 def _expected(found: Cleaned, unseen: int, posterior: Mapping[str, Any]) -> str:
-    """How many of the suggestions that nobody looked at are right, or a warning that it cannot be known."""
+    """How many of the suggestions that nobody reviewed are correct, or a warning that it cannot be estimated."""
     from ncsam.issues.table import unreliable
 
     moved = found.labels != found.given_label
@@ -113,5 +137,5 @@ def _expected(found: Cleaned, unseen: int, posterior: Mapping[str, Any]) -> str:
         p for p, source, new in zip(found.probability, found.source, moved, strict=True) if new and source != "reviewed"
     ]
     if any(math.isnan(chance) for chance in chances):
-        return f"warning: nobody has looked at {unseen:,} of these. {unreliable(posterior)}"
-    return f"nobody has looked at {unseen:,} of these; about {sum(chances):,.0f} of them are right"
+        return f"warning: nobody has reviewed {unseen:,} of these. {unreliable(posterior)}"
+    return f"nobody has reviewed {unseen:,} of these; about {sum(chances):,.0f} of them are correct"

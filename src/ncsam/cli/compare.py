@@ -17,9 +17,9 @@ from ncsam.cli.output import say
 from ncsam.cli.paths import Written
 from ncsam.cli.results import show_comparison
 from ncsam.cli.train import what_would_be_done
-from ncsam.compare import compare as run_comparison
-from ncsam.compare.grid import planned
-from ncsam.compare.specs import names_code
+from ncsam.comparison import compare as run_comparison
+from ncsam.comparison.grid import planned
+from ncsam.comparison.specs import names_code
 from ncsam.jobs.executor import ExecutorConfig
 from ncsam.report.content import noise_text, write_report
 from ncsam.report.figures import curves_png

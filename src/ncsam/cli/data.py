@@ -18,6 +18,7 @@ from ncsam.cli.output import say, show_table
 from ncsam.data.check import first_few
 from ncsam.data.images.files import other_files
 from ncsam.engine.config import RunConfig
+from ncsam.engine.task import reader_options
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -25,28 +26,30 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 def source_options(command: _Command) -> _Command:
     """`DATA` and how to read it, as `ncsam.data.load` takes them."""
     command = settings_option("--data-options", help="options of the reader, such as size=[64,64]")(command)
-    command = click.option("--download", is_flag=True, help="fetch a named dataset if it is not there")(command)
-    command = click.option("--data-root", metavar="DIR", help="where a named dataset lies")(command)
+    command = click.option("--label-column", metavar="NAME", help="label column of a table, or label array")(command)
+    command = click.option("--download", is_flag=True, help="download a named dataset if it is missing")(command)
+    command = click.option("--data-root", metavar="DIR", help="folder of a named dataset")(command)
     return click.argument("data", metavar="DATA", shell_complete=known("data"))(command)
 
 
 def load(source: dict[str, Any]) -> datasets.DataSet:
     """The dataset that the values of `source_options` name, which are fields of `RunConfig`."""
     config = RunConfig(**source)
-    return datasets.load(config.data, config.data_root, download=config.download, **config.data_options)
+    options = reader_options(config.to_dict())
+    return datasets.load(config.data, config.data_root, download=config.download, **options)
 
 
 @click.group(
     epilog="\b\nExamples:\n  ncsam data list\n  ncsam data describe digits\n  ncsam data check photos/",
 )
 def data() -> None:
-    """List the datasets that ncsam knows, check one before training, describe one."""
+    """List the known datasets, check one before training, describe one."""
 
 
 @data.command("list", epilog="\b\nExamples:\n  ncsam data list\n  ncsam data list --json")
 @click.option("--json", "as_json", is_flag=True, help="as JSON")
 def list_command(as_json: bool) -> None:
-    """List the datasets known by name. Your own folder, table or .npz file goes wherever a name goes."""
+    """List the datasets known by name. Your own folder, table or .npz file can be given in place of a name."""
     entries = [datasets.entry(name) for name in datasets.names()]
     if as_json:
         fields = ("name", "about", "obtain", "license")
@@ -90,7 +93,7 @@ def check(workers: int, **source: Any) -> None:
         others = other_files(folder)
         if others:
             names = first_few(map(printable, others), len(others))
-            click.echo(f"left out, by their names no images that are read: {names}")
+            click.echo(f"not read, because their names do not end like those of images: {names}")
     if bad:
         raise Failure(f"{len(bad):,} images of {Path(dataset.name).name} cannot be read", FAILED)
-    click.echo(f"{dataset.name} is sound: {dataset.num_classes} classes, every one with training samples")
+    click.echo(f"{dataset.name} is fine: {dataset.num_classes} classes, all with training samples")

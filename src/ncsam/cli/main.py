@@ -16,28 +16,28 @@ from ncsam.cli.failures import as_failure
 from ncsam.cli.lazy import Entry, LazyGroup
 
 COMMANDS = {
-    "train": Entry("ncsam.cli.train:train", "Train a network on data whose labels may be wrong."),
-    "auto": Entry("ncsam.cli.auto:auto", "Find the best classifier for noisy data, with nothing to choose."),
-    "embed": Entry("ncsam.cli.embed:embed", "Turn images or texts into vectors with a pretrained network."),
+    "train": Entry("ncsam.cli.train:train", "Train a model on data whose labels may be wrong."),
+    "auto": Entry("ncsam.cli.auto:auto", "Select and ensemble models by cross-validation (AutoML)."),
+    "embed": Entry("ncsam.cli.embed:embed", "Turn images or texts into embeddings with a pretrained model."),
     "compare": Entry("ncsam.cli.compare:compare", "Train all combinations of methods, optimizers and seeds."),
-    "reproduce": Entry("ncsam.cli.reproduce:reproduce", "Run a table of the paper, ours beside its figures."),
+    "reproduce": Entry("ncsam.cli.reproduce:reproduce", "Run a table of the paper next to the published numbers."),
     "report": Entry("ncsam.cli.report:report", "Write report.html: curves, label issues, noise, configuration."),
     "issues": Entry("ncsam.cli.issues:issues", "List the training labels that are most likely wrong."),
-    "review": Entry("ncsam.cli.review:review", "Judge the label issues of a run on a local page."),
-    "clean": Entry("ncsam.cli.clean:clean", "Write the labels as they are after review."),
+    "review": Entry("ncsam.cli.review:review", "Review label issues on a local page."),
+    "clean": Entry("ncsam.cli.clean:clean", "Write the data with corrected labels."),
     "export-predictions": Entry(
         "ncsam.cli.export_predictions:export_predictions", "Exchange class probabilities with other tools."
     ),
-    "annotators": Entry("ncsam.cli.annotators:annotators", "Join the answers of several annotators into labels."),
-    "predict": Entry("ncsam.cli.predict:predict", "Classify images with a trained run."),
-    "export": Entry("ncsam.cli.export:export", "Write a trained network as TorchScript, ONNX or safetensors."),
+    "annotators": Entry("ncsam.cli.annotators:annotators", "Aggregate the labels of several annotators."),
+    "predict": Entry("ncsam.cli.predict:predict", "Classify new samples with a trained run."),
+    "export": Entry("ncsam.cli.export:export", "Write a trained model as TorchScript, ONNX or safetensors."),
     "bound": Entry("ncsam.cli.bound:bound", "Evaluate the paper's generalization bound for a trained run."),
     "align": Entry("ncsam.cli.align:align", "Measure a run's perturbation against the clean gradient."),
     "noise": Entry("ncsam.cli.noise:noise", "Make, inspect and plot files of noisy labels."),
     "data": Entry("ncsam.cli.data:data", "List, check and describe datasets."),
-    "methods": Entry("ncsam.cli.methods:methods", "List the methods, or tell all about one."),
-    "presets": Entry("ncsam.cli.presets:presets", "List the presets, ours and the paper's, or show one."),
-    "version": Entry("ncsam.cli.version:version", "Print the versions of ncsam and of what it runs on."),
+    "methods": Entry("ncsam.cli.methods:methods", "List the methods, or show one."),
+    "presets": Entry("ncsam.cli.presets:presets", "List the presets, or show one."),
+    "version": Entry("ncsam.cli.version:version", "Print the versions of ncsam and its dependencies."),
 }
 
 EPILOG = """\b
@@ -66,7 +66,7 @@ class Ncsam(LazyGroup):
         for stream in (sys.stdout, sys.stderr):
             if isinstance(stream, io.TextIOWrapper):  # a file name may hold what the terminal's encoding lacks
                 stream.reconfigure(errors="backslashreplace")
-        # Pillow's word on a large photograph, which is read all the same; one of twice that size is refused
+        # Pillow's warning about a large photograph, which is read all the same; one of twice that size is refused
         warnings.filterwarnings("ignore", message=r"Image size \(\d+ pixels\) exceeds limit")
         try:
             return super().invoke(ctx)
@@ -75,9 +75,16 @@ class Ncsam(LazyGroup):
         except OSError as error:
             if error.errno == errno.EPIPE:  # `| head` has seen enough; click ends quietly
                 raise
-            raise as_failure(error) from error
+            raise as_failure(error, self._options_of(ctx)) from error
         except (Exception, KeyboardInterrupt) as error:
-            raise as_failure(error) from error
+            raise as_failure(error, self._options_of(ctx)) from error
+
+    def _options_of(self, ctx: click.Context) -> list[str]:
+        """The Python names of the options of the command that was called, or of those of its group."""
+        command = self.get_command(ctx, ctx.invoked_subcommand or "")
+        commands = command.commands.values() if isinstance(command, click.Group) else [command]
+        params = [param for each in commands if each is not None for param in each.params]
+        return [str(param.name) for param in params if isinstance(param, click.Option)]
 
 
 @click.group(
@@ -91,4 +98,4 @@ class Ncsam(LazyGroup):
 )
 @click.version_option(__version__, prog_name="ncsam")
 def main() -> None:
-    """Train networks when the labels are wrong, find the wrong labels, and compare methods fairly."""
+    """Learn with noisy labels: train robust models, find and fix label issues, compare methods."""

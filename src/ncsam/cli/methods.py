@@ -15,7 +15,7 @@ from ncsam.methods.describe import about, described
 )
 @click.pass_context
 def methods(ctx: click.Context) -> None:
-    """List the methods; `ncsam methods show NAME` tells all about one.
+    """List the methods; `ncsam methods show NAME` prints one.
 
     `ncsam train --method NAME --method-options OPTION=VALUE` trains with one.
     """

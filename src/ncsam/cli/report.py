@@ -21,17 +21,17 @@ Examples:
 @click.command(epilog=EPILOG)
 @click.argument("runs", nargs=-1, required=True, type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.option("--out", type=Written(), help="the page [report.html in the first folder]")
-@click.option("--markdown", is_flag=True, help="also write Markdown and a PNG beside the page")
-@click.option("--latex", is_flag=True, help="also write the table as LaTeX beside the page")
+@click.option("--markdown", is_flag=True, help="also write Markdown and a PNG next to the page")
+@click.option("--latex", is_flag=True, help="also write the table as LaTeX next to the page")
 @click.option("--title", help="heading [data and noise]")
-@click.option("--images", default=24, show_default=True, help="suspicious samples to show of each group")
+@click.option("--images", default=24, show_default=True, help="label issues to show for each group")
 def report(
     runs: tuple[Path, ...], out: Path | None, markdown: bool, latex: bool, title: str | None, images: int
 ) -> None:
     """Write one self-contained page about RUNS: run folders, or folders of them such as `ncsam compare` makes.
 
-    Runs that differ in their seed alone are drawn together, as a mean with a band. The images of suspicious samples
-    are read again from the dataset; where that is gone, the page says so.
+    Runs that differ only in their seed are drawn together, as a mean with a band. The samples of label issues are read
+    again from the data; if it is gone or its labels have changed, the page says so.
     """
     page = out or runs[0] / "report.html"
     for path in write_report(runs, page, title=title, images=images, markdown=markdown, latex=latex):

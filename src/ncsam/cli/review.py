@@ -16,21 +16,20 @@ Examples:
   ncsam review runs/first --reviewer Ada --no-open
   ncsam review runs/first --port 8123
 
-Every decision is written to review.jsonl in the run folder at once. Stop with Ctrl-C; the same command goes on where
-it was. Then: ncsam clean runs/first --out cleaned.csv
+Every decision is written to review.jsonl in the run folder at once. Stop with Ctrl-C and rerun the command to continue.
+Then: ncsam clean runs/first --out cleaned.csv
 """
 
 
 @click.command(epilog=EPILOG)
 @click.argument("run", type=click.Path(exists=True, file_okay=False, path_type=Path))
-@click.option("--reviewer", help="whose decisions these are [the last one's]")
+@click.option("--reviewer", help="whose decisions these are [the last reviewer]")
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="port on 127.0.0.1; 0 for a free one [0]")
 @click.option("--open/--no-open", "open_page", default=True, help="open the page in the browser [open]")
 def review(run: Path, reviewer: str | None, port: int, open_page: bool) -> None:
-    """Judge the label issues of RUN on a local page: accept the suggestion, keep the label, give another class.
+    """Review the label issues of RUN on a local page: accept the suggestion, keep the label, or choose another class.
 
-    The page is served on this machine's loopback address alone, under an address that carries a random token, and loads
-    nothing from elsewhere.
+    The page is served on this machine only, at an address with a random token, and loads nothing from elsewhere.
     """
     need("starlette", "review", "the review page")
     need("uvicorn", "review", "the review page")
@@ -40,7 +39,7 @@ def review(run: Path, reviewer: str | None, port: int, open_page: bool) -> None:
         raise Failure(f"{run} is not finished: a run writes its label issues when it ends", MISTAKE)
 
     def ready(address: str) -> None:
-        click.echo(f"{address}\nCtrl-C stops the page; every decision is kept.")
+        click.echo(f"{address}\nPress Ctrl-C to stop; all decisions are saved.")
         if open_page:
             click.launch(address)
 

@@ -9,13 +9,12 @@ from typing import Any
 
 import click
 
+from ncsam.api import train as run_training
 from ncsam.cli.failures import can_skip_damaged
 from ncsam.cli.options import ConfigCommand, config_options, default_out, echo_config, resolve
 from ncsam.cli.output import say
 from ncsam.cli.paths import Written
 from ncsam.cli.results import show_summary
-from ncsam.engine import train as run_training
-from ncsam.engine.out_of_fold import check_folds, find_label_issues_cv
 from ncsam.runs import layout
 from ncsam.runs.reader import RunFolder
 
@@ -29,7 +28,7 @@ Examples:
   ncsam train cifar10 --preset cifar10-symmetric --rate 0.4 --data-root data --download
   ncsam train --config runs/first/config.yaml --seed 2 --out runs/second
 
-A run that was stopped goes on where it stopped: give the same command again.
+Rerun the command to resume after an interruption.
 """
 
 
@@ -39,22 +38,21 @@ A run that was stopped goes on where it stopped: give the same command again.
 @click.option(
     "--folds",
     type=click.IntRange(min=2),
-    help="train this many times more, each time with a part of the samples held out, so that every label is judged "
-    "by a network that never saw it",
+    help="cross-validate: train this many more times, so that every label is judged by a model that never saw it",
 )
 @click.option("--dry-run", is_flag=True, help="print the resolved configuration and what would be done")
 @click.option("--quiet", is_flag=True, help="no progress, only the result")
 @click.pass_context
 def train(ctx: click.Context, /, out: Path | None, folds: int | None, dry_run: bool, quiet: bool, **_: Any) -> None:
-    """Train a network on DATA, whose labels may be wrong.
+    """Train a model on DATA, whose labels may be wrong.
 
     DATA is a known name (`ncsam data list`), a folder with one sub-folder of images per class, a table of paths,
     texts or numbers with a label (.csv, .tsv, .parquet), .tar shards, or an .npz file of arrays. The run folder gets
-    the configuration, metrics per epoch, a summary, the most suspicious labels, and checkpoints.
+    the configuration, metrics per epoch, a summary, the label issues, and checkpoints.
     """
     config = resolve(ctx)
     if folds is not None and config.fold is not None:
-        raise click.UsageError(f"--folds {folds} wants a run on all samples, and --fold {config.fold} holds some out.")
+        raise click.UsageError(f"--folds {folds} needs a run on all samples, but --fold {config.fold} holds some out.")
     folder = out or default_out(config)
     if dry_run:
         echo_config(config, [config])
@@ -63,11 +61,8 @@ def train(ctx: click.Context, /, out: Path | None, folds: int | None, dry_run: b
             say(f"# then {folds} runs in {folder / 'folds'}, each with a part held out; finished ones stay")
         return
     with can_skip_damaged():
-        if folds is not None:
-            check_folds(config, folds)
-        run_training(config, folder, console=not quiet, command=shlex.join(ctx.meta["ncsam.command"]))
-        if folds is not None:
-            find_label_issues_cv(folder, folds, console=not quiet, named=config.to_dict())
+        command = shlex.join(ctx.meta["ncsam.command"])
+        run_training(config=config, out=folder, folds=folds, console=not quiet, command=command)
     fabric = sys.modules.get("lightning_fabric.utilities")  # imported where there may be several processes
     if fabric is not None and getattr(fabric.rank_zero_only, "rank", None):  # of which one speaks
         return
@@ -83,4 +78,4 @@ def what_would_be_done(folder: Path) -> str:
     run = RunFolder.read(folder)
     if run.finished:
         return f"{folder}: finished; nothing would be done"
-    return f"{folder}: would go on after {len(run.metrics)} of {run.epochs} epochs"
+    return f"{folder}: would resume after {len(run.metrics)} of {run.epochs} epochs"

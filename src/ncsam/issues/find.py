@@ -23,7 +23,7 @@ Labels = npt.NDArray[np.int64]
 _CHECKED = 100
 _LEAST_GAP = 0.05
 _SUM_ERROR = 1e-3
-_FOLDS = "cross-validation (folds=5) asks models that never saw the label"
+_FOLDS = "cross-validation with 5 folds asks models that never saw the label"
 
 
 def find_label_issues(

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ncsam._statistics import Spread
-from ncsam.compare.specs import folder_name
+from ncsam.comparison.specs import folder_name
 from ncsam.jobs import Job
 from ncsam.reproduce.notes import Note, not_comparable
 from ncsam.reproduce.scales import Setting

@@ -11,7 +11,7 @@ from ncsam import data
 from ncsam._checks import choice
 from ncsam._errors import bad_value, unknown_name
 from ncsam._files import sha256_of
-from ncsam.compare.specs import with_spec
+from ncsam.comparison.specs import with_spec
 from ncsam.engine import RunConfig
 from ncsam.reproduce.tables import Column, Row
 

@@ -59,7 +59,7 @@ FILES: dict[str, File] = {
     f"{CHECKPOINTS}/{PREVIOUS}": File("more than one checkpoint", "the checkpoint before the last"),
     f"{CHECKPOINTS}/{LAST_NOTES}": File("always", "classes, kind of data and position of the last checkpoint"),
     BY_CLASS: File("train", "confusion matrices and the estimated transition matrix"),
-    OOF: File("folds, auto", "out-of-fold class probabilities of the training samples"),
+    OOF: File("folds, auto, features", "out-of-fold class probabilities of the training samples"),
     NOISE: File("noise", "clean and noisy labels, where the run made the noise"),
     NOISE_RECIPE: File("noise", "how that noise was made"),
     DATA: File("data in memory", "a copy of the arrays the run was trained on"),

@@ -21,10 +21,9 @@ from ncsam._options import coerce
 from ncsam.errors import RunError
 from ncsam.issues.table import CLASS_COLUMNS, MAIN, LabelIssues
 from ncsam.runs import layout
-from ncsam.runs.writer import OutOfFold
+from ncsam.runs.writer import Config, OutOfFold
 
 if TYPE_CHECKING:
-    from ncsam.engine.config import RunConfig
     from ncsam.noise import NoisyLabels
 
 #: Of a summary: what is shown as a number, and what counts epochs.
@@ -143,11 +142,11 @@ class RunFolder:
         """The first `limit` label issues, the labels most likely wrong first; all by default.
 
         Raises:
-            RunError: if the run has not written them yet.
+            UsageError: if the run has not written them yet.
         """
         file = self.folder / layout.LABEL_ISSUES
         if not file.is_file():
-            raise RunError(f"{self.folder} has no {layout.LABEL_ISSUES} yet; a run writes it when it ends")
+            raise bad_value("run", str(self.folder), f"a finished run; this one has no {layout.LABEL_ISSUES} yet")
         rows = list(islice(_read_table(file), limit))
         return LabelIssues(_columns(rows, file), self.classes, self.posterior)
 
@@ -162,7 +161,7 @@ class RunFolder:
         return found
 
 
-def read_summary(folder: str | os.PathLike[str], config: RunConfig) -> dict[str, Any] | None:
+def read_summary(folder: str | os.PathLike[str], config: Config) -> dict[str, Any] | None:
     """The summary of a finished run; `None` if it is not finished.
 
     A run that never reached a checkpoint has nothing to lose, so its configuration does not count.
@@ -187,7 +186,7 @@ def read_summary(folder: str | os.PathLike[str], config: RunConfig) -> dict[str,
         raise RunError(f"{path} cannot be read as the summary of a run: remove it and rerun the command") from error
 
 
-def refuse_another(folder: Path, config: RunConfig, saved: RunConfig) -> None:
+def refuse_another(folder: Path, config: Config, saved: Config) -> None:
     """Raise `RunError` if the run that is saved in a folder is not the one that is wanted."""
     changed = config.conflicts(saved)
     if changed:

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -31,12 +31,25 @@ from ncsam.runs import layout
 if TYPE_CHECKING:
     from ncsam.data.images.files import BadImage
     from ncsam.data.types import DataSet
-    from ncsam.engine.config import RunConfig
     from ncsam.issues.table import LabelIssues
     from ncsam.noise import NoisyLabels
 
 Floats = npt.NDArray[np.float32]
 Labels = npt.NDArray[np.int64]
+
+
+class Config(Protocol):
+    """A run's configuration, as far as its folder is concerned; `ncsam.engine.RunConfig` is one."""
+
+    @classmethod
+    def from_dict(cls, options: Mapping[str, Any]) -> Any:
+        """A configuration from plain values."""
+
+    def save(self, path: Path, command: str | None = None) -> None:
+        """Write it as YAML."""
+
+    def conflicts(self, saved: Any) -> dict[str, tuple[Any, Any]]:
+        """The options by which a saved run differs: name to (saved, wanted)."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +82,7 @@ class OutOfFold:
 
 def begin_run(
     folder: Path,
-    config: RunConfig,
+    config: Config,
     dataset: DataSet,
     *,
     record: NoisyLabels | None = None,

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from ncsam._errors import bad_value
-from ncsam.auto.problem import Problem
-from ncsam.auto.verified import Verified
+from ncsam.automl.problem import Problem
+from ncsam.automl.verified import Verified
 
 _COLUMNS = "a CSV file with columns index and label, and optionally probability"
 

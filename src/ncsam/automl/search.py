@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from ncsam.auto.candidates import Candidate, ClosedForm
-from ncsam.auto.outcome import Outcome, correct, fit_candidate, read_outcome
-from ncsam.auto.problem import Problem
+from ncsam.automl.candidates import Candidate, ClosedForm
+from ncsam.automl.outcome import Outcome, correct, fit_candidate, read_outcome
+from ncsam.automl.problem import Problem
 from ncsam.engine.config import RunConfig
 from ncsam.engine.task import load_task
 from ncsam.errors import RunError
@@ -96,7 +96,7 @@ class _Search:
                 f"{self.folder.name}/{name}",
                 self.problem.config,
                 self.folder / name,
-                work="ncsam.auto.search:do_candidate",
+                work="ncsam.automl.search:do_candidate",
                 options={**options, "name": name},
             )
             for name in named
@@ -126,7 +126,7 @@ def _summary(problem: Problem, outcome: Outcome) -> dict[str, Any]:
 def do_candidate(config: RunConfig, out: Path, *, folds: int, name: str, against: Sequence[str]) -> dict[str, Any]:
     """One candidate in a worker process: the data is read again, and `against` are folders beside its own."""
     from ncsam._files import read_json
-    from ncsam.auto.portfolio import portfolio
+    from ncsam.automl.portfolio import portfolio
 
     problem = Problem(config, load_task(config), folds)
     named = {each.name: each for each in portfolio(problem)}

@@ -1,5 +1,5 @@
 """Comparisons over methods, optimizers and seeds."""
 
-from ncsam.compare.grid import compare
+from ncsam.comparison.grid import compare
 
 __all__ = ["compare"]

@@ -13,8 +13,8 @@ from typing import Any, Literal
 from ncsam._errors import bad_value
 from ncsam._files import atomic_path
 from ncsam._statistics import Spread
-from ncsam.compare.input_file import INPUT, save_input
-from ncsam.compare.specs import check_combination, folder_name, with_spec
+from ncsam.comparison.input_file import INPUT, save_input
+from ncsam.comparison.specs import check_combination, folder_name, with_spec
 from ncsam.data.types import DataSet
 from ncsam.engine import RunConfig, RunError
 from ncsam.engine.device import check_accelerator
@@ -51,7 +51,7 @@ def compare(
     Args:
         config: what all runs share; each spec changes its copy.
         out: folder of the runs.
-        methods: specs of methods, such as `"elr"` or `"mixup:alpha=8"` (see `ncsam.compare.specs`).
+        methods: specs of methods, such as `"elr"` or `"mixup:alpha=8"` (see `ncsam.comparison.specs`).
         optimizers: specs of optimizers, such as `"sgd"` or `"sam:rho=0.1"`.
         seeds: how many, counted from `config.seed`, or a list of seeds; at most 10,000 runs in all.
         workers: runs at a time; this and the next three as in `ncsam.jobs.ExecutorConfig`.

@@ -1,5 +1,5 @@
 """AutoML for data with wrong labels: candidates are compared on samples they never saw."""
 
-from ncsam.auto.run import auto
+from ncsam.automl.run import auto
 
 __all__ = ["auto"]

@@ -16,13 +16,13 @@ import numpy.typing as npt
 from ncsam._checks import number
 from ncsam._errors import bad_value
 from ncsam._files import atomic_path, read_json
-from ncsam.auto import leaderboard
-from ncsam.auto.portfolio import portfolio
-from ncsam.auto.problem import Problem
-from ncsam.auto.search import run_candidates
-from ncsam.auto.selection import Chosen, choose
-from ncsam.auto.verified import Verified
-from ncsam.auto.verified_source import in_fold_order, read_verified
+from ncsam.automl import leaderboard
+from ncsam.automl.portfolio import portfolio
+from ncsam.automl.problem import Problem
+from ncsam.automl.search import run_candidates
+from ncsam.automl.selection import Chosen, choose
+from ncsam.automl.verified import Verified
+from ncsam.automl.verified_source import in_fold_order, read_verified
 from ncsam.classifiers import Fitted, issue_probabilities
 from ncsam.data.types import DataSet, Split
 from ncsam.engine.checkpoint import fitting, writing

@@ -16,8 +16,8 @@ import numpy.typing as npt
 import torch
 
 from ncsam._files import atomic_path
-from ncsam.auto.candidates import Candidate, ClosedForm, Network
-from ncsam.auto.problem import Floats, Problem
+from ncsam.automl.candidates import Candidate, ClosedForm, Network
+from ncsam.automl.problem import Floats, Problem
 from ncsam.classifiers import Member
 from ncsam.engine.checkpoint import writing
 from ncsam.errors import DivergedError, RunError

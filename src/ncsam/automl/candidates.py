@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from ncsam import classifiers
-from ncsam.auto.problem import Problem
+from ncsam.automl.problem import Problem
 from ncsam.classifiers import Fitted, Member
 from ncsam.engine.config import ResolvedConfig
 from ncsam.engine.predictor import Predictor

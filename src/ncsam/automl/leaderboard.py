@@ -17,11 +17,11 @@ import numpy as np
 import numpy.typing as npt
 
 from ncsam._files import atomic_path, read_json
-from ncsam.auto import verified as verification
-from ncsam.auto.outcome import Outcome, held_out_labels
-from ncsam.auto.problem import Problem
-from ncsam.auto.selection import Chosen, group_probabilities, groups_of
-from ncsam.auto.verified import Verified
+from ncsam.automl import verified as verification
+from ncsam.automl.outcome import Outcome, held_out_labels
+from ncsam.automl.problem import Problem
+from ncsam.automl.selection import Chosen, group_probabilities, groups_of
+from ncsam.automl.verified import Verified
 from ncsam.engine.checkpoint import writing
 from ncsam.engine.class_metrics import balanced_accuracy, macro_auc, macro_f1
 from ncsam.errors import RunError

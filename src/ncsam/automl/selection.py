@@ -19,9 +19,9 @@ import numpy.typing as npt
 import torch
 
 from ncsam import models
-from ncsam.auto.outcome import Outcome, correct, held_out_labels
-from ncsam.auto.problem import Problem
-from ncsam.auto.verified import Verified, stack
+from ncsam.automl.outcome import Outcome, correct, held_out_labels
+from ncsam.automl.problem import Problem
+from ncsam.automl.verified import Verified, stack
 from ncsam.classifiers import Member
 from ncsam.models.stacked import SMALLEST, Stacked
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ncsam.auto.candidates import Candidate, ClosedForm, Network
-from ncsam.auto.problem import Problem
+from ncsam.automl.candidates import Candidate, ClosedForm, Network
+from ncsam.automl.problem import Problem
 
 #: A gentle step with weight decay. The radius is not guided by validation samples: these are the fold to be predicted.
 _SAM: dict[str, Any] = {
