@@ -1,4 +1,4 @@
-"""Names from elsewhere (files, classes, options) made harmless where they are shown: terminals, tables, Markdown."""
+"""Text for people: durations, and names from elsewhere (files, classes, options) made harmless where they are shown."""
 
 from __future__ import annotations
 
@@ -63,3 +63,10 @@ def markdown_block(text: str, language: str) -> str:
     if "<" in plain or "```" in plain:
         return f"<pre>\n{html.escape(plain, quote=False)}\n</pre>"
     return f"```{language}\n{plain}\n```"
+
+
+def format_duration(seconds: float) -> str:
+    """A time as people say it: 40 s, 3 min, 2.5 h."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

@@ -218,9 +218,9 @@ class Run:
             batch_size: samples at a time.
             workers: processes that decode image files.
         """
-        from ncsam.engine.predictor import as_inputs
+        from ncsam.embed import read_inputs
 
-        names, found = as_inputs(self._predictor.modality, inputs)
+        names, found = read_inputs(self._predictor.modality, inputs, workers=workers)
         batches = list(self._predictor.probabilities(found, batch_size=batch_size, workers=workers))
         rows = np.concatenate([batch.cpu().numpy() for batch in batches])
         labels = np.array(self.classes, dtype=object)[rows.argmax(axis=1)]

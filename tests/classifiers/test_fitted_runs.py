@@ -122,7 +122,7 @@ def test_the_recommended_model_follows_the_data() -> None:
         "smooth_table": replace(dataset, columns=("a", "b", "c", "d", "e")),
         "resnet18": from_arrays(pixels, np.arange(30) % 3),
     }
-    config = RunConfig(model="recommended")
+    config = RunConfig()
     for model, data in cases.items():
         assert resolve(config, load_task(config, data)).model == model
     assert RunConfig.from_preset("recommended").model == "recommended"

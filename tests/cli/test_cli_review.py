@@ -5,12 +5,11 @@ import json
 
 import numpy as np
 import pytest
-
-import ncsam
 from cli_cases import call
 
-from ncsam.runs.reader import load_oof
+import ncsam
 from ncsam.review.decisions import Decisions
+from ncsam.runs.reader import load_oof
 
 
 @pytest.fixture(scope="module")

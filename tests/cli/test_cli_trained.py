@@ -17,8 +17,8 @@ from ncsam.data.modalities import saved_modality
 from ncsam.data.modalities.images import Images
 from ncsam.engine import RunConfig
 from ncsam.engine.checkpoint import load_checkpoint
+from ncsam.engine.predictor import LoadedRun, Predictor, load_predictor
 from ncsam.methods import Method
-from ncsam.engine.predictor import Predictor, LoadedRun, load_predictor
 
 DIGITS = data.load("digits")
 

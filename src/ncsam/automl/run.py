@@ -25,6 +25,7 @@ from ncsam.automl.verified import Verified
 from ncsam.automl.verified_source import in_fold_order, read_verified
 from ncsam.classifiers import Fitted, issue_probabilities
 from ncsam.data.types import DataSet, Split
+from ncsam.engine.backbone import with_backbone
 from ncsam.engine.checkpoint import fitting, writing
 from ncsam.engine.config import NEUTRAL, RunConfig
 from ncsam.engine.device import check_accelerator
@@ -85,7 +86,7 @@ def auto(
     if mirror is not None:
         mirror.fetch("", folder)
     with locked(folder) as held:
-        task = load_task(config, dataset)
+        config, task = with_backbone(config, load_task(config, dataset), say=say, wanted=config.model == "auto")
         problem = Problem(config, task, folds)
         if ":" in config.model and not problem.is_vectors:
             raise bad_value(

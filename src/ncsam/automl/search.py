@@ -6,14 +6,15 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from ncsam._text import format_duration
 from ncsam.automl.candidates import Candidate, ClosedForm
 from ncsam.automl.outcome import Outcome, correct, fit_candidate, read_outcome
 from ncsam.automl.problem import Problem
+from ncsam.engine.backbone import with_backbone
 from ncsam.engine.config import RunConfig
 from ncsam.engine.task import load_task
 from ncsam.errors import RunError
 from ncsam.jobs import ExecutorConfig, Job, run_jobs
-from ncsam.jobs.estimate import format_duration
 from ncsam.runs import layout
 
 
@@ -128,7 +129,7 @@ def do_candidate(config: RunConfig, out: Path, *, folds: int, name: str, against
     from ncsam._files import read_json
     from ncsam.automl.portfolio import portfolio
 
-    problem = Problem(config, load_task(config), folds)
+    problem = Problem(*with_backbone(config, load_task(config)), folds)
     named = {each.name: each for each in portfolio(problem)}
     finished = []
     for other in against:

@@ -17,6 +17,7 @@ from ncsam.comparison.input_file import INPUT, save_input
 from ncsam.comparison.specs import check_combination, folder_name, with_spec
 from ncsam.data.types import DataSet
 from ncsam.engine import RunConfig, RunError
+from ncsam.engine.config import NETWORK
 from ncsam.engine.device import check_accelerator
 from ncsam.engine.metrics import SUMMARY
 from ncsam.jobs import Done, ExecutorConfig, Job, check_size, run_jobs, split_finished
@@ -129,8 +130,8 @@ def planned(
     for argument, specs in lists.items():
         if len(set(specs)) != len(specs):
             raise bad_value(argument, specs, _LIST)
-    if config.model == "recommended":  # may be fitted in closed form, which no method or optimizer changes
-        config = config.replace(model="auto")
+    if config.model == "auto":  # methods and optimizers are for models that are trained by gradient steps
+        config = config.replace(model=NETWORK)
     listed = range(config.seed, config.seed + seeds) if isinstance(seeds, int) else seeds
     runs = []
     for method, optimizer in itertools.product(methods, optimizers):

@@ -16,7 +16,7 @@ from ncsam.data.modalities.features import Features
 from ncsam.data.modalities.images import Images
 from ncsam.data.modalities.text import TextList, Texts, Words, tokenizer_from
 from ncsam.data.sources import as_array, frame_columns, is_frame, is_texts
-from ncsam.data.types import DataSet, Inputs
+from ncsam.data.types import DataSet, Inputs, Split
 from ncsam.embed.cache import FeatureCache
 from ncsam.embed.features import check_kind, encode, encoder_from
 from ncsam.embed.text import NamedTextEncoder
@@ -36,7 +36,7 @@ def read_inputs(
     Args:
         modality: Of the run; features carry the description of their encoder.
         new: A path or a list of paths (image files, folders, tables, `.txt` and `.npz` files), a list of texts, an
-            array, a DataFrame or a dict of columns, or a `DataSet`, whose training samples are taken.
+            array, a DataFrame or a dict of columns, a `Split`, or a `DataSet`, whose training samples are taken.
         cache: Where computed features are kept. Default: nowhere.
         batch_size, workers: Of the encoder.
         device: Where the encoder computes.
@@ -47,8 +47,8 @@ def read_inputs(
     Raises:
         UsageError: The samples do not fit the model; the message says what it takes.
     """
-    if isinstance(new, DataSet):
-        held = new.train
+    if isinstance(new, (DataSet, Split)):
+        held = new.train if isinstance(new, DataSet) else new
         names = [held.path(row) or f"[{row}]" for row in range(len(held))]
         return names, _encoded(modality, held.inputs, cache, batch_size, workers, device)
     if _are_paths(new):

@@ -48,9 +48,11 @@ _WITH_COLUMNS = (".npz", ".csv", ".tsv", ".parquet")
 _ABOUT_THE_FILE = ("version", "command")  # written next to the options for the reader, and ignored when read
 #: What leaves an option to `resolve`: it agrees with any value that a saved run has.
 _OPEN: Mapping[str, Any] = {
-    **dict.fromkeys(("model", "augment", "rho_target", "lr", "weight_decay", "epochs"), "auto"),
+    **dict.fromkeys(("model", "backbone", "augment", "rho_target", "lr", "weight_decay", "epochs"), "auto"),
     **dict.fromkeys(("rho", "batch_size", "flip_ratio", "warmup"), None),
 }
+#: As `model`: the default network, trained by gradient steps, whatever else is left open.
+NETWORK = "network"
 _Config = TypeVar("_Config", bound="RunConfig")
 Check = Callable[[str, Any], object]
 
@@ -205,8 +207,13 @@ class RunConfig:
     # model
     model: str = _option(
         "auto",
-        "name of a model; auto: text_mean for texts, mlp for features and up to 16 pixels, otherwise resnet18; "
-        "recommended: a closed-form model for features, fitted in seconds, otherwise as auto",
+        "name of a model; auto: the recommended classifier for features and tables, fitted in seconds, unless another "
+        "option asks for training; network: mlp for features and up to 16 pixels, text_mean, resnet18",
+    )
+    backbone: str = _option(
+        "auto",
+        "pretrained encoder whose frozen features are classified: lite0, minilm, wordllama, timm:NAME, ...; none; auto: "
+        "the one for photos or texts on this machine, unless another option asks for training",
     )
     model_options: dict[str, Any] = _option(
         {}, "options of the model", _without("name", "num_classes", "in_channels", "pretrained")
@@ -265,6 +272,11 @@ class RunConfig:
     def sharpness_aware(self) -> bool:
         """Whether the optimizer is a sharpness-aware one around a base optimizer."""
         return self.optimizer not in BASES
+
+    @property
+    def leaves_training_open(self) -> bool:
+        """Whether no option asks for a certain model or way of training it: then the recommended classifier is fitted."""
+        return all(getattr(self, name) == _defaults()[name] for name in TRAINING)
 
     @property
     def uses_validation(self) -> bool:
@@ -328,7 +340,7 @@ class RunConfig:
             if config.lr is None and (base == self.base or not is_reference(base)):
                 options["lr"] = default_lr(base)  # independent of the data; a foreign base is not called
         for name, unresolved in _OPEN.items():
-            if wanted[name] == unresolved:
+            if wanted[name] == unresolved or (name == "model" and wanted[name] == NETWORK):
                 wanted[name] = there[name]
         wanted["model_options"] = {**there["model_options"], **wanted["model_options"]}
         return {n: (there[n], wanted[n]) for n in wanted if n not in NEUTRAL and wanted[n] != there[n]}
@@ -357,6 +369,15 @@ class ResolvedConfig(RunConfig):
     def warmup_epochs(self) -> int:
         """Whole epochs of warm-up, rounded; for "auto" the largest possible number."""
         return self.epochs if self.warmup == "auto" else round(self.warmup * self.epochs)
+
+
+#: Options of which any other value than the default asks for a model that is trained by gradient steps.
+TRAINING = (
+    *("method", "method_options", "optimizer", "base", "lr", "momentum", "weight_decay", "rho", "rho_target", "kappa"),
+    *("flip_ratio", "warmup", "optimizer_options", "schedule", "schedule_options", "model", "model_options"),
+    *("pretrained", "freeze", "head_lr", "epochs", "batch_size", "batches", "augment", "compile", "loggers"),
+    *("checkpoint_every", "evaluate_train_every", "devices", "num_nodes", "strategy"),
+)
 
 
 def default_lr(base: str) -> float:
@@ -417,6 +438,15 @@ def _known(options: Mapping[str, Any]) -> dict[str, Any]:
 @functools.cache
 def _hints(kind: Callable[..., RunConfig]) -> dict[str, Any]:
     return get_type_hints(kind)
+
+
+@functools.cache
+def _defaults() -> dict[str, Any]:
+    """The defaults by name, without building a configuration: its checks would import torch."""
+    return {
+        f.name: f.default_factory() if f.default is dataclasses.MISSING else f.default  # type: ignore[misc]
+        for f in dataclasses.fields(RunConfig)
+    }
 
 
 @functools.cache

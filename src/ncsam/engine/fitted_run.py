@@ -29,6 +29,7 @@ from ncsam.engine.evaluate import Predictions
 from ncsam.engine.label_issues import label_issues_of
 from ncsam.engine.loggers import FIELDS, MetricsFiles
 from ncsam.engine.metrics import accuracy, calibration_error, summarize
+from ncsam.engine.resolve import recommended_model
 from ncsam.engine.samples import SampleTable
 from ncsam.engine.task import Task
 from ncsam.noise import estimate_noise
@@ -106,11 +107,6 @@ def predicted_probabilities(network: nn.Module, rows: Tensor) -> Floats:
 def is_table(task: Task) -> bool:
     """Whether the features are the named columns of a table."""
     return bool(getattr(task.modality, "columns", ()))
-
-
-def recommended_model(task: Task) -> str:
-    """The recommended closed-form model for features."""
-    return "smooth_table" if is_table(task) else "smooth"
 
 
 def smooth_out_of_fold(config: RunConfig, task: Task) -> OutOfFold | None:

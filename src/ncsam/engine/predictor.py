@@ -5,15 +5,13 @@ The checkpoint alone is needed; the dataset may be gone.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
@@ -21,7 +19,6 @@ from ncsam._errors import bad_value
 from ncsam._trees import Tree
 from ncsam.data.loading.loader import Loader
 from ncsam.data.modalities import Modality, restored_modality
-from ncsam.data.modalities.text import TextList, Texts, tokenizer_from
 from ncsam.data.types import Inputs, Split
 from ncsam.engine.checkpoint import fitting, load_checkpoint
 from ncsam.engine.config import RunConfig
@@ -142,40 +139,3 @@ def _described_data(about: dict[str, Any], folder: Path) -> Modality:
         return restored_modality(about)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise RunError(f"{problem}: {error}") from error
-
-
-def as_inputs(modality: Modality, given: Any) -> tuple[list[str], Inputs]:
-    """Samples to classify, each with a name: paths as `ncsam predict` takes them, or samples in memory."""
-    if isinstance(given, Split):
-        paths = [given.path(i) for i in range(len(given))]
-        return [path or str(i) for i, path in enumerate(paths)], given.inputs
-    if isinstance(given, (str, os.PathLike)):
-        given = [given]
-    words = isinstance(given, (list, tuple)) and all(isinstance(each, (str, os.PathLike)) for each in given)
-    if words and given and not (isinstance(modality, Texts) and not Path(str(given[0])[:1000]).is_file()):
-        return modality.read([Path(each) for each in given])
-    if isinstance(modality, Texts):
-        column = given[modality.column] if hasattr(given, "columns") or isinstance(given, Mapping) else given
-        texts = [str(each) for each in column]
-        found: Inputs = TextList(texts, tokenizer_from(modality.tokenizer), modality.length)
-    else:
-        found = _array(given, modality)
-    return [str(i) for i in range(len(found))], found
-
-
-def _array(given: Any, modality: Modality) -> npt.NDArray[Any]:
-    """An array, tensor or table as the array that a run on such data takes."""
-    if hasattr(given, "iloc") and hasattr(given, "columns"):
-        columns = list(getattr(modality, "columns", ())) or list(given.columns)
-        if lacking := [name for name in columns if name not in given.columns]:
-            raise bad_value("inputs", list(given.columns), f"the columns {', '.join(map(str, lacking))}, too")
-        given = given[columns].to_numpy(dtype=np.float32)
-    array = np.asarray(given.detach().cpu() if isinstance(given, Tensor) else given)
-    if array.dtype.kind not in "biuf":
-        raise bad_value("inputs", f"{array.dtype} {array.shape}", "paths, arrays, texts or a table")
-    if array.dtype == np.uint8:
-        return array[..., None] if array.ndim == 3 else array
-    shape = tuple(getattr(modality, "shape", array.shape[1:]))
-    if array.shape[1:] != shape:
-        raise bad_value("inputs", array.shape, f"samples of shape {shape}")
-    return np.ascontiguousarray(array, dtype=np.float32)

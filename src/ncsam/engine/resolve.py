@@ -17,7 +17,7 @@ from ncsam.data.modalities.features import Features
 from ncsam.data.modalities.images import Images
 from ncsam.data.modalities.text import Texts
 from ncsam.engine import recipes
-from ncsam.engine.config import IN_MEMORY, ResolvedConfig, RunConfig, default_lr
+from ncsam.engine.config import IN_MEMORY, NETWORK, ResolvedConfig, RunConfig, default_lr
 from ncsam.engine.task import Task
 from ncsam.methods import Method
 from ncsam.models.backbone import Family
@@ -26,8 +26,6 @@ from ncsam.optim.sharpness_aware import SharpnessAware
 
 #: Options of our models that say how large their inputs are.
 _INPUT_SIZES = {"mlp": "in_features", "text_mean": "tokens"}
-#: The model that our experiments recommend: closed-form on features, the default model on other data.
-RECOMMENDED = "recommended"
 _SMALL_FAMILIES = ("linear", "mlp")
 
 
@@ -45,7 +43,7 @@ def resolve(config: RunConfig, task: Task, *, family: Family = "other") -> Resol
     Raises:
         UsageError: Options do not fit the data or each other.
     """
-    model, options = _model(config, task.modality)
+    model, options = _model(config, task)
     if config.model != IN_MEMORY:
         family = models.family(model, **options)
     augment = _augment(config, task)
@@ -79,8 +77,13 @@ def resolve(config: RunConfig, task: Task, *, family: Family = "other") -> Resol
     return ResolvedConfig(**{**config.to_dict(), **found})
 
 
+def recommended_model(task: Task) -> str:
+    """The closed-form model of `model: auto` for features: of tables, whose columns have names, or of embeddings."""
+    return "smooth_table" if getattr(task.modality, "columns", ()) else "smooth"
+
+
 def default_model(modality: Modality) -> tuple[str, dict[str, Any]]:
-    """The model of `model: auto` and its options; a modality of your own names it by `default_model()`."""
+    """The model of `model: network` and its options; a modality of your own names it by `default_model()`."""
     mlp = "mlp", {"hidden": list(recipes.HIDDEN.value)}
     match modality:
         case Features():
@@ -123,12 +126,11 @@ def sam_warning(config: RunConfig) -> str | None:
     )
 
 
-def _model(config: RunConfig, modality: Modality) -> tuple[str, dict[str, Any]]:
-    name, usual = config.model, {}
-    if config.model == RECOMMENDED and isinstance(modality, Features):
-        name = "smooth_table" if modality.columns else "smooth"
-    elif config.model in ("auto", RECOMMENDED):
-        name, usual = default_model(modality)
+def _model(config: RunConfig, task: Task) -> tuple[str, dict[str, Any]]:
+    modality = task.modality
+    if isinstance(modality, Features) and config.leaves_training_open:
+        return recommended_model(task), {}
+    name, usual = default_model(modality) if config.model in ("auto", NETWORK) else (config.model, {})
     option, sizes = _INPUT_SIZES.get(name), modality.input_sizes()
     required = {option: sizes[option]} if option in sizes else {}
     return name, {**required, **usual, **config.model_options}

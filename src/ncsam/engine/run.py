@@ -18,6 +18,7 @@ from torch import nn
 from ncsam import models
 from ncsam._errors import bad_value
 from ncsam.data.types import DataSet
+from ncsam.engine.backbone import with_backbone
 from ncsam.engine.by_class import measure_by_class
 from ncsam.engine.config import IN_MEMORY, ResolvedConfig, RunConfig
 from ncsam.engine.device import choose_device
@@ -135,6 +136,8 @@ def _train(
             dataset = load_dataset(folder / layout.DATA)
         with device.rank_zero_first(local=True):  # one process downloads, the others find the result
             task = load_task(config, dataset)
+        with device.rank_zero_first(local=True):  # one process computes features, the others find them in the cache
+            config, task = with_backbone(config, task, str(device.device), print if console else _silent)
         resolved = resolve(config, task, family=guess_family(model) if isinstance(model, nn.Module) else "other")
         if models.is_closed_form(resolved.model):  # fitted at once, by one process
             return _fit_closed_form(device, resolved, task, folder, dataset, console, command)
@@ -171,6 +174,10 @@ def _nothing() -> None:
     pass
 
 
+def _silent(text: str) -> None:
+    pass
+
+
 def _fit_closed_form(
     device: Device,
     config: ResolvedConfig,
@@ -187,7 +194,7 @@ def _fit_closed_form(
         if dataset is not None and config.fold is None:
             with writing(folder):
                 save_dataset(folder / layout.DATA, dataset)
-        fitted = fit_run(config, task, folder, command=command, say=print if console else lambda text: None)
+        fitted = fit_run(config, task, folder, command=command, say=print if console else _silent)
     return TrainSummary(device.broadcast(fitted))
 
 

@@ -16,9 +16,11 @@ def require_explicit_import(where: str, config: Mapping[str, Any], named: Mappin
     A name without a colon can only be one of the registry. Those of torchvision and timm are fine without options, for
     some of timm's are files to load. Anything else, a `module:factory` above all, is imported and called only where the
     same name was given with the call itself, among the options `named`. The same holds for a `module:Name` in the
-    place of a method, an optimizer, its base, or the data.
+    place of a method, an optimizer, its base, the data, or a backbone.
     """
-    for option in ("method", "optimizer", "base", "data"):
+    backbone = str(config.get("backbone") or "")
+    listed = backbone.startswith(_LIBRARIES)
+    for option in ("method", "optimizer", "base", "data", *(() if listed else ("backbone",))):
         if is_reference(config.get(option)) and config[option] != named.get(option):
             raise ValueError(
                 f"{where} asks for {option} {config[option]!r}, which is not one of ours: to have it imported and "

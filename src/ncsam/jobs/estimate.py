@@ -57,13 +57,6 @@ def passes_of(optimizer: str) -> float:
         return 1.0
 
 
-def format_duration(seconds: float) -> str:
-    """A time as people say it: 40 s, 3 min, 2.5 h."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
-
-
 def random_batch(shape: Sequence[int], num_classes: int) -> tuple[torch.Tensor, torch.Tensor]:
     """A batch of random images and labels."""
     generator = torch.Generator().manual_seed(0)

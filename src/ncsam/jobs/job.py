@@ -104,7 +104,7 @@ def is_small(config: RunConfig) -> bool:
     from ncsam.engine.resolve import resolve
     from ncsam.engine.task import load_task
 
-    if config.model == "auto":
+    if config.model in ("auto", "network"):
         if Path(config.data).is_dir():  # a folder of images: never small, and slow to look through
             return False
         config = resolve(config, load_task(config))

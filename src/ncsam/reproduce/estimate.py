@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ncsam._text import format_duration
 from ncsam.engine import RunConfig
 from ncsam.jobs import ExecutorConfig, Job
-from ncsam.jobs.estimate import format_duration, random_batch, step_seconds, training_seconds
+from ncsam.jobs.estimate import random_batch, step_seconds, training_seconds
 
 _TIMED = 8  # images of the timed batch where they are large; the time of a step grows with the batch
 _SMALL_SIDE = 16

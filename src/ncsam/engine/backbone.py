@@ -1,0 +1,86 @@
+"""Photos and texts as features of a pretrained backbone, computed once and cached: the recommended way on a CPU."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable
+from typing import Any
+
+from ncsam._text import format_duration
+from ncsam.data.modalities.images import Images
+from ncsam.data.modalities.text import Texts
+from ncsam.data.types import DataSet
+from ncsam.embed import Choice, Encoder, NamedTextEncoder, choose_encoder, features_of, image_encoder, text_encoder
+from ncsam.embed.choose import PHOTOGRAPH, input_size
+from ncsam.embed.features import encode
+from ncsam.engine.config import RunConfig
+from ncsam.engine.task import Task
+
+NONE = "none"
+_TIMED = 16  # samples from which the time of all is extrapolated
+
+
+def with_backbone(
+    config: RunConfig,
+    task: Task,
+    device: str = "cpu",
+    say: Callable[[str], None] = lambda text: None,
+    *,
+    wanted: bool | None = None,
+) -> tuple[RunConfig, Task]:
+    """The task on features of the backbone that a configuration asks for, and the configuration that names it.
+
+    `backbone: auto` is the one that `choose_encoder` finds for photos or texts where nothing asks for a certain model
+    or way of training; on an accelerator it is fine-tuned instead. Otherwise the task is returned unchanged.
+
+    Args:
+        config: The configuration.
+        task: Its data.
+        device: Where features are computed.
+        say: Gets what was chosen, why, and how long it will take.
+        wanted: Whether "auto" asks for a backbone; by default as described above.
+    """
+    if config.backbone == NONE or not isinstance(task.modality, (Images, Texts)) or task.dataset.encoding is not None:
+        return config.replace(backbone=NONE), task
+    if config.backbone != "auto":
+        encoder: Encoder | NamedTextEncoder | None = named_encoder(config.backbone, task.dataset, device)
+        choice = Choice(config.backbone, f"backbone {config.backbone}")
+    elif config.leaves_training_open if wanted is None else wanted:
+        encoder, choice = choose_encoder(task.dataset, device)
+    else:
+        return config.replace(backbone=NONE), task
+    if encoder is None or choice.name is None:
+        say(choice.reason)
+        return config.replace(backbone=NONE), task
+    if not choice.frozen and choice.name != "minilm":
+        say(f"{choice.reason}: fine-tuned on {device}")
+        return config.replace(model=choice.name, pretrained=True, backbone=NONE), task
+    return config.replace(backbone=choice.name), on_features(task, encoder, choice.reason, config.workers, say)
+
+
+def on_features(
+    task: Task, encoder: Encoder | NamedTextEncoder, reason: str, workers: int, say: Callable[[str], None]
+) -> Task:
+    """The task with features in the place of its samples, which it remembers."""
+    dataset = task.dataset
+    samples = sum(len(split) for split in dataset.splits.values())
+    say(f"{reason}: features of {samples:,} samples, {_forecast(dataset, encoder, samples)}")
+    return dataclasses.replace(task, dataset=features_of(dataset, encoder, workers=workers, say=say))
+
+
+def named_encoder(name: str, dataset: DataSet, device: str) -> Encoder | NamedTextEncoder:
+    """The encoder of a name for a dataset of images or texts, with the input size that suits it."""
+    if dataset.size is None:
+        return text_encoder(name, device=device)
+    side = input_size(dataset.size, device.partition(":")[0] == "cpu")
+    return image_encoder(name, size=(side, side), crop=min(dataset.size) >= PHOTOGRAPH, device=device)
+
+
+def _forecast(dataset: DataSet, encoder: Encoder | NamedTextEncoder, samples: int) -> str:
+    """About how long features take where none is cached, from a few of them."""
+    few: Any = dataset.train.inputs[:_TIMED]
+    began = time.perf_counter()
+    encode(few, encoder, None, _TIMED)
+    seconds = (time.perf_counter() - began) / max(1, len(few)) * samples
+    return f"at most {format_duration(seconds)} (cached ones are not computed again)"
