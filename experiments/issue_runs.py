@@ -1,4 +1,4 @@
-"""The runs behind the experiments on label issues: real and generated errors; underfitted, fitted, memorized, recommended.
+"""The runs behind the experiments on label issues: real and generated errors; underfitted to memorized.
 
 Every case is trained once on all samples and once for each of five folds. What its networks said is kept in
 `FOLDER/CASE-REGIME.npz`, so that scores can be compared without training again.

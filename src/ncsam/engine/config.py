@@ -212,8 +212,8 @@ class RunConfig:
     )
     backbone: str = _option(
         "auto",
-        "pretrained encoder whose frozen features are classified: lite0, minilm, wordllama, timm:NAME, ...; none; auto: "
-        "the one for photos or texts on this machine, unless another option asks for training",
+        "pretrained encoder whose frozen features are classified: lite0, minilm, wordllama, timm:NAME, ...; none; "
+        "auto: the one for photos or texts on this machine, unless another option asks for training",
     )
     model_options: dict[str, Any] = _option(
         {}, "options of the model", _without("name", "num_classes", "in_channels", "pretrained")
@@ -275,7 +275,7 @@ class RunConfig:
 
     @property
     def leaves_training_open(self) -> bool:
-        """Whether no option asks for a certain model or way of training it: then the recommended classifier is fitted."""
+        """Whether no option asks for a certain model or way of training; the recommended classifier is then fitted."""
         return all(getattr(self, name) == _defaults()[name] for name in TRAINING)
 
     @property
