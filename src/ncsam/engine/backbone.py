@@ -12,7 +12,8 @@ from ncsam.data.modalities.images import Images
 from ncsam.data.modalities.text import Texts
 from ncsam.data.types import DataSet
 from ncsam.embed import Choice, Encoder, NamedTextEncoder, choose_encoder, features_of, image_encoder, text_encoder
-from ncsam.embed.choose import PHOTOGRAPH, input_size
+from ncsam.embed.choose import input_size
+from ncsam.embed.encoder import PHOTOGRAPH
 from ncsam.embed.features import encode
 from ncsam.engine.config import RunConfig
 from ncsam.engine.task import Task

@@ -256,7 +256,8 @@ class RunConfig:
     checkpoint_every: int | None = _option(None, "also checkpoint every N steps; null: after epochs only", _from_one)
 
     def __post_init__(self) -> None:
-        for name, hint in _hints(type(self)).items():
+        kind: Any = type(self)
+        for name, hint in _hints(kind).items():
             value = coerce(name, getattr(self, name), hint)
             object.__setattr__(self, name, value)
             check = _checks()[name]
@@ -443,10 +444,11 @@ def _hints(kind: Callable[..., RunConfig]) -> dict[str, Any]:
 @functools.cache
 def _defaults() -> dict[str, Any]:
     """The defaults by name, without building a configuration: its checks would import torch."""
-    return {
-        f.name: f.default_factory() if f.default is dataclasses.MISSING else f.default  # type: ignore[misc]
-        for f in dataclasses.fields(RunConfig)
-    }
+    found: dict[str, Any] = {}
+    for each in dataclasses.fields(RunConfig):
+        made = each.default_factory is not dataclasses.MISSING
+        found[each.name] = each.default_factory() if made else each.default  # type: ignore[operator]
+    return found
 
 
 @functools.cache
