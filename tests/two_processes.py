@@ -89,7 +89,7 @@ def on_features(data: Path, **changes: object) -> dict[str, object]:
     """Options of a small run on them."""
     small = {"model": "mlp", "model_options": {"hidden": [8]}, "epochs": 4, "batch_size": 16, "accelerator": "cpu"}
     noise = {"data": str(data), "noise": "symmetric", "rate": 0.3, "val_share": 0.2, "precision": "64-true"}
-    return {**small, **noise, "rho": 0.2, **changes}
+    return {**small, **noise, "optimizer": "ncsam", "rho": 0.2, "lr": 0.05, "weight_decay": 1e-3, **changes}
 
 
 def checkpoint(folder: Path) -> dict[str, Any]:

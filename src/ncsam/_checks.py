@@ -1,4 +1,4 @@
-"""Checks of single arguments: numbers, flags, words. Each returns the value, or raises and says what is allowed.
+"""Checks of single arguments: numbers, flags, words. Each returns the value or raises a `UsageError`.
 
 Numbers of numpy count as numbers, and come back as Python's own; flags do not, nor do text and tensors.
 """

@@ -1,4 +1,4 @@
-"""One way to say that an argument is wrong: its name, the value it had, and what is allowed."""
+"""One form for errors about arguments: the name, the value, and what is expected."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ __all__ = [
 _SHOWN = 400  # characters of a value
 
 
-def bad_value(name: str, value: object, allowed: str) -> UsageError:
-    """A `UsageError` that names the argument, shows its value and states what is allowed."""
-    return UsageError(f"invalid {name}={shown(value)}: expected {allowed}")
+def bad_value(name: str, value: object, expected: str) -> UsageError:
+    """A `UsageError` that names the argument, shows its value and states what is expected."""
+    return UsageError(f"invalid {name}={shown(value)}: expected {expected}")
 
 
 def shown(value: object) -> str:

@@ -130,11 +130,11 @@ def read_text(path: str | os.PathLike[str]) -> str:
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         wanted = "UTF-16" if encoding == "utf-16" else "UTF-8"
-        raise ValueError(
+        raise UsageError(
             f"{path}, line {line}, is not {wanted}: save the file as UTF-8 (from Latin-1: iconv -f LATIN1 -t UTF-8)"
         ) from error
     if "\0" in text:
-        raise ValueError(f"{path} is not text: it holds zero bytes. Save it as UTF-8, or as UTF-16 with its mark")
+        raise UsageError(f"{path} is not text: it holds zero bytes. Save it as UTF-8, or as UTF-16 with its mark")
     return text
 
 
@@ -143,9 +143,9 @@ def read_json(path: str | os.PathLike[str]) -> dict[str, Any]:
     try:
         content = json.loads(read_text(path))
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is not readable JSON: it is cut off, damaged or of another kind") from error
+        raise UsageError(f"{path} is not readable JSON: it is cut off, damaged or of another kind") from error
     if not isinstance(content, dict):
-        raise ValueError(f"{path} holds a {type(content).__name__}, not values by name")
+        raise UsageError(f"{path} holds a {type(content).__name__}, not values by name")
     return content
 
 
@@ -155,14 +155,14 @@ def parse_yaml(text: str, where: str) -> Any:
     try:
         content = yaml.safe_load(text)
     except (yaml.YAMLError, ValueError, RecursionError) as error:  # a date that is none is a ValueError
-        raise ValueError(f"{where} is not YAML: {' '.join(str(error).split())}") from error
+        raise UsageError(f"{where} is not YAML: {' '.join(str(error).split())}") from error
     count, waiting = 0, [content]
     while waiting:
         each = waiting.pop()
         inside = [*each, *each.values()] if isinstance(each, dict) else each if isinstance(each, _MANY) else ()
         count += len(inside)
         if count > _MOST_VALUES:
-            raise ValueError(f"{where} holds itself, or more than {_MOST_VALUES:,} values")
+            raise UsageError(f"{where} holds itself, or more than {_MOST_VALUES:,} values")
         waiting += inside
     return content
 
@@ -176,9 +176,9 @@ def read_array(path: str | os.PathLike[str]) -> npt.NDArray[np.generic]:
     except (OSError, MemoryError):
         raise
     except Exception as error:  # whatever a spoiled header makes numpy raise; its advice is not for a foreign file
-        raise ValueError(f"{path} is truncated or damaged, holds Python objects, or is no .npy file") from error
+        raise UsageError(f"{path} is truncated or damaged, holds Python objects, or is no .npy file") from error
     if not isinstance(array, np.ndarray):
-        raise ValueError(f"{path} holds several arrays; an .npy file of one is expected")
+        raise UsageError(f"{path} holds several arrays; an .npy file of one is expected")
     return array
 
 
@@ -196,10 +196,10 @@ class Arrays(Mapping[str, Any]):
             raise
         except Exception as error:  # whatever a spoiled header makes numpy raise; one that never closes, a TokenError
             if "allow_pickle" in str(error):  # numpy's advice is not for a file from elsewhere
-                raise ValueError(
+                raise UsageError(
                     f"{self.path} holds arrays of Python objects, which are not read; save plain ones"
                 ) from error
-            raise ValueError(f"{self.path} is damaged: the array {name!r} is not what its header says") from error
+            raise UsageError(f"{self.path} is damaged: the array {name!r} is not what its header says") from error
 
     def check(self, names: Iterable[str]) -> None:
         """Refuse arrays that together would take too much memory, before any of them is read."""
@@ -221,7 +221,7 @@ def open_arrays(path: str | os.PathLike[str]) -> Iterator[Arrays]:
     try:
         with np.load(path, allow_pickle=False) as file:
             if not hasattr(file, "files"):
-                raise ValueError(f"{path} holds a single array; an .npz file of named ones is expected")
+                raise UsageError(f"{path} holds a single array; an .npz file of named ones is expected")
             yield Arrays(path, file)
     except (zipfile.BadZipFile, EOFError, zlib.error, NotImplementedError, RuntimeError, UnicodeError) as error:
         raise damaged from error
@@ -284,4 +284,4 @@ def load_pickled_arrays(file: IO[bytes], *, encoding: str = "latin1") -> Any:
         ImportError,
     ) as error:
         name = getattr(file, "name", "the file")
-        raise ValueError(f"{name} is not a readable pickle of arrays: {error}") from error
+        raise UsageError(f"{name} is not a readable pickle of arrays: {error}") from error

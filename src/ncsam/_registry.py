@@ -8,12 +8,13 @@ from typing import Any
 
 from ncsam._errors import refuse_unknown
 from ncsam._options import coerce_options
+from ncsam.errors import UsageError
 
 
-def enter(table: dict[str, Any], kind: str, name: str, entry: object) -> None:
-    """Enter something under a name that is still free."""
+def add(table: dict[str, Any], kind: str, name: str, entry: object) -> None:
+    """Add an entry under a name that is still free."""
     if name in table:
-        raise ValueError(f"a {kind} named {name!r} is registered already")
+        raise UsageError(f"a {kind} named {name!r} is registered already")
     table[name] = entry
 
 

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from ncsam import NCSAM, SAM
-from ncsam.engine import defaults
+from ncsam.engine import recipes
 
 PAGE = (Path(__file__).parents[2] / "docs" / "integrations.md").read_text(encoding="utf-8")
 
@@ -103,7 +103,8 @@ def test_a_loop_of_ones_own_on(framework: str) -> None:
 
 
 def test_sklearn_and_cleanlab(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(defaults, "epochs", lambda *_: 2)  # enough to see it run
+    for name in ("MLP_EPOCHS", "MLP_STEPS"):  # enough to see it run
+        monkeypatch.setattr(recipes, name, recipes.Recipe(2, "", ""))
     cleanlab = pytest.importorskip("cleanlab.classification")
     from sklearn.model_selection import cross_val_predict
 

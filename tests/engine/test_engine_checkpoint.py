@@ -66,7 +66,7 @@ def test_no_flipped_bit_goes_unnoticed_and_the_one_before_takes_its_place(tmp_pa
 @pytest.mark.parametrize("content", [b"", b"x", b"epoch: 3\n", b"PK\x05\x06" + 18 * b"\0", 4000 * b"\0"])
 def test_a_file_that_is_no_checkpoint_is_one_sentence(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "last.ckpt").write_bytes(content)
-    with pytest.raises(RunError, match=r"last.ckpt is not a whole checkpoint .* There is no other: remove"):
+    with pytest.raises(RunError, match=r"last.ckpt is not a complete checkpoint .* There is no other: remove"):
         load_checkpoint(tmp_path)
 
 
@@ -149,11 +149,11 @@ def test_a_checkpoint_without_a_part_is_refused(tmp_path: Path, part: str) -> No
 
 def test_a_checkpoint_that_is_a_pipe_is_refused_at_once(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "last.ckpt")
-    with pytest.raises(RunError, match="is no ordinary file"):
+    with pytest.raises(RunError, match="is not a regular file"):
         load_checkpoint(tmp_path)
 
 
 def test_a_run_folder_that_is_gone_is_not_made_again(tmp_path):
-    with pytest.raises(RunError, match="its folder is not there any more"):
+    with pytest.raises(RunError, match="its folder no longer exists"):
         save_checkpoint(tmp_path / "gone" / "checkpoints", {"epoch": 1}, {})
     assert list(tmp_path.iterdir()) == []

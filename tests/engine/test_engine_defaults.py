@@ -77,12 +77,12 @@ def test_the_full_target_is_for_cross_entropy_without_augmentation() -> None:
 
 
 def test_few_features_have_the_small_target(tmp_path: Path) -> None:
-    config = RunConfig.from_preset("recommended", data=features(tmp_path, 300, columns=4))
+    config = RunConfig(data=features(tmp_path, 300, columns=4), model="network")
     assert resolve(config, load_task(config)).rho_target == 0.1
 
 
 def test_the_recommended_setting_follows_the_data_and_yields_to_what_is_given(tmp_path: Path) -> None:
-    config = RunConfig.from_preset("recommended", data=features(tmp_path, 300))
+    config = RunConfig(data=features(tmp_path, 300), model="network")
     found = resolve(config, load_task(config))
     assert (found.lr, found.weight_decay, found.rho_target, found.batch_size) == (0.0125, 0.005, 0.4, 128)
     assert found.epochs == 267  # 270 samples in three steps

@@ -97,7 +97,9 @@ def test_an_exported_network_of_texts_gives_the_same_logits(trained_on_texts: Pa
 def test_a_run_on_texts_goes_on_with_the_same_bits(
     reviews: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = RunConfig(data=str(reviews), epochs=3, optimizer="ncsam", rho=0.1, warmup=0.3, checkpoint_every=1)
+    config = RunConfig(
+        data=str(reviews), epochs=3, optimizer="ncsam", rho=0.1, warmup=0.3, checkpoint_every=1, batch_size=32
+    )
     train(config, tmp_path / "whole", console=False)
     step, count = Trainer._step, [0]
 
@@ -147,7 +149,22 @@ def test_columns_of_numbers_from_the_command_line(tmp_path: Path) -> None:
         for i in range(150):
             table.writerow([i, round(30 + 20 * (i % 3) + rng.normal(), 3), rng.integers(0, 60), "abc"[i % 3]])
     out = tmp_path / "run"
-    run("train", tmp_path / "table.csv", "--label-column", "kind", "--epochs", 6, "--out", out, "--optimizer", "sgd")
+    run(
+        "train",
+        tmp_path / "table.csv",
+        "--label-column",
+        "kind",
+        "--lr",
+        0.05,
+        "--batch-size",
+        32,
+        "--epochs",
+        6,
+        "--out",
+        out,
+        "--optimizer",
+        "sgd",
+    )
     found = list(csv.DictReader(run("predict", out, tmp_path / "table.csv").splitlines()))
     assert np.mean([row["label"] == "abc"[i % 3] for i, row in enumerate(found)]) >= 0.95
     run("report", out, "--markdown", "--out", tmp_path / "r.md")
@@ -177,7 +194,22 @@ def test_trees_train_and_predict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     factory = f"{__name__}:Sum"
     sys.modules.setdefault(__name__, sys.modules[Sum.__module__])
     out = tmp_path / "run"
-    run("train", tmp_path / "x.npz", "--model", factory, "--epochs", 20, "--out", out, "--optimizer", "sam")
+    run(
+        "train",
+        tmp_path / "x.npz",
+        "--model",
+        factory,
+        "--rho",
+        0.05,
+        "--batch-size",
+        32,
+        "--epochs",
+        20,
+        "--out",
+        out,
+        "--optimizer",
+        "sam",
+    )
     found = list(csv.DictReader(run("predict", out, tmp_path / "x.npz", "--model", factory).splitlines()))
     assert np.mean([int(row["label"]) == label for row, label in zip(found, y, strict=True)]) >= 0.9
     run("export", out, "--model", factory, "--out", tmp_path / "m.pt")
@@ -197,7 +229,7 @@ def test_trees_train_and_predict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         ({"method": "mixup"}, "method='mixup'"),
         (
             {"method": "regce", "method_options": {"view": "strong"}},
-            "it wants the view 'strong', which is made",
+            "method='regce'",
         ),
     ],
 )

@@ -28,7 +28,7 @@ def training_data(folder: Path, trained: LoadedRun, data: str | None = None) -> 
     require_explicit_import(f"the checkpoint of {folder}", {"data": trained.config.data}, {"data": data})
     task = load_task(trained.config.replace(download=False))
     if trained.labels_sha256 != task.labels_sha256:
-        raise bad_value("run", str(folder), "a run whose training labels are still there; they have changed since")
+        raise bad_value("run", str(folder), "a run whose training labels have not changed since")
     return task
 
 
@@ -36,7 +36,7 @@ def radius(trained: LoadedRun, given: float | None) -> float:
     """The rho that was asked for, or the run's own where that is a number."""
     rho = trained.config.rho if given is None else given
     if rho is None or isinstance(rho, str) or not rho > 0:
-        raise bad_value("rho", rho, "a number above 0; name one with --rho")
+        raise bad_value("rho", rho, "a number above 0")
     return rho
 
 
@@ -58,7 +58,7 @@ def alignments_at_end(
     positive("batches", batches)
     config, split = resolve(trained.config.replace(precision="32-true"), task), task.dataset.train
     if split.clean is None or task.noise_rate is None:
-        raise bad_value("run", str(run.folder), "its clean labels are not known, so there is no clean gradient")
+        raise bad_value("run", str(run.folder), "a run whose clean labels are known, for the clean gradient")
     loader = task.loader(
         split, config, config.batch_size, views=view_names(config, ("train",), task.modality), subset=task.train
     )

@@ -1,4 +1,4 @@
-"""Checkpoints: written whole or not at all, verified, and read without running anything that they might contain."""
+"""Checkpoints: written completely or not at all, verified, and read without running any code in them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ __all__ = [
 
 FORMAT = "ncsam checkpoint 2"
 NAME, BEFORE = layout.LAST, layout.PREVIOUS
-#: The comment that ends the file, which is a zip archive: a mark, and the SHA-256 of all that stands before it.
+#: The comment that ends the file, which is a zip archive: a mark, and the SHA-256 of everything before it.
 _MARK = FORMAT.encode() + b" sha256 "
 _COMMENT = len(_MARK) + 64
 #: The parts that every checkpoint has, with their types.
@@ -77,14 +77,14 @@ def save_checkpoint(folder: Path, state: Mapping[str, Any], about: Mapping[str, 
 
 
 def to_stderr(sentence: str) -> None:
-    """What must be said even where a run is quiet."""
+    """Print what matters even if a run is quiet."""
     print(printable_lines(sentence), file=sys.stderr, flush=True)
 
 
 def load_checkpoint(folder: Path, say: Callable[[str], None] = to_stderr) -> dict[str, Any] | None:
     """What `save_checkpoint` wrote, on the CPU; `None` if there is none yet.
 
-    Its checksum is verified first. If the last checkpoint is damaged, the one before is taken, and `say` is told.
+    Its checksum is verified first. If the last checkpoint is damaged, the one before is used, and `say` gets a message.
     """
     problems = []
     for path in (folder / NAME, folder / BEFORE):
@@ -99,39 +99,41 @@ def load_checkpoint(folder: Path, say: Callable[[str], None] = to_stderr) -> dic
             say(f"{problems[0]}; the one before it, of epoch {state['epoch']}, is used instead")
         return state
     if problems:
-        raise RunError(f"{'; '.join(problems)}. There is no other: remove {folder} to begin anew")
+        raise RunError(f"{'; '.join(problems)}. There is no other: remove {folder} to start again")
     return None
 
 
 def _read(path: Path) -> dict[str, Any]:
     """A sound checkpoint; its content is unpickled only if the checksum fits, and then as tensors and plain values."""
     if not path.is_file():
-        raise RunError(f"{path} is no ordinary file")
+        raise RunError(f"{path} is not a regular file")
     try:
         comment, expected = _seal_of(path)
     except OSError as error:
         raise RunError(f"{path} cannot be read: {error.strerror or error}") from error
     if not comment.startswith(_MARK):
-        raise RunError(f"{path} is not a whole checkpoint of this version: it does not end with its checksum")
+        raise RunError(f"{path} is not a complete checkpoint of this version: it does not end with its checksum")
     if comment != expected:
-        raise RunError(f"{path} is damaged: its checksum does not fit its content")
+        raise RunError(f"{path} is damaged: its checksum does not match its content")
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # whatever a forged archive makes torch raise; its advice is not for a foreign file
-        raise RunError(f"{path} cannot be read: it holds more than tensors and plain values, or no archive") from error
+    except Exception as error:  # whatever a forged archive makes torch raise; torch's advice does not apply to it
+        raise RunError(
+            f"{path} cannot be read: it contains more than tensors and plain values, or is no archive"
+        ) from error
     if not isinstance(state, dict) or state.get("format") != FORMAT:
         raise RunError(f"{path} is not a checkpoint of this kind ({FORMAT!r})")
     for part, kind in _PARTS.items():
         if not isinstance(state.get(part), kind):
             raise RunError(f"{path} is not a checkpoint of a run: its part {part!r} is missing or of a wrong type")
     if not all(map(is_plain, (state["config"], state["data"], state["history"]))):
-        raise RunError(f"{path} is not a checkpoint of a run: its options and records hold tensors")
+        raise RunError(f"{path} is not a checkpoint of a run: its options and records contain tensors")
     _note_sound(path)
     return state
 
 
 def _seal(archive: io.BytesIO) -> None:
-    """Give an archive its checksum as its comment, whose length stands in the two bytes before it."""
+    """Give an archive its checksum as its comment, whose length is in the two bytes before it."""
     comment = _MARK + hashlib.sha256(archive.getbuffer()).hexdigest().encode()
     archive.seek(-2, io.SEEK_END)
     archive.write(struct.pack("<H", len(comment)) + comment)
@@ -180,14 +182,14 @@ def _keep(path: Path, before: Path) -> None:
 
 @contextmanager
 def fitting(folder: Path) -> Iterator[None]:
-    """Turn what goes wrong when the parts of a checkpoint are put in place into one sentence."""
+    """Turn errors of loading the parts of a checkpoint into a `RunError`."""
     try:
         yield
     except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
         if isinstance(error, RunError):
             raise
         raise RunError(
-            f"the checkpoint of {folder} does not fit this network, method or optimizer: it is of another version, or "
+            f"the checkpoint of {folder} does not match this model, method or optimizer: it is of another version, or "
             "was not written by a run"
         ) from error
 

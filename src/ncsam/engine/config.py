@@ -49,7 +49,7 @@ _ABOUT_THE_FILE = ("version", "command")  # written next to the options for the 
 #: What leaves an option to `resolve`: it agrees with any value that a saved run has.
 _OPEN: Mapping[str, Any] = {
     **dict.fromkeys(("model", "backbone", "augment", "rho_target", "lr", "weight_decay", "epochs"), "auto"),
-    **dict.fromkeys(("rho", "batch_size", "flip_ratio", "warmup"), None),
+    **dict.fromkeys(("rho", "kappa", "batch_size", "flip_ratio", "warmup"), None),
 }
 #: As `model`: the default network, trained by gradient steps, whatever else is left open.
 NETWORK = "network"
@@ -187,7 +187,9 @@ class RunConfig:
         "methods .1",
         _target,
     )
-    kappa: float = _option(0.1, "maximum strength of NCSAM's compensation", _size)
+    kappa: float | None = _option(
+        None, "maximum strength of NCSAM's compensation; null: the optimizer's default, .1 for ncsam", _size
+    )
     flip_ratio: float | Literal["auto"] | None = _option(
         None,
         "share of a batch that NCSAM flips; null: the noise rate, at most .4; auto: estimated after warm-up",
@@ -362,6 +364,7 @@ class ResolvedConfig(RunConfig):
     lr: float
     weight_decay: float
     rho_target: float
+    kappa: float
     epochs: int
     batch_size: int
     warmup: float | Literal["auto"]

@@ -49,7 +49,7 @@ class _Strategy:
 
 
 class OneCpu:
-    """What the engine asks of `Fabric`, for one process on the CPU: networks and gradients as they are."""
+    """The part of `Fabric` that the engine uses, for one process on the CPU: models and gradients are unchanged."""
 
     device = torch.device("cpu")
     world_size = 1
@@ -93,16 +93,16 @@ def is_one_cpu(config: RunConfig) -> bool:
 
 
 def check_accelerator(name: str) -> None:
-    """Refuse an accelerator that this machine does not have."""
+    """Raise `UsageError` for an accelerator that this machine does not have."""
     cuda, mps, tpu = torch.cuda.is_available(), torch.backends.mps.is_available(), find_spec("torch_xla") is not None
     found = {"auto": True, "cpu": True, "cuda": cuda, "mps": mps, "gpu": cuda or mps, "tpu": tpu}
     if not found[name]:
         here = ", ".join(each for each, there in found.items() if there)
-        raise bad_value("accelerator", name, f"one that this machine has: {here}")
+        raise bad_value("accelerator", name, f"an accelerator of this machine: {here}")
 
 
 def choose_device(config: RunConfig) -> Device:
-    """`OneCpu` where it will do, else Fabric as the configuration says."""
+    """`OneCpu` where it is enough, otherwise Fabric as the configuration says."""
     check_accelerator(config.accelerator)
     if is_one_cpu(config):
         return OneCpu()

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from ncsam._errors import bad_value
 from ncsam.engine.config import ResolvedConfig
 from ncsam.engine.optimizers import build_optimizer
-from ncsam.engine.sharding import is_sharded, load_network, load_optimizer, share_buffers, whole
+from ncsam.engine.sharding import full_state, is_sharded, load_network, load_optimizer, share_buffers
 from ncsam.methods import Method, Plan
 from ncsam.optim.sharpness_aware import SharpnessAware
 from ncsam.vectors.arithmetic import is_dtensor
@@ -96,7 +96,10 @@ class Learner:
 
     def state_dict(self) -> dict[str, Any]:
         """Full tensors, whatever the strategy. Every rank must call it."""
-        return {"network": whole(dict(self.bare.state_dict())), "optimizer": whole(self.optimizer.state_dict())}
+        return {
+            "network": full_state(dict(self.bare.state_dict())),
+            "optimizer": full_state(self.optimizer.state_dict()),
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         load_network(self.bare, state["network"])

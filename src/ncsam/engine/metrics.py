@@ -26,7 +26,7 @@ class Metric:
 
 #: What sums up a run, in the order of every table. WHERE is the accuracy that the run could measure.
 SUMMARY = {
-    "best": Metric("largest WHERE of any epoch, percent; chosen on the same samples, so it flatters"),
+    "best": Metric("largest WHERE of any epoch, percent; chosen on the same samples, so it is optimistic"),
     "last": Metric("WHERE after the last epoch, percent"),
     "last5": Metric("mean WHERE of the last 5 epochs, percent"),
     "last10": Metric("mean WHERE of the last 10 epochs, percent"),
@@ -34,15 +34,13 @@ SUMMARY = {
     "memorized": Metric(
         "mislabeled training samples predicted as their wrong label after the last epoch, percent", False
     ),
-    "label_issues_auroc": Metric(
-        "area under the ROC curve of the suspicion score against truly wrong labels", digits=3
-    ),
+    "label_issues_auroc": Metric("area under the ROC curve of 1 - label quality against truly wrong labels", digits=3),
     "seconds": Metric("wall-clock time of training", None, digits=1),
 }
 #: Further numbers of a summary, which say what was trained on rather than how well.
 _FACTS = {
-    "noise_estimate": "the noise rate that the run itself estimated after warm-up, as a fraction",
-    "noise_at_end": "the noise rate that the finished network suggests on held-out samples, with a 95 % interval",
+    "noise_estimate": "the noise rate estimated after warm-up, as a fraction",
+    "noise_at_end": "the noise rate estimated by the finished model on held-out samples, with a 95 % interval",
     "noise_rate": "realized share of wrong labels among the samples trained on, as a fraction",
 }
 #: What an evaluation measures, in percent, and `val_loss` in nats; `None` where the dataset does not allow it.

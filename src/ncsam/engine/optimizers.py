@@ -28,7 +28,8 @@ _OF_THE_RUN = ("rho", "rho_target", "kappa", "flip_ratio", "telemetry_every")
 #: What the engine itself passes to the optimizer.
 _OF_THE_ENGINE = ("criterion", "total_steps", "warmup_steps", "model", "process_group", "generator")
 #: Values of options that are left to the data, where options are checked without it.
-_STAND_INS = {"lr": 0.05, "weight_decay": 0.0, "rho_target": 0.5, "epochs": 1, "batch_size": 1, "warmup": 0.0}
+_STAND_INS = {"lr": 0.05, "weight_decay": 0.0, "rho_target": 0.5, "kappa": 0.1, "epochs": 1}
+_STAND_INS |= {"batch_size": 1, "warmup": 0.0}
 _SEED_STRIDE = 2**20  # between the draws of a method's models, far larger than seeds that people choose
 
 

@@ -1,6 +1,6 @@
 """Tuned constants: the value, what it applies to, and the experiment that chose it.
 
-This module imports nothing, so that every package may use it.
+The threshold of memorization is `ncsam.issues.find.MEMORIZED_GAP`, because label issues use it, too.
 """
 
 from __future__ import annotations
@@ -63,10 +63,6 @@ METHOD_WARMUP = Recipe(
     0.25, "warmup: null, for methods with `needs_warmup` under an adaptive radius", "docs/experiments/methods.md"
 )
 MAX_FLIP_RATIO = Recipe(0.4, "flip_ratio: null and auto", "the paper: 40 % was best at noise rates of 40 % and more")
-#: Also more than two standard errors of the held-out accuracy.
-MEMORIZED_GAP = Recipe(
-    0.02, "memorization: accuracy on training labels minus accuracy on held-out labels, over several epochs", _SETTINGS
-)
 SMOOTHED_EPOCHS = Recipe(3, "warmup: auto, epochs over which both accuracies are averaged", _SETTINGS)
 
 TINY_IMAGE = Recipe(16, "model: auto, pixels of the longer side up to which an mlp is used", _SETTINGS)

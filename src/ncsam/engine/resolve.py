@@ -63,7 +63,8 @@ def resolve(config: RunConfig, task: Task, *, family: Family = "other") -> Resol
         "warmup": warmup,
         "lr": _learning_rate(config, base, family),
         "weight_decay": _weight_decay(config, family) if config.weight_decay == "auto" else config.weight_decay,
-        "rho": default_radius(optimizer) if config.rho is None and optimizer is not None else config.rho,
+        "rho": _default(optimizer, "rho", 0.05) if config.rho is None and optimizer is not None else config.rho,
+        "kappa": _default(optimizer, "kappa", 0.1) if config.kappa is None else config.kappa,
         "rho_target": config.rho_target,
         "flip_ratio": config.flip_ratio,
     }
@@ -97,22 +98,12 @@ def default_model(modality: Modality) -> tuple[str, dict[str, Any]]:
     return modality.default_model()
 
 
-def default_radius(optimizer: type[SharpnessAware]) -> float:
-    """The default of an optimizer's `rho`, or of its nearest parent that has one."""
-    for each in optimizer.__mro__:
-        own = vars(each).get("__init__")
-        parameter = None if own is None else inspect.signature(own).parameters.get("rho")
-        if parameter is not None and isinstance(parameter.default, float):
-            return parameter.default
-    return 0.05
-
-
 def default_warmup(optimizer: type[SharpnessAware] | None, method: type[Method], rho: float | str | None) -> float:
     """The share of epochs that `warmup: null` means: the optimizer's own, or what the method needs."""
     if optimizer is None:
         return 0.0
-    own = getattr(optimizer, "default_warmup", recipes.METHOD_WARMUP.value if optimizer.flips_labels else 0.0)
-    return max(own, recipes.METHOD_WARMUP.value if method.needs_warmup and isinstance(rho, str) else 0.0)
+    needed = recipes.METHOD_WARMUP.value if method.needs_warmup and isinstance(rho, str) else 0.0
+    return max(optimizer.default_warmup, needed)
 
 
 def sam_warning(config: RunConfig) -> str | None:
@@ -124,6 +115,16 @@ def sam_warning(config: RunConfig) -> str | None:
         f"{config.method} with an adaptive radius was worse than with sgd in our experiments, on {', '.join(worse)} "
         "(docs/experiments/methods.md); optimizer sgd is the safer choice"
     )
+
+
+def _default(optimizer: type[SharpnessAware] | None, option: str, otherwise: float) -> float:
+    """The default of an optimizer's option, or of its nearest parent that has one."""
+    for each in () if optimizer is None else optimizer.__mro__:
+        own = vars(each).get("__init__")
+        parameter = None if own is None else inspect.signature(own).parameters.get(option)
+        if parameter is not None and isinstance(parameter.default, float):
+            return parameter.default
+    return otherwise
 
 
 def _model(config: RunConfig, task: Task) -> tuple[str, dict[str, Any]]:

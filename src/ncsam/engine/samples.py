@@ -42,7 +42,7 @@ class SampleTable:
             self._columns[name] = torch.full((self.samples, *shape), fill, dtype=dtype, device=self.device)
         here = self._columns[name]
         if here.shape[1:] != torch.Size(shape) or here.dtype != dtype:
-            raise bad_value("column", name, f"it is there already, as {_form(here)}")
+            raise bad_value("column", name, f"a column of the same form as the existing one, {_form(here)}")
         return here
 
     def __getitem__(self, name: str) -> Tensor:
@@ -98,9 +98,11 @@ class SampleTable:
         """Take back what `state_dict` gave, for as many samples."""
         for name, values in state.items():
             if len(values) != self.samples:
-                raise bad_value("samples", self.samples, f"the saved table is of {len(values)}")
+                raise bad_value("samples", self.samples, f"{len(values)}, as in the saved table")
             if name in self._columns and not matches_structure(values, self._columns[name]):
-                raise bad_value("column", name, f"it is there already, as {_form(self._columns[name])}")
+                raise bad_value(
+                    "column", name, f"a column of the same form as the existing one, {_form(self._columns[name])}"
+                )
             self._columns[name] = values.to(self.device)
         self._written.clear()
         self._added.clear()

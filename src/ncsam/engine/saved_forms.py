@@ -1,7 +1,7 @@
 """Whether what a checkpoint holds has the form of what a run writes.
 
-Much of a state is taken as it is: torch loads an optimizer's groups and momenta of any kind, and stumbles over them in
-the next step. Everything here is cheap beside reading the file.
+torch loads an optimizer's groups and momenta of any kind and fails in the next step. These checks are cheap compared
+with reading the file.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from ncsam._checks import LARGEST
+from ncsam.errors import UsageError
 
 
 def matches_structure(saved: Any, own: Any) -> bool:
@@ -57,22 +58,22 @@ def is_plain(value: Any) -> bool:
 
 
 def refuse_other_optimizer(optimizer: torch.optim.Optimizer, state: Mapping[str, Any]) -> None:
-    """Raise `ValueError` for groups of other parameters; with SGD and AdamW also for options and states of other forms.
+    """Raise `UsageError` for groups of other parameters; with SGD and AdamW also for options and states of other forms.
 
-    What an optimizer of the user's own keeps is its affair.
+    The state of your own optimizer is not checked.
     """
     groups, own = state["param_groups"], optimizer.state_dict()["param_groups"]
     if any(a["params"] != b["params"] for a, b in zip(groups, own, strict=True)):
-        raise ValueError("the groups are of other parameters")
+        raise UsageError("the groups are of other parameters")
     base = getattr(optimizer, "base_optimizer", optimizer)
     if not isinstance(base, (torch.optim.SGD, torch.optim.AdamW)):
         return
     if not matches_structure(groups, own):
-        raise ValueError("the groups have other options")
+        raise UsageError("the groups have other options")
     params = [p for group in optimizer.param_groups for p in group["params"]]
     for number, entry in state["state"].items():
         if not isinstance(entry, Mapping) or not _is_entry(base, params[number], entry):
-            raise ValueError(f"the state of parameter {number} is of another form")
+            raise UsageError(f"the state of parameter {number} is of another form")
 
 
 def _is_entry(base: torch.optim.Optimizer, parameter: Tensor, entry: Mapping[str, Any]) -> bool:

@@ -15,6 +15,7 @@ from ncsam._errors import bad_value
 from ncsam.engine import recipes
 from ncsam.engine.config import ResolvedConfig
 from ncsam.engine.evaluate import Evaluator
+from ncsam.issues.find import has_memorized
 from ncsam.methods import Method, Stage
 from ncsam.noise import estimate_noise
 from ncsam.optim.sharpness_aware import SharpnessAware
@@ -25,8 +26,7 @@ _DECISIONS: dict[str, Any] = {"warmup_epochs": count, "flip_ratio": ratio, "nois
 def is_memorizing(trained: Sequence[float], held_out: Sequence[float], samples: int) -> bool:
     r"""Whether a model fits the labels that it has seen better than those that it has not.
 
-    With t and v the means of both accuracies over the last three epochs, t - v must exceed .02 and two standard errors
-    of v, 2 sqrt(v (1 - v) / samples).
+    By `ncsam.issues.find.has_memorized`, of the means of both accuracies over the last three epochs.
 
     The noisy validation accuracy alone stops rising at about the same time; but its own noise, several points for some
     hundred samples, hides when, and it also stops rising in a model that cannot fit more.
@@ -40,13 +40,7 @@ def is_memorizing(trained: Sequence[float], held_out: Sequence[float], samples: 
     if len(trained) < epochs:
         return False
     t, v = (math.fsum(values[-epochs:]) / epochs for values in (trained, held_out))
-    return fits_better(t, v, samples)
-
-
-def fits_better(trained: float, held_out: float, samples: int) -> bool:
-    """The same for one pair of accuracies."""
-    error = math.sqrt(held_out * (1 - held_out) / samples)
-    return trained - held_out > max(recipes.MEMORIZED_GAP.value, 2.0 * error)
+    return has_memorized(t, v, samples)
 
 
 class ScheduleController:
@@ -95,7 +89,7 @@ class ScheduleController:
         if not self.config.sharpness_aware or not history:
             return
         t, v = history[-1]["train_accuracy_observed"], history[-1]["val_accuracy"]
-        if t is None or v is None or fits_better(t / 100, v / 100, len(self.evaluator.held_out_labels)):
+        if t is None or v is None or has_memorized(t / 100, v / 100, len(self.evaluator.held_out_labels)):
             return
         self.notify(
             f"no labels were memorized: accuracy {t:.1f} % on training labels, {v:.1f} % on held-out labels. If that "

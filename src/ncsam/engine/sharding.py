@@ -1,6 +1,6 @@
 """Weights spread over ranks (FSDP): set up, and brought together for checkpoints.
 
-A checkpoint holds whole tensors, whatever the strategy, so that its network can be used anywhere.
+A checkpoint contains full tensors, whatever the strategy, so that its model can be used anywhere.
 """
 
 from __future__ import annotations
@@ -38,28 +38,28 @@ def is_sharded(network: nn.Module) -> bool:
     return any(is_dtensor(p) for p in network.parameters())
 
 
-def whole(state: Any) -> Any:
-    """The same nested state with every sharded tensor whole, on the CPU. Every rank must call it."""
+def full_state(state: Any) -> Any:
+    """The same nested state with every sharded tensor gathered, on the CPU. Every rank must call it."""
     if isinstance(state, Tensor) and is_dtensor(state):
         return state.full_tensor().cpu()
     if isinstance(state, dict):
-        return {name: whole(value) for name, value in state.items()}
-    return [whole(value) for value in state] if isinstance(state, list) else state
+        return {name: full_state(value) for name, value in state.items()}
+    return [full_state(value) for value in state] if isinstance(state, list) else state
 
 
 def _placed(value: Any, parameter: Tensor) -> Any:
-    """A whole tensor of a parameter's shape, cut as that is; anything else as it is."""
+    """A full tensor of a parameter's shape, sharded like it; anything else unchanged."""
     return placed_like(parameter, value) if isinstance(value, Tensor) and value.shape == parameter.shape else value
 
 
 def load_network(network: nn.Module, state: dict[str, Any]) -> None:
-    """Load whole tensors into a network, sharded or not."""
+    """Load full tensors into a model, sharded or not."""
     there = network.state_dict()
     network.load_state_dict({name: _placed(value, there[name]) for name, value in state.items()})
 
 
 def load_optimizer(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
-    """Load whole tensors into an optimizer of sharded parameters or others."""
+    """Load full tensors into an optimizer, of sharded parameters or not."""
     refuse_other_optimizer(optimizer, state)
     params = [p for group in optimizer.param_groups for p in group["params"]]
     cut = {

@@ -1,4 +1,4 @@
-"""What a run trains on: the dataset under its noisy labels, and which samples are held out for validation."""
+"""What a run trains on: the dataset with its noisy labels, and which samples are held out for validation."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def load_task(config: RunConfig, dataset: DataSet | None = None) -> Task:
     if dataset is None:
         dataset = data.load(config.data, config.data_root, download=config.download, **reader_options(config.to_dict()))
     if dataset.num_classes < 2:
-        raise bad_value("data", config.data, f"data of two classes or more; this has {list(dataset.classes)} alone")
+        raise bad_value("data", config.data, f"data of at least two classes, but this has only {list(dataset.classes)}")
     damaged: list[BadImage] = []
     if config.skip_damaged:
         dataset, damaged = without_damaged(dataset, config.workers)
@@ -140,15 +140,15 @@ def load_task(config: RunConfig, dataset: DataSet | None = None) -> Task:
         out = stratified_folds(dataset.train.labels, parts, FOLD_SEED) == part - 1
         kept, held = every[~out], every[out]
         if config.uses_validation:  # the fold itself must not influence training
-            inside, heard = stratified(dataset.train.labels[kept], config.val_share or 0.1, seed=0)
-            kept, held = kept[inside], kept[heard]
+            inside, watched = stratified(dataset.train.labels[kept], config.val_share or 0.1, seed=0)
+            kept, held = kept[inside], kept[watched]
         return Task(dataclasses.replace(dataset, val=None), kept, held, record, damaged=damaged)
     if dataset.val is not None or config.val_share == 0:
         return Task(dataset, every, None, record, damaged=damaged)
     # by the observed labels, and the same for every seed: runs that are compared train on the same samples
     kept, held = stratified(dataset.train.labels, config.val_share, seed=0)
     if len(held) == 0:
-        raise bad_value("val_share", config.val_share, f"it leaves no validation sample of {len(every)}; 0 is for none")
+        raise bad_value("val_share", config.val_share, f"a share that holds out some of {len(every)} samples, or 0")
     return Task(dataset, kept, held, record, damaged=damaged)
 
 
@@ -180,18 +180,20 @@ def view_names(config: RunConfig, wanted: Sequence[str], kind: Modality) -> list
         elif kind.has_view(view):
             views.append(view)
         else:
-            problem = f"it wants the view {view!r}, which is made for images, and these are {kind.name}"
-            raise bad_value("method", config.method, problem)
+            wanted_for = f"a method for {kind.name}; this one needs the view {view!r} of images"
+            raise bad_value("method", config.method, wanted_for)
     return views
 
 
 def check_method(method: Method, task: Task) -> None:
     """Refuse a method that compares views of images, or averages inputs, where the data does not allow it."""
-    held = f"{task.dataset.name} holds {task.modality.name}"
+    held = f"{task.dataset.name} contains {task.modality.name}"
     if method.images_only and not task.modality.has_view("strong"):
-        raise bad_value("method", method.name, f"only with images, and {held}")
+        raise bad_value(
+            "method", method.name, f"a method for {task.modality.name}; this one compares views of images, and {held}"
+        )
     if method.mixes_inputs and not task.modality.mixable:
-        raise bad_value("method", method.name, f"it averages inputs, and {held}, which have no average")
+        raise bad_value("method", method.name, f"a method that does not average inputs, because {held}")
 
 
 def _noisy_labels(config: RunConfig, dataset: DataSet) -> NoisyLabels | None:
@@ -200,7 +202,7 @@ def _noisy_labels(config: RunConfig, dataset: DataSet) -> NoisyLabels | None:
     wanted = config.noise or config.label_file or column
     if wanted and split.clean is not None and not np.array_equal(split.clean, split.labels):
         name = "noise" if config.noise else "label_file" if config.label_file else "label_column"
-        raise bad_value(name, wanted, f"{dataset.name} has noisy labels already, beside its clean ones")
+        raise bad_value(name, wanted, f"null, because {dataset.name} already has noisy labels")
     if config.noise is not None:
         return _corrupted(config, dataset)
     if config.label_file is not None or column is not None:
@@ -217,13 +219,19 @@ def _corrupted(config: RunConfig, dataset: DataSet) -> NoisyLabels:
     required = [name for name, p in parameters.items() if p.default is p.empty]
     if "inputs" in required and "inputs" not in options:
         if not dataset.train.in_memory:
-            raise bad_value("noise", config.noise, "it looks at the inputs, which must be an array in memory for that")
+            raise bad_value(
+                "noise", config.noise, "a recipe that does not use the inputs, because they are not an array in memory"
+            )
         options["inputs"] = dataset.train.inputs
     if "rate" in required and config.rate is None:
-        raise bad_value("rate", None, f"noise={config.noise!r} needs a rate in [0, 1]")
+        raise bad_value("rate", None, f"a rate in [0, 1] for noise={config.noise!r}")
     missing = [name for name in required if name not in ("labels", "rate", *options)]
     if missing:
-        raise bad_value("noise_options", config.noise_options, f"noise={config.noise!r} needs {', '.join(missing)}")
+        raise bad_value(
+            "noise_options",
+            config.noise_options,
+            f"options with {', '.join(missing)}, which noise={config.noise!r} needs",
+        )
     seed = config.seed if config.noise_seed is None else config.noise_seed
     known = {"num_classes": dataset.num_classes, "seed": seed}
     refuse_unknown(config.noise, options, set(parameters) - {"labels", "rate", *known})
@@ -243,7 +251,9 @@ def _from_file(path: Path, column: str | None, dataset: DataSet) -> NoisyLabels:
     else:
         record = noise.from_file(path, label=column, clean=true, num_classes=dataset.num_classes)
     if not np.array_equal(record.clean, true):
-        raise bad_value("label_file", str(path), f"its clean labels are not those of {dataset.name}, in that order")
+        raise bad_value(
+            "label_file", str(path), f"a file whose clean labels are those of {dataset.name}, in that order"
+        )
     return record
 
 
@@ -274,5 +284,5 @@ def _array(path: Path, column: str | None, count: int) -> Labels:
             raise unknown_name(f"array of {path.name} (label_column)", column, file.files)
         labels = np.asarray(file[column])
     if labels.shape != (count,) or labels.dtype.kind not in "iu":
-        raise bad_value("label_column", column, f"{count:,} whole numbers, and it holds {labels.dtype} {labels.shape}")
+        raise bad_value("label_column", column, f"an array of {count:,} integers, not {labels.dtype} {labels.shape}")
     return labels.astype(np.int64)

@@ -1,4 +1,4 @@
-"""What a file may name: someone else's configuration or checkpoint must not decide what code runs here."""
+"""What a file may name: a configuration or checkpoint from elsewhere must not decide what code runs here."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from ncsam._named import is_reference
+from ncsam.errors import UsageError
 
 _LIBRARIES = ("torchvision:", "timm:")  # whose own list of names is asked before anything is built
 
 
 def require_explicit_import(where: str, config: Mapping[str, Any], named: Mapping[str, Any]) -> None:
-    """Raise `ValueError` if a configuration read from `where` names code that only its user may name.
+    """Raise `UsageError` if a configuration read from `where` names code that only its user may name.
 
     A name without a colon can only be one of the registry. Those of torchvision and timm are fine without options, for
     some of timm's are files to load. Anything else, a `module:factory` above all, is imported and called only where the
@@ -22,7 +23,7 @@ def require_explicit_import(where: str, config: Mapping[str, Any], named: Mappin
     listed = backbone.startswith(_LIBRARIES)
     for option in ("method", "optimizer", "base", "data", *(() if listed else ("backbone",))):
         if is_reference(config.get(option)) and config[option] != named.get(option):
-            raise ValueError(
+            raise UsageError(
                 f"{where} asks for {option} {config[option]!r}, which is not one of ours: to have it imported and "
                 f"called, name it yourself with --{option} (in Python: {option}={config[option]!r}), if you trust "
                 "where the file is from"
@@ -32,8 +33,8 @@ def require_explicit_import(where: str, config: Mapping[str, Any], named: Mappin
         return
     listed = model.startswith(_LIBRARIES)
     if not listed or options:
-        asks = f"the network {model!r}" + (" with options of its own" if listed else "")
-        raise ValueError(
+        asks = f"the model {model!r}" + (" with options" if listed else "")
+        raise UsageError(
             f"{where} asks for {asks}, which is not one of ours: to have it imported and called, name it yourself with "
             f"--model {model} (in Python: model={model!r}), if you trust where the file is from"
         )

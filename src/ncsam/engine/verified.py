@@ -1,4 +1,4 @@
-"""Verified labels, for the one kind of method that may know some: whether people found a label right."""
+"""Verified labels, for methods that use some: whether people found a label right."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy.typing as npt
 from ncsam._errors import bad_value
 from ncsam.data.labels import stratified
 from ncsam.engine.task import Task
+from ncsam.errors import UsageError
 from ncsam.methods import Method
 
 Verdicts = npt.NDArray[np.int8]
@@ -40,11 +41,11 @@ def verdicts(method: Method, task: Task, seed: int) -> tuple[Verdicts | None, di
         raise bad_value(
             "method",
             method.name,
-            "only where some labels are verified: a column `verified` (1 right, 0 wrong, empty unknown) in your table, "
+            "another one, or verified labels: a column `verified` (1 right, 0 wrong, empty unknown) in your table, "
             "Food-101N, or data whose clean labels are known",
         )
     if not (found == 1).any():
-        raise ValueError(
+        raise UsageError(
             f"method {method.name!r} needs at least one label that was verified and found right, and there is none: "
             f"{source}. Verify more labels, or use another seed or a larger verified_share"
         )

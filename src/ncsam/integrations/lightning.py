@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from ncsam.errors import UsageError
 from ncsam.integrations.wrapped import join_ranks, sharpness_aware_inside
 from ncsam.optim import SharpnessAware
 from ncsam.vectors.saved import RandomState
@@ -167,8 +168,8 @@ class SharpnessAwareMixin(_Module):
                 ours.backward(ours.criterion(_full(forward()), targets), backward=self.manual_backward)
         if gradient_clip_val is not None:
             if self._scaler() is not None:
-                raise ValueError(
-                    "gradient_clip_val is not allowed with 16-mixed in manual optimization: its gradients are "
+                raise UsageError(
+                    "gradient_clip_val does not work with 16-mixed in manual optimization: its gradients are "
                     "unscaled only inside the step. Use bf16-mixed, or automatic optimization"
                 )
             self.clip_gradients(wrapped, gradient_clip_val, gradient_clip_algorithm or "norm")

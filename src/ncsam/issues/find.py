@@ -21,7 +21,8 @@ Labels = npt.NDArray[np.int64]
 
 #: The labels whose estimates must agree for any p_wrong to be stated; of small data a tenth.
 _CHECKED = 100
-_LEAST_GAP = 0.05
+#: The smallest gap between two accuracies that counts as memorization (docs/experiments/settings.md).
+MEMORIZED_GAP = 0.02
 _SUM_ERROR = 1e-3
 _FOLDS = "cross-validation with 5 folds asks models that never saw the label"
 
@@ -203,15 +204,25 @@ def _table(
     return LabelIssues({name: np.asarray(values)[order] for name, values in columns.items()}, classes, about)
 
 
-def _memorized(statistics: TrainingStatistics, held: npt.NDArray[np.bool_]) -> str:
-    """Why a run's own predictions cannot tell, or "": it fits labels it was trained on better than those held out.
+def has_memorized(trained: float, held_out: float, samples: int) -> bool:
+    r"""Whether a model fits labels that it was trained on better than labels that it has not seen.
 
-    The gap must exceed two standard errors of the accuracy on the samples held out, and .05.
+    .. math:: t - v > \max(0.02,\ 2 \sqrt{v (1 - v) / n})
+
+    Args:
+        trained: Accuracy t on the given labels of training samples, in [0, 1].
+        held_out: Accuracy v on the given labels of held-out samples.
+        samples: Number n of held-out samples.
     """
+    return trained - held_out > max(MEMORIZED_GAP, 2.0 * math.sqrt(held_out * (1 - held_out) / samples))
+
+
+def _memorized(statistics: TrainingStatistics, held: npt.NDArray[np.bool_]) -> str:
+    """Why a run's own predictions cannot tell, or "": it fits labels it was trained on better than those held out."""
     if statistics.probabilities is None or not held.any():
         return f"the run was trained on all of these labels; {_FOLDS}"
     t, v = float(statistics.fitted[~held].mean()), float(statistics.fitted[held].mean())
-    if t - v > max(_LEAST_GAP, 2 * math.sqrt(v * (1 - v) / held.sum())):
+    if has_memorized(t, v, int(held.sum())):
         return (
             f"the run has memorized labels (it fits {100 * t:.0f} % of those it was trained on and {100 * v:.0f} % of "
             f"those held out); {_FOLDS}"

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 from ncsam._errors import bad_value, unknown_name
 from ncsam._named import find_named, is_reference
-from ncsam._registry import check_options, enter
+from ncsam._registry import add, check_options
 from ncsam.methods.base import Method
 
 _METHODS: dict[str, type[Method]] = {}
@@ -23,7 +23,7 @@ def register(method: _Method) -> _Method:
         ValueError: The name is taken.
     """
     method.name = vars(method).get("name", method.__name__.lower())
-    enter(_METHODS, "method", method.name, method)
+    add(_METHODS, "method", method.name, method)
     return method
 
 

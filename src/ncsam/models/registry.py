@@ -13,7 +13,7 @@ from torch import nn
 
 from ncsam._checks import positive
 from ncsam._errors import bad_value, unknown_name
-from ncsam._registry import check_options, enter
+from ncsam._registry import add, check_options
 from ncsam.models.backbone import MOST, Backbone, Family
 from ncsam.models.external import from_timm, from_torchvision, from_user
 from ncsam.models.fitted import CLOSED_FORM
@@ -41,7 +41,7 @@ def register(builder: _Builder) -> _Builder:
     Raises:
         ValueError: The name is taken.
     """
-    enter(_BUILDERS, "model", builder.__name__, builder)
+    add(_BUILDERS, "model", builder.__name__, builder)
     return builder
 
 

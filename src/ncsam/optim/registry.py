@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from ncsam._errors import bad_value, unknown_name
 from ncsam._named import find_named, is_reference
-from ncsam._registry import enter
+from ncsam._registry import add
 
 if TYPE_CHECKING:
     from ncsam.optim.sharpness_aware import SharpnessAware
@@ -31,7 +31,7 @@ def register(kind: _Kind) -> _Kind:
         ValueError: If the name is taken.
     """
     kind.name = vars(kind).get("name", kind.__name__.lower())
-    enter(_OPTIMIZERS, "optimizer", kind.name, kind)
+    add(_OPTIMIZERS, "optimizer", kind.name, kind)
     return kind
 
 
