@@ -35,7 +35,7 @@ def test_a_damaged_checkpoint_costs_an_epoch_and_no_bit(
     content[len(content) // 2] ^= 8
     path.write_bytes(content)
     go(tmp_path / "run", epochs=3)
-    assert "last.ckpt is damaged: its checksum does not fit its content; the one before" in capsys.readouterr().err
+    assert "last.ckpt is damaged: its checksum does not match its content; the one before" in capsys.readouterr().err
     assert_same_run(tmp_path / "whole", tmp_path / "run")
 
 
@@ -55,8 +55,8 @@ def test_the_configuration_inside_the_checkpoint_counts(tmp_path: Path, monkeypa
         ({"epoch": -1}, "is at epoch -1"),
         ({"batch": 6}, "is at epoch 2, batch 6"),
         ({"history": []}, "of epoch 2 has records of 0 epochs"),
-        ({"learners": []}, "does not fit this network, method or optimizer"),
-        ({"ranks": [{"sums": {}}]}, "does not fit this network, method or optimizer"),
+        ({"learners": []}, "does not match this model, method or optimizer"),
+        ({"ranks": [{"sums": {}}]}, "does not match this model, method or optimizer"),
         ({"config": {"lr": "x"}}, "lr='x'"),
     ],
 )
