@@ -45,6 +45,7 @@ def make_run(folder: Path, *, finished: bool = True, known: bool = True, **confi
             "noise_rate": 0.4 if known else None,
             "label_issues_auroc": 0.875 if known else None,
             "seconds": 1.5,
+            "warmup_epochs": 1 if settings["optimizer"] == "ncsam" else None,
             "metric_names": NAMES,
         }
         (folder / "summary.json").write_text(json.dumps(summary))

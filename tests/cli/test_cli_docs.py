@@ -29,7 +29,7 @@ def examples():
 def test_every_example_parses(line):
     words = shlex.split(line.partition(" | ")[0].partition(" > ")[0])[1:]
     command, context = main, click.Context(main, info_name="ncsam", **main.context_settings)
-    while isinstance(command, click.Group):
+    while isinstance(command, click.Group) and (words or not command.invoke_without_command):
         name, found, words = command.resolve_command(context, words)
         command, context = found, click.Context(found, parent=context, info_name=name)
     values, rest, _ = command.make_parser(context).parse_args(list(words))

@@ -91,7 +91,7 @@ def test_the_command_does_not_count_seeds_either(tmp_path: Path, config: RunConf
     for words in (["compare", config.data], ["reproduce", "table2", "--scale", "smoke"]):
         result = CliRunner().invoke(main, [*words, *options, "--out", str(out)])
         assert (result.exit_code, out.exists()) == (2, False)
-        assert "Error: invalid seeds=1000000000000000000" in result.output
+        assert "Error: invalid --seeds=1000000000000000000" in result.output
 
 
 def test_a_run_that_is_refused_costs_neither_the_others_nor_the_report(
@@ -118,7 +118,7 @@ def test_a_run_that_is_refused_costs_neither_the_others_nor_the_report(
 def test_a_changed_comparison_does_not_replace_the_one_that_is_there(tmp_path: Path, config: RunConfig) -> None:
     quiet(config, tmp_path / "out")
     there = (tmp_path / "out/comparison.json").read_bytes()
-    with pytest.raises(RunError, match=r"ce-sgd-s1 holds a run of another configuration \(epochs was 1, now 2\)"):
+    with pytest.raises(RunError, match=r"ce-sgd-s1 holds a run with another configuration \(epochs was 1, now 2\)"):
         quiet(config.replace(epochs=2), tmp_path / "out", optimizers=["adamw", "sgd"], command="another")
     assert (tmp_path / "out/comparison.json").read_bytes() == there
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [".lock", "ce-sgd-s1", "comparison.json"]

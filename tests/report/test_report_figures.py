@@ -2,6 +2,7 @@
 
 import re
 import xml.etree.ElementTree as ElementTree
+from importlib import resources
 
 import numpy as np
 import pytest
@@ -102,7 +103,7 @@ def test_svg_leaves_its_colors_to_the_page(groups):
 
 
 def test_every_color_has_a_variable():
-    from ncsam.report.style import STYLE
+    STYLE = (resources.files("ncsam.report") / "templates" / "style.css").read_text()
 
     for variable in figures.VARIABLES.values():
         assert STYLE.count(f"{variable}:") == 2, f"{variable} is for light and for dark"

@@ -296,7 +296,29 @@ def test_a_run_that_knew_verified_labels_says_whose(tmp_path):
     summary["verified"] = {"source": "clean labels of 0.1 of the training samples, drawn by seed 1", "samples": 1293}
     (folder / "summary.json").write_text(json.dumps(summary))
     make_run(tmp_path / "b")
-    expected = (
-        "cleannet knew whether 1,293 labels are right: clean labels of 0.1 of the training samples, drawn by seed 1."
-    )
+    source = "clean labels of 0.1 of the training samples, drawn by seed 1"
+    expected = f"cleannet was told whether 1,293 labels are correct: {source}."
     assert gather([tmp_path], images=0).notes == [expected]
+
+
+def test_an_auto_run_shows_its_leaderboard_and_estimates(tmp_path):
+    folder = make_run(tmp_path / "a", method="auto")
+    board = {
+        "chosen": {"candidates": ["lda", "<b>"], "noisy_accuracy": 65.71},
+        "noise_rate": {"estimate": 0.24, "low": 0.09, "high": 0.39, "source": "held-out predictions"},
+        "clean_accuracy": None,
+        "candidates": [
+            {"name": "<b>", "status": "finished", "noisy_accuracy": 65.0, "standard_error": 1.2, "chosen": True},
+            {"name": "svm", "status": "stopped", "noisy_accuracy": None, "standard_error": None, "chosen": False},
+        ],
+    }
+    (folder / "leaderboard.json").write_text(json.dumps(board))
+    page = Page(write_report([folder], tmp_path / "r.html", images=0)[0].read_text(encoding="utf-8"))
+    words = " ".join(page.text)
+    assert page.open == []
+    assert "An ensemble of 2 was selected (*): it predicts 65.7 % of the held-out given labels." in words
+    assert "Estimated share of wrong labels: 24 % (9 to 39 %, from held-out predictions)." in words
+    assert "cannot be estimated without verified labels" in words
+    at = page.cells.index("* <b>")
+    assert page.cells[at : at + 4] == ["* <b>", "finished", "65.0", "1.2"]
+    assert page.cells[at + 4 : at + 8] == ["svm", "stopped", "", ""]

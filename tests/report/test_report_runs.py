@@ -42,12 +42,11 @@ def test_the_command_is_the_runs_the_comparisons_or_one_that_repeats_it(tmp_path
 
 def test_warmup_is_the_configurations_own(tmp_path):
     def warmup(name, **config):
-        return warmup_epochs(RunFolder.read(make_run(tmp_path / name, **config)))
+        return warmup_epochs(RunFolder.read(make_run(tmp_path / name, finished=False, **config)))
 
-    assert warmup("a", optimizer="sgd") == 0
-    assert warmup("b", optimizer="ncsam") == 1  # a quarter of four epochs, the default
+    assert warmup("a", optimizer="sgd", warmup=0.5) == 0
     assert warmup("c", optimizer="sam", warmup=0.5) == 2
-    assert warmup("d", optimizer="sam", warmup="auto") == 0  # of one that is not over, or never ended
+    assert warmup("d", optimizer="sam", warmup="auto") == 0  # not over yet
     folder = make_run(tmp_path / "e", optimizer="sam", warmup="auto")
     summary = json.loads((folder / "summary.json").read_text())
     (folder / "summary.json").write_text(json.dumps({**summary, "warmup_epochs": 3}))

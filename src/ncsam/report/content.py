@@ -19,11 +19,12 @@ from ncsam.engine.metrics import SUMMARY
 from ncsam.noise import NoisyLabels
 from ncsam.report.by_class import Classes, by_class
 from ncsam.report.groups import Group, group_runs, varying
+from ncsam.report.leaderboard import Leaderboard, leaderboard
 from ncsam.report.previews import Gallery, gallery
 from ncsam.runs.reader import RunFolder, find_runs
 
-#: What is said of annotators' figures.
-ANNOTATORS = "Accuracy is the estimated share of an annotator's answers that are right, judged by the answers of all."
+#: The note on annotators.
+ANNOTATORS = "Accuracy is the estimated share of an annotator's answers that are correct, given the answers of all."
 #: Below this p of a paired test, a difference counts.
 SIGNIFICANT = 0.05
 
@@ -55,6 +56,7 @@ class Report:
     galleries: Sequence[Gallery]
     classes: Classes
     annotators: Sequence[Sequence[str]]
+    leaderboards: Sequence[Leaderboard]
     config: dict[str, Any]
     differing: Sequence[str]
     notes: Sequence[str]
@@ -98,6 +100,7 @@ def gather(paths: Iterable[str | os.PathLike[str]], *, title: str | None = None,
         galleries=galleries,
         classes=by_class(groups, class_names),
         annotators=_annotators(runs),
+        leaderboards=[board for run in runs if (board := leaderboard(run)) is not None],
         config={k: v for k, v in configs[0].items() if k not in differing and k not in ("command", "seed")},
         differing=differing,
         notes=[*_unfinished(runs), *_verified(runs), *notes],
@@ -162,7 +165,7 @@ def _facts(runs: Sequence[RunFolder], groups: Sequence[Group]) -> dict[str, str]
             for key in ("model", "epochs", "batch_size")
             if (value := ", ".join(dict.fromkeys(str(run.config.get(key)) for run in runs))) != "None"
         },
-        **({"labels really wrong": f"{100 * rates.mean:.1f} %"} if rates is not None else {}),
+        **({"wrong labels": f"{100 * rates.mean:.1f} %"} if rates is not None else {}),
     }
 
 
@@ -220,7 +223,8 @@ def _verified(runs: Sequence[RunFolder]) -> list[str]:
     found: dict[str, None] = {}
     for run in runs:
         if (about := run.summary.get("verified")) is not None:
-            words = f"{run.config.get('method')} knew whether {about['samples']:,} labels are right: {about['source']}."
+            told = f"whether {about['samples']:,} labels are correct: {about['source']}"
+            words = f"{run.config.get('method')} was told {told}."
             found[words] = None
     return list(found)
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from ncsam._errors import need
 from ncsam._files import atomic_path
 from ncsam._text import printable
+from ncsam.engine.config import BASES
 from ncsam.report.groups import Group, Point
 from ncsam.runs.reader import RunFolder
 
@@ -143,9 +144,11 @@ def thinned(points: Sequence[Point], most: int = 800) -> list[Point]:
 
 def warmup_epochs(run: RunFolder) -> int:
     """Epochs of warm-up; 0 if there is none, or while automatic warm-up lasts."""
-    if run.summary.get("warmup_epochs") is not None or run.config.get("warmup") == "auto":
+    if run.summary:
         return int(run.summary.get("warmup_epochs") or 0)
-    return round((run.config.get("warmup") or 0.0) * run.epochs)
+    share = run.config.get("warmup")
+    perturbs = run.config.get("optimizer") not in BASES
+    return round(share * run.epochs) if perturbs and isinstance(share, (int, float)) else 0
 
 
 def _mark_warmup(ax: Axes, groups: Sequence[Group]) -> None:
