@@ -1,4 +1,4 @@
-"""`python -m stress`: run the campaign, print tried / held / broke of each part, and exit with 1 if anything broke."""
+"""Stress tests: run the parts, print tried / held / broke of each, and exit with 1 if anything broke."""
 
 from __future__ import annotations
 
@@ -13,32 +13,37 @@ from stress.tally import Tally
 
 #: Each part with its share of the time.
 PARTS = {
-    "interrupts": (interrupts.run, 0.2),
-    "inputs": (inputs.run, 0.25),
-    "calls": (calls.run, 0.05),
-    "faults": (faults.run, 0.1),
-    "kills": (kills.run, 0.2),
-    "ranks": (ranks.run, 0.1),
-    "soak": (soak.run, 0.1),
+    "interrupts": (interrupts, 0.2),
+    "inputs": (inputs, 0.25),
+    "calls": (calls, 0.05),
+    "faults": (faults, 0.1),
+    "kills": (kills, 0.2),
+    "ranks": (ranks, 0.1),
+    "soak": (soak, 0.1),
 }
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=1200, help="about how long [1200]")
-    parser.add_argument("--seed", type=int, default=0, help="seed of all that is drawn [0]")
-    parser.add_argument("--parts", default=",".join(PARTS), help="which, with commas [all]")
+    parser = argparse.ArgumentParser(prog="python -m stress", description=__doc__)
+    parser.add_argument("--seconds", type=float, default=1200, help="total time [1200]")
+    parser.add_argument("--seed", type=int, default=0, help="seed of everything that is drawn [0]")
+    parser.add_argument("--parts", default=",".join(PARTS), help="comma-separated names [all]")
+    parser.add_argument("--repeat", metavar="EXAMPLE", help="one example that broke, as it was reported")
     options = parser.parse_args()
-    if unknown := set(options.parts.split(",")) - set(PARTS):
-        parser.error(f"--parts {','.join(sorted(unknown))}: the parts are {', '.join(PARTS)}")
-    chosen = {name: PARTS[name] for name in options.parts.split(",")}
     torch.set_num_threads(1)
+    if options.repeat:
+        part, name, seed, number = options.repeat.split("/")
+        problem = {"inputs": inputs.repeat, "calls": calls.repeat}[part](name, seed, int(number))
+        sys.exit(problem and f"broke: {problem}")
+    if unknown := set(options.parts.split(",")) - set(PARTS):
+        parser.error(f"invalid --parts {','.join(sorted(unknown))}: expected some of {', '.join(PARTS)}")
+    chosen = {name: PARTS[name] for name in options.parts.split(",")}
     total = sum(share for _, share in chosen.values())
     tallies = []
-    for name, (run, share) in chosen.items():
+    for name, (part, share) in chosen.items():
         tally = Tally(name, options.seed, time.monotonic() + options.seconds * share / total)
         tallies.append(tally)
-        run(tally)
+        part.run(tally)
         print(tally.line(), flush=True)
     tried, broke = sum(t.tried for t in tallies), sum(len(t.broke) for t in tallies)
     print(f"seed {options.seed}: tried {tried}, held {tried - broke}, broke {broke}")

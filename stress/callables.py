@@ -1,8 +1,7 @@
-"""The public Python calls of the package, each with arguments that are right.
+"""The public Python calls of the package, each with valid arguments.
 
-What a package names in `__all__` or enters in a registry joins by itself; arguments without a default are found by
-their names in `_RIGHT`. A call that does not go well as it stands is a break of its own, so that a new name cannot be
-forgotten here.
+Everything in a package's `__all__` or in a registry is included automatically; arguments without a default are found by
+their names in `_RIGHT`. A call that fails with valid arguments counts as broken, so a new name cannot be forgotten.
 """
 
 from __future__ import annotations
@@ -24,22 +23,22 @@ from ncsam.methods.registry import _METHODS
 from ncsam.models.registry import _BUILDERS
 from ncsam.optim.options import _DEFAULTS
 
-#: Results, bases and registries: nothing of the user's goes in. Files are the part `inputs`.
+#: Results, base classes and registries: users pass nothing to them. Files belong to the part `inputs`.
 _LEFT_OUT = {"NoiseEstimate", "from_file"} | {
     *("Alignment", "Eigenvalues", "Estimate", "Landscape", "NeighborhoodMaximum", "NoisyLabelBound", "Sharpness")
 }
 _OF_DATA = ("from_arrays", "from_texts", "check", "hold_out", "Loader", "View")
-#: Networks that are quickly built.
-_NETWORKS = ("mlp", "cnn_small", "text_mean", "cnn7", "resnet8", "wrn_28_2")
-#: What losses are called with that are not called with logits and targets.
+#: Models that are quick to build.
+_MODELS = ("mlp", "cnn_small", "text_mean", "cnn7", "resnet8", "wrn_28_2")
+#: Arguments of losses that are not called with logits and targets.
 _INPUTS = {"ELR": ("logits", "targets", "memory"), "GJS": ("views", "targets")}
-#: What aliases in quotes are made of; they do not bring it along to where they are used.
+#: Names in quoted type aliases, which are not imported where the aliases are used.
 _IN_ALIASES = {"Any": Any, "Iterable": Iterable, "Sequence": Sequence, "Tensor": Tensor, "np": np, "npt": npt}
 
 
 @dataclass(frozen=True)
 class Call:
-    """Something public, the types and defaults of its arguments, and what makes those that it must be given."""
+    """A public function, the types and defaults of its arguments, and valid values of the required ones."""
 
     name: str
     function: Callable[..., Any]
@@ -50,7 +49,7 @@ class Call:
 
 @cache
 def calls() -> tuple[Call, ...]:
-    """All of them, in an order that does not change."""
+    """All of them, in a fixed order."""
     return (
         *_of_package(losses, losses.__all__),
         *_of_package(noise, dict.fromkeys([*noise.GENERATORS, *noise.__all__])),
@@ -63,7 +62,7 @@ def calls() -> tuple[Call, ...]:
         _call("optim.SharpnessAware.report_val_loss", _report_val_loss),
         _call("optim.SharpnessAware.progress", _progress),
         _call("models.create", models.create, but={"options"}),
-        *(_call(f"models.create.{name}", partial(models.create, name), _BUILDERS[name]) for name in _NETWORKS),
+        *(_call(f"models.create.{name}", partial(models.create, name), _BUILDERS[name]) for name in _MODELS),
         *(_call(f"methods.create.{name}", partial(methods.create, name), kind) for name, kind in _METHODS.items()),
         _call("engine.RunConfig", RunConfig),
     )
@@ -73,7 +72,7 @@ def _rows(*shape: int) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(0))
 
 
-def _network() -> nn.Module:
+def _model() -> nn.Module:
     with torch.random.fork_rng([]):
         torch.manual_seed(0)
         return nn.Linear(4, 3)
@@ -83,7 +82,7 @@ def _dataset() -> data.DataSet:
     return data.from_arrays(_rows(12, 4).numpy(), np.arange(12) % 3)
 
 
-#: Something right, by the name of an argument.
+#: Valid values, by the name of an argument.
 _RIGHT: dict[str, Callable[[], Any]] = {
     "logits": lambda: _rows(6, 3),
     "targets": lambda: torch.arange(6) % 3,
@@ -100,10 +99,10 @@ _RIGHT: dict[str, Callable[[], Any]] = {
     "clean": lambda: np.arange(12) % 3,
     "noisy": lambda: np.arange(12)[::-1] % 3,
     "recipe": lambda: {"name": "by hand"},
-    "model": _network,
+    "model": _model,
     "data": lambda: (_rows(8, 4), torch.arange(8) % 3, torch.arange(8) // 2 % 3),
     "rho": lambda: 0.1,
-    "alignments": lambda: theory.alignments(_network(), _RIGHT["data"]()),
+    "alignments": lambda: theory.alignments(_model(), _RIGHT["data"]()),
     "neighborhood_loss": lambda: 0.2,
     "n": lambda: 1000,
     "alpha": lambda: 0.2,
@@ -120,7 +119,7 @@ _RIGHT: dict[str, Callable[[], Any]] = {
     "loss": lambda: 1.0,
     "value": lambda: 0.5,
 }
-#: The same where a name means something else.
+#: The same for functions where a name means something else.
 _RIGHT_FOR: dict[str, dict[str, Any]] = {
     "noise.make": {"name": "symmetric", "rate": 0.3},
     "noise.beta_instance": {"rate": 0.3},
@@ -132,7 +131,7 @@ _RIGHT_FOR: dict[str, dict[str, Any]] = {
 def _call(
     name: str, function: Callable[..., Any], described: Callable[..., Any] | None = None, but: Iterable[str] = ()
 ) -> Call:
-    """A call under a public name; `described` has the signature, where that is another's."""
+    """A call under a public name; `described` has the signature if `function` has not."""
     within = described or function
     hints = {each: hint for each, hint in _hints(within).items() if each not in but}
     defaults = {p.name: p.default for p in _parameters(within) if p.default is not p.empty}
@@ -167,7 +166,7 @@ def _of_package(package: Any, names: Iterable[str]) -> Iterable[Call]:
             yield _call(title, function, member)
 
 
-# --- what is done with what was made: a wrong option may be noticed only then
+# --- how results are used: a wrong option may be noticed only then
 
 
 def _then(make: Callable[..., Any], use: Callable[[Any], Any], **given: Any) -> Any:
@@ -209,7 +208,7 @@ def _loss(title: str, kind: type[nn.Module], inputs: tuple[str, ...]) -> Call:
 
 
 def _made(name: str, **options: Any) -> tuple[nn.Module, Any]:
-    model = _network()
+    model = _model()
     base = torch.optim.SGD(model.parameters(), lr=0.1)
     kind: Any = optim.get(name)
     return model, kind(base, **{"model": model, "total_steps": 10, **options})
@@ -241,10 +240,11 @@ def _whole_step(kind: str, logits: Tensor, targets: Tensor, clean_targets: Tenso
 
 def _phases(kind: str, logits: Any, targets: Any, clean_targets: Any = None) -> Any:
     model, optimizer = _made(kind, telemetry_every=1)
-    loss = nn.functional.cross_entropy(model(_rows(6, 4)), torch.arange(6) % 3)
-    if isinstance(logits, Tensor) and logits.is_floating_point():
-        logits = logits + 0 * model(_rows(6, 4)).sum()
-    optimizer.backward(loss, logits, targets, clean_targets=clean_targets)
+    with optimizer.first_pass():
+        loss = nn.functional.cross_entropy(model(_rows(6, 4)), torch.arange(6) % 3)
+        if isinstance(logits, Tensor) and logits.is_floating_point():
+            logits = logits + 0 * model(_rows(6, 4)).sum()
+        optimizer.backward(loss, logits, targets, clean_targets=clean_targets)
     for perturbed in optimizer.perturbations():
         with perturbed:
             optimizer.backward(nn.functional.cross_entropy(model(_rows(6, 4)), torch.arange(6) % 3))

@@ -1,4 +1,4 @@
-"""Disks that are full, broken or read-only, and limits of the system: a sentence, and the run goes on later."""
+"""Fault injection: full, broken or read-only disks and system limits: a clear error, and a run that can resume."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from typing import Any
 
 from ncsam.engine import RunError
 from stress.tally import Tally
-from stress.works import WORKS
+from stress.tasks import TASKS
 
 _ERRORS = (errno.ENOSPC, errno.EIO, errno.EROFS, errno.EDQUOT, errno.EACCES, errno.EMFILE)
 
@@ -26,11 +26,9 @@ def run(tally: Tally, trials: int | None = None) -> None:
     chance = random.Random(tally.seed)
     with tempfile.TemporaryDirectory() as place_of_all:
         top = Path(place_of_all)
-        for name, work in WORKS.items():
-            work.do(top / f"whole {name}")
         number = 0
         while tally.time_left if trials is None else number < trials:
-            work = chance.choice(["train", "train", "folds", "race", "embed"])
+            name = chance.choice(["train", "train", "train", "folds", "embed", "embed", "auto"])
             kind = chance.choice(["operation", "operation", "operation", "size", "files"])
             if kind == "operation":
                 place, code = chance.randrange(150), chance.choice(_ERRORS)
@@ -41,18 +39,21 @@ def run(tally: Tally, trials: int | None = None) -> None:
             else:
                 more = chance.randrange(0, 12)
                 what, fault = f"{more} more files may be open", limited(resource.RLIMIT_NOFILE, _open_files() + more)
-            tally.held(*trial(top, work, top / str(number), what, fault))
+            tally.held(*trial(top, name, top / str(number), what, fault))
             number += 1
     for folder in ("/proc/x", "/dev/null", "/dev/null/x"):
         tally.held(*refused(Path(folder)))
 
 
 def trial(top: Path, name: str, out: Path, what: str, fault: Any) -> tuple[bool, str]:
-    """What is done under a fault ends in a sentence or at its end; without the fault it ends with the same bits."""
-    work, what = WORKS[name], f"{name}, {what}"
+    """A task under a fault ends in a clear error or finishes; without the fault it finishes with the same bits."""
+    task, what = TASKS[name], f"{name}, {what}"
+    whole = top / f"whole {name}"
+    if not whole.exists():
+        task.do(whole)
     try:
         with fault:
-            work.do(out)
+            task.do(out)
     except RunError:
         pass
     except OSError as error:
@@ -61,8 +62,8 @@ def trial(top: Path, name: str, out: Path, what: str, fault: Any) -> tuple[bool,
     except BaseException as error:
         return False, f"faults, {what}: {error!r}"
     try:
-        work.do(out)
-        found = work.differ(top / f"whole {name}", out)
+        task.do(out)
+        found = task.difference(whole, out)
     except BaseException as error:
         return False, f"faults, {what}, then without it: {error!r}"
     return found is None, f"faults, {what}: {found} differs"
@@ -70,19 +71,19 @@ def trial(top: Path, name: str, out: Path, what: str, fault: Any) -> tuple[bool,
 
 def refused(folder: Path) -> tuple[bool, str]:
     try:
-        WORKS["train"].do(folder)
+        TASKS["train"].do(folder)
     except RunError:
         return True, ""
     except BaseException as error:
         return False, f"faults, run folder {folder}: {error!r}"
-    return False, f"faults, run folder {folder}: it was not refused"
+    return False, f"faults, run folder {folder}: it was not rejected"
 
 
 @contextmanager
 def failing(top: Path, place: int, code: int) -> Iterator[None]:
     """The `place`-th opening for writing, writing, flushing to disk or renaming below `top` fails, and all later ones.
 
-    That is how a disk is: once full, it stays full.
+    A disk that is full once stays full.
     """
     count = [0]
 
@@ -125,7 +126,7 @@ def failing(top: Path, place: int, code: int) -> Iterator[None]:
 
 @contextmanager
 def limited(what: int, value: int) -> Iterator[None]:
-    """A limit of the system on this process."""
+    """A system limit on this process."""
     soft, hard = resource.getrlimit(what)
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(what, (value, hard))

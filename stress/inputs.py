@@ -1,11 +1,10 @@
-"""Hostile inputs from a grammar for each kind: every answer is a result or one sentence, soon, and runs nothing."""
+"""Fuzzed inputs of every command: each answer is a result or a one-sentence error, soon, and no code is executed."""
 
 from __future__ import annotations
 
 import contextlib
 import csv
 import os
-import random
 import re
 import signal
 import stat
@@ -13,8 +12,8 @@ import tempfile
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
-from types import FrameType
 from typing import Any, NamedTuple
 from unittest import mock
 
@@ -23,78 +22,87 @@ from click.testing import CliRunner
 
 from ncsam.cli.failures import MISTAKE
 from ncsam.cli.main import main
-from ncsam.jobs import local as batch
-from stress import archives, cells, columns, commands, files, records, runs, values
+from ncsam.jobs import local
+from stress import commands, datasets, folders, page
+from stress.examples import BATCH, Draw, each
+from stress.folders import Case
+from stress.small import few_candidates
 from stress.tally import Tally
 
 _PATIENCE = 120  # seconds
-#: What no answer may contain: names of exceptions, a traceback, another library's advice to be less careful.
+#: What no error may contain: names of exceptions, a traceback, another library's advice to be less careful.
 _FORBIDDEN = re.compile(
     r"Traceback|\b[A-Z]\w*(?:Error|Exception)\b|weights_only|allow_pickle|pickle_module|unexpected error"
 )
-#: What turns from a name into an instruction: of a terminal, of a browser.
+#: Text that acts as an instruction: to a terminal, to a browser.
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-#: Files that are hidden and stay: indices beside the data, and the lock of a run folder.
+_MARKUP = re.compile(r"<(script|img[^>]*\bonerror)", re.IGNORECASE)
+#: Hidden files that stay: index files beside the data, and the lock of a run folder.
 _KEPT = (".ncsam-files.npz", ".ncsam-shards.npz", ".lock")
 _TEMPORARY = re.compile(r"\..+\.[a-z0-9_]{8}(\..*)?")
-_MARKUP = re.compile(r"<(script|img[^>]*\bonerror)", re.IGNORECASE)
-#: Each kind writes what it needs into a folder and gives the command line, and a word on what was done.
-KINDS: dict[str, Callable[[random.Random, Path], tuple[list[Any], str]]] = {
-    "options": values.options,
+#: Each kind writes what it needs below a folder and returns the command line, and what is wrong with it.
+KINDS: dict[str, Callable[[Draw, Path], Case]] = {
+    "options": datasets.options,
+    "config": datasets.config,
     "commands": commands.wrong_options,
-    "config": values.config,
-    "npz": files.npz,
-    "table": files.table,
-    "images": files.images,
-    "labels": files.labels,
-    "weights": files.weights,
-    "checkpoint": runs.checkpoint,
-    "run folder": runs.folder,
-    "named": runs.named,
-    "predict": runs.predict,
-    "shards": archives.shards,
-    "parquet": archives.parquet,
-    "index": archives.index,
-    "annotators": archives.annotators,
-    "decisions": records.decisions,
-    "race": records.race,
-    "predictions": records.predictions,
-    "features": records.kept_features,
-    "cells": cells.cells,
-    "comparison": cells.comparison,
-    "verified": columns.verified,
-    "joined": columns.joined,
+    **datasets.DATA,
+    **folders.FOLDERS,
+    "names": folders.strange_names,
+    "named": folders.named_code,
 }
 
 
 def run(tally: Tally, trials: int | None = None) -> None:
+    """Try batches of every kind in turn, until time is up or each kind had so many `trials`."""
     counts: Counter[str] = Counter()
-    number = 0
-    names = list(KINDS)
-    while tally.time_left if trials is None else number < trials:
-        kind = names[number % len(names)]
-        seed = f"{tally.seed}-{number}"
+    for batch in count():
+        if not tally.time_left if trials is None else batch * BATCH >= trials:
+            break
+        for kind, make in KINDS.items():
+            seed = f"{tally.seed}-{kind}-{batch}"
+
+            def act(draw: Draw, number: int, kind: str = kind, make: Any = make, seed: str = seed) -> bool:
+                with tempfile.TemporaryDirectory() as folder:
+                    problem = trial(make, draw, Path(folder))
+                tally.held(problem is None, f"--repeat {f'inputs/{kind}/{seed}/{number}'!r}: {problem}")
+                counts[kind] += 1
+                return tally.time_left if trials is None else counts[kind] < trials
+
+            each(seed, act)
+    tally.numbers["of each kind"] = min(counts.values(), default=0)
+
+
+def repeat(kind: str, seed: str, number: int) -> str | None:
+    """Run one example again; what is wrong with the answer."""
+    problem: str | None = None
+
+    def act(draw: Draw, at: int) -> bool:
+        nonlocal problem
         with tempfile.TemporaryDirectory() as folder:
-            problem = trial(KINDS[kind], random.Random(seed), Path(folder))
-        tally.held(problem is None, f"inputs, {kind}, random.Random({seed!r}): {problem}")
-        counts[kind] += 1
-        number += 1
-    tally.figures["of each kind"] = min(counts.values(), default=0)
+            os.environ["STRESS_TRAP"] = f"{folder}/trap"
+            if at < number:
+                KINDS[kind](draw, Path(folder))
+                return True
+            problem = trial(KINDS[kind], draw, Path(folder))
+            return False
+
+    each(seed, act)
+    return problem
 
 
-def trial(make: Callable[[random.Random, Path], tuple[list[Any], str]], chance: random.Random, top: Path) -> str | None:
-    """What is wrong with the answer to one hostile input; `None` if nothing is."""
-    os.environ["STRESS_TRAP"] = str(top / "trap")  # what the attacks would make if they ran
+def trial(make: Callable[[Draw, Path], Case], draw: Draw, top: Path) -> str | None:
+    """What is wrong with the answer to one fuzzed input; `None` if nothing is."""
+    os.environ["STRESS_TRAP"] = str(top / "trap")  # what the attacks would create if they ran
     try:
-        arguments, what = make(chance, top)
-    except Exception as error:  # of what is made first: a run, a race
-        return f"what is spoiled could not be made: {error!r}"
+        arguments, what = make(draw, top)
+    except Exception as error:  # of what is made first: a run, a selection of `auto`
+        return f"the input could not be made: {error!r}"
     before = _traces(top)
     try:
-        with warnings.catch_warnings(), _Alarm(), _nothing_started(), _in_folder(top / "in" / "here"):
+        with warnings.catch_warnings(), time_limit(_PATIENCE), _nothing_started(), _in_folder(top / "in" / "here"):
             warnings.simplefilter("ignore")
-            result = CliRunner().invoke(main, [str(argument) for argument in arguments], prog_name="ncsam")
-    except _Late:
+            result = CliRunner().invoke(main, arguments, prog_name="ncsam")
+    except Late:
         return f"{what}: no answer in {_PATIENCE} s"
     shown = result.output.strip()
     said = shown.splitlines()[-1] if shown else ""
@@ -107,12 +115,13 @@ def trial(make: Callable[[random.Random, Path], tuple[list[Any], str]], chance: 
     if result.exit_code and (found := _FORBIDDEN.search(shown)):
         return f"{what}: {found[0]!r} in {said!r}"
     if result.exit_code and "Error: " not in shown:
-        return f"{what}: no sentence, but {said!r}"
-    if found := _CONTROL.search(shown):
+        return f"{what}: no error message, but {said!r}"
+    echoed = [word for word in arguments if _CONTROL.search(word)]  # click repeats what was typed
+    if not any(word in shown for word in echoed) and (found := _CONTROL.search(shown)):
         return f"{what}: {found[0]!r} is sent to the terminal in {shown[max(0, found.start() - 40) :][:80]!r}"
-    for page in (*top.glob("r.html"), *top.glob("r.md"), *top.glob("theirs/*.html"), *top.glob("theirs/*.md")):
-        if found := _MARKUP.search(page.read_text()):
-            return f"{what}: {found[0]!r} in {page.name}"
+    for file in (*top.glob("r.html"), *top.glob("r.md"), *top.glob("theirs/*.html"), *top.glob("theirs/*.md")):
+        if found := _MARKUP.search(file.read_text()):
+            return f"{what}: {found[0]!r} in {file.name}"
     if "--csv" in arguments and result.exit_code == 0:
         cells = [cell for row in csv.reader(shown.splitlines()) for cell in row]
         if formulas := [cell for cell in cells if cell.startswith(("=", "+", "@"))]:
@@ -122,7 +131,7 @@ def trial(make: Callable[[random.Random, Path], tuple[list[Any], str]], chance: 
 
 
 class _Trace(NamedTuple):
-    """What changes of a file when it is written, and of a folder when it is replaced."""
+    """What changes when a file is written or a folder is replaced."""
 
     kind: int
     size: int
@@ -130,7 +139,7 @@ class _Trace(NamedTuple):
 
 
 def _traces(top: Path) -> dict[Path, _Trace]:
-    """What lies below a folder."""
+    """All files and folders below a folder."""
     found = {}
     for path in top.rglob("*"):
         status = path.lstat()
@@ -140,7 +149,7 @@ def _traces(top: Path) -> dict[Path, _Trace]:
 
 
 def _left(before: dict[Path, _Trace], after: dict[Path, _Trace], *, refused: bool) -> str | None:
-    """What should not have happened: after a mistake anything, else temporary files, and losses of what was read."""
+    """What should not have happened: any change after a usage error, else temporary files and lost input."""
     for path in sorted(before.keys() | after.keys()):
         was, now = before.get(path), after.get(path)
         if was == now or path.name in _KEPT or path.parts in (("in",), ("in", "here")):
@@ -153,7 +162,7 @@ def _left(before: dict[Path, _Trace], after: dict[Path, _Trace], *, refused: boo
 
 @contextlib.contextmanager
 def _in_folder(folder: Path) -> Iterator[None]:
-    """With a current folder to which relative paths lead, those with dots as well."""
+    """With a current folder for relative paths, including those with dots."""
     folder.mkdir(parents=True)
     previous = os.getcwd()
     os.chdir(folder)
@@ -165,26 +174,27 @@ def _in_folder(folder: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _nothing_started() -> Iterator[None]:
-    """A server asks itself instead of waiting, and workers are this process."""
-    serving = mock.patch.object(uvicorn.Server, "run", records.visited)
-    with serving, mock.patch.object(batch, "run_all", commands.in_this_process):
+    """Requests to the review page instead of a server, this process instead of workers, few candidates of `auto`."""
+    serving = mock.patch.object(uvicorn.Server, "run", page.visit)
+    with few_candidates(), serving, mock.patch.object(local, "run_all", commands.in_this_process):
         yield
 
 
-class _Late(BaseException):
-    """No answer in time; nothing takes it for a failure that is foreseen."""
+class Late(BaseException):
+    """No answer in time; no handler of the package takes it for an expected failure."""
 
 
-class _Alarm:
-    """Raise `_Late` in the block when patience ends."""
+@contextlib.contextmanager
+def time_limit(seconds: float) -> Iterator[None]:
+    """Raise `Late` in the block when time is up."""
 
-    def __enter__(self) -> None:
-        def ring(number: int, frame: FrameType | None) -> None:
-            raise _Late
+    def ring(*_: object) -> None:
+        raise Late
 
-        self._before = signal.signal(signal.SIGALRM, ring)
-        signal.alarm(_PATIENCE)
-
-    def __exit__(self, *_: object) -> None:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, self._before)
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)

@@ -1,7 +1,7 @@
-"""Ctrl-C at every line of `ncsam.optim` that a step runs through, then at its single instructions: gradients are on as
-before, and after the next call no weight stays moved.
+"""Ctrl-C at every line of `ncsam.optim` during a step, then at instructions: gradients are enabled as before, and
+after the next call no parameter stays perturbed.
 
-Lines of torch's `no_grad` count as well: between its switch and its block it has a gap of its own.
+Lines of torch's `no_grad` count as well: it has a gap between its switch and its block.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _OPTIONS: dict[str, dict[str, Any]] = {
     "measured": {"rho": 0.5, "telemetry_every": 1, "same_dropout": True},
     "adaptive": {"rho": 0.5, "adaptive": True},
     "fused": {"rho": 0.5, "estimator": "fused"},
-    "look": {"rho": 0.5, "estimator": "look"},
+    "looksam": {"rho": 0.5, "estimator": "looksam"},
     "relative": {"rho": 0.5, "compensation": "relative", "adaptive": True, "eta": 0.01},
 }
 _ALL = ("rho", "auto", "validation", "measured")
-_OWN = {"sam": ("adaptive",), "ncsam": ("fused", "look", "relative")}
+_OWN = {"sam": ("adaptive",), "ncsam": ("fused", "looksam", "relative")}
 
 
 def run(tally: Tally, trials: int | None = None) -> None:
@@ -43,23 +43,25 @@ def run(tally: Tally, trials: int | None = None) -> None:
         for options in (*_ALL, *_OWN.get(name, ()))
     ]
     chance = random.Random(tally.seed)
+    if trials is not None:  # counting the events of a case takes longer than some trials
+        cases = chance.sample(cases, 12)
     moved = 0
     for event, share in (("line", 0.8), ("opcode", 0.2)):  # the shares of a limited number of trials
         places = [(case, place) for case in cases for place in range(1, events_of(*case, event) + 1)]
-        tally.figures[f"{event} events"] = len(places)
+        tally.numbers[f"{event} events"] = len(places)
         chance.shuffle(places)
         for case, place in places if trials is None else places[: round(share * trials)]:
             if trials is None and not tally.time_left:
                 break
             after = interrupted(*case, place, event)
             moved += not after.at_once
-            wrong = "gradients stay off" if not after.gradients else "weights or statistics stay moved"
+            wrong = "gradients stay disabled" if not after.gradients else "parameters or statistics stay perturbed"
             tally.held(after.gradients and after.later, f"interrupts, {case}, {event} event {place}: {wrong}")
-    tally.figures["moved until the next call"] = moved
+    tally.numbers["perturbed until the next call"] = moved
 
 
 def make(name: str, how: str, radius: str) -> tuple[nn.Module, Any, Callable[[], None]]:
-    """A network with BatchNorm, its optimizer after two steps, and a step to interrupt."""
+    """A model with BatchNorm, its optimizer after two steps, and a step to interrupt."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(5, 6), nn.BatchNorm1d(6), nn.ReLU(), nn.Linear(6, 3))
     kind = optim.get(name)
@@ -73,8 +75,9 @@ def make(name: str, how: str, radius: str) -> tuple[nn.Module, Any, Callable[[],
 
     def phases() -> None:
         optimizer.zero_grad()
-        logits = model(x)
-        optimizer.backward(nn.functional.cross_entropy(logits, y), logits, y, clean_targets=y)
+        with optimizer.first_pass():
+            logits = model(x)
+            optimizer.backward(nn.functional.cross_entropy(logits, y), logits, y, clean_targets=y)
         for perturbed in optimizer.perturbations():
             with perturbed:
                 optimizer.backward(nn.functional.cross_entropy(model(x), y))
@@ -86,13 +89,13 @@ def make(name: str, how: str, radius: str) -> tuple[nn.Module, Any, Callable[[],
 
 
 def events_of(name: str, how: str, radius: str, event: str = "line") -> int:
-    """How many events of ours a step has: lines, or instructions."""
+    """How many line or instruction events of the package a step has."""
     _, _, step = make(name, how, radius)
     return watched(step, None, event)
 
 
 def watched(step: Callable[[], None], stop: int | None, event: str = "line") -> int:
-    """Run a step and count such events of ours; raise `KeyboardInterrupt` at the one of number `stop`."""
+    """Run a step and count such events; raise `KeyboardInterrupt` at number `stop`."""
     count = 0
 
     def trace(frame: FrameType, happened: str, _: Any) -> Any:
@@ -118,7 +121,7 @@ def watched(step: Callable[[], None], stop: int | None, event: str = "line") -> 
 
 @cache
 def expected(name: str, how: str, radius: str) -> tuple[list[Tensor], ...]:
-    """Weights before and after the step, statistics before and after it."""
+    """Parameters before and after the step, statistics before and after it."""
     model, _, step = make(name, how, radius)
     before, statistics = weights(model), buffers(model)
     step()
@@ -126,8 +129,8 @@ def expected(name: str, how: str, radius: str) -> tuple[list[Tensor], ...]:
 
 
 class After(NamedTuple):
-    """Whether gradients are on, and whether weights and statistics are those before or after the step: at once, and
-    after the next call."""
+    """Whether gradients are enabled, and whether parameters and statistics are those before or after the step:
+    immediately, and after the next call."""
 
     gradients: bool
     at_once: bool
@@ -149,9 +152,9 @@ def interrupted(name: str, how: str, radius: str, place: int, event: str = "line
     except KeyboardInterrupt:
         gradients, at_once = torch.is_grad_enabled(), sound()
         torch.set_grad_enabled(True)
-        if how == "whole":
-            optimizer.zero_grad()
-            return After(gradients, at_once, sound())
+    except RuntimeError:  # the interrupt was lost, in a generator that was being deleted, and gradients stayed disabled
+        torch.set_grad_enabled(True)
+        return After(False, False, False)
     optimizer.zero_grad()
     return After(gradients, at_once, sound())
 

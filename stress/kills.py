@@ -1,4 +1,4 @@
-"""SIGKILL at random moments of a run, over all methods and optimizers: the same command ends with the same bits."""
+"""Kills at random moments of a run, over all methods and optimizers: the same command finishes with the same bits."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import random
 import resource
 import signal
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import cycle, product
-from multiprocessing.process import BaseProcess
+from multiprocessing.process import BaseProcess as Process
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +22,13 @@ from ncsam._files import atomic_path
 from ncsam.engine.config import BASES
 from ncsam.optim import names as optimizer_names
 from stress.tally import Tally
-from stress.works import WORKS
+from stress.tasks import TASKS
 
 _KILLS = 2  # of one run
-_OTHERS, _OTHER_EVERY = ("race", "embed", "folds"), 8  # now and then something else than a run is killed
+_OTHERS, _OTHER_EVERY = ("auto", "embed", "folds"), 8  # one in so many is not a training run
 #: Imported once, before processes fork: else most of a short run, and most of the kills, would be imports.
-IMPORTED = ["stress.kills", "ncsam.engine.run", "ncsam.report.content", "torch._dynamo", "sklearn.mixture", "yaml"]
-#: Which pairs of method and optimizer were killed before, so that the next campaign takes others first.
+_IMPORTED = ["stress.kills", "ncsam.engine.run", "ncsam.report.content", "torch._dynamo", "sklearn.mixture", "yaml"]
+#: Which pairs of method and optimizer were killed before, so that the next stress test starts with others.
 PAIRS = Path("runs/stress-pairs.json")
 
 
@@ -38,33 +38,34 @@ def pairs() -> list[tuple[str, str]]:
 
 
 def run(tally: Tally, trials: int | None = None, memory: Path | None = PAIRS) -> None:
-    """Kill runs of pairs drawn at random, those that were never killed first, until time is up."""
+    """Kill runs of random pairs, untested pairs first, until time is up."""
     chance = random.Random(tally.seed)
     known = _remembered(memory)
     killed = 0
-    for number, (work, options) in enumerate(targets(chance, known)):
+    for number, (task, options) in enumerate(targets(chance, known)):
         if not tally.time_left if trials is None else number >= trials:
             break
         moments = [chance.uniform(0.02, 1.0) for _ in range(_KILLS)]
         with tempfile.TemporaryDirectory() as folder:
-            kills, found = trial(Path(folder), work, options, moments)
+            kills, problem = trial(Path(folder), task, options, moments)
         killed += kills
-        fine = tally.held(found is None, f"kills, {work} {options}, at {moments}: {found} differs")
-        if fine and kills and work == "train":
+        fine = tally.held(problem is None, f"kills, {task} {options}, at {moments}: {problem}")
+        if fine and kills and task == "train":
             known.add((options["method"], options["optimizer"]))
-            _remember(memory, known)
-    tally.figures["kills"] = killed
-    tally.figures["pairs killed so far"] = f"{len(known)} of {len(pairs())}"
+            if memory is not None:
+                with atomic_path(memory) as temporary:
+                    temporary.write_text(json.dumps(sorted(known)))
+    tally.numbers["kills"] = killed
+    tally.numbers["pairs killed so far"] = f"{len(known)} of {len(pairs())}"
 
 
 def targets(chance: random.Random, known: set[tuple[str, str]]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Runs of all pairs, those that are not known first; and now and then something else than a run."""
+    """Runs of all pairs, unknown ones first; and sometimes another task."""
     everything = pairs()
     chance.shuffle(everything)
-    everything.sort(key=lambda pair: pair in known)  # stable: new ones first, each part at random
+    everything.sort(key=lambda pair: pair in known)  # stable: unknown ones first, both parts in random order
     for number, (method, optimizer) in enumerate(cycle(everything), 1):
-        every = chance.choice([None, 1, 3])
-        seed = chance.randrange(1000)
+        every, seed = chance.choice([None, 1, 3]), chance.randrange(1000)
         yield "train", {"method": method, "optimizer": optimizer, "checkpoint_every": every, "seed": seed}
         if number % _OTHER_EVERY == 0:
             yield _OTHERS[number // _OTHER_EVERY % len(_OTHERS)], {}
@@ -76,54 +77,52 @@ def _remembered(memory: Path | None) -> set[tuple[str, str]]:
     return {(method, optimizer) for method, optimizer in json.loads(memory.read_text())} & set(pairs())
 
 
-def _remember(memory: Path | None, known: set[tuple[str, str]]) -> None:
-    if memory is not None:
-        with atomic_path(memory) as temporary:
-            temporary.write_text(json.dumps(sorted(known)))
-
-
-def trial(folder: Path, work: str, options: dict[str, Any], moments: list[float]) -> tuple[int, str | None]:
-    """How often it was killed, at these shares of its CPU time, and what differs in the end."""
-    whole = start(folder / "whole", work, options, folder / "cpu", None)
+def trial(folder: Path, task: str, options: dict[str, Any], moments: list[float]) -> tuple[int, str | None]:
+    """Kill a task at these shares of its CPU time, resume it, and compare it with one that was not killed."""
+    whole = process(_do, folder / "whole", task, options, folder / "cpu", None)
     whole.join()
     if whole.exitcode != 0:
-        return 0, f"the run itself, which ended with {whole.exitcode}, and everything else"
+        return 0, f"the undisturbed task ended with {whole.exitcode}"
     seconds = float((folder / "cpu").read_text())
     kills = 0
-    for moment in moments:
-        process = start(folder / "killed", work, options, None, max(1e-3, moment * seconds))
-        process.join()
-        if process.exitcode == 0:
+    for kill_after in (*(max(1e-3, moment * seconds) for moment in moments), None):
+        child = process(_do, folder / "killed", task, options, None, kill_after)
+        child.join()
+        if child.exitcode == 0:
             break
-        if process.exitcode != -signal.SIGPROF:
-            return kills, f"the end of a continued run ({process.exitcode})"
+        if child.exitcode != -signal.SIGPROF:
+            return kills, f"the resumed task ended with {child.exitcode}"
         kills += 1
-    final = start(folder / "killed", work, options, None, None)
-    final.join()
-    if final.exitcode != 0:
-        return kills, f"the end of the last run ({final.exitcode})"
     left = [path.name for path in (folder / "killed").rglob(".*") if path.name != ".lock"]
-    return kills, f"what is left behind ({left})" if left else WORKS[work].differ(folder / "whole", folder / "killed")
+    if left:
+        return kills, f"{left} is left behind"
+    found = TASKS[task].difference(folder / "whole", folder / "killed")
+    return kills, found and f"{found} differs"
 
 
-def start(out: Path, work: str, options: dict[str, Any], cpu: Path | None, kill_after: float | None) -> BaseProcess:
+def process(target: Callable[..., None], *args: Any) -> Process:
+    """Start a function in a process that has imported everything already."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(IMPORTED)
-    process = context.Process(target=do_here, args=(out, work, options, cpu, kill_after))
-    process.start()
-    return process
+    context.set_forkserver_preload(_IMPORTED)
+    child = context.Process(target=_on_one_thread, args=(target, *args))
+    child.start()
+    return child
 
 
-def do_here(out: Path, work: str, options: dict[str, Any], cpu: Path | None, kill_after: float | None) -> None:
-    """Work in this process; note its CPU time, or die after so much of it as if killed: nothing is handled."""
+def _on_one_thread(target: Callable[..., None], *args: Any) -> None:
     torch.set_num_threads(1)
+    target(*args)
+    os._exit(0)  # without torch's own cleanup
+
+
+def _do(out: Path, task: str, options: dict[str, Any], cpu: Path | None, kill_after: float | None) -> None:
+    """Write the task's CPU time to a file, or be killed after so much of it: no handler runs."""
     began = resource.getrusage(resource.RUSAGE_SELF)
     if kill_after is not None:
         signal.signal(signal.SIGPROF, signal.SIG_DFL)
         signal.setitimer(signal.ITIMER_PROF, kill_after)  # CPU time, so that a busy machine changes little
-    WORKS[work].do(out, **options)
+    TASKS[task].do(out, **options)
     signal.setitimer(signal.ITIMER_PROF, 0)
     if cpu is not None:
         ended = resource.getrusage(resource.RUSAGE_SELF)
         cpu.write_text(str(ended.ru_utime + ended.ru_stime - began.ru_utime - began.ru_stime))
-    os._exit(0)  # nothing of torch's own ending takes part

@@ -1,4 +1,4 @@
-"""Two processes, one of which runs out of batches, computes NaN, or raises: all end, none hangs; in DDP and FSDP2."""
+"""Two processes (DDP, FSDP2), one of which runs out of batches, computes NaN, raises or is killed: both end."""
 
 from __future__ import annotations
 
@@ -15,11 +15,9 @@ from itertools import product
 from stress.tally import Tally
 
 _PATIENCE = 240  # seconds; two processes import torch, on a machine that may be busy
-_CASES = [
-    *product(("ddp", "fsdp"), ("uneven", "nan", "raise", "die"), ("sam", "ncsam", "bsam")),
-]
-#: How the first and the second rank must end: 0 at their end, 1 with an error or killed. Under `Join` SAM with a fixed
-#: radius goes on alone and the others refuse to begin; FSDP2 has no `Join`, so that the rank left alone must be told.
+_CASES = list(product(("ddp", "fsdp"), ("uneven", "nan", "raise", "die"), ("sam", "ncsam", "bsam")))
+#: Expected ends of the two ranks: 0 finished, 1 with an error or killed. Under `Join` SAM with a fixed radius continues
+#: alone and the others refuse to start; FSDP2 has no `Join`, so the remaining rank must get an error.
 _FINE = {
     "nan": [0, 0],
     "raise": [1, 1],
@@ -44,7 +42,7 @@ def run(tally: Tally, trials: int | None = None) -> None:
 
 
 def trial(strategy: str, name: str, fault: str) -> list[int | None]:
-    """The exit codes of two processes; `None` for one that had to be killed."""
+    """The exit codes of two processes; `None` for one that hung."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -71,14 +69,14 @@ def trial(strategy: str, name: str, fault: str) -> list[int | None]:
 
 
 def one_rank(strategy: str, name: str, fault: str) -> None:
-    """What a process does: eight steps, unless something happens to it."""
+    """The work of one process: eight steps, unless a fault stops it."""
     import torch
     import torch.distributed as dist
 
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     steps(strategy, name, fault, dist.get_rank())
-    gc.collect()  # the network goes while the ranks are still connected: torch's own ending of it may hang without them
+    gc.collect()  # the model is freed while the ranks are still connected: torch's own cleanup may hang otherwise
     dist.destroy_process_group()
 
 

@@ -1,4 +1,4 @@
-"""What was tried, what held, what broke, and how to see it break again."""
+"""What was tried, what held, what broke, and how to repeat it."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Tally:
-    """The count of one part of the campaign; `until` is when it should end, by `time.monotonic`."""
+    """The counts of one part of the stress tests; `until` is when it should end, by `time.monotonic`."""
 
     part: str
     seed: int
     until: float
     tried: int = 0
     broke: list[str] = field(default_factory=list)
-    figures: dict[str, object] = field(default_factory=dict)
+    numbers: dict[str, object] = field(default_factory=dict)
     began: float = field(default_factory=time.monotonic)
 
     @property
@@ -23,7 +23,7 @@ class Tally:
         return time.monotonic() < self.until
 
     def held(self, fine: bool, what: str) -> bool:
-        """Count a try; `what` says which, so that it can be repeated."""
+        """Count a trial; `what` identifies it, so that it can be repeated."""
         self.tried += 1
         if not fine:
             self.broke.append(what)
@@ -31,9 +31,6 @@ class Tally:
         return fine
 
     def line(self) -> str:
-        seconds = time.monotonic() - self.began
-        more = "".join(f"  {name} {value}" for name, value in self.figures.items())
-        held = self.tried - len(self.broke)
-        return (
-            f"{self.part:<12} tried {self.tried:>6}  held {held:>6}  broke {len(self.broke):>4}  {seconds:6.0f} s{more}"
-        )
+        seconds, held = time.monotonic() - self.began, self.tried - len(self.broke)
+        counts = f"tried {self.tried:>6}  held {held:>6}  broke {len(self.broke):>4}  {seconds:6.0f} s"
+        return f"{self.part:<12} {counts}" + "".join(f"  {name} {value}" for name, value in self.numbers.items())

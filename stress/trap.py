@@ -1,4 +1,4 @@
-"""Code that a file may name and nothing may import: it makes a folder where it runs."""
+"""Code that a file may name and nothing may import: it creates a folder where it runs."""
 
 from __future__ import annotations
 
@@ -9,4 +9,4 @@ os.makedirs(os.environ["STRESS_TRAP"], exist_ok=True)
 
 
 def build(*_: Any, **__: Any) -> None:
-    """In the place of data, a network, a method, an optimizer or its base."""
+    """In place of data, a model, a method, an optimizer or its base."""

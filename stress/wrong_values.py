@@ -1,78 +1,66 @@
-"""Wrong values for the arguments of a call, and which of them must not be accepted, by the type of the argument."""
+"""Hypothesis strategies for wrong arguments of a call, and which of them must be rejected, by the argument's type."""
 
 from __future__ import annotations
 
 import inspect
 import math
 import numbers
-import random
 import types
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
-from fractions import Fraction
+from functools import partial
 from typing import Any, Literal, Union, get_args, get_origin
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
 from torch import Tensor
 
 from stress.callables import Call
 
 _FLOAT32 = 3.5e38
-_TEXTS = ("", "abc", "nan", "0.5", "-1", "cuda:77", "sam", "mean", "none", "None", "1e400")
+#: Integers are not arbitrary: sizes between these legitimately take long.
+_INTEGERS = [-1, 0, 1, 2, 7, 10**9, 2**63, 10**30, 10**5000]
+_TEXTS = ["", "abc", "nan", "0.5", "-1", "cuda:77", "sam", "mean", "none", "None", "1e400"]
+_FLOATS = [math.nan, math.inf, -math.inf, -0.5, 0.0, 0.3, 1.5, 1e300]
+_SHAPES = [(), (0,), (1,), (2,), (2, 2)]
 
-
-def _constant(value: Any) -> Callable[[], Any]:
-    return lambda: value
-
-
-#: Nothing here is what any argument asks for, but for the plain numbers.
-_WRONG: tuple[Callable[[], Any], ...] = (
-    *map(_constant, (None, True, False, np.bool_(True), b"x", *_TEXTS)),
-    *map(_constant, (math.nan, math.inf, -math.inf, np.float64("nan"), 1j, Decimal("0.1"), Fraction(1, 3))),
-    *map(_constant, (-1, 0, 1, 2, 7, 10**9, 2**63, 10**30, 10**5000, -0.5, 0.0, 0.3, 1.5, 1e300)),
-    *map(_constant, (np.float32(0.1), np.int64(3), range(3))),
-    lambda: np.array(0.5),
-    lambda: np.array([1, 2]),
-    lambda: np.zeros((2, 2)),
-    lambda: np.zeros(0),
-    lambda: np.array(["a", "b"]),
-    lambda: np.array([1, None, "a"], dtype=object),
-    lambda: torch.tensor(0.5),
-    lambda: torch.tensor(3),
-    lambda: torch.zeros(2, 2),
-    lambda: torch.zeros(0),
-    list,
-    dict,
-    set,
-    tuple,
-    object,
-    lambda: [1, 2],
-    lambda: ["a", "a"],
-    lambda: [None],
-    lambda: (0.5, 0.5),
-    lambda: [math.nan],
-    lambda: {"a": 1},
-    lambda: {0: 1},
-    lambda: [[1, 2], [3]],
-    lambda: torch.nn.Linear(2, 2),
-    lambda: torch.Generator(),
+_scalars = st.one_of(
+    st.sampled_from([None, True, False, np.bool_(True), b"x", 1j, range(3)]),
+    st.sampled_from(_INTEGERS),
+    st.sampled_from(_FLOATS) | st.floats(),
+    st.sampled_from(_TEXTS) | st.text(max_size=4),
+    st.decimals() | st.fractions(),
+    st.sampled_from([np.float32(0.1), np.float64("nan"), np.int64(3)]),
 )
+_arrays = hnp.arrays(hnp.scalar_dtypes() | st.just(np.dtype("U1")), st.sampled_from(_SHAPES))
+_tensors = st.builds(torch.full, st.sampled_from(_SHAPES), st.sampled_from([0, 3, 0.5, math.nan]))
+_containers = st.one_of(
+    st.lists(_scalars, max_size=3),
+    st.tuples(st.floats(), st.floats()),
+    st.dictionaries(st.sampled_from(["a", 0]), _scalars, max_size=2),
+    st.sampled_from([[[1, 2], [3]], ["a", "a"]]),
+    st.sampled_from([set, object, torch.Generator, partial(torch.nn.Linear, 2, 2)]).map(lambda make: make()),
+)
+#: Nothing here is what an argument expects, except for plain numbers.
+_anything = st.one_of(_scalars, _scalars, _arrays, _tensors, _containers)
 
 
-def changed(call: Call, name: str, right: Any, chance: random.Random) -> Any:
-    """A wrong value for an argument: of another type, out of range, or the right one spoiled."""
+def wrong(call: Call, name: str, right: Any) -> st.SearchStrategy[Any]:
+    """A wrong value for an argument: of another type, out of range, or the right one changed."""
     base = call.defaults.get(name) if right is None else right
-    spoil = _spoilers(base)
+    changes = _changes(base)
     if isinstance(base, Tensor) and name in ("targets", "clean_targets"):
-        spoil.append(lambda t: t.to("meta"))  # for another device than this machine's
-    if spoil and chance.random() < 0.6:
-        return chance.choice(spoil)(base)
-    return chance.choice(_WRONG)()
+        changes.append(lambda t: t.to("meta"))  # for another device than this machine's
+    if not changes:
+        return _anything
+    changed = st.sampled_from(changes).map(lambda change: change(base))
+    return st.one_of(changed, changed, _anything)
 
 
-def _spoilers(value: Any) -> list[Callable[[Any], Any]]:
+def _changes(value: Any) -> list[Callable[[Any], Any]]:
     if isinstance(value, bool):
         return [int, str, np.bool_]
     if isinstance(value, (int, float)):
@@ -83,46 +71,36 @@ def _spoilers(value: Any) -> list[Callable[[Any], Any]]:
     if isinstance(value, Tensor):
         return [*_OF_TENSORS, *([] if value.ndim != 1 else [lambda v: torch.nn.functional.one_hot(v.long())])]
     if isinstance(value, np.ndarray):
-        return [*map(_of_array, _OF_TENSORS), *_OF_ARRAYS]
+        return [*(partial(_of_array, change) for change in _OF_TENSORS), *_OF_ARRAYS]
     if isinstance(value, (list, tuple)) and value:
         kind = type(value)
-        within = [] if isinstance(value[0], (list, tuple)) else _spoilers(value[0])
+        within = [] if isinstance(value[0], (list, tuple)) else _changes(value[0])
         whole: list[Callable[[Any], Any]] = [lambda v: v[:-1], lambda v: [*v, v[0]], lambda v: kind([*v[:-1], None])]
-        return [*whole, iter, *(_of_first(spoil, kind) for spoil in within)]
+        return [*whole, iter, *(partial(_of_first, change, kind) for change in within)]
     return []
 
 
-def _of_first(spoil: Callable[[Any], Any], kind: type) -> Callable[[Any], Any]:
-    return lambda several: kind([spoil(several[0]), *several[1:]])
+def _of_first(change: Callable[[Any], Any], kind: type, several: Any) -> Any:
+    return kind([change(several[0]), *several[1:]])
 
 
-def _of_array(spoil: Callable[[Tensor], Any]) -> Callable[[Any], Any]:
-    def spoiled(array: Any) -> Any:
-        found = spoil(torch.tensor(np.ascontiguousarray(array)))
-        return found.numpy() if isinstance(found, Tensor) else found
-
-    return spoiled
+def _of_array(change: Callable[[Tensor], Any], array: Any) -> Any:
+    found = change(torch.tensor(np.ascontiguousarray(array)))
+    return found.numpy() if isinstance(found, Tensor) else found
 
 
-def _as(kind: torch.dtype) -> Callable[[Tensor], Tensor]:
-    return lambda tensor: tensor.to(kind)
+def _with(entry: float, tensor: Tensor) -> Tensor:
+    fits = tensor.is_floating_point() or (tensor.dtype == torch.int64 and abs(entry) < 2**63)
+    other = (tensor.clone() if fits else tensor.double()).contiguous()
+    if other.numel():
+        other.view(-1)[other.numel() // 2] = entry
+    return other
 
 
-def _with(entry: float) -> Callable[[Tensor], Tensor]:
-    def spoiled(tensor: Tensor) -> Tensor:
-        fits = tensor.is_floating_point() or (tensor.dtype == torch.int64 and abs(entry) < 2**63)
-        other = (tensor.clone() if fits else tensor.double()).contiguous()
-        if other.numel():
-            other.view(-1)[other.numel() // 2] = entry
-        return other
-
-    return spoiled
-
-
-_OF_TENSORS: tuple[Callable[[Tensor], Any], ...] = (
-    *map(_as, (torch.float64, torch.float32, torch.float16, torch.complex64, torch.bool)),
-    *map(_as, (torch.int64, torch.int32, torch.uint8)),
-    *map(_with, (math.nan, math.inf, -1, 10**6, -100, 3, 1e30)),
+_DTYPES = (torch.float64, torch.float32, torch.float16, torch.complex64, torch.bool)
+_OF_TENSORS: list[Callable[[Tensor], Any]] = [
+    *(lambda t, kind=kind: t.to(kind) for kind in (*_DTYPES, torch.int64, torch.int32, torch.uint8)),  # type: ignore[misc]
+    *(partial(_with, entry) for entry in (math.nan, math.inf, -1, 10**6, -100, 3, 1e30)),
     lambda t: t[:0],
     lambda t: t[:-1],
     lambda t: t[None],
@@ -132,7 +110,7 @@ _OF_TENSORS: tuple[Callable[[Tensor], Any], ...] = (
     lambda t: t.tolist(),
     lambda t: t.numpy(),
     lambda t: t[:1].expand(t.shape),
-)
+]
 _OF_ARRAYS: list[Callable[[Any], Any]] = [
     lambda a: a.astype(object),
     lambda a: a.astype(str),
@@ -141,11 +119,11 @@ _OF_ARRAYS: list[Callable[[Any], Any]] = [
 ]
 
 
-# --- what must be accepted, and what must not
+# --- what must be accepted, and what must be rejected
 
 
 def is_same(call: Call, name: str, value: Any) -> bool:
-    """Whether a value is the right number as numpy has it."""
+    """Whether a value is the right number as a numpy type."""
     right = call.right().get(name, call.defaults.get(name))
     if isinstance(right, bool) or type(value) not in (
         (np.int64,) if isinstance(right, int) else (np.float32, np.float64)
@@ -155,11 +133,11 @@ def is_same(call: Call, name: str, value: Any) -> bool:
 
 
 def refused(call: Call, name: str, value: Any) -> bool:
-    """Whether a value is of none of the types that an argument may have, or a number that no such argument can be."""
+    """Whether a value is of none of the types of an argument, or a number that no such argument can be."""
     hint = call.hints[name]
     hints = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
     if set(get_args(npt.ArrayLike)) <= {*hints}:
-        return False  # of these there are too many kinds
+        return False  # too many kinds
     strict = call.name.partition(".")[0] in ("optim", "losses", "models", "methods")
     return not any(_fits(value, kind, strict) for kind in hints)
 
@@ -192,7 +170,7 @@ def _fits(value: Any, kind: Any, strict: bool) -> bool:
 
 
 def _is_number(value: Any, kind: type, strict: bool) -> bool:
-    if isinstance(value, str):  # as configuration files have it
+    if isinstance(value, str):  # as in configuration files
         try:
             return math.isfinite(float(value))
         except ValueError:
@@ -210,12 +188,12 @@ def _is_number(value: Any, kind: type, strict: bool) -> bool:
 
 
 def shown(value: Any) -> str:
-    """A value in few words, with its type."""
+    """A short description of a value, with its type."""
     kind = type(value).__name__
     if isinstance(value, (Tensor, np.ndarray)):
         kind += f" {value.dtype} {tuple(value.shape)}"
     try:
         text = f"{kind} {value!r}".replace("\n", "")
-    except ValueError:  # of so many digits
-        return f"{kind} of {value.bit_length()} bits"
+    except ValueError:  # too many digits
+        return f"{kind} with too many digits to print"
     return text if len(text) < 120 else text[:117] + "..."

@@ -16,10 +16,10 @@ from ncsam.cli.paths import Readable, Written
 from ncsam.embed.encoder import usable_device
 from ncsam.engine import RunConfig, train
 from ncsam.engine.optimizers import check_options
-from ncsam.jobs import executor as batch
+from ncsam.jobs import local as batch
 from ncsam.runs.lock import locked
 
-sys.path.append(str(Path(__file__).parents[2]))  # where the campaign lies
+sys.path.append(str(Path(__file__).parents[2]))  # where the package `stress` is
 from stress import commands, inputs
 
 
@@ -311,33 +311,3 @@ def test_a_name_that_no_file_can_have_is_a_mistake(tmp_path, features):
     said = refused("data", "describe", tmp_path / f"{'x' * 300}.npz")
     assert said.endswith(": File name too long")
     assert "Errno" not in said
-
-
-# --- the campaign itself
-
-
-def test_every_command_is_tried_or_left_out_with_a_reason():
-    tried = set(commands.commands())
-    tables = {f"reproduce {name}" for name in (*commands.TABLES, *commands.GROUPS)}
-    assert tried - tables == set(commands._STARTS) - {"reproduce"}
-    assert set(commands._TOO_SLOW).isdisjoint(tried)
-
-
-def test_the_campaign_sees_what_is_left_lost_or_replaced(tmp_path):
-    (tmp_path / "given").mkdir()
-    (tmp_path / "given/f").write_text("mine")
-    os.mkfifo(tmp_path / "pipe")
-    before = inputs._traces(tmp_path)
-    assert inputs._left(before, inputs._traces(tmp_path), refused=True) is None
-    (tmp_path / "new").mkdir()
-    assert inputs._left(before, inputs._traces(tmp_path), refused=True) == "'new' is new"
-    assert inputs._left(before, inputs._traces(tmp_path), refused=False) is None
-    (tmp_path / "new/.a.csv.abcd1234.csv").touch()
-    assert "'new/.a.csv.abcd1234.csv' is new" in inputs._left(before, inputs._traces(tmp_path), refused=False)
-    (tmp_path / "new/.a.csv.abcd1234.csv").unlink()
-    (tmp_path / "given/f").write_text("yours")
-    assert inputs._left(before, inputs._traces(tmp_path), refused=False) == "'given/f' is changed"
-    before = inputs._traces(tmp_path)
-    (tmp_path / "pipe").unlink()
-    (tmp_path / "pipe").write_text("")
-    assert inputs._left(before, inputs._traces(tmp_path), refused=False) == "'pipe' is changed"

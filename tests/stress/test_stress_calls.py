@@ -1,6 +1,6 @@
-"""That the campaign's part of calls from Python notices what it should."""
+"""The stress test of calls from Python notices what it should."""
 
-import random
+import re
 import sys
 import time
 from pathlib import Path
@@ -8,13 +8,14 @@ from pathlib import Path
 import numpy as np
 import torch
 
-sys.path.append(str(Path(__file__).parents[2]))  # where the campaign lies
+sys.path.append(str(Path(__file__).parents[2]))  # where the package `stress` is
 from ncsam import losses
 from stress import calls
 from stress.callables import Call
 from stress.callables import calls as everything
+from stress.examples import each
 from stress.tally import Tally
-from stress.wrong_values import changed, refused
+from stress.wrong_values import refused, shown, wrong
 
 
 def test_what_is_public_is_called():
@@ -29,20 +30,20 @@ def answered(function, wrong, hints=None):
     return calls.answer(call, {"rate": wrong}, {"rate": wrong})
 
 
-def test_a_puzzle_of_another_library_is_noticed():
+def test_a_cryptic_error_of_another_library_is_noticed():
     assert "not ours, RuntimeError: Boolean value of Tensor" in answered(lambda rate: bool(rate), torch.zeros(2))
     assert "not ours, TypeError: unsupported operand" in answered(lambda rate: rate + 1, None)
     assert "AttributeError" in answered(lambda rate: rate.shape, "x")
 
 
 def test_a_wrong_value_that_is_accepted_is_noticed():
-    for wrong in (True, None, "abc", float("nan"), [0.5], {}, np.zeros(2)):
-        assert answered(lambda rate: rate, wrong).endswith("rate is accepted")
+    for value in (True, None, "abc", float("nan"), [0.5], {}, np.zeros(2)):
+        assert answered(lambda rate: rate, value).endswith("rate is accepted")
     for right in (0.25, 1, np.float32(0.1), np.int64(3)):
         assert answered(lambda rate: rate, right) is None
 
 
-def test_a_sentence_of_ours_is_no_break_and_one_that_names_nothing_is():
+def test_an_error_of_ours_holds_and_one_that_names_no_argument_breaks():
     from ncsam._checks import ratio
 
     assert answered(lambda rate: ratio("rate", rate), "abc") is None
@@ -62,28 +63,35 @@ def test_a_call_that_does_not_end_is_noticed(monkeypatch):
     assert "no answer in 0.1 s" in answered(lambda rate: time.sleep(5), 0.5)
 
 
-def test_a_planted_break_is_found_and_repeated_by_its_seed(monkeypatch, capsys):
-    """Without its check, a loss takes what it should not; the message says how to see it again."""
+def test_a_planted_break_is_found_and_repeated(monkeypatch, capsys):
+    """Without its check, a loss accepts what it should not; the message says how to repeat it."""
     monkeypatch.setattr("ncsam.losses.generalized.number", lambda name, value, *_: value)
     call = next(call for call in everything() if call.name == "losses.gce")
     monkeypatch.setattr(calls, "calls", lambda: (call,))
     tally = Tally("calls", seed=3, until=time.monotonic())
-    calls.run(tally, 200)
-    assert tally.broke
-    seed = tally.broke[0].split("random.Random('")[1].split("'")[0]
-    assert f"random.Random({seed!r}): {calls.trial(call, random.Random(seed))}" in tally.broke[0]
+    calls.run(tally, 100)
+    example, problem = re.fullmatch(r"--repeat calls/(\S+): (.*)", tally.broke[0], re.DOTALL).groups()
+    name, seed, number = example.split("/")
+    assert calls.repeat(name, seed, int(number)) == problem
 
 
 def test_wrong_values_follow_the_seed():
     call = next(call for call in everything() if call.name == "losses.gce")
-    drawn = [[repr(changed(call, "q", None, random.Random(seed))) for seed in range(40)] for _ in range(2)]
-    assert drawn[0][:5] == drawn[1][:5]
+    drawn = [[], []]
+    for several in drawn:
+        for batch in range(4):
+            each(
+                f"7-{batch}",
+                lambda draw, _, several=several: several.append(shown(draw(wrong(call, "q", None)))) or True,
+            )
+    first, second = ([re.sub("0x[0-9a-f]+", "", value) for value in several] for several in drawn)
+    assert first == second
     assert len(set(drawn[0])) > 15
     assert refused(call, "q", "abc")
     assert not refused(call, "q", np.float32(0.5))
 
 
-def test_errors_of_a_network_are_its_own_and_those_of_a_loss_are_ours(monkeypatch):
+def test_errors_of_a_model_are_its_own_and_those_of_a_loss_are_ours(monkeypatch):
     given = {"rate": torch.zeros(2, 2)}
     network = Call("noise.planted", lambda rate: torch.nn.Linear(3, 1)(rate), {"rate": float}, dict, {})
     assert calls.answer(network, given, given) is None

@@ -1,4 +1,4 @@
-"""What is killed and disturbed: a run, its folds, a race, features; each with what tells two results apart."""
+"""Tasks that are killed and disturbed: a run, its folds, `auto`, `embed`; each with a comparison of two results."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from ncsam.automl import auto
 from ncsam.embed import embed, image_encoder
 from ncsam.engine import RunConfig, train
 from ncsam.engine.out_of_fold import find_label_issues_cv
-from stress.small import difference, small_config, small_data
+from stress.small import difference, few_candidates, small_config, small_data
 
 
-class Work(NamedTuple):
-    """`do(out, **options)` writes a folder; `differ(one, other)` names what differs, or is `None`."""
+class Task(NamedTuple):
+    """`do(out, **options)` writes a folder; `difference(one, other)` names what differs, or is `None`."""
 
     do: Callable[..., object]
-    differ: Callable[[Path, Path], str | None]
+    difference: Callable[[Path, Path], str | None]
 
 
 def _train(out: Path, **options: Any) -> None:
@@ -42,9 +42,10 @@ def _folds(out: Path) -> None:
     find_label_issues_cv(out, 2, console=False)
 
 
-def _race(out: Path) -> None:
+def _auto(out: Path) -> None:
     config = RunConfig(data="small", val_share=0.0)
-    auto(config, out, folds=2, budget=1e-9, dataset=small_data(), say=lambda text: None)
+    with few_candidates():
+        auto(config, out, folds=2, budget=1e-9, dataset=small_data(), say=lambda text: None)
 
 
 def _embed(out: Path) -> None:
@@ -54,10 +55,10 @@ def _embed(out: Path) -> None:
 
 
 def _different_files(*names: str) -> Callable[[Path, Path], str | None]:
-    def differ(one: Path, other: Path) -> str | None:
+    def first(one: Path, other: Path) -> str | None:
         return next((name for name in names if (one / name).read_bytes() != (other / name).read_bytes()), None)
 
-    return differ
+    return first
 
 
 def _different_features(one: Path, other: Path) -> str | None:
@@ -65,9 +66,9 @@ def _different_features(one: Path, other: Path) -> str | None:
         return next((name for name in first.files if not np.array_equal(first[name], second[name])), None)
 
 
-WORKS = {
-    "train": Work(_train, difference),
-    "folds": Work(_folds, _different_files("oof_probs.npz", "label_issues.csv", "label_posterior.json")),
-    "race": Work(_race, _different_files("oof_probs.npz", "label_issues.csv")),
-    "embed": Work(_embed, _different_features),
+TASKS = {
+    "train": Task(_train, difference),
+    "folds": Task(_folds, _different_files("oof_probs.npz", "label_issues.csv", "label_posterior.json")),
+    "auto": Task(_auto, _different_files("oof_probs.npz", "label_issues.csv")),
+    "embed": Task(_embed, _different_features),
 }

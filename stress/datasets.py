@@ -1,0 +1,293 @@
+"""Damaged data and wrong options of training: each function writes files below a folder and returns a command line."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+import os
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+import yaml
+from hypothesis import strategies as st
+
+from ncsam import methods, models, optim
+from ncsam.data.readers import folder_index
+from ncsam.data.readers import shards as shard_reader
+from ncsam.engine import RunConfig
+from ncsam.noise import GENERATORS
+from stress.examples import Draw, one_in, pick
+from stress.folders import Case, features, finished, line
+from stress.strategies import changed, damage, damaged, images, nested, replace_by_special_file, texts
+
+#: Options that would start processes, wait for others, use the network, or legitimately take long.
+LEFT_OUT = ("data", "devices", "num_nodes", "strategy", "compile", "epochs", "workers", "loggers", "download", "fold")
+_OPTIONS = ["alpha", "hidden", "dropout", "decay", "sigma", "q", "adaptive", "eta", "sign", "schedule", "size", "gamma"]
+_FILE_NAMES = ["0001", "../../0002", "/etc/0003", "a/b/0004", "Ü", "", ".", "x" * 300, "new\nline", "=1", "\udcff"]
+_CLASSES = ["dog", "Ü", "=cmd", "<script>", "a b", ".hidden", "x" * 200, "\udcff\udcfe", "new\nline", "\x1b[31m"]
+_PREFIXES = ["", "\udce9", "="]
+_QUICK = "--epochs 1 --batch-size 8 --quiet --optimizer sgd --out {top}/run"
+_USE = ["data check {data}", f"train {{data}} --model mlp {_QUICK}"]
+
+
+def options(draw: Draw, top: Path) -> Case:
+    """`ncsam train` with a wrong value or two."""
+    given: list[str] = []
+    if pick(draw, True, False):  # an option of a component with options of its own
+        kinds = {"method": methods.names(), "optimizer": optim.names(), "noise": sorted(GENERATORS), "model": ["mlp"]}
+        kind = pick(draw, *kinds)
+        given = [f"--{kind}", pick(draw, *kinds[kind]), f"--{kind}-options", f"{pick(draw, *_OPTIONS)}={draw(texts)}"]
+    fields = [f for f in dataclasses.fields(RunConfig) if f.name not in LEFT_OUT and f.type != "bool"]
+    for _ in range(pick(draw, 1, 1, 2)):
+        field = pick(draw, *fields)
+        key = f"{pick(draw, *_OPTIONS)}=" if "dict" in str(field.type) else ""
+        given += ["--" + field.name.replace("_", "-"), key + draw(texts)]
+    start = line("train {data} --epochs 1 --quiet --out {top}/runs/run", data=features(top), top=top)
+    return [*start, *given], f"train {given}"
+
+
+def config(draw: Draw, top: Path) -> Case:
+    """`ncsam train --config` with values of wrong types, or a damaged file."""
+    content: dict[Any, Any] = {"data": str(features(top)), "epochs": 1, "batch_size": 8, "model": "mlp"}
+    names = [name for name in [*RunConfig.describe(), "modell", "version", "command"] if name not in LEFT_OUT]
+    for _ in range(pick(draw, 1, 1, 2, 3)):
+        content[pick(draw, *names)] = draw(nested)
+    if one_in(draw, 5):
+        content["model"] = pick(draw, "os:system", "torch.hub:load", "stress.trap:build", *models.names()[:2])
+    path = top / "config.yaml"
+    path.write_text(yaml.safe_dump(content, allow_unicode=True), errors="surrogatepass")
+    what = damage(draw, path) if one_in(draw, 2) else ""
+    return line(
+        "train --config {data} --epochs 1 --quiet --out {top}/run", data=path, top=top
+    ), f"{content!r:.300} {what}"
+
+
+class Data(NamedTuple):
+    """What writes valid data into a folder and returns its path, which files are damaged, and the commands."""
+
+    write: Callable[[Draw, Path], Path]
+    files: str
+    commands: list[str]
+
+    def __call__(self, draw: Draw, top: Path) -> Case:
+        (top / "d").mkdir()
+        path = self.write(draw, top / "d")
+        files = [file for file in sorted((top / "d").rglob(self.files)) if file.is_file() and not file.is_symlink()]
+        what = damage(draw, pick(draw, *files)) if files and not one_in(draw, 4) else "strange"
+        command = line(pick(draw, *self.commands), data=path, top=top, features=features(top), run=finished())
+        command = [draw(texts) if word == "ANY" else word.replace("ANY", "=1") for word in command]
+        return command, f"{command}, {path.name!r}, {what}"
+
+
+def _arrays(draw: Draw, top: Path) -> Path:
+    path = top / pick(draw, "f.npz", "Ü \udcff.npz", "=1.npz")
+    return features(top).rename(path)
+
+
+def _folder(draw: Draw, top: Path) -> Path:
+    """A folder of images with strange names, damaged images, links, pipes and devices."""
+    for name in ("cat", *draw(st.lists(st.sampled_from(_CLASSES), max_size=2, unique=True))):
+        (top / name).mkdir()
+        for i in range(pick(draw, 3, 4, 0)):
+            (top / name / f"{pick(draw, *_PREFIXES)}{i}.png").write_bytes(draw(images()))
+    odd = pick(draw, "none", "none", "loop", "special")
+    if odd == "loop":
+        (top / "cat/loop").symlink_to(pick(draw, ".", "..", str(top)))
+    elif odd == "special":
+        replace_by_special_file(draw, top / "cat/x.png")
+    return top
+
+
+def _table(head: str, row: Callable[[int], str]) -> Callable[[Draw, Path], Path]:
+    def write(draw: Draw, top: Path) -> Path:
+        path = top / pick(draw, "t.csv", "t.csv", "t.tsv")
+        path.write_text("\n".join([head, *map(row, range(24))]) + "\n")
+        return path
+
+    return write
+
+
+def _paths(draw: Draw, top: Path) -> Path:
+    """A table of image paths and labels."""
+    for i in range(6):
+        (top / f"{i}.png").write_bytes(draw(images()))
+    return _table("path,label", lambda i: f"{i % 6}.png,{'xy'[i % 2]}")(draw, top)
+
+
+def _labels(draw: Draw, top: Path) -> Path:
+    """A published file of labels."""
+    path, values = top / pick(draw, "l.pt", "l.npy", "l.json", "l.csv", "l.npz"), np.arange(24) % 3
+    if path.suffix == ".pt":
+        torch.save({"clean_label": torch.tensor(values), "worst": torch.tensor(values)}, path)
+    elif path.suffix == ".npy":
+        np.save(path, values)
+    elif path.suffix == ".npz":
+        np.savez(path, clean=values, noisy=values)
+        (top / "l.json").write_text(json.dumps(draw(changed({"format": "x", "sha256": "0"}))))
+    elif path.suffix == ".json":
+        path.write_text(json.dumps(values.tolist()))
+    else:
+        path.write_text("\n".join(["label_noisy", *map(str, values)]))
+    return path
+
+
+def _weights(draw: Draw, top: Path) -> Path:
+    torch.save(models.create("cnn_small", 2).state_dict(), top / "w.pt")
+    return (top / "w.pt").rename(top / pick(draw, "w.pt", "w.pth", "w.safetensors"))
+
+
+def _shards(draw: Draw, top: Path) -> Path:
+    """Archives with names that lead elsewhere, links, devices, wrong sizes, labels of all kinds, forged index files."""
+    for number in range(pick(draw, 1, 1, 2)):
+        path = top / f"{pick(draw, 'train', 'val', 'x')}-{number}.tar"
+        with tarfile.open(path, "w", format=pick(draw, tarfile.PAX_FORMAT, tarfile.GNU_FORMAT)) as tar:
+            for i in range(6):
+                _add_sample(draw, tar, i)
+        if one_in(draw, 8):  # a negative size, as base 256 can represent it
+            raw = bytearray(path.read_bytes())
+            raw[124:136] = b"\xff" * 12
+            raw[148:156] = b"%06o\0 " % (sum(raw[:148]) + 8 * 32 + sum(raw[156:512]))
+            path.write_bytes(raw)
+    if one_in(draw, 3):
+        states = [(path.name, path.stat()) for path in sorted(top.glob("*.tar"))]
+        state = np.array([f"{name} {status.st_size} {status.st_mtime_ns}" for name, status in states])
+        rows = [[0, 512, 10**13], [99, 0, 5], [-1, 0, 5], [0, -512, 5], [0, 0, -1], ["a", "b", "c"], [0.5] * 3]
+        places = np.array([pick(draw, *rows)])
+        np.savez(top / shard_reader.INDEX, state=state, places=places, labels=np.array(["0"] * pick(draw, 1, 5)))
+    return top
+
+
+def _add_sample(draw: Draw, tar: tarfile.TarFile, i: int) -> None:
+    stem = pick(draw, *_FILE_NAMES) if one_in(draw, 7) else f"{i:04d}"
+    suffix, label = "cls", str(i % 3).encode()
+    if one_in(draw, 5):
+        odd = [("cls", draw(texts).encode("utf-8", "surrogateescape")), ("json", json.dumps(draw(nested)).encode())]
+        suffix, label = pick(draw, *odd, ("json", b"[" * 100_000))
+    for name, content in ((f"{stem}.png", draw(images())), (f"{stem}.{suffix}", label)):
+        member = tarfile.TarInfo(name)
+        member.size = len(content)
+        tar.addfile(member, io.BytesIO(content))
+    if one_in(draw, 10):
+        link = tarfile.TarInfo(f"{i:04d}-link.png")
+        link.type = pick(draw, tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.FIFOTYPE)
+        link.linkname = pick(draw, "/etc/passwd", "../../x", link.name)
+        tar.addfile(link)
+
+
+def _indexed(draw: Draw, top: Path) -> Path:
+    """A folder of images with a forged index file."""
+    for name in ("cat", "dog"):
+        (top / name).mkdir()
+        (top / name / "0.png").write_bytes(draw(images()))
+    os.mkfifo(top.parent / "pipe.png")
+    odd = pick(draw, b"/dev/zero", b"../pipe.png", b"cat/none.png", b"", b"\xff", b"cat", b"dog/0.png")
+    forged = {
+        "names": np.array([b"cat/0.png"] * 3 + [odd]),
+        "labels": np.array(pick(draw, [0, 0, 1, 1], [0, 0, 1, 99], [-1, 0, 1, 1], [0], [0.5] * 4, ["a"] * 4)),
+        "classes": np.array(["cat", "dog"]),
+        "folders": np.array([b"cat", b"dog"]),
+        "times": np.array([(top / name).stat().st_mtime_ns for name in ("cat", "dog")]),
+    }
+    np.savez(top / folder_index.INDEX, **forged)
+    return top
+
+
+def _parquet(draw: Draw, top: Path) -> Path:
+    """Parquet and Arrow tables with columns of every type, encoded images among them."""
+    import pyarrow
+    from pyarrow import parquet
+
+    raw = [draw(images()) for _ in range(6)]
+    values: list[Any] = pick(
+        draw,
+        raw,
+        [{"bytes": each, "path": pick(draw, None, "/etc/passwd")} for each in raw],
+        [None, *raw[1:]],
+        [1.5, float("nan"), float("inf"), None, 0.0, -1.0],
+        [[1, 2], [], None, [3], [4], [5]],
+        [pyarrow.scalar(10**15, pyarrow.timestamp("us"))] * 6,
+        ["", "a", "=b", "\x00", "Ü" * 5000, "c"],
+    )
+    labels = pick(draw, [0, 1] * 3, [0, 1] * 3, ["a", None] * 3, [1.5, 10**12] * 3, [True] * 6)
+    head = pick(draw, "image", "image", "path", "x", "text", "label")
+    table = pyarrow.table({head: values, pick(draw, "label", "label", "y", "class"): labels})
+    where = pick(draw, "t.parquet", "t.parquet", "data/train-0.parquet", "data-0.arrow")
+    (top / "data").mkdir()
+    if where == "data-0.arrow":
+        (top / "state.json").write_text(json.dumps(draw(nested)))
+        with pyarrow.OSFile(str(top / where), "wb") as sink, pyarrow.ipc.new_stream(sink, table.schema) as stream:
+            stream.write_table(table)
+    else:
+        parquet.write_table(table, top / where)
+    return top / where if where == "t.parquet" else top
+
+
+def _partly_embedded(draw: Draw, top: Path) -> Path:
+    """Images, weights, and next to them partly computed features that are not what they were."""
+    parts = top.parent / "f.npz.parts"
+    kind = pick(draw, "none", "about", "a file of the user's", "file", "link")
+    if kind in ("about", "a file of the user's"):
+        parts.mkdir()
+        content = draw(damaged(b'{"encoder": "x"}')) if kind == "about" else b"kept"
+        (parts / ("about.json" if kind == "about" else "precious.txt")).write_bytes(content)
+    elif kind == "file":
+        parts.write_text("")
+    elif kind == "link":
+        (top.parent / "elsewhere").mkdir()
+        parts.symlink_to(top.parent / "elsewhere")
+    torch.save(models.create("cnn_small", 2).state_dict(), top.parent / "w.pt")
+    return _folder(draw, top)
+
+
+_CLEANNET = f"train {{data}} --model mlp --method cleannet {_QUICK} "
+_JOINED = f"train {{data}} {_QUICK} --data-options join="
+_EMBED = "embed {data} --model cnn_small --pretrained {top}/w.pt --size 8 --batch-size 2 --out {top}/f.npz --quiet"
+#: Kinds of damaged data.
+DATA = {
+    "npz": Data(_arrays, "*.npz", _USE),
+    "images": Data(_folder, "*.png", _USE),
+    "table": Data(_paths, "t.*", _USE),
+    "texts": Data(
+        _table("text,label", lambda i: f"word{i} other{i % 5},{'xy'[i % 2]}"),
+        "t.*",
+        [f"train {{data}} {_QUICK}", "embed {data} --text-column text --model transformers:none --out {top}/f.npz"],
+    ),
+    "verified": Data(
+        _table("age,hours,label,verified", lambda i: f"{20 + i},{i % 3},{'ab'[i % 2]},{['1', '0', ''][i % 3]}"),
+        "t.*",
+        [
+            *(_CLEANNET, _CLEANNET + "--method-options verified_share=0.001", _CLEANNET.replace("cleannet", "elr")),
+            *(_CLEANNET + f"--data-options verified_column={name}" for name in ("hours", "none", "ANY")),
+        ],
+    ),
+    "joined": Data(
+        _table("text,ada,bob", lambda i: f"word{i} other{i % 5},{'xy'[i % 2]},{'xyx'[i % 3]}"),
+        "t.*",
+        [
+            *(_JOINED + how for how in ("majority", "dawid_skene", "ANY")),
+            *(_JOINED + f"majority --data-options annotators={who}" for who in ("ada", "[ada,none]", "ANY")),
+        ],
+    ),
+    "annotators": Data(
+        _table("path,ada,bob", lambda i: f"a/{i}.png,{i % 3},{i % 2}"),
+        "t.*",
+        [f"annotators {{data}} {more} --out {{top}}/labels.csv" for more in ("", "--soft", "--method dawid_skene")],
+    ),
+    "labels": Data(
+        _labels,
+        "l.*",
+        ["noise inspect {data}", "train {features} --label-file {data} " + _QUICK, "noise inspect {data}"],
+    ),
+    "weights": Data(_weights, "w.*", ["train {features} --model mlp --pretrained {data} " + _QUICK]),
+    "shards": Data(_shards, "*.*", _USE),
+    "index": Data(_indexed, "*.npz", _USE),
+    "parquet": Data(_parquet, "*.*", _USE),
+    "predict arrays": Data(_arrays, "*.npz", ["predict {run} {data}", "predict {run} {data} --json"]),
+    "predict images": Data(_folder, "*.png", ["predict {run} {data}", "predict {run} {data}/cat/0.png --top 99"]),
+    "embedding": Data(_partly_embedded, "*.png", [_EMBED]),
+}
