@@ -1,19 +1,19 @@
-# Everything lives in .venv; the stamp makes the second call quick.
+# Everything is installed into .venv once; the stamp file marks that.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help demo test fast lint types stress bench docs package clean
+.PHONY: help demo test tests fast lint types stress bench docs package clean
 .DEFAULT_GOAL := help
 
 help:
-	@echo "make demo   train on scikit-learn's digits with 40 % wrong labels: SGD, SAM, NCSAM, and what we recommend"
-	@echo "make test   lint, types and all tests"
-	@echo "make fast   the quick tests alone"
-	@echo "make stress  the campaign of kills, faults, interrupts and hostile inputs; about 20 minutes"
-	@echo "make docs   the site, with the notebooks run, in site/; opens without a network"
-	@echo "make package  the wheel, installed and used in a fresh environment; PYTHONS=\"python3.10 python3.13\" tries those"
+	@echo "make demo   train on scikit-learn's digits with 40 % wrong labels: SGD, SAM, NCSAM, and the recommended setting"
+	@echo "make test   lint, types and tests"
+	@echo "make fast   only the quick tests"
+	@echo "make stress  stress tests: kills, faults, interrupts and fuzzed inputs; about 25 minutes"
+	@echo "make docs   the site in site/, with executed notebooks; works offline"
+	@echo "make package  the wheel, installed and tried in a fresh environment; PYTHONS=\"python3.10 python3.13\" selects versions"
 	@echo "make bench  the benchmarks, quickly; each prints ratios measured in one run"
 
 $(STAMP): pyproject.toml constraints.txt
@@ -26,11 +26,14 @@ $(STAMP): pyproject.toml constraints.txt
 demo: $(STAMP)
 	$(BIN)/ncsam compare digits --noise symmetric --rate 0.4 --optimizers sgd,sam,ncsam,sam:rho=validation --seeds 3 --epochs 40 --out runs/demo
 
-test: lint types
+test: lint
+	$(MAKE) --no-print-directory --jobs 2 types tests
+
+tests: $(STAMP)
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 fast: $(STAMP)
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow and not stress"
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
@@ -41,6 +44,7 @@ types: $(STAMP)
 
 stress: $(STAMP)
 	$(BIN)/python -m stress
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m stress
 
 bench: $(STAMP)
 	@for script in $(filter-out benchmarks/timing.py,$(wildcard benchmarks/*.py)); do echo "== $$script"; $(BIN)/python $$script --quick || exit 1; done

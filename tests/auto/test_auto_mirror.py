@@ -92,7 +92,7 @@ def test_a_finished_search_that_the_mirror_lacks_is_copied(tmp_path: Path, file:
     assert other != found
 
 
-@pytest.mark.parametrize("where", ["local", "ray"])
+@pytest.mark.parametrize("where", ["local", pytest.param("ray", marks=pytest.mark.stress)])
 def test_jobs_in_other_processes_end_like_those_in_this_one(
     tmp_path: Path, file: Path, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
@@ -121,7 +121,7 @@ def test_what_went_wrong_in_a_worker_is_said_here(tmp_path: Path, file: Path, mo
         search(tmp_path / "out", file, workers=2)
 
 
-@pytest.mark.slow
+@pytest.mark.stress  # Ray itself is in tests/compare
 @needs_proc
 def test_a_search_on_ray_ends_like_one_here(tmp_path: Path, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("ray", reason="needs the extra ray")

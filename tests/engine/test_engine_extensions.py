@@ -130,7 +130,7 @@ def test_frozen_norms_stay_frozen(data: Path, tmp_path: Path, monkeypatch: pytes
     assert all(torch.equal(seen[4], mean) for mean in seen[5:])
 
 
-@pytest.mark.slow
+@pytest.mark.stress  # a pair of processes more: methods in two processes are in tests/methods
 def test_two_processes(data: Path, tmp_path: Path) -> None:
     names = {"sgd": options(data, optimizer="sgd"), "ncsam": options(data, optimizer="ncsam")}
     frozen = options(data, optimizer="sgd", method_options={"fresh": False, "frozen": True})

@@ -122,7 +122,7 @@ def test_a_run_on_texts_goes_on_with_the_same_bits(
     assert (tmp_path / "whole/label_issues.csv").read_text() == (tmp_path / "stopped/label_issues.csv").read_text()
 
 
-@pytest.mark.slow
+@pytest.mark.stress  # a pair of processes more: on arrays in test_engine_distributed.py
 def test_two_processes_on_texts_equal_one(reviews: Path, tmp_path: Path) -> None:
     options: dict[str, Any] = {
         "data": str(reviews),

@@ -96,7 +96,7 @@ def lines_without_time(folder: Path) -> list[dict[str, object]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("checkpoint_every", [None, 1])
+@pytest.mark.parametrize("checkpoint_every", [pytest.param(None, marks=pytest.mark.stress), 1])
 def test_a_run_killed_at_random_points_ends_with_the_same_bits(tmp_path: Path, checkpoint_every: int | None) -> None:
     config = small_config(checkpoint_every=checkpoint_every, epochs=12)
     context = multiprocessing.get_context("forkserver")

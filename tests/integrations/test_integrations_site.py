@@ -57,7 +57,9 @@ def test_a_notebook_is_python_with_cells(path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["find_wrong_labels", "ncsam_step_by_step", "compare_methods"])
+@pytest.mark.parametrize(
+    "name", ["find_wrong_labels", "ncsam_step_by_step", pytest.param("compare_methods", marks=pytest.mark.stress)]
+)
 def test_a_notebook_runs_and_shows_what_it_says(name, tmp_path, monkeypatch):
     """As a script, cell after cell."""
     import matplotlib.pyplot as plt

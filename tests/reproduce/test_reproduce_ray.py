@@ -16,7 +16,7 @@ from ncsam.reproduce.run import Plan
 from ncsam.reproduce.scales import Setting
 from ray_workers import needs_proc, one_killed
 
-pytestmark = [pytest.mark.slow, needs_proc]
+pytestmark = [pytest.mark.stress, needs_proc]  # Ray itself is in tests/compare
 
 
 def epochs(run: Path) -> list[dict[str, object]]:
