@@ -180,3 +180,31 @@ def test_the_statistics_are_those_of_one_clean_pass():
     other(x)
     assert same_bits(list(model.buffers()), list(other.buffers()))
     assert all(module.training for module in model.modules())
+
+
+class _Pair(nn.Module):
+    """A model that returns more than logits, as some methods need."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, x):
+        return self.model(x), self.model(x)
+
+
+@pytest.mark.parametrize("kind", ["selected rows", "two outputs"])
+def test_logits_of_other_rows_than_the_models_are_rejected(kind):
+    """Methods that select samples, or whose model returns more than logits, get a clear error."""
+    x, y = batch(size=24)
+    plain = network()
+    model = plain if kind == "selected rows" else _Pair(plain)
+    optimizer = AuthorsNCSAM(sgd(model), kappa=2.0, total_steps=1, model=model)
+    rows = slice(20) if kind == "selected rows" else slice(None)
+
+    def forward():
+        found = model(x)
+        return (found if kind == "selected rows" else found[0])[rows]
+
+    with pytest.raises(ValueError, match="flip_forward='separate'"):
+        optimizer.step(forward, y[rows])

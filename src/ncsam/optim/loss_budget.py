@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch.distributed as dist
 from torch import Tensor
 
-from ncsam._checks import above_zero
+from ncsam._checks import above_zero, non_negative
 from ncsam.optim.radius import BOUND, START, BoundedRadius
 
 
@@ -39,7 +39,7 @@ class LossBudgetRadius(BoundedRadius):
     """
 
     def __init__(self, budget: float = 0.5, *, bound: float | None = BOUND, start: float = START) -> None:
-        super().__init__(start, bound)
+        super().__init__(non_negative("start", start), bound)
         self.budget = above_zero("budget", budget)
 
     def at_norm(self, norm: float) -> float:

@@ -81,8 +81,9 @@ class MSAM(SharpnessAware):
     def first_move(self, step: Step) -> Move | None:
         momentum = {p: v for p in self._params() if (v := self._momentum(p)) is not None}
         params = step.perturbed(list(momentum))
-        ascents = ascent(step, params, [momentum[p] for p in params], self.scaling_offset)
-        move = next(ascents, None) if params else None
+        # to its end: an interrupt in a generator that is deleted half-way is lost, and gradients stay disabled
+        ascents = [*ascent(step, params, [momentum[p] for p in params], self.scaling_offset)] if params else []
+        move = ascents[0] if ascents else None
         self._moved, self._probed = move is not None, False
         if move is not None:
             move.scale = [-s for s in move.scale] if isinstance(move.scale, Sequence) else -move.scale

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ncsam.errors import UsageError
 from ncsam.vectors.saved import SavedBuffers
 
 
@@ -88,7 +89,14 @@ class RowForward:
             args, options = _map(lambda t: t[rows] if t.ndim and len(t) == size else t, (args, options))
         with nullcontext() if self._autocast is None else torch.autocast(*self._autocast):  # as in the recorded call
             output = module(*args, **options)
-        return output if isinstance(output, Tensor) else output.logits
+        logits = output if isinstance(output, Tensor) else getattr(output, "logits", None)
+        if not isinstance(logits, Tensor) or len(logits) != (size if rows is None else len(rows)):
+            raise UsageError(
+                "flip_forward='separate' and selection='clusters' of NCSAM need the logits of exactly the rows that "
+                "the model was called with: methods that select, mix or join samples need flip_forward='shared' and "
+                "another selection, as in optimizer='ncsam'"
+            )
+        return logits
 
 
 def _map(function: Callable[[Tensor], Tensor], value: Any) -> Any:
