@@ -150,7 +150,7 @@ data describe digits
 data check {photos}
 data check {features}
 methods show ce
-presets recommended
+presets show recommended
 version
 reproduce list
 reproduce show {cell} curves

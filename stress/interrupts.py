@@ -44,7 +44,7 @@ def run(tally: Tally, trials: int | None = None) -> None:
     ]
     chance = random.Random(tally.seed)
     if trials is not None:  # counting the events of a case takes longer than some trials
-        cases = chance.sample(cases, 12)
+        cases = chance.sample(cases, 8)
     moved = 0
     for event, share in (("line", 0.8), ("opcode", 0.2)):  # the shares of a limited number of trials
         places = [(case, place) for case in cases for place in range(1, events_of(*case, event) + 1)]

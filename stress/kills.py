@@ -20,11 +20,13 @@ import torch
 from ncsam import methods
 from ncsam._files import atomic_path
 from ncsam.engine.config import BASES
+from ncsam.errors import UsageError
 from ncsam.optim import names as optimizer_names
 from stress.tally import Tally
 from stress.tasks import TASKS
 
 _KILLS = 2  # of one run
+_REJECTED = 3  # exit code of a pair of method and optimizer that is rejected with a clear error
 _OTHERS, _OTHER_EVERY = ("auto", "embed", "folds"), 8  # one in so many is not a training run
 #: Imported once, before processes fork: else most of a short run, and most of the kills, would be imports.
 _IMPORTED = ["stress.kills", "ncsam.engine.run", "ncsam.report.content", "torch._dynamo", "sklearn.mixture", "yaml"]
@@ -81,6 +83,8 @@ def trial(folder: Path, task: str, options: dict[str, Any], moments: list[float]
     """Kill a task at these shares of its CPU time, resume it, and compare it with one that was not killed."""
     whole = process(_do, folder / "whole", task, options, folder / "cpu", None)
     whole.join()
+    if whole.exitcode == _REJECTED:
+        return 0, None
     if whole.exitcode != 0:
         return 0, f"the undisturbed task ended with {whole.exitcode}"
     seconds = float((folder / "cpu").read_text())
@@ -111,7 +115,10 @@ def process(target: Callable[..., None], *args: Any) -> Process:
 
 def _on_one_thread(target: Callable[..., None], *args: Any) -> None:
     torch.set_num_threads(1)
-    target(*args)
+    try:
+        target(*args)
+    except UsageError:
+        os._exit(_REJECTED)
     os._exit(0)  # without torch's own cleanup
 
 
