@@ -163,7 +163,7 @@ def test_a_pipe_gets_plain_text(trained):
     table = call("issues", trained, "--top", "2").output
     columns = table.splitlines()[0].split()
     assert columns[:3] == ["given_label", "suggested_label", "clean_label"]
-    assert {"index", "label_quality", "p_wrong", "p_suggested"} <= set(columns)
+    assert {"index", "label_quality"} <= set(columns)
     assert "\x1b" not in table
     assert not any(line != line.rstrip() for line in table.splitlines())
 

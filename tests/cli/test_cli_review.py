@@ -32,7 +32,7 @@ def test_folds_judge_every_label_by_a_network_that_never_saw_it(run):
     assert "Of these 10 labels, about 10 are wrong; the suggestion is right for about 10." in listed
     rows = json.loads(call("issues", run, "--top", "10", "--json").output)
     assert sorted(row["index"] for row in rows) == list(range(10))
-    assert all(row["suggested"] == row["clean"] and row["p_wrong"] > 0.8 for row in rows)
+    assert all(row["suggested_label"] == row["clean_label"] and row["p_wrong"] > 0.8 for row in rows)
     assert json.loads((run / "label_posterior.json").read_text())["source"] == "out-of-fold predictions, 4 folds"
     stamps = {path: path.stat().st_mtime_ns for path in (run / "folds").rglob("last.ckpt")}
     assert len(stamps) == 4
