@@ -192,9 +192,9 @@ def test_everything_of_ones_own_in_a_comparison(folder):
     [
         ("--method", "rows", "a subclass of ncsam.methods.Method"),
         ("--method", "absent", "has no 'absent'"),
-        ("--method", "number", "only a class or function is called"),
+        ("--method", "number", "expected a class or function"),
         ("--optimizer", "rows", "a subclass of ncsam.optim.SharpnessAware"),
-        ("--base", "three", "must give a torch.optim.Optimizer"),
+        ("--base", "three", "expected a factory of a torch.optim.Optimizer"),
     ],
 )
 def test_a_wrong_thing_is_named(folder, option, name, words):
