@@ -151,7 +151,7 @@ def test_a_run_folder_runs_no_code(folder, finished, changes, command, said):
     assert said is None or said in done.output
     if command[0] == "report" and "data" in changes:
         page = (run / "report.html").read_text()
-        assert ("is code, which no report runs" if changes["data"] != "reduced" else "another dataset") in page
+        assert ("which a report does not run" if changes["data"] != "reduced" else "another dataset") in page
 
 
 def test_data_of_ones_own_is_named_to_be_read_again(folder):

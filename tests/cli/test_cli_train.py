@@ -17,6 +17,7 @@ from ncsam.cli.kinds import Scalar, Settings
 from ncsam.cli.options import ConfigOption, default_out
 from ncsam.cli.train import train
 from ncsam.engine import RunConfig
+from ncsam.engine.config import ResolvedConfig
 from ncsam.engine.learner import Learner
 from ncsam.methods import create
 
@@ -186,7 +187,7 @@ def test_what_the_optimizer_takes_reaches_it(tmp_path):
     assert (config["flip_ratio"], config["warmup"]) == ("auto", "auto")
     run = Fabric(accelerator="cpu")
     network = nn.Linear(2, 2)
-    optimizer = Learner(run, network, create("ce"), RunConfig.from_dict(config), 10).optimizer
+    optimizer = Learner(run, network, create("ce"), ResolvedConfig.from_dict(config), 10).optimizer
     assert {name: getattr(optimizer, name) for name in options} == options
     assert (optimizer.rho_target, optimizer.kappa) == (0.4, 0.3)
     for wrong, said in [

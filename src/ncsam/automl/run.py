@@ -17,6 +17,7 @@ from ncsam._checks import number
 from ncsam._errors import bad_value
 from ncsam._files import atomic_path, read_json
 from ncsam.automl import leaderboard
+from ncsam.automl.candidates import Network
 from ncsam.automl.portfolio import portfolio
 from ncsam.automl.problem import Problem
 from ncsam.automl.search import run_candidates
@@ -30,6 +31,7 @@ from ncsam.engine.checkpoint import fitting, writing
 from ncsam.engine.config import NEUTRAL, RunConfig
 from ncsam.engine.device import check_accelerator
 from ncsam.engine.fitted_run import write_fitted
+from ncsam.engine.network import check_network, create_network
 from ncsam.engine.task import load_task
 from ncsam.errors import RunError
 from ncsam.jobs import ExecutorConfig
@@ -96,6 +98,11 @@ def auto(
                 "then ncsam auto features.npz",
             )
         candidates = portfolio(problem)
+        for each in candidates:
+            if isinstance(each, Network):  # a mistake in its options is found before anything is fitted
+                resolved = each.config(problem, problem.fold_task(0))
+                check = create_network if ":" in resolved.model else check_network
+                check(resolved, problem.classes, problem.channels)
         if not problem.is_vectors and problem.fabric.device.type == "cpu":
             say(
                 "training networks on images is slow on a CPU. Embeddings of a pretrained model take minutes: "

@@ -23,7 +23,7 @@ def check_network(config: RunConfig, num_classes: int, channels: int) -> None:
             create_network(config, num_classes, channels, pretrained=False)
 
 
-def create_network(config: RunConfig, num_classes: int, channels: int, *, pretrained: bool) -> nn.Module:
+def create_network(config: RunConfig, num_classes: int, channels: int, *, pretrained: bool = False) -> nn.Module:
     """Build a model by name, with its pretrained weights if wanted and its frozen parts frozen."""
     if config.model == IN_MEMORY:
         raise bad_value("model", config.model, "the model itself, because the run was given it as a Python object")
