@@ -192,10 +192,10 @@ def test_what_the_optimizer_takes_reaches_it(tmp_path):
     assert (optimizer.rho_target, optimizer.kappa) == (0.4, 0.3)
     for wrong, said in [
         (["--rho", "big"], "'big' is not a number or null or auto"),
-        (["--rho", "-1"], "rho=-1.0"),
-        (["--rho-target", "0"], "rho_target=0.0"),
-        (["--warmup", "1.5"], "warmup=1.5"),
-        (["--warmup", "auto", "--val-share", "0"], "warmup='auto'"),
+        (["--rho", "-1"], "--rho=-1.0"),
+        (["--rho-target", "0"], "--rho-target=0.0"),
+        (["--warmup", "1.5"], "--warmup=1.5"),
+        (["--warmup", "auto", "--val-share", "0"], "--warmup='auto'"),
     ]:
         assert said in call("train", "digits", *wrong, "--dry-run", code=2).output
 

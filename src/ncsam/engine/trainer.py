@@ -65,7 +65,7 @@ class Trainer:
         >>> from ncsam.engine.device import choose_device
         >>> from ncsam.engine.resolve import resolve
         >>> from ncsam.engine.task import load_task
-        >>> config = RunConfig(data="digits", epochs=1)
+        >>> config = RunConfig(data="digits", epochs=1, lr=0.05)
         >>> task = load_task(config)
         >>> trainer = Trainer(choose_device(config), resolve(config, task), task)
         >>> trainer.fit()

@@ -110,7 +110,7 @@ class Lite0(Backbone):
     Examples:
         >>> network = Lite0(10)
         >>> sum(p.numel() for p in network.parameters()) - sum(p.numel() for p in network.fc.parameters())
-        3371024
+        3371008
     """
 
     num_features = 1280
