@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
 from pathlib import Path
@@ -91,6 +92,7 @@ def test_without_a_folder_nothing_is_left_behind(clouds, tmp_path: Path, monkeyp
     assert "Label issues" in page.read_text()
     assert kept.summary == run.summary
     del run
+    gc.collect()
     assert not where.exists()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["kept", "report.html"]
 
