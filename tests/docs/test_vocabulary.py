@@ -31,7 +31,6 @@ _SUFFIXES = (".py", ".md", ".yaml", ".html", ".js", ".css")
 #: Not yet revised.
 PENDING = (
     "CHANGELOG.md",
-    "README.md",
     "docs/architecture.md",
     "docs/command.md",
     "docs/data.md",
