@@ -22,8 +22,7 @@ from ncsam import methods
 from ncsam.data import from_arrays
 from ncsam.data.loading.loader import Loader
 from ncsam.engine import RunConfig
-from ncsam.engine.dynamics import Dynamics
-from ncsam.engine.samples import SampleTable
+from ncsam.engine.samples import Dynamics, SampleTable
 from ncsam.engine.task import load_task, view_names
 from ncsam.methods import Method, State
 from timing import Candidate, arguments, ratio, table, take_turns, write_json

@@ -17,9 +17,9 @@ import numpy as np
 from ncsam.data import DataSet, from_arrays, load
 from ncsam.engine import RunConfig, train
 from ncsam.engine.config import read_preset
-from ncsam.engine.dynamics import Dynamics
 from ncsam.engine.evaluate import Predictions
 from ncsam.engine.out_of_fold import out_of_fold
+from ncsam.engine.samples import Dynamics
 from ncsam.engine.task import load_task
 from ncsam.issues.posterior import LabelPosterior, assess
 from reduce_cifar import halved

@@ -13,7 +13,7 @@ from test_engine_resume import small_config, small_data, stop_after_two_epochs
 from ncsam.engine import RunError, train
 from ncsam.engine.checkpoint import load_checkpoint, save_checkpoint
 from ncsam.engine.samples import SampleTable
-from ncsam.engine.saved_forms import is_plain, matches_structure, refuse_other_optimizer
+from ncsam.engine.states import is_plain, matches_structure, refuse_other_optimizer
 
 _GROUP = ("learners", 0, "optimizer", "param_groups", 0)
 _STATE = ("learners", 0, "optimizer", "state", 0)

@@ -13,7 +13,7 @@ import pytest
 
 from ncsam.engine import RunConfig, train
 from ncsam.engine.loggers import COLUMNS, MetricsFiles, open_loggers
-from ncsam.engine.progress import ConsoleSink
+from ncsam.engine.sinks import ConsoleSink
 
 from test_engine_run import config, images  # isort: skip
 

@@ -10,7 +10,7 @@ import torch
 from test_engine_resume import small_config, small_data
 
 from ncsam.engine import train
-from ncsam.engine.device import check_accelerator
+from ncsam.engine.device import build_fabric, check_accelerator
 from ncsam.engine.out_of_fold import out_of_fold
 
 
@@ -55,11 +55,11 @@ def test_folds_of_a_run_from_another_machine(tmp_path: Path) -> None:
 
 
 def test_a_limit_of_the_system_is_blamed_on_no_option(monkeypatch: pytest.MonkeyPatch) -> None:
-    from ncsam.engine import fabric
+    import lightning_fabric
 
     def no_more_files(**_: object) -> None:
         raise OSError(errno.EMFILE, "Too many open files")
 
-    monkeypatch.setattr(fabric, "Fabric", no_more_files)
+    monkeypatch.setattr(lightning_fabric, "Fabric", no_more_files)
     with pytest.raises(OSError, match="Too many open files"):
-        fabric.build_fabric(small_config())
+        build_fabric(small_config())

@@ -4,8 +4,8 @@ import itertools
 
 import pytest
 
-from ncsam.engine import progress
-from ncsam.engine.progress import ConsoleSink, duration
+from ncsam.engine import sinks as progress
+from ncsam.engine.sinks import ConsoleSink, duration
 
 
 @pytest.fixture

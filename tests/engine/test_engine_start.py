@@ -24,13 +24,13 @@ def test_the_first_steps_wait_for_nothing_they_do_not_need(tmp_path: Path) -> No
     np.savez(tmp_path / "rows.npz", x=rng.normal(size=(64, 4)).astype("f4"), y=np.arange(64) % 2)
     code = """
 import sys
-from ncsam.engine import progress
+from ncsam.engine import sinks
 def stop(*_):
     print(*sys.modules)
     raise SystemExit(0)
-progress.ConsoleSink.step = stop
+sinks.ConsoleSink.step = stop
 from ncsam.cli.main import main
-main(["train", "rows.npz", "--preset", "recommended", "--out", "run"])
+main(["train", "rows.npz", "--model", "network", "--out", "run"])
 """
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
     loaded = set(done.stdout.split())

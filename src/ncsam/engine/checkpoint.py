@@ -19,7 +19,7 @@ import torch
 
 from ncsam._files import atomic_path
 from ncsam._text import printable_lines
-from ncsam.engine.saved_forms import is_plain
+from ncsam.engine.states import is_plain
 from ncsam.errors import RunError
 from ncsam.runs import layout
 from ncsam.runs.writer import what_is_left, writing

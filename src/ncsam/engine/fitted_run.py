@@ -24,13 +24,12 @@ from ncsam.engine.by_class import ByClass, confusion
 from ncsam.engine.checkpoint import save_checkpoint
 from ncsam.engine.class_metrics import class_metrics
 from ncsam.engine.config import RunConfig
-from ncsam.engine.dynamics import Dynamics
 from ncsam.engine.evaluate import Predictions
 from ncsam.engine.label_issues import label_issues_of
 from ncsam.engine.loggers import FIELDS, MetricsFiles
 from ncsam.engine.metrics import accuracy, calibration_error, summarize
 from ncsam.engine.resolve import recommended_model
-from ncsam.engine.samples import SampleTable
+from ncsam.engine.samples import Dynamics, SampleTable
 from ncsam.engine.task import Task
 from ncsam.noise import estimate_noise
 from ncsam.runs import layout

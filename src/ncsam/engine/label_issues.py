@@ -15,9 +15,8 @@ from ncsam._files import read_json
 from ncsam.data.modalities.text import TextList
 from ncsam.data.types import DataSet, Split
 from ncsam.engine.checkpoint import load_checkpoint
-from ncsam.engine.dynamics import Dynamics
 from ncsam.engine.predictor import load_predictor
-from ncsam.engine.samples import SampleTable
+from ncsam.engine.samples import Dynamics, SampleTable
 from ncsam.engine.task import Task, task_of
 from ncsam.issues.find import issues_of_training, judge
 from ncsam.issues.table import LabelIssues

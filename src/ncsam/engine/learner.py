@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from ncsam._errors import bad_value
 from ncsam.engine.config import ResolvedConfig
 from ncsam.engine.optimizers import build_optimizer
-from ncsam.engine.sharding import full_state, is_sharded, load_network, load_optimizer, share_buffers
+from ncsam.engine.states import full_state, is_sharded, load_network, load_optimizer, share_buffers
 from ncsam.methods import Method, Plan
 from ncsam.optim.sharpness_aware import SharpnessAware
 from ncsam.vectors.arithmetic import is_dtensor

@@ -26,9 +26,8 @@ from ncsam.engine.fitted_run import fit_run, smooth_out_of_fold
 from ncsam.engine.label_issues import label_issues_of
 from ncsam.engine.metrics import summarize
 from ncsam.engine.network import create_network, prepared
-from ncsam.engine.progress import ConsoleSink
 from ncsam.engine.resolve import resolve, sam_warning
-from ncsam.engine.sinks import CheckpointSink, FolderSink, MetricsSink, Sink
+from ncsam.engine.sinks import CheckpointSink, ConsoleSink, FolderSink, MetricsSink, Sink
 from ncsam.engine.stored_data import load_dataset, save_dataset
 from ncsam.engine.task import Task, load_task, view_names
 from ncsam.engine.trainer import Trainer

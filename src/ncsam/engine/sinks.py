@@ -1,12 +1,14 @@
-"""Where a training run reports to: the run folder, its metrics and checkpoints. The console is in `progress`."""
+"""Where a training run reports to: the run folder, its metrics and checkpoints, and the console."""
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ncsam._text import printable_lines
 from ncsam.engine.checkpoint import fitting, load_checkpoint, save_checkpoint, to_stderr
 from ncsam.engine.config import RunConfig
 from ncsam.engine.loggers import Logger, open_loggers
@@ -142,3 +144,138 @@ class CheckpointSink(Sink):
             save_checkpoint(self.folder, state, {name: state[name] for name in _NOTES})
         self._saved_at = time.perf_counter()
         self._save_seconds = self._saved_at - began
+
+
+_REDRAW = 0.1  # seconds
+_FIRST_LINE, _MOST_PATIENCE = 10.0, 60.0  # seconds between lines in a pipe: from, doubling, to
+_MEASURED = 2.0  # seconds of steps after the first, from which the remaining time is estimated
+_LONG_ENOUGH = 60.0  # seconds of training that deserve an estimate
+_LONG = 3600.0
+#: What shortens a run on a CPU, by the kind of data.
+_SHORTER = {
+    "images": "embeddings of a pretrained model take minutes (model timm:NAME, pretrained true, freeze backbone; or "
+    "`ncsam embed` and `ncsam auto`). Otherwise a smaller model (resnet8 or cnn9, see ncsam.models.names()), smaller "
+    "images (data_options size=[32,32]), or fewer epochs",
+    "": "a smaller model (see ncsam.models.names()), or fewer epochs",
+}
+
+
+class ConsoleSink(Sink):
+    """Lines on standard output; on a terminal with `rich`, a bar for the running epoch below them.
+
+    After some steps it says how long training will take, and how to shorten hours. In a pipe, a long epoch prints a
+    line from time to time.
+
+    Args:
+        enabled: Print at all.
+        epochs: Epochs of the run.
+        batches: Batches per epoch.
+        device: Name of the device.
+        data: Name of the modality.
+    """
+
+    def __init__(self, enabled: bool, epochs: int, batches: int, device: str = "cpu", data: str = "") -> None:
+        self.enabled = enabled
+        self.epochs = epochs
+        self.batches = batches
+        self.device = device
+        self.data = data
+        self._bar: Any = None
+        self._drawn = 0.0
+        self._said = time.monotonic()
+        self._patience = _FIRST_LINE
+        self._steps = 0
+        self._first = 0.0  # when the first step of this process ended, which is slower
+        self._per_batch: float | None = None
+        if enabled and sys.stdout.isatty():
+            try:
+                from rich.progress import Progress
+            except ImportError:
+                return
+            self._bar = Progress(transient=True)
+            self._task = self._bar.add_task("", total=batches)
+            self._bar.start()
+
+    def say(self, text: str) -> None:
+        """One line."""
+        if not self.enabled:
+            return
+        self._said = time.monotonic()
+        if self._bar is None:
+            print(printable_lines(text), flush=True)
+        else:
+            self._bar.console.print(printable_lines(text), highlight=False, markup=False, soft_wrap=True)
+
+    def step(self, epoch: int, done: int) -> None:
+        """After a step: move the bar, or print the position."""
+        if not self.enabled:
+            return
+        now = time.monotonic()
+        if self._per_batch is None:
+            self._measure(now, (self.epochs - epoch + 1) * self.batches - done)
+        if self._bar is not None:
+            if now - self._drawn >= _REDRAW:
+                self._drawn = now
+                self._bar.update(self._task, completed=done, description=f"epoch {epoch}/{self.epochs}")
+        elif now - self._said >= self._patience:
+            self._patience = min(2 * self._patience, _MOST_PATIENCE)
+            self.say(f"epoch {epoch}/{self.epochs}: {done:,} of {self.batches:,} batches")
+
+    def _measure(self, now: float, left: int) -> None:
+        """Estimate the remaining time from the steps after the first, and print it once if it is long."""
+        self._steps += 1
+        if self._steps == 1:
+            self._first = now
+        spent = now - self._first
+        if self._steps < 2 or spent < _MEASURED:
+            return
+        self._per_batch = spent / (self._steps - 1)
+        total = left * self._per_batch
+        if total < _LONG_ENOUGH:
+            return
+        self.say(
+            f"{self._per_batch:.2g} s per batch on {self.device}: about {duration(self._per_batch * self.batches)} per "
+            f"epoch and {duration(total)} in total, without evaluation"
+        )
+        if total >= _LONG and self.device.startswith("cpu"):
+            shorter = _SHORTER.get(self.data, _SHORTER[""])
+            self.say(f"this is long for a CPU; Ctrl-C keeps what is done. Faster: {shorter}")
+
+    def epoch(self, record: Mapping[str, Any]) -> None:
+        """The line of a finished epoch."""
+        shown = (("test", "test_accuracy"), ("val", "val_accuracy"), ("memorized", "memorized"))
+        parts = [f"{name} {record[key]:6.2f} %" for name, key in shown if record[key] is not None]
+        width = len(str(self.epochs))
+        self.say(
+            f"epoch {record['epoch']:>{width}}/{self.epochs}  loss {record['train_loss']:.4f}  "
+            + "  ".join([*parts, f"{record['seconds']:.1f} s"])
+        )
+
+    def on_message(self, text: str) -> None:
+        self.say(text)
+
+    def on_step_end(self, trainer: Trainer) -> None:
+        self.step(trainer.epoch + 1, trainer.batch)
+
+    def on_epoch_end(self, trainer: Trainer, record: Mapping[str, Any]) -> None:
+        self.epoch(record)
+
+    def close(self) -> None:
+        """Remove the bar."""
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None
+
+
+def duration(seconds: float) -> str:
+    """Seconds for people: 45 s, 12 min, 3 h 20 min, 2 days 5 h."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    if minutes < 60:
+        return f"{minutes} min"
+    hours, minutes = divmod(minutes, 60)
+    if hours < 24:
+        return f"{hours} h {minutes} min" if minutes else f"{hours} h"
+    days, hours = divmod(hours, 24)
+    return f"{days} day{'s' * (days > 1)} {hours} h" if hours else f"{days} day{'s' * (days > 1)}"

@@ -101,7 +101,7 @@ class TrainingStatistics:
     """What a run recorded about each training sample.
 
     Attributes:
-        label_quality: (N,) in [0, 1]; see `ncsam.engine.dynamics`.
+        label_quality: (N,) in [0, 1]; see `ncsam.engine.samples`.
         predicted: (N,) the class with the largest mean probability.
         probabilities: (N, classes) mean predicted probabilities over the epochs, or `None` if they were not kept.
         fitted: (N,) whether the last prediction is the given label.
