@@ -27,8 +27,8 @@ os._exit(0)
 """
 _NCSAM = """
 import os, sys
-from ncsam.engine import sinks as progress
-progress.Console.step = lambda *_: os._exit(0)  # the first step is done
+from ncsam.engine import sinks
+sinks.ConsoleSink.step = lambda *_: os._exit(0)  # the first step is done
 from ncsam.cli.main import main
 main(["train", sys.argv[2], "--preset", "recommended", "--out", sys.argv[1], "--quiet"])
 """
