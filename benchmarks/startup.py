@@ -28,9 +28,9 @@ os._exit(0)
 _NCSAM = """
 import os, sys
 from ncsam.engine import sinks
-sinks.ConsoleSink.step = lambda *_: os._exit(0)  # the first step is done
+sinks.FolderSink.on_step_end = lambda *_: os._exit(0)  # the first step is done
 from ncsam.cli.main import main
-main(["train", sys.argv[2], "--preset", "recommended", "--out", sys.argv[1], "--quiet"])
+main(["train", sys.argv[2], "--model", "network", "--out", sys.argv[1], "--quiet"])
 """
 
 
