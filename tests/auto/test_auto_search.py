@@ -69,7 +69,7 @@ def test_a_candidate_never_sees_the_samples_it_is_judged_by(tmp_path):
     np.testing.assert_array_equal(correct(small, outcome), held_out_labels(small) == 0)
 
 
-@pytest.mark.parametrize("candidate", [lda(), Network("n", {"epochs": 2, "optimizer": "sgd"})])
+@pytest.mark.parametrize("candidate", [lda(), Network("n", {"epochs": 8, "optimizer": "sgd", "lr": 0.05})])
 def test_labels_of_a_fold_do_not_reach_its_predictions(tmp_path, candidate):
     one, two = problem(), problem()
     two.labels = two.labels.copy()
@@ -337,7 +337,7 @@ def test_the_networks_of_a_fold_are_of_ours_alone(tmp_path, quick):
         for member in state["members"]:
             member["model"], member["options"] = "os:mkdir", {"path": str(tmp_path / "trap")}
         torch.save(state, fold)
-    with pytest.raises(RunError, match="does not fit this network"):
+    with pytest.raises(RunError, match="does not match this model"):
         auto(config(), tmp_path, dataset=dataset, folds=3, say=str)
     assert not (tmp_path / "trap").exists()
 

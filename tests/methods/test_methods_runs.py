@@ -110,6 +110,7 @@ def assert_equal(a: object, b: object, where: str = "") -> None:
 def test_peers_presets_learn_in_short_runs_too(preset: str, tmp_path: Path) -> None:
     """Their authors' last alpha from the start would leave digits at 10 to 50 %."""
     options = {"method": "peer", "method_options": {"preset": preset}, "optimizer": "sgd", "epochs": 20}
+    options |= {"lr": 0.05, "weight_decay": 1e-3, "batch_size": None}
     summary = train(RunConfig.from_dict({"noise": "symmetric", "rate": 0.4, **options}), tmp_path, console=False)
     assert summary["last5"] > 90
 
