@@ -137,7 +137,7 @@ def test_ctrl_c_stops_the_workers_with_checkpoints(tmp_path: Path, config: RunCo
     os.kill(process.pid, signal.SIGINT)
     words, _ = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert "the same command goes on with the runs that are not finished" in words
+    assert "rerun the command to resume" in words
     with locked(place.parent.parent):  # nobody is left training there
         assert torch.load(place, weights_only=True)["epoch"] < 100_000
 
