@@ -21,6 +21,7 @@ from ncsam.jobs.executor import ExecutorConfig
 from ncsam.jobs.job import Job, Result
 from ncsam.jobs.job import do as answer
 from ncsam.jobs.mirror import Mirror, mirrored
+from ncsam.runs import layout
 
 CONFIG = RunConfig(
     data="digits", noise="symmetric", rate=0.4, epochs=3, model="mlp", optimizer="sam", accelerator="cpu"
@@ -93,7 +94,7 @@ def test_checkpoints_are_stored_on_the_way(tmp_path: Path, url: str) -> None:
     inside = {
         file.relative_to(tmp_path / "copy").as_posix() for file in (tmp_path / "copy").rglob("*") if file.is_file()
     }
-    assert inside == set(mirror._RESUMED_FROM)
+    assert inside == set(layout.RESUME) - {layout.DATA}  # the data is not in memory
 
 
 def test_finished_runs_are_taken_from_the_mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -125,7 +125,7 @@ def test_a_changed_comparison_does_not_replace_the_one_that_is_there(tmp_path: P
 
 
 def test_the_folder_of_another_command_is_left_alone(tmp_path: Path, config: RunConfig) -> None:
-    for mark, held in (("config.yaml", "a run of `ncsam train`"), ("auto.json", "a race of `ncsam auto`")):
+    for mark, held in (("config.yaml", "an `ncsam train` run"), ("auto.json", "an `ncsam auto` run")):
         (tmp_path / "out").mkdir(exist_ok=True)
         (tmp_path / "out" / mark).write_text("{}")
         with pytest.raises(RunError, match=f"holds {held}: choose another folder"):

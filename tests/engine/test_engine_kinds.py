@@ -15,6 +15,7 @@ from click.testing import CliRunner
 
 from ncsam import data
 from ncsam.cli.main import main
+from ncsam.embed import Choice
 from ncsam.engine import RunConfig, train
 from ncsam.engine.predictor import load_predictor
 from ncsam.engine.trainer import Trainer
@@ -238,9 +239,14 @@ def test_what_needs_images_says_so(reviews: Path, tmp_path: Path, options: dict[
         train(RunConfig(data=str(reviews), epochs=1, **options), tmp_path / "run", console=False)
 
 
-def test_auto_says_that_it_takes_vectors(reviews: Path, tmp_path: Path) -> None:
+def test_auto_embeds_texts_or_says_what_is_missing(
+    reviews: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nothing = Choice(None, "no pretrained text encoder is installed")
+    monkeypatch.setattr("ncsam.engine.backbone.choose_encoder", lambda *_: (None, nothing))
     result = CliRunner().invoke(main, ["auto", str(reviews), "--out", str(tmp_path / "auto")])
     assert result.exit_code != 0
+    assert "no pretrained text encoder is installed" in result.output
     assert "ncsam embed" in f"{result.output} {result.exception}"
 
 

@@ -9,10 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ncsam import data
+from ncsam import NCSAM, data
 from ncsam._statistics import Spread
 from ncsam.engine import RunConfig
+from ncsam.engine.resolve import default_warmup
 from ncsam.engine.task import load_task
+from ncsam.methods.ce import CE
 from ncsam.reproduce import TABLES, choose, find
 from ncsam.reproduce.notes import Note, not_comparable
 from ncsam.reproduce.results import Cell, Filled, fill, jobs, run_name
@@ -66,8 +68,10 @@ def test_paper_scale_is_the_preset() -> None:
             assert config.rate == column.rate
     rows = {row.name: row for row in TABLES["table2"].rows}
     column = TABLES["table2"].columns[1]
-    assert setting.config(rows["sam"], column, 1).warmup_epochs == 0
-    assert setting.config(rows["ncsam"], column, 1).warmup_epochs == 50
+    assert not setting.config(rows["sam"], column, 1).warmup
+    config = setting.config(rows["ncsam"], column, 1)
+    share = default_warmup(NCSAM, CE, config.rho) if config.warmup is None else config.warmup
+    assert (config.epochs, share * config.epochs) == (200, 50)
     control = setting.config(rows["kappa0"], column, 1)
     assert control == setting.config(rows["ncsam"], column, 1).replace(kappa=0.0)
     ablation = {row.name: row.optimizer for row in TABLES["schedule"].rows}
