@@ -71,7 +71,7 @@ def commands(folder, tmp_path):
 @pytest.mark.parametrize("command", ["predict", "export", "bound", "align", "train", "compare", "folds", "predictions"])
 def test_a_factory_named_by_a_file_is_neither_imported_nor_called(command, folder, tmp_path, trap):
     output = call(*commands(folder, tmp_path)[command], code=2).output
-    assert f"asks for the network '{FACTORY}', which is not one of ours" in output
+    assert f"asks for the model '{FACTORY}'" in output
     assert f"name it yourself with --model {FACTORY}" in output
     assert not any(mark.exists() for mark in trap)
     assert not (tmp_path / "new").exists()
@@ -105,7 +105,7 @@ def test_naming_another_factory_than_the_file_does_not_help_the_file(folder, tmp
 def test_no_other_name_gets_through(model, options, folder, tmp_path):
     path = tmp_path / "config.yaml"
     path.write_text(yaml.safe_dump({"data": "digits", "model": model, "model_options": options}))
-    with pytest.raises(ValueError, match="which is not one of ours"):
+    with pytest.raises(ValueError, match="asks for"):
         RunConfig.from_yaml(path)
 
 
