@@ -159,6 +159,7 @@ def test_digits_are_warmed_up_until_memorization_starts(tmp_path: Path) -> None:
         epochs=30,
         rho=0.05,
         lr=0.05,
+        weight_decay=1e-3,
         batch_size=32,
     )
     summary = train(chosen, tmp_path, console=False)
