@@ -18,6 +18,7 @@ pytestmark = pytest.mark.slow  # one training of a few epochs
 def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs") / "first"
     config = RunConfig(
+        rho=0.05,
         data="digits",
         noise="symmetric",
         rate=0.4,
@@ -121,11 +122,11 @@ def test_align_at_another_radius_and_without_compensation(run):
 def test_align_needs_clean_labels(tmp_path):
     rng = np.random.default_rng(0)
     np.savez(tmp_path / "own.npz", x=rng.normal(size=(60, 4)).astype(np.float32), y=rng.integers(0, 2, 60))
-    config = RunConfig(data=str(tmp_path / "own.npz"), epochs=1, model_options={"hidden": [4]}, val_share=0.0)
+    config = RunConfig(data=str(tmp_path / "own.npz"), epochs=1, model_options={"hidden": [4]}, val_share=0.0, rho=0.05)
     train(config, tmp_path / "run", console=False)
     code, output = answer("align", tmp_path / "run")
     assert code == 2
-    assert "clean labels are not known" in output
+    assert "clean labels are known" in output
     code, output = answer("bound", tmp_path / "run", "--steps", 1)
     assert code == 2
     assert "--alpha" in output or "alpha=None" in output
