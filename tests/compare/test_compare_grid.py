@@ -17,7 +17,7 @@ import torch
 from ncsam.comparison import compare
 from ncsam.comparison.grid import _mean_and_deviation
 from ncsam.comparison.specs import folder_name, with_spec
-from ncsam.data import from_arrays
+from ncsam.data import from_arrays, load
 from ncsam.engine import RunConfig, RunError
 from ncsam.jobs import local as workers
 from ncsam.jobs.job import is_small
@@ -193,10 +193,10 @@ def test_data_in_memory_is_written_once_and_read_by_the_workers(tmp_path: Path) 
     (row,) = compare(config, tmp_path / "out", **options)
     assert row["failed"] == []
     assert row["last"]["mean"] is not None
-    with np.load(tmp_path / "out" / "input.npz") as saved:
-        np.testing.assert_array_equal(saved["x"], x)
-        assert saved["classes"].tolist() == ["no", "yes"]
+    saved = load(tmp_path / "out" / "data.npz")
+    np.testing.assert_array_equal(saved.train.inputs, x)
+    assert saved.classes == ("no", "yes")
     assert compare(config, tmp_path / "out", **options) == [row]  # the finished run is read
     other = from_arrays(x, 1 - y, classes=["no", "yes"])
-    with pytest.raises(RunError, match=r"input\.npz holds other data"):
+    with pytest.raises(RunError, match=r"data\.npz"):
         compare(config, tmp_path / "out", **{**options, "dataset": other})

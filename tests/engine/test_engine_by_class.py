@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ncsam.engine import RunConfig, train
-from ncsam.engine.by_class import confusion, noise_rate
+from ncsam.engine.class_metrics import confusion, noise_rate
 from ncsam.runs.reader import read_by_class
 
 

@@ -14,15 +14,16 @@ from ncsam import methods, models
 from ncsam.data import from_arrays
 from ncsam.data.modalities.images import Images
 from ncsam.engine import RunConfig, train
-from ncsam.engine.network import evaluating, train_mode
+from ncsam.engine.context import verdicts
+from ncsam.engine.network import train_mode
 from ncsam.engine.schedule_control import Stages
 from ncsam.engine.task import view_names
 from ncsam.engine.trainer import Trainer
-from ncsam.engine.verified import verdicts
 from ncsam.methods import Method, Stage, State
 from ncsam.methods.heads import WithHeads, features_of
 from ncsam.methods.registry import _METHODS
 from ncsam.methods.steps import sgd
+from ncsam.vectors.saved import evaluation_mode
 from two_processes import checkpoint, on_features, train_by_two, write_features
 
 import staged_method  # isort: skip
@@ -172,7 +173,7 @@ def test_modes_are_put_back_one_by_one() -> None:
     network = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2), nn.Dropout())
     train_mode([network], frozen_norms=True)
     assert [m.training for m in network] == [True, False, True]
-    with evaluating([network]):
+    with evaluation_mode([network]):
         assert not any(m.training for m in network.modules())
     assert [m.training for m in network] == [True, False, True]
 

@@ -9,11 +9,11 @@ import pytest
 import torch
 from torch import nn
 
-from ncsam.data import as_dataset, from_arrays
+from ncsam.data import as_dataset, from_arrays, load
+from ncsam.data.stored import load_dataset, save_dataset
 from ncsam.data.types import DataSet, PathList, Split
 from ncsam.engine import RunConfig, train
 from ncsam.engine.config import IN_MEMORY
-from ncsam.engine.stored_data import load_dataset, save_dataset
 from ncsam.engine.task import task_of
 from ncsam.errors import UsageError
 
@@ -57,7 +57,7 @@ def test_without_a_copy_the_data_must_be_passed_again(tmp_path: Path) -> None:
 def test_texts_and_paths_are_stored_and_other_objects_are_not(tmp_path: Path) -> None:
     texts = as_dataset((["a good film", "bad ❄", "", "so good"] * 3, [1, 0, 0, 1] * 3))
     assert save_dataset(tmp_path / "texts.npz", texts)
-    again = load_dataset(tmp_path / "texts.npz")
+    again = load(tmp_path / "texts.npz")
     assert list(again.train.inputs) == list(texts.train.inputs)
     assert again.train.inputs.tokenizer.state() == texts.train.inputs.tokenizer.state()  # type: ignore[union-attr]
     paths = DataSet("p", ("a", "b"), Split(PathList(tmp_path, ["x.png", "y.png"]), np.array([0, 1])), None, size=(8, 8))

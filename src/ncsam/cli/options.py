@@ -13,12 +13,11 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 import click
 
 from ncsam._errors import need
-from ncsam._named import is_reference
+from ncsam._named import is_reference, require_explicit_import
 from ncsam.cli.complete import known
 from ncsam.cli.kinds import Listed, Scalar, settings_option
 from ncsam.cli.paths import Readable
 from ncsam.engine.config import RunConfig, read_preset, read_yaml
-from ncsam.engine.untrusted import require_explicit_import
 
 #: The first field of each section of `--help`; those that follow it belong to the same one.
 SECTIONS = {

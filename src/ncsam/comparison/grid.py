@@ -13,13 +13,14 @@ from typing import Any, Literal
 from ncsam._errors import bad_value
 from ncsam._files import atomic_path
 from ncsam._statistics import Spread
-from ncsam.comparison.input_file import INPUT, save_input
 from ncsam.comparison.specs import check_combination, folder_name, with_spec
+from ncsam.data.stored import load_dataset, save_dataset
 from ncsam.data.types import DataSet
 from ncsam.engine import RunConfig, RunError
 from ncsam.engine.config import NETWORK
 from ncsam.engine.device import check_accelerator
 from ncsam.engine.metrics import SUMMARY
+from ncsam.issues.folds import labels_sha256
 from ncsam.jobs import Done, ExecutorConfig, Job, check_size, run_jobs, split_finished
 from ncsam.runs import layout
 from ncsam.runs.layout import refuse_other_work
@@ -59,7 +60,7 @@ def compare(
         on: "local" or "ray".
         resources: what each run needs on Ray.
         mirror: URL of copies of the run folders.
-        dataset: data in memory, used in place of `config.data`. It is written once to `out/input.npz`, where worker
+        dataset: data in memory, used in place of `config.data`. It is written once to `out/data.npz`, where worker
             processes and later commands find it.
         say: takes a line for each run that ends.
         command: stored in the folder, for its report.
@@ -72,7 +73,7 @@ def compare(
     folder = Path(out)
     where = ExecutorConfig(workers, on, resources, mirror)
     if dataset is not None:
-        config = config.replace(data=str((folder / INPUT).resolve()), data_root=None)
+        config = config.replace(data=str((folder / layout.DATA).resolve()), data_root=None)
     runs = planned(config, methods, optimizers, seeds)
     jobs = [Job(run.name, run.config, folder / run.name) for run in runs]
     if where.on == "local":  # the nodes of a cluster may have what this machine has not
@@ -85,7 +86,7 @@ def compare(
     with locked(folder) as held:
         where.check()
         if dataset is not None:
-            save_input(dataset, folder / INPUT)
+            _store(dataset, folder / layout.DATA)
         if command is not None:
             with atomic_path(folder / layout.COMMAND) as temporary:
                 temporary.write_text(command + "\n", encoding="utf-8", errors="backslashreplace")
@@ -98,6 +99,15 @@ def compare(
             return rows
 
         return write(run_jobs(jobs, where, say, write))
+
+
+def _store(dataset: DataSet, path: Path) -> None:
+    """Write the data once; a file that is there already must have the same labels."""
+    if path.is_file():
+        if labels_sha256(load_dataset(path).train.labels) != labels_sha256(dataset.train.labels):
+            raise RunError(f"{path} contains other data: choose another folder")
+    elif not save_dataset(path, dataset, most_bytes=None):
+        raise bad_value("dataset", dataset.name, "arrays, texts or image files, or the path of the data")
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from ncsam._checks import positive
 from ncsam._errors import bad_value
+from ncsam._named import require_explicit_import
 from ncsam.engine import recipes
 from ncsam.engine.predictor import LoadedRun
 from ncsam.engine.resolve import resolve
 from ncsam.engine.task import Task, load_task, view_names
-from ncsam.engine.untrusted import require_explicit_import
 from ncsam.optim.ramps import ramp_by_name
 from ncsam.runs.reader import RunFolder
 from ncsam.theory.alignment import Alignment, alignments

@@ -19,10 +19,9 @@ from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 from ncsam._checks import below_one, count, number, ratio
 from ncsam._errors import bad_value, need, unknown_name
 from ncsam._files import atomic_path, parse_yaml, read_text
-from ncsam._named import find_named, is_reference
+from ncsam._named import find_named, is_reference, require_explicit_import
 from ncsam._options import coerce
 from ncsam._version import __version__
-from ncsam.engine.untrusted import require_explicit_import
 from ncsam.errors import UsageError
 from ncsam.issues.folds import parse_fold
 

@@ -1,28 +1,33 @@
-"""What a method may ask of a run: predictions and features of the training split, its own batches, gradients."""
+"""What a method gets from a run: predictions of the training split, its own batches, gradients, verified labels."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
 from ncsam._errors import bad_value
+from ncsam.data.labels import stratified
 from ncsam.data.loading.loader import Batch, Loader
 from ncsam.data.modalities import Modality
 from ncsam.engine.config import ResolvedConfig
 from ncsam.engine.evaluate import Evaluator
 from ncsam.engine.learner import Learner
-from ncsam.engine.network import evaluating
-from ncsam.engine.task import view_names
-from ncsam.methods import State
+from ncsam.engine.task import Task, view_names
+from ncsam.errors import UsageError
+from ncsam.methods import Method, State
 from ncsam.methods.heads import output_of
+from ncsam.vectors.saved import evaluation_mode
 
 if TYPE_CHECKING:
     from ncsam.engine.device import Device
+
+Verdicts = npt.NDArray[np.int8]
 
 
 class MethodContext:
@@ -72,7 +77,7 @@ class MethodContext:
         bare = next((learner.bare for learner in self.learners if learner.network is network), network)
         precision, loader = self.fabric.strategy.precision, self.evaluator.train
         result: Tensor | None = None
-        with evaluating([bare]):
+        with evaluation_mode([bare]):
             for batch in loader.iterate(0):
                 with precision.forward_context():
                     rows = output_of(bare, precision.convert_input(batch.views[0]), output).flatten(1).float()
@@ -106,3 +111,40 @@ class MethodContext:
         """Unscaled gradients: where the precision scales losses, the scale is taken out."""
         scaler = getattr(self.fabric.strategy.precision, "scaler", None)
         self.fabric.backward(loss if scaler is None else loss / scaler.get_scale())
+
+
+def verdicts(method: Method, task: Task, seed: int) -> tuple[Verdicts | None, dict[str, Any] | None]:
+    """1 (right), 0 (wrong) or -1 (not looked at) for each training sample, and where this comes from.
+
+    A method without `verified_share` gets nothing. Else they are those of the dataset; where it brings none but the
+    clean labels are known, a share of the samples trained on, drawn by the run's seed and balanced over classes, is
+    compared with the clean labels.
+    """
+    if not method.verified_share:
+        return None, None
+    split = task.dataset.train
+    if split.verified is not None:
+        found = split.verified.copy()
+        if task.val is not None:
+            found[task.val] = -1
+        source = "the dataset's own"
+    elif split.clean is not None:
+        found = np.full(len(split), -1, dtype=np.int8)
+        _, drawn = stratified(split.labels[task.train], method.verified_share, seed=seed)
+        rows = task.train[drawn]
+        found[rows] = split.labels[rows] == split.clean[rows]
+        source = f"clean labels of {method.verified_share:.4g} of the training samples, drawn by seed {seed}"
+    else:
+        raise bad_value(
+            "method",
+            method.name,
+            "another one, or verified labels: a column `verified` (1 right, 0 wrong, empty unknown) in your table, "
+            "Food-101N, or data whose clean labels are known",
+        )
+    if not (found == 1).any():
+        raise UsageError(
+            f"method {method.name!r} needs at least one label that was verified and found right, and there is none: "
+            f"{source}. Verify more labels, or use another seed or a larger verified_share"
+        )
+    count = int((found >= 0).sum())
+    return found, {"source": source, "samples": count, "right": int((found == 1).sum())}

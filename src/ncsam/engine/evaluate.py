@@ -17,10 +17,10 @@ from ncsam.data.loading.loader import Loader
 from ncsam.data.types import Labels
 from ncsam.engine.config import ResolvedConfig
 from ncsam.engine.metrics import EVALUATED, accuracy, calibration_error, memorized
-from ncsam.engine.network import evaluating
 from ncsam.engine.task import Task
 from ncsam.errors import DivergedError
 from ncsam.methods import Method
+from ncsam.vectors.saved import evaluation_mode
 
 if TYPE_CHECKING:
     from ncsam.engine.device import Device
@@ -55,7 +55,7 @@ def predict(
     """Evaluate the models, in evaluation mode, on every sample of a loader made by `Loader.evaluation`."""
     samples = len(loader.split)
     columns: list[Tensor] | None = None
-    with evaluating(networks):
+    with evaluation_mode(networks):
         for batch in loader.iterate(0):
             logits = method.predict(networks, batch.views[0]).float()
             values = _values(logits, batch.labels)

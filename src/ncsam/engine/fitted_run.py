@@ -20,9 +20,8 @@ from ncsam._errors import bad_value
 from ncsam._version import __version__
 from ncsam.data.modalities import saved_modality
 from ncsam.data.types import Split
-from ncsam.engine.by_class import ByClass, confusion
 from ncsam.engine.checkpoint import save_checkpoint
-from ncsam.engine.class_metrics import class_metrics
+from ncsam.engine.class_metrics import ByClass, class_metrics, confusion
 from ncsam.engine.config import RunConfig
 from ncsam.engine.evaluate import Predictions
 from ncsam.engine.label_issues import label_issues_of
@@ -119,7 +118,11 @@ def smooth_out_of_fold(config: RunConfig, task: Task) -> OutOfFold | None:
         return None
     model = recommended_model(task)
     fitted = classifiers.cross_fit(
-        model, feature_rows(config, task, split), torch.from_numpy(split.labels), task.dataset.num_classes, folds=FOLDS
+        model,
+        feature_rows(config, task, split),
+        torch.from_numpy(split.labels.copy()),
+        task.dataset.num_classes,
+        folds=FOLDS,
     )
     rows = classifiers.issue_probabilities(fitted, split.labels, table=is_table(task))
     return OutOfFold.of(rows, split.labels, {"folds": FOLDS, "seed": 0, "model": model})

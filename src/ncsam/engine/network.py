@@ -1,9 +1,8 @@
-"""The model of a configuration, and its training and evaluation mode."""
+"""The model of a configuration, and its training mode."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 
 import torch
 from torch import nn
@@ -38,19 +37,6 @@ def prepared(config: RunConfig, network: nn.Module) -> nn.Module:
     if config.head_lr is not None:
         network = as_backbone(network)
     return freeze(network, config.freeze) if config.freeze else network
-
-
-@contextmanager
-def evaluating(networks: Iterable[nn.Module]) -> Iterator[None]:
-    """Models in evaluation mode; afterwards every module is in the mode that it had."""
-    before = [(module, module.training) for network in networks for module in network.modules()]
-    for module, _ in before:
-        module.training = False
-    try:
-        yield
-    finally:
-        for module, training in before:
-            module.training = training
 
 
 def train_mode(networks: Iterable[nn.Module], *, frozen_norms: bool = False) -> None:

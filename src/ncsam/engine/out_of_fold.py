@@ -12,6 +12,7 @@ import numpy.typing as npt
 from torch import nn
 
 from ncsam._errors import bad_value
+from ncsam._named import require_explicit_import
 from ncsam.data.types import DataSet
 from ncsam.engine.checkpoint import load_checkpoint
 from ncsam.engine.config import RunConfig, read_yaml
@@ -19,7 +20,6 @@ from ncsam.engine.label_issues import rewrite_label_issues
 from ncsam.engine.predictor import load_predictor
 from ncsam.engine.run import train
 from ncsam.engine.task import FOLD_SEED, load_task
-from ncsam.engine.untrusted import require_explicit_import
 from ncsam.issues.folds import stratified_folds
 from ncsam.runs import layout
 from ncsam.runs.reader import RunFolder, load_oof

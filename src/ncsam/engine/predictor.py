@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from ncsam._errors import bad_value
+from ncsam._named import require_explicit_import
 from ncsam._trees import Tree
 from ncsam.data.loading.loader import Loader
 from ncsam.data.modalities import Modality, restored_modality
@@ -23,7 +24,6 @@ from ncsam.data.types import Inputs, Split
 from ncsam.engine.checkpoint import fitting, load_checkpoint
 from ncsam.engine.config import RunConfig
 from ncsam.engine.network import create_network
-from ncsam.engine.untrusted import require_explicit_import
 from ncsam.errors import RunError
 from ncsam.methods import Method
 from ncsam.methods import create as create_method

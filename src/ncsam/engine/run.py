@@ -17,9 +17,10 @@ from torch import nn
 
 from ncsam import models
 from ncsam._errors import bad_value
+from ncsam.data.stored import load_dataset, save_dataset
 from ncsam.data.types import DataSet
 from ncsam.engine.backbone import with_backbone
-from ncsam.engine.by_class import measure_by_class
+from ncsam.engine.class_metrics import measure_by_class
 from ncsam.engine.config import IN_MEMORY, ResolvedConfig, RunConfig
 from ncsam.engine.device import choose_device
 from ncsam.engine.fitted_run import fit_run, smooth_out_of_fold
@@ -28,7 +29,6 @@ from ncsam.engine.metrics import summarize
 from ncsam.engine.network import create_network, prepared
 from ncsam.engine.resolve import resolve, sam_warning
 from ncsam.engine.sinks import CheckpointSink, ConsoleSink, FolderSink, MetricsSink, Sink
-from ncsam.engine.stored_data import load_dataset, save_dataset
 from ncsam.engine.task import Task, load_task, view_names
 from ncsam.engine.trainer import Trainer
 from ncsam.errors import DivergedError, Interrupted, RunError
@@ -265,7 +265,7 @@ def _on_features(device: Device, config: ResolvedConfig, task: Task, console: bo
     """The task on cached features, where the backbone is frozen and nothing is augmented."""
     if BACKBONE not in config.freeze or config.model == IN_MEMORY:
         return task
-    from ncsam.engine.frozen import with_features
+    from ncsam.engine.backbone import with_features
 
     return with_features(
         config,

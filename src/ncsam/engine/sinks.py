@@ -1,11 +1,14 @@
-"""Where a training run reports to: the run folder, its metrics and checkpoints, and the console."""
+"""Where a training run reports to: the run folder, its metrics and checkpoints, and the console with its Ctrl-C."""
 
 from __future__ import annotations
 
+import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any
 
 from ncsam._text import printable_lines
@@ -279,3 +282,31 @@ def duration(seconds: float) -> str:
         return f"{hours} h {minutes} min" if minutes else f"{hours} h"
     days, hours = divmod(hours, 24)
     return f"{days} day{'s' * (days > 1)} {hours} h" if hours else f"{days} day{'s' * (days > 1)}"
+
+
+class Interrupt:
+    """While entered, Ctrl-C and a request to terminate only set `requested`; a second one has its usual effect."""
+
+    def __init__(self) -> None:
+        self.requested = False
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Interrupt:
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._before[number] = signal.signal(number, self._note)
+        return self
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self.requested = True
+        self._put_back()
+
+    def _put_back(self) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        self._before.clear()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._put_back()

@@ -23,10 +23,10 @@ from ncsam.data.images.files import BadImage
 from ncsam.data.labels import stratified
 from ncsam.data.loading.loader import Loader
 from ncsam.data.modalities import Modality, modality_of
+from ncsam.data.stored import load_dataset
 from ncsam.data.tables.columns import CLEANED, TABLE_SUFFIXES, read_columns
 from ncsam.data.types import DataSet, Labels, Split
 from ncsam.engine.config import IN_MEMORY, RunConfig
-from ncsam.engine.stored_data import load_dataset
 from ncsam.issues.folds import parse_fold, stratified_folds
 from ncsam.methods import Method
 from ncsam.noise import NoisyLabels

@@ -18,17 +18,16 @@ from ncsam._version import __version__
 from ncsam.data.modalities import saved_modality
 from ncsam.engine.checkpoint import random_state, restore_random_state
 from ncsam.engine.config import ResolvedConfig
-from ncsam.engine.context import MethodContext
+from ncsam.engine.context import MethodContext, verdicts
 from ncsam.engine.evaluate import Evaluator
-from ncsam.engine.interrupt import Interrupt
 from ncsam.engine.learner import Learner
 from ncsam.engine.metrics import EpochSums
 from ncsam.engine.network import create_network, train_mode
 from ncsam.engine.optimizers import learning_rate
 from ncsam.engine.samples import Dynamics, SampleTable
 from ncsam.engine.schedule_control import ScheduleController, Stages
+from ncsam.engine.sinks import Interrupt
 from ncsam.engine.task import Task, check_method, view_names
-from ncsam.engine.verified import verdicts
 from ncsam.errors import DivergedError, Interrupted, RunError
 from ncsam.methods import Method, Plan, State
 from ncsam.methods import create as create_method

@@ -25,12 +25,12 @@ from ncsam.data.types import DataSet  # noqa: E402
 from ncsam.engine.checkpoint import random_state, restore_random_state  # noqa: E402
 from ncsam.engine.config import IN_MEMORY, RunConfig  # noqa: E402
 from ncsam.engine.device import choose_device  # noqa: E402
-from ncsam.engine.network import evaluating  # noqa: E402
 from ncsam.engine.resolve import resolve  # noqa: E402
 from ncsam.engine.task import load_task  # noqa: E402
 from ncsam.engine.trainer import Trainer  # noqa: E402
 from ncsam.errors import UsageError  # noqa: E402
 from ncsam.issues.folds import stratified_folds  # noqa: E402
+from ncsam.vectors.saved import evaluation_mode  # noqa: E402
 
 if TYPE_CHECKING:
     from ncsam.issues.table import LabelIssues
@@ -240,7 +240,7 @@ class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
 
     @torch.no_grad()
     def _probabilities(self, rows: Tensor) -> Tensor:
-        with evaluating(self.networks_):
+        with evaluation_mode(self.networks_):
             return self.method_.predict(self.networks_, rows).softmax(dim=1)
 
     def _tensor(self, X: Any) -> Tensor:

@@ -11,8 +11,7 @@ from torch import Tensor, nn
 
 from ncsam._trees import Tree
 from ncsam.methods.base import LossOutput, Method, Plan
-from ncsam.vectors.modes import evaluation_mode
-from ncsam.vectors.saved import SavedBuffers
+from ncsam.vectors.saved import SavedBuffers, evaluation_mode
 
 if TYPE_CHECKING:
     from ncsam.data.loading.loader import Batch

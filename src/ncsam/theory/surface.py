@@ -15,8 +15,7 @@ from ncsam._errors import bad_value
 from ncsam.optim import validate
 from ncsam.theory.batches import Data, batches
 from ncsam.vectors.arithmetic import global_norm
-from ncsam.vectors.modes import evaluation_mode
-from ncsam.vectors.saved import SavedWeights
+from ncsam.vectors.saved import SavedWeights, evaluation_mode
 
 #: Mean loss of a batch from (logits, labels).
 Criterion: TypeAlias = Callable[[Tensor, Tensor], Tensor]

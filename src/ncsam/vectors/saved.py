@@ -1,5 +1,5 @@
 """The one place where weights are moved and restored, with what else a pass there would change: statistics of the
-model, random numbers, whether gradients are on.
+model and its mode, random numbers, whether gradients are on.
 
 Weights change in place, so that compiled graphs, tied views and sharded storage stay valid, and come back from a
 copy: subtracting eps again would change half of them by a last bit.
@@ -8,7 +8,8 @@ copy: subtracting eps again would change half of them by a last bit.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import ParamSpec, TypeVar
 
 import torch
@@ -36,6 +37,23 @@ def keeps_grad_mode(function: Callable[_Arguments, _Result]) -> Callable[_Argume
             torch.set_grad_enabled(before)
 
     return kept
+
+
+@contextmanager
+def evaluation_mode(models: Iterable[nn.Module]) -> Iterator[None]:
+    """Models in evaluation mode; afterwards every module is in the mode that it had.
+
+    Args:
+        models: The models; their modules are switched one by one, because a model may mix modes.
+    """
+    before = [(module, module.training) for model in models for module in model.modules()]
+    for module, _ in before:
+        module.training = False
+    try:
+        yield
+    finally:
+        for module, training in before:
+            module.training = training
 
 
 class SavedBuffers:

@@ -1,8 +1,9 @@
-"""Data that a run was given as Python objects, kept in its folder so that the run can be reviewed and repeated."""
+"""A copy of data that was given as Python objects: worker processes and later commands read it."""
 
 from __future__ import annotations
 
 import json
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,16 @@ MOST_BYTES = 2**29
 _OPTIONAL = ("clean", "names", "verified")
 
 
-def save_dataset(path: Path, dataset: DataSet) -> bool:
+def save_dataset(path: Path, dataset: DataSet, most_bytes: int | None = MOST_BYTES) -> bool:
     """Write a dataset, before any label noise of the run, to an `.npz` file.
 
+    Args:
+        path: The file.
+        dataset: The dataset.
+        most_bytes: The most that its arrays may take; `None` for no limit.
+
     Returns:
-        Whether it could be stored: arrays, texts and paths are, up to 512 MB; other objects are not.
+        Whether it could be stored: arrays, texts and paths are; other objects are not.
     """
     arrays: dict[str, npt.NDArray[Any]] = {}
     about: dict[str, Any] = {"inputs": {}}
@@ -36,7 +42,7 @@ def save_dataset(path: Path, dataset: DataSet) -> bool:
         arrays[f"{name}_inputs"], about["inputs"][name] = stored
         arrays[f"{name}_labels"] = split.labels
         arrays |= {f"{name}_{key}": getattr(split, key) for key in _OPTIONAL if getattr(split, key) is not None}
-    if sum(array.nbytes for array in arrays.values()) > MOST_BYTES:
+    if most_bytes is not None and sum(array.nbytes for array in arrays.values()) > most_bytes:
         return False
     about |= {key: getattr(dataset, key) for key in ("name", "classes", "mean", "std", "size", "source", "columns")}
     with atomic_path(path) as temporary, temporary.open("wb") as file:
@@ -44,8 +50,16 @@ def save_dataset(path: Path, dataset: DataSet) -> bool:
     return True
 
 
+def is_stored_dataset(path: Path) -> bool:
+    """Whether `save_dataset` wrote an `.npz` file."""
+    return zipfile.is_zipfile(path) and "about.npy" in zipfile.ZipFile(path).namelist()
+
+
 def load_dataset(path: Path) -> DataSet:
     """Read what `save_dataset` wrote.
+
+    Args:
+        path: The file.
 
     Raises:
         UsageError: The run has no copy of its data.
