@@ -174,8 +174,30 @@ PAPER = {
 }
 
 
+#: kappa (their gamma) and flip ratio: the authors' public code.
+AUTHORS = {
+    "ncsam-authors-cifar10-20": (0.1, 0.2),
+    "ncsam-authors-cifar10-40": (0.25, 0.4),
+    "ncsam-authors-cifar10-60": (1.25, 0.4),
+    "ncsam-authors-cifar100-20": (0.25, 0.2),
+    "ncsam-authors-cifar100-40": (0.75, 0.4),
+    "ncsam-authors-cifar100-60": (1.5, 0.4),
+}
+
+
+@pytest.mark.parametrize("name", sorted(AUTHORS))
+def test_presets_of_the_authors_code(name: str) -> None:
+    c = RunConfig.from_preset(name)
+    assert (c.kappa, c.flip_ratio) == AUTHORS[name]
+    assert (c.optimizer, c.rho, c.epochs, round(c.warmup * c.epochs, 9)) == ("ncsam-authors", 0.05, 200, 49)
+    assert (f"ncsam-authors-{c.data}-{100 * c.rate:g}", c.noise, c.augment) == (name, "uniform", "paper")
+    assert (c.lr, c.weight_decay, c.batch_size) == (0.05, 1e-3, 128)
+
+
 def test_there_is_a_preset_for_every_setting() -> None:
-    assert preset_names() == sorted([*PAPER, "recommended"])
+    assert preset_names() == sorted([*PAPER, *AUTHORS, "cifar10n", "recommended"])
+    human, symmetric = RunConfig.from_preset("cifar10n"), RunConfig.from_preset("cifar10-symmetric")
+    assert human == symmetric.replace(data="cifar10n", noise=None, rate=None, flip_ratio=0.4)
     with pytest.raises(ValueError, match=r"unknown preset 'cifar10-symetric'. Did you mean 'cifar10-symmetric'"):
         RunConfig.from_preset("cifar10-symetric")
 

@@ -26,6 +26,7 @@ NAMES = [
     "resnet34",
     "resnet50",
     "resnet8",
+    "resnet9",
     "text_mean",
     "vgg19_bn",
     "wrn_28_2",

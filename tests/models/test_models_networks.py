@@ -154,6 +154,15 @@ def test_parameters_are_the_sum_over_layers(channels, classes):
         + conv(320, 1280, 1)
         + bn(1280)
         + linear(1280, classes),
+        "resnet9": conv(k, 32, 4)
+        + bn(32)
+        + conv(32, 64, 3)
+        + 2 * conv(64, 64, 3)
+        + 3 * bn(64)
+        + conv(64, 128, 3)
+        + 2 * conv(128, 128, 3)
+        + 3 * bn(128)
+        + linear(128, classes),
         "mlp": linear(k * 1024, 256) + linear(256, classes),
     }
     assert sorted(expected) == models.names()
@@ -221,7 +230,8 @@ def test_digits_of_8x8_pass(name):
 
 
 @pytest.mark.parametrize(
-    ("name", "minimum"), [("cnn9", 28), ("cnn7", 8), ("cnn_coteaching_plus", 16), ("cnn_small", 4), ("vgg19_bn", 32)]
+    ("name", "minimum"),
+    [("cnn9", 28), ("cnn7", 8), ("cnn_coteaching_plus", 16), ("cnn_small", 4), ("resnet9", 8), ("vgg19_bn", 32)],
 )
 def test_the_smallest_image_passes_and_a_smaller_one_is_refused(name, minimum):
     with torch.device("meta"):

@@ -139,6 +139,8 @@ def test_what_cannot_be_run_is_said_before_anything_is(tmp_path: Path) -> None:
 
 def test_a_folder_is_of_one_scale_and_one_source(tmp_path: Path) -> None:
     Record.claim(tmp_path, Setting("smoke"), ["cifar10"])
+    with pytest.raises(ValueError, match=r"this one holds scale smoke$"):
+        Record.claim(tmp_path, Setting("smoke", images=100), ["cifar10"])
     with pytest.raises(ValueError, match="holds scale smoke"):
         Record.claim(tmp_path, Setting("paper"), ["cifar10"])
     other = Setting("smoke", {"cifar10": "mnist"})

@@ -28,12 +28,13 @@ def test_every_figure_of_the_paper_has_its_cell() -> None:
     assert counts == {
         "table1": 96, "table2": 112, "table3": 21, "table4": 11, "table5": 10,
         "flip-ratio": 10, "schedule": 4, "kappa": 12, "curves": 112,
+        "variants": 4 * 5 + 4,
     }  # fmt: skip
     printed = [TABLES["table1"].published["ncsam", "cifar100-60"], TABLES["table2"].published["bsam", "cifar10-80"]]
     assert printed == [64.83, 78.27]
     assert TABLES["table3"].published["mcorrection", "tiny-imagenet-asymmetric-45"] == 24.8
     assert TABLES["kappa"].published["0.03", "animal10n"] == 83.58
-    for table in TABLES.values():
+    for table in find("all"):
         assert [row.name for row in table.rows if row.control] == ["kappa0"]
         assert {(r.name, c.name) for r, c in table.cells if not r.control} <= set(table.published)
 
@@ -76,6 +77,31 @@ def test_paper_scale_is_the_preset() -> None:
     assert control == setting.config(rows["ncsam"], column, 1).replace(kappa=0.0)
     ablation = {row.name: row.optimizer for row in TABLES["schedule"].rows}
     assert ablation == {"constant": "ncsam:ramp=constant", "ramp": "ncsam", "kappa0": "ncsam:kappa=0"}
+
+
+def test_variants_have_the_authors_strength_and_a_control_of_each(tmp_path: Path) -> None:
+    setting = Setting("medium", {"cifar10": "mine.npz", "cifar10n": "theirs.npz"}, images=4000, augment="paper")
+    table = TABLES["variants"]
+    rows, columns = ({each.name: each for each in group} for group in (table.rows, table.columns))
+    strengths = {c.name: setting.config(rows["authors"], c, 1).kappa for c in table.columns}
+    assert strengths == {
+        "cifar10-20": 0.1, "cifar10-40": 0.25, "cifar10-60": 1.25, "cifar10-80": 1.25,
+        "instance-40": 0.25, "human": 0.25,
+    }  # fmt: skip
+    assert [setting.config(rows[r], columns["cifar10-20"], 1).flip_ratio for r in ("authors", "ncsam")] == [0.2, None]
+    authors, control = (setting.config(rows[r], columns["cifar10-40"], 1) for r in ("authors", "length"))
+    assert control == authors.replace(optimizer="sam-length-matched")
+    assert (authors.model, authors.epochs, authors.augment) == ("resnet9", 20, "paper")
+    part = {name: authors.data_options[name] for name in ("train", "test", "side")}
+    assert part == {"train": 4000, "test": 2000, "side": 32}
+    human = setting.config(rows["recommended"], columns["human"], 1)
+    assert (human.noise, human.rho, human.val_share, human.warmup) == (None, "validation", 0.1, None)
+    assert Path(human.data_options["of"]).name == "theirs.npz"
+    assert setting.config(rows["sam.2"], columns["human"], 1).rho == 0.2
+    assert (table.published["ncsam", "instance-40"], table.published["bsam", "cifar10-80"]) == (90.23, 78.27)
+    assert len(jobs(table, setting, [1], tmp_path)) == 14 * 6
+    with pytest.raises(ValueError, match="images=100"):
+        Setting("paper", images=100)
 
 
 def test_tables_share_their_runs(tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ Examples:
   ncsam reproduce table1 --scale paper --data-root data --dry-run
   ncsam reproduce ablations --scale smoke --seeds 1
   ncsam reproduce curves --scale small --data cifar10=cifar10_part.npz
+  ncsam reproduce variants --scale medium --data-root data --images 10000 --dry-run
   ncsam reproduce show runs/reproduce-small
 
 The tables of one scale share a folder and their runs. Cells that are finished are not run again.
@@ -68,13 +69,15 @@ def _tables(name: str) -> Callable[..., None]:
         data: dict[str, Any],
         stand_in: str | None,
         data_root: str | None,
+        images: int | None,
+        augment: str | None,
         metric: str | None,
         where: ExecutorConfig,
         out: Path | None,
         dry_run: bool,
     ) -> None:
         tables = choose(name, rows, columns)
-        setting = Setting(scale, {key: str(value) for key, value in data.items()}, stand_in, data_root)
+        setting = Setting(scale, {key: str(value) for key, value in data.items()}, stand_in, data_root, images, augment)
         check_size(seeds, sum(len(table.cells) for table in tables))
         listed = list(range(1, seeds + 1)) if isinstance(seeds, int) else seeds
         plan = Plan(tables, setting, listed, out or Path("runs") / f"reproduce-{scale}")
@@ -117,6 +120,8 @@ def _add(name: str, about: str) -> None:
         settings_option("--data", help="a file or folder for a dataset: cifar10=part.npz"),
         click.option("--stand-in", metavar="DATA", help="for datasets that are not there, below paper scale [digits]"),
         click.option("--data-root", metavar="FOLDER", help="where the named datasets lie"),
+        click.option("--images", type=click.IntRange(min=1), help="training images of a cell [the scale's]"),
+        click.option("--augment", metavar="NAME", help="augmentation: none, paper, ... [the scale's]"),
         _metric,
         executor_options,
         _out,

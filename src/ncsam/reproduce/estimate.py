@@ -28,6 +28,7 @@ class Shape:
 
 _SHAPES = {
     "cifar10": Shape(50_000, 10_000, 32, 10),
+    "cifar10n": Shape(50_000, 10_000, 32, 10),
     "cifar100": Shape(50_000, 10_000, 32, 100),
     "tiny_imagenet": Shape(100_000, 10_000, 64, 200),
     "animal10n": Shape(50_000, 5_000, 64, 10),

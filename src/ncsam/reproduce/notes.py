@@ -106,7 +106,8 @@ def _of_scale(table: Table, setting: Setting) -> Iterator[Note]:
     yield Note(
         f"Scale {setting.scale}: {part['train']:,} training and {part['test']:,} test samples of at most "
         f"{part['classes']} classes at {part['side']} x {part['side']} pixels, {config.model}, {config.epochs} epochs, "
-        f"batches of {config.batch_size}, no augmentation. Differences from the paper are those of the scale."
+        f"batches of {config.batch_size}, augmentation {config.augment}. Differences from the "
+        "paper are those of the scale."
     )
     views = [row.name for row in table.rows if any(v.startswith("auto") for v in create_method(row.method).views)]
     if views:

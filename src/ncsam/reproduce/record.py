@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from ncsam.reproduce.tables import Table
 from ncsam.runs import layout
 
 FILE = layout.REPRODUCTION
+_CHANGES: dict[str, Any] = {"images": int, "augment": str}
 _SOURCE = {"data": str, "stand_in": bool, "identity": str}
 
 
@@ -43,11 +44,13 @@ class Record:
     scale: the scale of all its cells.
     sources: {dataset: where its samples came from, as `Source.to_dict` has it}.
     versions: those that ran cells here, the first of all first.
+    changes: in what its cells depart from the scale, as `Setting.changes` has it.
     """
 
     scale: str
     sources: dict[str, dict[str, Any]] = field(default_factory=dict)
     versions: list[dict[str, str]] = field(default_factory=list)
+    changes: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
     def read(cls, folder: Path) -> Record:
@@ -65,16 +68,20 @@ class Record:
         """Of a file's content, all of which has the type it should have."""
         sources = {str(name): _coerced(each, _SOURCE) for name, each in content["sources"].items()}
         scale = choice("scale", coerce("scale", content["scale"], str), SCALES)
-        return cls(scale, sources, list(map(_texts, content["versions"])))
+        changes = {
+            name: coerce(name, content["changes"][name], kind)
+            for name, kind in _CHANGES.items()
+            if name in content["changes"]
+        }
+        return cls(scale, sources, list(map(_texts, content["versions"])), changes)
 
     @classmethod
     def claim(cls, folder: Path, setting: Setting, datasets: Collection[str]) -> Record:
         """The record of a folder, made if there is none; refused if its cells are of another scale or other data."""
-        record = cls.read(folder) if (folder / FILE).is_file() else cls(setting.scale)
-        if record.scale != setting.scale:
-            raise bad_value(
-                "out", str(folder), f"a folder of cells of scale {setting.scale}; this one holds scale {record.scale}"
-            )
+        record = cls.read(folder) if (folder / FILE).is_file() else cls(setting.scale, changes=setting.changes)
+        if (record.scale, record.changes) != (setting.scale, setting.changes):
+            asked, held = _described(setting.scale, setting.changes), _described(record.scale, record.changes)
+            raise bad_value("out", str(folder), f"a folder of cells of {asked}; this one holds {held}")
         for dataset in sorted(datasets):
             found = setting.source(dataset).to_dict()
             there = record.sources.setdefault(dataset, found)
@@ -102,6 +109,10 @@ class Record:
         if len(self.versions) < 2:
             return []
         return [Note(f"Cells were run with {' and with '.join(map(format_versions, self.versions))}.")]
+
+
+def _described(scale: str, changes: Mapping[str, Any]) -> str:
+    return " ".join([f"scale {scale}", *(f"--{name} {value}" for name, value in changes.items())])
 
 
 def _coerced(given: dict[str, Any], kinds: dict[str, Any]) -> dict[str, Any]:

@@ -95,7 +95,10 @@ def show(folder: Path, names: Sequence[str] = (), *, metric: str | None = None) 
     if not seeds:
         return []
     plan = Plan(
-        [table for table in there if table.cells], Setting.of_sources(record.scale, record.sources), seeds, folder
+        [table for table in there if table.cells],
+        Setting.of_sources(record.scale, record.sources, **record.changes),
+        seeds,
+        folder,
     )
     filled = _finish(plan, split_finished(plan.jobs)[0], metric, record)
     return [each for each in filled if each.columns]

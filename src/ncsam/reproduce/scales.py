@@ -1,4 +1,4 @@
-"""What a cell trains at each scale: the paper's own setting, a reduction for two cores, and one for tests."""
+"""What a cell trains at each scale: the paper's own setting, two reductions for two cores, and one for tests."""
 
 from __future__ import annotations
 
@@ -15,16 +15,19 @@ from ncsam.comparison.specs import with_spec
 from ncsam.engine import RunConfig
 from ncsam.reproduce.tables import Column, Row
 
-SCALES = ("paper", "small", "smoke")
+SCALES = ("paper", "medium", "small", "smoke")
 #: What comes with scikit-learn stands in for datasets that are not there, where nothing else is named.
 _EMBEDDED = "digits"
 _REDUCTIONS: dict[str, dict[str, Any]] = {
+    # a pass over 50,000 training images to measure the memorized share costs a third of an epoch: once, at the end
+    "medium": {"model": "resnet9", "epochs": 20, "batch_size": 128, "augment": "none", "evaluate_train_every": 1000},
     # without augmentation, under which so short a run memorizes nothing and there is nothing to compensate for
     "small": {"model": "resnet8", "epochs": 12, "batch_size": 64, "augment": "none"},
     # of four or six epochs, none lies between warm-up (a quarter) and the end of the compensation's ramp (a half)
     "smoke": {"model": "mlp", "model_options": {"hidden": [32]}, "epochs": 8, "batch_size": 32, "augment": "none"},
 }
 _PARTS: dict[str, dict[str, Any]] = {
+    "medium": {"classes": 10, "train": 50_000, "test": 10_000, "side": 32},
     "small": {"classes": 10, "train": 2000, "test": 1000, "side": 8},
     "smoke": {"classes": 10, "train": 320, "test": 160, "side": 8},
 }
@@ -52,10 +55,13 @@ class Setting:
     """A scale, with the sources of the datasets.
 
     Args:
-        scale: "paper", "small" or "smoke".
+        scale: "paper", "medium", "small" or "smoke".
         sources: {dataset: name or path} for datasets that lie in a file or a folder of their own.
         stand_in: name or path of what is trained on where a dataset is not there; only where the scale reduces.
         data_root: where named datasets lie.
+        images: training images of a cell, in place of the scale's; half as many test images, at least 1,000, at most
+            the scale's. Not at paper scale.
+        augment: augmentation, in place of the scale's.
     """
 
     def __init__(
@@ -64,8 +70,13 @@ class Setting:
         sources: Mapping[str, str] | None = None,
         stand_in: str | None = None,
         data_root: str | None = None,
+        images: int | None = None,
+        augment: str | None = None,
     ) -> None:
         self.scale = choice("scale", scale, SCALES)
+        if images is not None and (scale == "paper" or images < 1):
+            raise bad_value("images", images, "at least 1, below paper scale")
+        self.images, self.augment = images, augment
         self.stand_in = stand_in
         self.data_root = data_root
         self.named = dict(sources or {})
@@ -75,11 +86,17 @@ class Setting:
         self._found: dict[str, Source] = {}
 
     @classmethod
-    def of_sources(cls, scale: str, sources: Mapping[str, Mapping[str, Any]]) -> Setting:
+    def of_sources(cls, scale: str, sources: Mapping[str, Mapping[str, Any]], **changes: Any) -> Setting:
         """As a record of cells has it."""
-        setting = cls(scale)
+        setting = cls(scale, **changes)
         setting._found = {name: Source(str(each["data"]), bool(each["stand_in"])) for name, each in sources.items()}
         return setting
+
+    @property
+    def changes(self) -> dict[str, Any]:
+        """In what it departs from its scale."""
+        given = {"images": self.images, "augment": self.augment}
+        return {name: value for name, value in given.items() if value is not None}
 
     def source(self, dataset: str) -> Source:
         """Where a dataset of the paper comes from at this scale."""
@@ -122,16 +139,34 @@ class Setting:
             config = config.replace(noise="symmetric")  # its labels are right, and the column's are not
         if self.scale != "paper":
             part = {"of": source.data, **_PARTS[self.scale]}
+            if self.images is not None:
+                part |= {"train": self.images, "test": min(part["test"], max(1000, self.images // 2))}
             reduction = {"model_options": {}, "pretrained": False, **_REDUCTIONS[self.scale]}
             config = config.replace(data="reduced", data_options=part, **reduction)
         elif source.data != config.data:
             config = config.replace(data=source.data, data_root=None)
+        if self.augment is not None:
+            config = config.replace(augment=self.augment)
+        if row.optimizer in _AUTHORS:
+            theirs = RunConfig.from_preset(_authors_preset(column))
+            config = config.replace(kappa=theirs.kappa, flip_ratio=theirs.flip_ratio)
         return with_spec(with_spec(config, "method", row.method), "optimizer", row.optimizer)
+
+
+_AUTHORS = ("ncsam-authors", "sam-length-matched")
+
+
+def _authors_preset(column: Column) -> str:
+    """The preset with the authors' strength and flip ratio; they state none above 60 % nor for human labels."""
+    dataset = "cifar100" if column.dataset == "cifar100" else "cifar10"
+    percent = next((p for p in (20, 40, 60) if 100 * column.rate <= p), 60)
+    return f"ncsam-authors-{dataset}-{percent}"
 
 
 #: The paper's datasets as `ncsam.data` calls them.
 _OURS = {
     "cifar10": "cifar10",
+    "cifar10n": "cifar10n",
     "cifar100": "cifar100",
     "tiny-imagenet": "tiny_imagenet",
     "animal10n": "animal10n",
