@@ -17,6 +17,7 @@ from ncsam._errors import bad_value
 from ncsam.data.images.files import IMAGENET_MEAN, IMAGENET_STD
 from ncsam.embed.cache import Source
 from ncsam.models.backbone import Backbone
+from ncsam.models.channels_last import to_channels_last
 from ncsam.models.external import takes_pretrained
 from ncsam.models.tapped import as_backbone
 
@@ -167,7 +168,7 @@ def image_encoder(
         size = own or (_SIZE, _SIZE)
     height, width = (size, size) if isinstance(size, int) else (int(size[0]), int(size[-1]))
     needed = {"channels": channels, "pretrained": pretrained, **options}
-    return Encoder(network.to(device), mean, std, (height, width), precision, crop, name, needed)
+    return Encoder(to_channels_last(network).to(device), mean, std, (height, width), precision, crop, name, needed)
 
 
 def input_statistics(

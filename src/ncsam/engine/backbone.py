@@ -21,6 +21,7 @@ from ncsam.embed.features import encode, image_loader
 from ncsam.engine.config import RunConfig
 from ncsam.engine.task import Task
 from ncsam.models.backbone import Backbone
+from ncsam.models.channels_last import to_channels_last
 from ncsam.models.freeze import BACKBONE
 
 NONE = "none"
@@ -109,7 +110,7 @@ def with_features(
     dataset = task.dataset
     if BACKBONE not in config.freeze or dataset.size is None or set(views) != {"plain"}:
         return task
-    network = create().to(device).eval()
+    network = to_channels_last(create()).to(device).eval()
     assert isinstance(network, Backbone)
     encoder = Encoder(network, dataset.mean, dataset.std, dataset.size)
     if not _head_is_last(encoder, task):

@@ -47,7 +47,9 @@ _WITH_COLUMNS = (".npz", ".csv", ".tsv", ".parquet")
 _ABOUT_THE_FILE = ("version", "command")  # written next to the options for the reader, and ignored when read
 #: What leaves an option to `resolve`: it agrees with any value that a saved run has.
 _OPEN: Mapping[str, Any] = {
-    **dict.fromkeys(("model", "backbone", "augment", "rho_target", "lr", "weight_decay", "epochs"), "auto"),
+    **dict.fromkeys(
+        ("model", "backbone", "augment", "rho_target", "lr", "weight_decay", "epochs", "precision"), "auto"
+    ),
     **dict.fromkeys(("rho", "kappa", "batch_size", "flip_ratio", "warmup"), None),
 }
 #: As `model`: the default network, trained by gradient steps, whatever else is left open.
@@ -241,7 +243,12 @@ class RunConfig:
     )
     seed: int = _option(1, "seed of initialization, order, augmentation and draws", count)
     # hardware
-    precision: str = _option("32-true", "Fabric's name: 32-true, bf16-mixed, 16-mixed, 64-true", _one_of(PRECISIONS))
+    precision: str = _option(
+        "auto",
+        "Fabric's name: 32-true, bf16-mixed, 16-mixed, 64-true; auto: bf16-mixed for convolutional networks and "
+        "transformers on hardware with bf16 arithmetic, otherwise 32-true",
+        _one_of(("auto", *PRECISIONS)),
+    )
     devices: int | str = _option(1, "number of devices per node, or auto", _devices)
     accelerator: str = _option("auto", "Fabric's name: auto, cpu, cuda, mps", _one_of(ACCELERATORS))
     strategy: str = _option("auto", "Fabric's name: auto, ddp, ddp_spawn, ...")

@@ -1,4 +1,4 @@
-"""Where a run computes: one CPU in full precision by itself, everything else by Lightning Fabric.
+"""Where a run computes: one CPU in 32-true or bf16-mixed by itself, everything else by Lightning Fabric.
 
 Fabric takes longer to import than torch does, and has nothing to do on a single CPU.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
@@ -15,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from ncsam._errors import bad_value, need
+from ncsam._trees import tree_map
 from ncsam.engine.states import fsdp
 from ncsam.errors import UsageError
 
@@ -26,15 +28,19 @@ if TYPE_CHECKING:
     Device: TypeAlias = "Fabric | OneCpu"
 
 _T = TypeVar("_T")
+_AUTOMATIC = ("32-true", "bf16-mixed")  # what `precision: auto` may become; `OneCpu` has both
 
 
-class _FullPrecision:
-    """Fabric's precision plugin of 32-true: nothing is cast or scaled."""
+class _CpuPrecision:
+    """Fabric's precision plugin of 32-true and bf16-mixed on a CPU: weights are float32 and losses are not scaled."""
 
     scaler = None
 
-    def forward_context(self) -> AbstractContextManager[None]:
-        return nullcontext()
+    def __init__(self, name: str) -> None:
+        self.precision = name
+
+    def forward_context(self) -> AbstractContextManager[Any]:
+        return torch.autocast("cpu", torch.bfloat16) if self.precision == "bf16-mixed" else nullcontext()
 
     def convert_input(self, data: _T) -> _T:
         return data
@@ -46,24 +52,44 @@ class _FullPrecision:
         pass
 
 
+class _Autocast(nn.Module):
+    """A model whose forward computes in bf16 where torch considers it safe, and returns float32."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, *args: Any) -> Any:
+        with torch.autocast("cpu", torch.bfloat16):
+            outputs = self.module(*args)
+        return tree_map(_in_float32, outputs)
+
+
+def _in_float32(value: Any) -> Any:
+    return value.float() if isinstance(value, Tensor) and value.dtype == torch.bfloat16 else value
+
+
+@dataclass
 class _Strategy:
-    precision = _FullPrecision()
+    precision: Any
 
 
 class OneCpu:
-    """The part of `Fabric` that the engine uses, for one process on the CPU: models and gradients are unchanged."""
+    """The part of `Fabric` that the engine uses, for one process on the CPU, in 32-true or bf16-mixed."""
 
     device = torch.device("cpu")
     world_size = 1
     global_rank = 0
     is_global_zero = True
-    strategy = _Strategy()
+
+    def __init__(self, precision: str = "32-true") -> None:
+        self.strategy = _Strategy(_CpuPrecision(precision))
 
     def launch(self, function: Callable[..., _T], *args: Any) -> _T:
         return function(self, *args)
 
-    def setup_module(self, module: _T) -> _T:
-        return module
+    def setup_module(self, module: nn.Module) -> nn.Module:
+        return _Autocast(module) if self.strategy.precision.precision == "bf16-mixed" else module
 
     def setup_optimizers(self, optimizer: _T) -> _T:
         return optimizer
@@ -85,13 +111,21 @@ class OneCpu:
 
 
 def is_one_cpu(config: RunConfig) -> bool:
-    """Whether a run needs neither ranks, nor an accelerator, nor another precision."""
-    if "TORCHELASTIC_RUN_ID" in os.environ:
+    """Whether a run needs neither ranks, nor an accelerator, nor a precision beyond those of `OneCpu`."""
+    if "TORCHELASTIC_RUN_ID" in os.environ or config.precision not in ("auto", *_AUTOMATIC):
         return False
-    if (config.strategy, config.precision, config.devices, config.num_nodes) != ("auto", "32-true", 1, 1):
+    if (config.strategy, config.devices, config.num_nodes) != ("auto", 1, 1):
         return False
-    other = torch.cuda.is_available() or torch.backends.mps.is_available()
-    return config.accelerator == "cpu" or (config.accelerator == "auto" and not other)
+    return first_device(config.accelerator).type == "cpu"
+
+
+def first_device(accelerator: str) -> torch.device:
+    """The device that an accelerator's name stands for on this machine, the first of several."""
+    if accelerator in ("auto", "gpu", "cuda") and torch.cuda.is_available():
+        return torch.device("cuda", 0)
+    if accelerator in ("auto", "gpu", "mps") and torch.backends.mps.is_available():
+        return torch.device("mps")
+    return torch.device(accelerator if accelerator in ("cuda", "mps") else "cpu")
 
 
 def check_accelerator(name: str) -> None:
@@ -104,11 +138,29 @@ def check_accelerator(name: str) -> None:
 
 
 def choose_device(config: RunConfig) -> Device:
-    """`OneCpu` where it is enough, otherwise Fabric as the configuration says."""
+    """`OneCpu` where it is enough, otherwise Fabric as the configuration says.
+
+    With `precision: auto` it computes in 32-true until `set_precision` is told what that was resolved to.
+    """
     check_accelerator(config.accelerator)
     if is_one_cpu(config):
-        return OneCpu()
+        return OneCpu("32-true" if config.precision == "auto" else config.precision)
     return build_fabric(config)
+
+
+def set_precision(device: Device, precision: str) -> None:
+    """Let a device that was chosen with `precision: auto` compute in what that was resolved to."""
+    before = device.strategy.precision.precision
+    if precision == before or not {precision, before} <= set(_AUTOMATIC):
+        return
+    if isinstance(device, OneCpu):
+        device.strategy.precision = _CpuPrecision(precision)
+    else:
+        from lightning_fabric.plugins.precision import MixedPrecision, Precision
+
+        mixed = precision == "bf16-mixed"
+        plugin = MixedPrecision("bf16-mixed", device.device.type) if mixed else Precision()
+        device.strategy.precision = device._precision = plugin
 
 
 def build_fabric(config: RunConfig) -> Fabric:
@@ -130,7 +182,7 @@ def build_fabric(config: RunConfig) -> Fabric:
         strategy = fsdp(devices * nodes)
     chosen = f"accelerator={config.accelerator}, devices={devices}, strategy={config.strategy}, "
     chosen += f"precision={config.precision}"
-    precision: Any = config.precision
+    precision: Any = "32-true" if config.precision == "auto" else config.precision
     try:
         fabric = Fabric(
             accelerator=config.accelerator, strategy=strategy, devices=devices, num_nodes=nodes, precision=precision

@@ -12,6 +12,7 @@ from ncsam.engine.config import ResolvedConfig
 from ncsam.engine.optimizers import build_optimizer
 from ncsam.engine.states import full_state, is_sharded, load_network, load_optimizer, share_buffers
 from ncsam.methods import Method, Plan
+from ncsam.models.channels_last import to_channels_last
 from ncsam.optim.sharpness_aware import SharpnessAware
 from ncsam.vectors.arithmetic import is_dtensor
 
@@ -34,6 +35,8 @@ class Learner:
         self.fabric = fabric
         self.method = method
         self.bare = network
+        if config.strategy != "fsdp":  # which shards contiguous weights alone; inputs are channels last all the same
+            to_channels_last(network)
         compiled: Any = torch.compile(network) if config.compile else network
         self.network: nn.Module = fabric.setup_module(compiled)
         # Fabric's wrapper copies the optimizer's class but has its own attributes: phases and settings go to the

@@ -27,6 +27,7 @@ from ncsam.engine.network import create_network
 from ncsam.errors import RunError
 from ncsam.methods import Method
 from ncsam.methods import create as create_method
+from ncsam.models.channels_last import is_convolutional
 from ncsam.runs import layout
 
 
@@ -85,7 +86,8 @@ class LoadedRun:
     def probabilities(self, inputs: Inputs, *, batch_size: int = 256, workers: int = 0) -> Iterator[Tensor]:
         """Class probabilities (batch, classes) of inputs, prepared as in the run's own evaluation."""
         split = Split(inputs, np.zeros(len(inputs), dtype=np.int64))
-        loader = Loader(split, batch_size, **self.modality.preparation(inputs), workers=workers).evaluation(batch_size)
+        prepared = {**self.modality.preparation(inputs), "channels_last": is_convolutional(self.network)}
+        loader = Loader(split, batch_size, **prepared, workers=workers).evaluation(batch_size)
         for batch in loader.iterate(0):
             yield self.network(batch.views[0]).softmax(dim=1)
 

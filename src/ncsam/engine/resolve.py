@@ -12,12 +12,14 @@ from typing import Any, Literal
 
 from ncsam import methods, models, optim
 from ncsam._errors import bad_value
+from ncsam._hardware import native_bfloat16
 from ncsam.data.modalities import Modality
 from ncsam.data.modalities.features import Features
 from ncsam.data.modalities.images import Images
 from ncsam.data.modalities.text import Texts
 from ncsam.engine import recipes
 from ncsam.engine.config import IN_MEMORY, NETWORK, ResolvedConfig, RunConfig, default_lr
+from ncsam.engine.device import first_device
 from ncsam.engine.task import Task
 from ncsam.methods import Method
 from ncsam.models.backbone import Family
@@ -67,6 +69,7 @@ def resolve(config: RunConfig, task: Task, *, family: Family = "other") -> Resol
         "kappa": _default(optimizer, "kappa", 0.1) if config.kappa is None else config.kappa,
         "rho_target": config.rho_target,
         "flip_ratio": config.flip_ratio,
+        "precision": _precision(config, model, family) if config.precision == "auto" else config.precision,
     }
     if config.rho_target == "auto":
         found["rho_target"] = _rho_target(family, method, augment, options.get("in_features"))
@@ -177,6 +180,13 @@ def _rho_target(family: Family, method: type[Method], augment: str, features: in
     if method.resists_memorization or augment != "none" or few:
         return recipes.SMALL_RHO_TARGET.value
     return (recipes.MLP_RHO_TARGET if small else recipes.RHO_TARGET).value
+
+
+def _precision(config: RunConfig, model: str, family: Family) -> str:
+    """bf16 where the hardware has it and convolutions or attention take the time; a small network would get slower."""
+    library = model.startswith(("timm:", "torchvision:"))
+    large = (family in ("conv", "transformer") or library) and BACKBONE not in config.freeze
+    return "bf16-mixed" if large and native_bfloat16(first_device(config.accelerator)) else "32-true"
 
 
 def _flip_ratio(config: RunConfig, warmup_epochs: int) -> float | Literal["auto"]:

@@ -21,7 +21,7 @@ from ncsam.data.stored import load_dataset, save_dataset
 from ncsam.data.types import DataSet
 from ncsam.engine.backbone import with_backbone
 from ncsam.engine.class_metrics import measure_by_class
-from ncsam.engine.config import IN_MEMORY, ResolvedConfig, RunConfig
+from ncsam.engine.config import IN_MEMORY, ResolvedConfig, RunConfig, read_yaml
 from ncsam.engine.device import choose_device
 from ncsam.engine.fitted_run import fit_run, smooth_out_of_fold
 from ncsam.engine.label_issues import label_issues_of
@@ -98,12 +98,22 @@ def train(
         config, model = config.replace(model=model), None
     if model is not None:
         config = config.replace(model=IN_MEMORY, model_options={}, pretrained=False)
+    if out is not None and config.precision == "auto":
+        config = config.replace(precision=_started_in(Path(out)))
     device = choose_device(config)
     main: Any = _train
     result: TrainSummary = device.launch(
         main, config, None if out is None else Path(out), dataset, model, console, command
     )
     return result
+
+
+def _started_in(folder: Path) -> str:
+    """The precision of a run that is resumed, whatever this machine would choose; "auto" for a new run."""
+    saved = folder / layout.CONFIG
+    if not (saved.is_file() and layout.has_checkpoint(folder)):
+        return "auto"
+    return str(read_yaml(saved).get("precision", "auto"))
 
 
 def in_memory(config: RunConfig) -> RunConfig:

@@ -19,6 +19,7 @@ from ncsam.data.modalities import saved_modality
 from ncsam.engine.checkpoint import random_state, restore_random_state
 from ncsam.engine.config import ResolvedConfig
 from ncsam.engine.context import MethodContext, verdicts
+from ncsam.engine.device import set_precision
 from ncsam.engine.evaluate import Evaluator
 from ncsam.engine.learner import Learner
 from ncsam.engine.metrics import EpochSums
@@ -31,6 +32,7 @@ from ncsam.engine.task import Task, check_method, view_names
 from ncsam.errors import DivergedError, Interrupted, RunError
 from ncsam.methods import Method, Plan, State
 from ncsam.methods import create as create_method
+from ncsam.models.channels_last import is_convolutional
 from ncsam.runs.reader import is_record
 
 if TYPE_CHECKING:
@@ -74,6 +76,7 @@ class Trainer:
     def __init__(
         self, device: Device, config: ResolvedConfig, task: Task, create: Callable[[], nn.Module] | None = None
     ) -> None:
+        set_precision(device, config.precision)
         self.fabric = device
         self.config = config
         self.task = task
@@ -84,6 +87,8 @@ class Trainer:
             raise bad_value(
                 "batch_size", config.batch_size, f"a multiple of the {device.world_size} devices sharing it"
             )
+        seed_all(config.seed)
+        networks = self.method.build(self._create)
         self.loader = task.loader(
             task.dataset.train,
             config,
@@ -93,14 +98,14 @@ class Trainer:
             device=device.device,
             rank=device.global_rank,
             world_size=device.world_size,
+            channels_last=any(map(is_convolutional, networks)),
         )
         self.steps_per_epoch = len(self.loader)
         self.schedule = learning_rate(config)
         self.stages = Stages(self.method, config.epochs)
-        seed_all(config.seed)
         self.learners = [
             Learner(device, network, self.method, config, self.steps_per_epoch, number)
-            for number, network in enumerate(self.method.build(self._create))
+            for number, network in enumerate(networks)
         ]
         self.networks: list[nn.Module] = [learner.network for learner in self.learners]
         seed_all(config.seed + device.global_rank)  # ranks draw different dropout masks

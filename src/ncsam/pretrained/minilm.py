@@ -7,10 +7,8 @@ References:
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import os
-import platform
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +19,7 @@ from torch import Tensor
 
 from ncsam._errors import bad_value, need
 from ncsam._files import sha256_of
+from ncsam._hardware import native_bfloat16
 from ncsam.pretrained.packaged import PackagedFile
 from ncsam.pretrained.text import Floats, batches_by_length, checked
 
@@ -125,22 +124,3 @@ def masked_mean(hidden: Tensor, mask: Tensor) -> Tensor:
     """Mean over the tokens with mask 1: (N, L, F), (N, L) -> (N, F)."""
     weight = mask.to(hidden).unsqueeze(-1)
     return (hidden * weight).sum(dim=1) / weight.sum(dim=1).clamp(min=1.0)
-
-
-def native_bfloat16(device: torch.device) -> bool:
-    """Whether the hardware multiplies bfloat16 itself; emulated, it is several times slower than float32."""
-    if device.type == "cuda":
-        return torch.cuda.get_device_capability(device) >= (8, 0)
-    return device.type == "cpu" and _cpu_bfloat16()
-
-
-@functools.cache
-def _cpu_bfloat16() -> bool:
-    """From the processor's flags, on Linux; elsewhere no."""
-    if platform.system() != "Linux":
-        return False
-    try:
-        words = set(Path("/proc/cpuinfo").read_text(encoding="utf-8").split())
-    except OSError:
-        return False
-    return bool(words & {"avx512_bf16", "amx_bf16", "bf16"})  # the last is Arm's name
