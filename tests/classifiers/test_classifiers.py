@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ncsam import classifiers, models
-from ncsam.classifiers import kernel, linear
+from ncsam.classifiers import kernel, linear, smooth
 from ncsam.classifiers.fit import confident_issues
 from ncsam.classifiers.trees import _rounded_down
 
@@ -232,3 +232,38 @@ def test_mistakes_are_named() -> None:
         classifiers.fit("prototypes", x, y, 3, shrinkage=0.5)
     with pytest.raises(ValueError, match="pretrained=True"):
         models.create("lda", 3, 1, pretrained=True)
+
+
+def _checkerboard() -> Any:
+    """Two classes by the sign of a product: no linear classifier tells them apart. A fifth of the labels are wrong."""
+    generator = np.random.default_rng(0)
+    x = generator.standard_normal((400, 2)).astype(np.float32)
+    clean = (x.prod(axis=1) > 0).astype(np.int64)
+    return torch.from_numpy(x), torch.from_numpy(clean ^ (generator.random(400) < 0.2))
+
+
+@pytest.mark.parametrize(
+    ("data", "members"),
+    [
+        pytest.param(lambda: clouds(wrong=0.4)[:2], 5, id="simple classes"),
+        pytest.param(lambda: clouds()[:2], 6, id="no label issues"),
+        pytest.param(_checkerboard, 6, id="classes that need a flexible classifier"),
+    ],
+)
+def test_smoother_members_replace_those_of_all_rows_where_they_explain_the_labels_as_well(data, members):
+    x, labels = data()
+    classes = int(labels.max()) + 1
+    fitted = smooth.fit_smooth(x, labels, classes, torch.arange(len(labels)) % 5)
+    state = fitted.member.state
+    assert len(state["weight"]) + len(state["coefficients"]) == len(state["betas"]) == members
+
+
+def test_a_difference_is_significant_beyond_two_standard_errors():
+    labels = torch.zeros(100, dtype=torch.long)
+    right, wrong = torch.tensor([0.9, 0.1]), torch.tensor([0.1, 0.9])
+    best = right.repeat(100, 1)
+    three, five = best.clone(), best.clone()
+    three[:3], five[:5] = wrong, wrong  # standard errors of the paired differences: .017 and .022
+    assert not smooth._worse(three, best, labels)
+    assert smooth._worse(five, best, labels)
+    assert not smooth._worse(best, five, labels)

@@ -4,12 +4,16 @@
 2. Out-of-fold probabilities of a few very smooth classifiers are averaged; confident label issues are pruned.
 3. The members are fitted to all rows and again without the pruned rows. Each has the temperature that fits the labels
    of held-out rows. The result is the mean of their probabilities.
+4. Embeddings of which at least a tenth was pruned: if two much smoother classifiers (shrinkage .95, class means),
+   fitted without the pruned rows, predict the labels of held-out rows not significantly worse, the simpler explanation
+   is preferred: they replace the members that were fitted to all rows.
 
 How this was chosen, and what it is worth: docs/experiments/recommendations.md.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -19,13 +23,17 @@ from torch import Tensor
 
 from ncsam.classifiers.fit import Fitted, Member, confident_issues, fit_masked
 from ncsam.classifiers.kernel import KernelSystem, landmarks, mean_squared_distance
-from ncsam.classifiers.linear import lda
+from ncsam.classifiers.linear import class_means, lda
 from ncsam.classifiers.temperature import best_scale
 from ncsam.models.closed_form import NormalScores, Smooth
 from ncsam.models.fitted import smooth as build
 
-SHRINKAGES = (0.8,)
 PENALTIES = (0.1, 1.0)
+#: Members of "smooth", in the order of `_fit`: discriminant analysis of all and of the kept rows, with more shrinkage
+#: and as class means of the kept rows, kernel ridge of all (2) and of the kept rows (2).
+USUAL, SMOOTHER, CHOSEN_IF_SMOOTH, PRUNED = [0, 1, 4, 5, 6, 7], [2, 3], [1, 2, 3, 6, 7], [1, 6, 7]
+_LINEAR = 4
+MOST_KEPT = 0.9  # with fewer label issues there is little to protect from
 #: Classifiers whose average decides which rows are pruned, of rows of length 1.
 PRUNING: tuple[tuple[str, dict[str, Any]], ...] = (
     ("lda", {"shrinkage": 0.8}),
@@ -47,18 +55,20 @@ def fit_smooth(x: Tensor, y: Tensor, num_classes: int, folds: Tensor, **options:
         **options: of the model "smooth".
     """
     rows = build(num_classes, **options).prepare(x)
-    everything = torch.ones(len(y), dtype=torch.bool)
-    kept = everything & ~_issues(PRUNING, x, y, num_classes, folds)
-    halves = [_held_out_scores(rows, y, num_classes, folds, mask) for mask in (everything, kept)]
-    probabilities, betas = _average(torch.cat(halves), y)
-    states = [_fit(rows, y, num_classes, mask) for mask in (everything, kept)]
-    joined = {name: torch.cat([s[name] for s in states]) for name in ("weight", "bias", "coefficients", "offset")}
-    linear, total = len(SHRINKAGES), len(SHRINKAGES) + len(PENALTIES)  # linear members come first in the state
-    order = [*range(linear), *range(total, total + linear), *range(linear, total), *range(total + linear, 2 * total)]
-    state = {**joined, "rows": states[0]["rows"], "width": states[0]["width"]}
-    state |= {"betas": betas[order], "scale": torch.ones(())}
-    pruned, _ = _average(halves[1], y)
-    return Fitted(Member("smooth", dict(options), state), probabilities.numpy(), pruned.numpy())
+    kept = ~_issues(PRUNING, x, y, num_classes, folds)
+    scores = _held_out_scores(rows, y, num_classes, folds, kept)
+    betas = torch.tensor([best_scale(each, y) for each in scores])
+    probabilities = (betas.double().view(-1, 1, 1) * scores.double()).softmax(dim=2)
+    smoother, usual, pruned = (probabilities[which].mean(dim=0) for which in (SMOOTHER, USUAL, PRUNED))
+    simple = kept.float().mean() <= MOST_KEPT and not _worse(smoother, usual, y)
+    members = CHOSEN_IF_SMOOTH if simple else USUAL
+    state = _fit(rows, y, num_classes, kept)
+    linear, kernel = ([m for m in members if m < _LINEAR], [m - _LINEAR for m in members if m >= _LINEAR])
+    state |= {name: state[name][linear] for name in ("weight", "bias")}
+    state |= {name: state[name][kernel] for name in ("coefficients", "offset")}
+    state |= {"betas": betas[members], "scale": torch.ones(())}
+    held_out = probabilities[members].mean(dim=0)
+    return Fitted(Member("smooth", dict(options), state), held_out.numpy(), pruned.numpy())
 
 
 def fit_table(x: Tensor, y: Tensor, num_classes: int, folds: Tensor, *, trees: int = 100) -> Fitted:
@@ -108,45 +118,58 @@ def _issues(
     return torch.from_numpy(confident_issues(np.mean(found, axis=0), y.numpy()))
 
 
-def _fit(rows: Tensor, y: Tensor, num_classes: int, mask: Tensor) -> dict[str, Tensor]:
-    """The members of "smooth" fitted to the rows of `mask`; kernel expansions are over landmarks of all rows."""
-    x, labels = rows[mask], y[mask]
-    layers = [lda(x, labels, num_classes, shrinkage=s) for s in SHRINKAGES]
+def _fit(rows: Tensor, y: Tensor, num_classes: int, kept: Tensor) -> dict[str, Tensor]:
+    """All members of "smooth"; kernel expansions are over landmarks of all rows."""
+    x, labels = rows[kept], y[kept]
+    means = F.normalize(class_means(x, labels, num_classes)[0], dim=1)
+    layers = [
+        lda(rows, y, num_classes, shrinkage=0.8),
+        lda(x, labels, num_classes, shrinkage=0.8),
+        lda(x, labels, num_classes, shrinkage=0.95),
+        {"weight": means, "bias": means.new_zeros(num_classes)},
+    ]
     centers = landmarks(rows)
     width = mean_squared_distance(centers)
-    targets = F.one_hot(labels, num_classes).to(x)
-    offset = targets.mean(dim=0)
-    if len(centers) == len(rows):  # exact: rows that are left out have coefficient 0
-        system = KernelSystem(x, targets - offset, x, width)
-        coefficients = torch.zeros(len(PENALTIES), len(rows), num_classes)
-        coefficients[:, mask] = torch.stack([system.solve(penalty) for penalty in PENALTIES])
-    else:
-        system = KernelSystem(x, targets - offset, centers, width)
-        coefficients = torch.stack([system.solve(penalty) for penalty in PENALTIES])
+    expansions = [_kernel(rows, y, num_classes, mask, centers, width) for mask in (torch.ones_like(kept), kept)]
     return {
         "weight": torch.stack([layer["weight"] for layer in layers]),
         "bias": torch.stack([layer["bias"] for layer in layers]),
         "rows": centers,
-        "coefficients": coefficients,
-        "offset": offset.expand(len(PENALTIES), -1).clone(),
+        "coefficients": torch.cat([coefficients for coefficients, _ in expansions]),
+        "offset": torch.cat([offset.expand(len(PENALTIES), -1) for _, offset in expansions]),
         "width": torch.tensor(width),
     }
 
 
-def _held_out_scores(rows: Tensor, y: Tensor, num_classes: int, folds: Tensor, mask: Tensor) -> Tensor:
-    """Scores (members, N, K) of every row by members fitted to the rows of `mask` in the other folds."""
-    scores = torch.empty(len(SHRINKAGES) + len(PENALTIES), len(y), num_classes)
+def _kernel(
+    rows: Tensor, y: Tensor, num_classes: int, mask: Tensor, centers: Tensor, width: float
+) -> tuple[Tensor, Tensor]:
+    """Coefficients (penalties, centers, K) and offset (K,) of kernel ridge regressions on the rows of `mask`."""
+    x = rows[mask]
+    targets = F.one_hot(y[mask], num_classes).to(x)
+    offset = targets.mean(dim=0)
+    if len(centers) < len(rows):
+        system = KernelSystem(x, targets - offset, centers, width)
+        return torch.stack([system.solve(penalty) for penalty in PENALTIES]), offset
+    system = KernelSystem(x, targets - offset, x, width)  # exact: rows that are left out have coefficient 0
+    coefficients = torch.zeros(len(PENALTIES), len(rows), num_classes)
+    coefficients[:, mask] = torch.stack([system.solve(penalty) for penalty in PENALTIES])
+    return coefficients, offset
+
+
+def _held_out_scores(rows: Tensor, y: Tensor, num_classes: int, folds: Tensor, kept: Tensor) -> Tensor:
+    """Scores (members, N, K) of every row by members fitted to the other folds."""
+    scores = torch.empty(_LINEAR + 2 * len(PENALTIES), len(y), num_classes)
     for fold in range(int(folds.max()) + 1):
         held = folds == fold
         network: Smooth = build(num_classes)
-        state = _fit(rows[~held], y[~held], num_classes, mask[~held])
+        state = _fit(rows[~held], y[~held], num_classes, kept[~held])
         network.load_state_dict({**state, "betas": torch.ones(len(scores)), "scale": torch.ones(())})
         scores[:, held] = network.member_scores(rows[held])
     return scores
 
 
-def _average(scores: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean calibrated probabilities (N, K) in double precision, and the factor of each member."""
-    betas = torch.tensor([best_scale(each, y) for each in scores])
-    probabilities = (betas.double().view(-1, 1, 1) * scores.double()).softmax(dim=2).mean(dim=0)
-    return probabilities, betas
+def _worse(one: Tensor, other: Tensor, y: Tensor) -> bool:
+    """Whether the first probabilities (N, K) are right significantly less often than the second (paired z < -2)."""
+    difference = (one.argmax(dim=1) == y).double() - (other.argmax(dim=1) == y).double()
+    return bool(difference.mean() < -2 * difference.std() / math.sqrt(len(y)))
