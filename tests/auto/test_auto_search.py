@@ -371,7 +371,7 @@ def test_a_folder_removed_during_a_search_ends_it_and_is_not_created_again(tmp_p
         if line.startswith("[1/"):  # the first candidate is done
             shutil.rmtree(folder)
 
-    with pytest.raises(RunError, match="was removed, moved or replaced while the run was going on"):
+    with pytest.raises(RunError, match="was removed, moved or replaced during the run"):
         auto(config(), folder, dataset=clouds(), folds=3, say=say)
     assert not folder.exists()
 

@@ -123,7 +123,7 @@ def test_a_folder_removed_while_the_run_goes_on_ends_it_and_is_not_made_again(
                     pass
 
     monkeypatch.setattr(Trainer, "_step", removing)
-    with pytest.raises(RunError, match="run was removed, moved or replaced while the run was going on"):
+    with pytest.raises(RunError, match="run was removed, moved or replaced during the run"):
         go(tmp_path / "run")
     assert [p.name for p in tmp_path.rglob("*")] == (["run", ".lock"] if remade else [])
 

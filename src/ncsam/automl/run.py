@@ -27,7 +27,7 @@ from ncsam.automl.verified_source import in_fold_order, read_verified
 from ncsam.classifiers import Fitted, issue_probabilities
 from ncsam.data.types import DataSet, Split
 from ncsam.engine.backbone import with_backbone
-from ncsam.engine.checkpoint import fitting, writing
+from ncsam.engine.checkpoint import mismatch_as_run_error, writing
 from ncsam.engine.config import NEUTRAL, RunConfig
 from ncsam.engine.device import check_accelerator
 from ncsam.engine.fitted_run import write_fitted
@@ -189,7 +189,7 @@ def _write_run(folder: Path, problem: Problem, chosen: Chosen, board: dict[str, 
         epochs=1,
         augment="none",
     )
-    with fitting(folder):
+    with mismatch_as_run_error(folder):
         network = member.network(problem.classes, problem.channels)
 
     def predict(split: Split) -> npt.NDArray[np.float64]:

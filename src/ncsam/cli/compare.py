@@ -12,7 +12,7 @@ from ncsam.cli.complete import known
 from ncsam.cli.executor_options import executor_options
 from ncsam.cli.failures import FAILED, Failure
 from ncsam.cli.kinds import Listed, Seeds
-from ncsam.cli.options import ConfigCommand, config_options, default_out, echo_config, resolve, settled_by_data
+from ncsam.cli.options import ConfigCommand, config_options, default_out, echo_config, resolve, resolved_by_data
 from ncsam.cli.output import say
 from ncsam.cli.paths import Written
 from ncsam.cli.results import show_comparison
@@ -34,7 +34,7 @@ Examples:
   ncsam compare photos/ --methods ce,mixup --optimizers sgd,ncsam --seeds 1,2,3 --jobs 2
   ncsam compare photos/ --preset recommended --dry-run
 
-Combinations that are finished are not run again; those that were stopped go on.
+Finished combinations are not run again; interrupted ones resume.
 """
 
 
@@ -69,7 +69,7 @@ def compare(
     """Train all combinations of methods, optimizers and seeds on DATA, and compare them.
 
     A method or optimizer may carry options of its own, with colons: sam:rho=0.1:warmup=0.25, mixup:alpha=8. It may be
-    a class of yours in a file of this folder: mine:MyMethod:alpha=8.
+    your own class in a file of this folder: mine:MyMethod:alpha=8.
 
     Ends in a table of means and standard deviations, an image of the curves, a report, and comparison.json.
     """
@@ -83,7 +83,7 @@ def compare(
             say(f"# {what_would_be_done(folder / run.name)}")
         return
     if where.on == "local":  # the nodes of a cluster may have what this machine has not
-        settled_by_data(config, one_seed)
+        resolved_by_data(config, one_seed)
     rows = run_comparison(
         config,
         folder,

@@ -183,10 +183,10 @@ def default_out(config: RunConfig, *, comparison: bool = False) -> Path:
     return Path("runs") / "-".join(["compare"] * comparison + [part for part in parts if part])
 
 
-def settled_by_data(config: RunConfig, runs: Sequence[RunConfig]) -> RunConfig | None:
-    """With "auto" settled by the data; `None` where that is still to be downloaded.
+def resolved_by_data(config: RunConfig, runs: Sequence[RunConfig]) -> RunConfig | None:
+    """The configuration with "auto" resolved by the data; `None` if the data is still to be downloaded.
 
-    A mistake in it is said now, and so is one in the options of the runs that are to be done with it.
+    Mistakes in it, and in the options of the runs that it is for, are reported now.
     """
     from ncsam.engine import resolve as resolution
     from ncsam.engine.network import check_network
@@ -207,8 +207,8 @@ def settled_by_data(config: RunConfig, runs: Sequence[RunConfig]) -> RunConfig |
 
 
 def echo_config(config: RunConfig, runs: Sequence[RunConfig]) -> None:
-    """The configuration as YAML, "auto" settled by the data where that is at hand."""
-    found = settled_by_data(config, runs)
+    """The configuration as YAML, "auto" resolved where the data is available."""
+    found = resolved_by_data(config, runs)
     if found is None:
         click.echo(f"# {config.data} is not here yet and would be downloaded")
     config = found or config

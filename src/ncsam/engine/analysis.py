@@ -1,4 +1,4 @@
-"""A finished run taken up again to be measured: its data, its radius, its alignment at the last checkpoint."""
+"""Measurements of a finished run: its data, its radius, its alignment at the last checkpoint."""
 
 from __future__ import annotations
 

@@ -102,10 +102,10 @@ def with_features(
     device: torch.device | str = "cpu",
     say: Callable[[str], None] = print,
 ) -> Task:
-    """The task on the features of its images, where that is the same: else the task itself.
+    """The task on the features of its images, where that gives the same model; otherwise the task itself.
 
-    It is the same where the backbone is frozen, every view is plain, and the head's answer is the network's. Features
-    are kept by content, see `ncsam.embed.cache`.
+    It does where the backbone is frozen, no view is augmented, and the head is the last layer. Features
+    are cached by content, see `ncsam.embed.cache`.
     """
     dataset = task.dataset
     if BACKBONE not in config.freeze or dataset.size is None or set(views) != {"plain"}:
@@ -117,14 +117,14 @@ def with_features(
         return task
     found = features_of(dataset, encoder, batch_size=config.batch_size or 64, workers=config.workers, say=say)
     width = network.num_features
-    # the network of the run is the whole one, which answers images: the features are no encoding to be stored with it
+    # the run's model is the whole network, which takes images: the features are not stored as its encoding
     plain = dataclasses.replace(found, mean=(0.0,) * width, std=(1.0,) * width, extra=dataset.extra, encoding=None)
     return dataclasses.replace(task, dataset=plain, source=dataset)
 
 
 @torch.no_grad()
 def _head_is_last(encoder: Encoder, task: Task) -> bool:
-    """Whether head(features(x)) is what the network answers, on two samples."""
+    """Whether head(features(x)) is the output of the model, on two samples."""
     loader = image_loader(task.dataset.train, encoder, 2, 0, task.train[:2])
     images = next(loader.iterate(0)).views[0]
     network = encoder.network

@@ -25,8 +25,8 @@ from ncsam.runs import layout
 from ncsam.runs.writer import what_is_left, writing
 
 __all__ = [
-    "fitting",
     "load_checkpoint",
+    "mismatch_as_run_error",
     "random_state",
     "restore_random_state",
     "save_checkpoint",
@@ -181,7 +181,7 @@ def _keep(path: Path, before: Path) -> None:
 
 
 @contextmanager
-def fitting(folder: Path) -> Iterator[None]:
+def mismatch_as_run_error(folder: Path) -> Iterator[None]:
     """Turn errors of loading the parts of a checkpoint into a `RunError`."""
     try:
         yield

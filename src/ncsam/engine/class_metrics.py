@@ -17,15 +17,15 @@ from ncsam.noise import estimate_noise
 Floats = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int64]
 _DRAWS = 200  # of the bootstrap
-_MOST_NUMBERS = 2_000_000  # samples times classes of a draw; beyond, the first samples stand for all
+_MOST_NUMBERS = 2_000_000  # samples times classes of a bootstrap draw; with more, only the first samples are used
 _FEWEST_SAMPLES = 20
 
 
 @dataclass(frozen=True)
 class NoiseRate:
-    """An estimated share of wrong labels, with the bounds of a 95 % interval over draws of the samples.
+    """An estimated share of wrong labels, with the bounds of a 95 % interval of a bootstrap.
 
-    The interval is about sampling alone: a network that errs makes the estimate too high, whatever the samples.
+    The interval covers sampling alone: errors of the model make the estimate too high.
     """
 
     rate: float
@@ -76,7 +76,7 @@ def confusion(labels: Labels, predicted: Labels, classes: int) -> Counts:
 
 
 def noise_rate(labels: Labels, probabilities: npt.NDArray[Any], seed: int = 0) -> NoiseRate:
-    """By confident-learning counts; the interval by 200 draws of as many samples, with replacement."""
+    """By confident-learning counts; the interval by 200 bootstrap draws."""
     enough = max(_FEWEST_SAMPLES, _MOST_NUMBERS // probabilities.shape[1])
     labels, probabilities = labels[:enough], probabilities[:enough]
     random = np.random.default_rng(seed)

@@ -1,6 +1,6 @@
-"""A finished (or stopped) run as a network that answers: its weights, its classes, and how it wants its inputs.
+"""The trained model of a run: its weights, its classes, and the preparation of its inputs.
 
-The checkpoint alone is needed; the dataset may be gone.
+It needs the checkpoint alone; the dataset may be gone.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ncsam._trees import Tree
 from ncsam.data.loading.loader import Loader
 from ncsam.data.modalities import Modality, restored_modality
 from ncsam.data.types import Inputs, Split
-from ncsam.engine.checkpoint import fitting, load_checkpoint
+from ncsam.engine.checkpoint import load_checkpoint, mismatch_as_run_error
 from ncsam.engine.config import RunConfig
 from ncsam.engine.network import create_network
 from ncsam.errors import RunError
@@ -34,7 +34,7 @@ from ncsam.runs import layout
 class Predictor(nn.Module):
     """The networks of a method as one: inputs in, logits out.
 
-    `kept` are networks that the method itself holds, such as an average of the weights.
+    `kept` are models of the method itself, such as an average of the weights.
     """
 
     def __init__(self, method: Method, networks: Sequence[nn.Module]) -> None:
@@ -48,21 +48,21 @@ class Predictor(nn.Module):
 
     @torch.no_grad()
     def predictors(self, inputs: Tree) -> list[nn.Module]:
-        """The networks that really answer: of a method that predicts with an average, the average alone."""
-        heard: dict[nn.Module, None] = {}
+        """The networks that predict: of a method that predicts with an average, the average alone."""
+        used: dict[nn.Module, None] = {}
         hooks = [
-            network.register_forward_hook(lambda module, *_: heard.setdefault(module))
+            network.register_forward_hook(lambda module, *_: used.setdefault(module))
             for network in [*self.networks, *self.kept]
         ]
         self(inputs)
         for hook in hooks:
             hook.remove()
-        return list(heard)
+        return list(used)
 
 
 @dataclass(frozen=True)
 class LoadedRun:
-    """A network in evaluation mode, with what one must know to use it (`about`: classes, and the kind of data)."""
+    """A model in evaluation mode, with what its use needs (`about`: classes and modality)."""
 
     network: Predictor
     config: RunConfig
@@ -75,11 +75,11 @@ class LoadedRun:
 
     @cached_property
     def modality(self) -> Modality:
-        """What kind of data it was trained on."""
+        """The kind of data it was trained on."""
         return restored_modality(self.about)
 
     def example(self, count: int = 2) -> Tree:
-        """Inputs of the right form, as an exporter wants to see them."""
+        """Inputs of the right form, for an exporter."""
         return self.modality.example(count)
 
     @torch.no_grad()
@@ -124,7 +124,7 @@ def load_predictor(
         return create_network(config, len(about["classes"]), kind.in_channels, pretrained=False)
 
     networks = learned.build(create)
-    with fitting(folder):
+    with mismatch_as_run_error(folder):
         for network, learner in zip(networks, state["learners"], strict=True):
             network.load_state_dict(learner["network"])
         learned.load_state_dict(state["method"])
@@ -132,7 +132,7 @@ def load_predictor(
 
 
 def _described_data(about: dict[str, Any], folder: Path) -> Modality:
-    """The kind of data that a network is used with, if its description is whole and of the right types."""
+    """The kind of data that a network is used with, if its description is complete and of the right types."""
     classes = about.get("classes")
     problem = f"the checkpoint of {folder} does not say what its inputs and classes are"
     if not isinstance(classes, list) or not classes or any(not isinstance(each, str) for each in classes):

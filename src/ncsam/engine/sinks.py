@@ -12,7 +12,7 @@ from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any
 
 from ncsam._text import printable_lines
-from ncsam.engine.checkpoint import fitting, load_checkpoint, save_checkpoint, to_stderr
+from ncsam.engine.checkpoint import load_checkpoint, mismatch_as_run_error, save_checkpoint, to_stderr
 from ncsam.engine.config import RunConfig
 from ncsam.engine.loggers import Logger, open_loggers
 from ncsam.runs.reader import refuse_another
@@ -120,7 +120,7 @@ class CheckpointSink(Sink):
         if state is None:
             return False
         refuse_another(self.folder.parent, trainer.config, RunConfig.from_dict(state["config"]))
-        with fitting(self.folder.parent):
+        with mismatch_as_run_error(self.folder.parent):
             trainer.load_state_dict(state)
         return True
 

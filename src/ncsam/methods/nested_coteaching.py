@@ -163,5 +163,5 @@ def best_width(features: Tensor, weight: Tensor, labels: Tensor) -> int:
     for rows, wanted in zip(torch.split(features, 64), torch.split(labels, 64), strict=True):
         logits = (rows.unsqueeze(2) * weight.T.to(rows)).cumsum(dim=1)  # (rows, k, classes)
         right += (logits.argmax(dim=2) == wanted.unsqueeze(1)).sum(dim=0)
-    price = _SHORTER * torch.arange(len(right), device=right.device)
-    return 1 + int((right / len(labels) - price).argmax())
+    penalty = _SHORTER * torch.arange(len(right), device=right.device)
+    return 1 + int((right / len(labels) - penalty).argmax())

@@ -1,4 +1,4 @@
-"""Reports on runs: groups of seeds, tables, curves, the most suspicious samples; as a page or as Markdown."""
+"""Reports on runs: groups of seeds, tables, curves, label issues; as a page or as Markdown."""
 
 from ncsam.report.content import write_report
 

@@ -78,7 +78,7 @@ class Report:
 
 
 def gather(paths: Iterable[str | os.PathLike[str]], *, title: str | None = None, images: int = 24) -> Report:
-    """Read run folders (or folders of them), and the images of the `images` most suspicious samples of each group."""
+    """Read run folders (or folders of them), and the images of the `images` most likely label issues of each group."""
     count("images", images)
     runs = [run for run in find_runs(paths) if run.metrics]
     if not runs:

@@ -147,7 +147,7 @@ class Queue:
         return row if order == "worst" else int(self._pair_place[row])
 
     def typical(self, label: int, count: int) -> Indices:
-        """The samples labeled so that are the least suspicious: at most half of them, so that few are wrong."""
+        """The samples of a class whose labels are most likely right: at most half of them, so that few are wrong."""
         rows = np.flatnonzero(self.given_label == label)
         return self.index[rows[::-1][: min(count, (len(rows) + 1) // 2)]]
 

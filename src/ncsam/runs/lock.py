@@ -37,8 +37,8 @@ class FolderLock:
         """Raise `RunError` if the folder was removed or replaced: what is written there now would not be this run."""
         if not self.is_there():
             raise RunError(
-                f"{self.folder} was removed, moved or replaced while the run was going on. The run ends here and makes "
-                "nothing anew"
+                f"{self.folder} was removed, moved or replaced during the run. The run stops here; nothing more is "
+                "written"
             )
 
 

@@ -216,7 +216,7 @@ class Loader:
         return {"epoch": self._epoch, "batch": self._next_batch, **self._fixed()}
 
     def load_state_dict(self, state: Mapping[str, int]) -> None:
-        """Let the next `for batch in loader` go on where the state was taken."""
+        """Let the next `for batch in loader` continue where the state was taken."""
         for name, value in self._fixed().items():
             if state[name] != value:
                 raise bad_value(f"state[{name!r}]", state[name], f"{value}, as this loader has")
