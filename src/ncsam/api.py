@@ -6,10 +6,11 @@ import os
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from ncsam._errors import bad_value
 from ncsam._named import is_reference
+from ncsam._text import printable_lines
 from ncsam.comparison.result import Comparison
 from ncsam.run import Predictions, Run
 
@@ -117,7 +118,7 @@ def auto(
     options.setdefault("val_share", 0.0)  # the folds hold out what is needed
     chosen, dataset = make_config(data, config=config, **options)
     folder, temporary = _folder(out)
-    say: Callable[[str], None] = print if console else _silent
+    say = _print if console else _silent
     engine_auto(chosen, folder, folds=folds, budget=budget, dataset=dataset, say=say, command=command)
     return Run(folder, dataset=dataset, temporary=temporary)
 
@@ -132,6 +133,9 @@ def compare(
     preset: str | None = None,
     config: RunConfig | str | os.PathLike[str] | None = None,
     workers: int | None = None,
+    on: Literal["local", "ray"] = "local",
+    resources: str = "",
+    mirror: str = "",
     console: bool = False,
     command: str | None = None,
     **options: Any,
@@ -147,6 +151,9 @@ def compare(
         preset: as in `train`.
         config: as in `train`.
         workers: runs at a time; by default as many as the machine allows.
+        on: "local" or "ray"; this and the next two as in `ncsam.jobs.ExecutorConfig`.
+        resources: what each run needs on Ray.
+        mirror: URL of copies of the run folders.
         console: print a line for every run that ends.
         command: recorded in the folder.
         **options: fields of `RunConfig` that all runs share.
@@ -164,18 +171,20 @@ def compare(
 
     chosen, dataset = make_config(data, preset=preset, config=config, **options)
     folder, temporary = _folder(out)
-    say: Callable[[str], None] = print if console else _silent
-    executor: dict[str, Any] = {} if workers is None else {"workers": workers}
+    say = _print if console else _silent
     rows = engine_compare(
         chosen,
         folder,
         methods=list(methods),
         optimizers=list(optimizers),
         seeds=seeds,
+        workers=workers,
+        on=on,
+        resources=resources,
+        mirror=mirror,
         dataset=dataset,
         say=say,
         command=command,
-        **executor,
     )
     return Comparison(folder, rows, dataset=dataset, temporary=temporary)
 
@@ -255,6 +264,10 @@ def _folder(out: str | os.PathLike[str] | None) -> tuple[Path, tempfile.Temporar
 def _named(config: RunConfig) -> dict[str, str]:
     """The options by which the caller named code (`module:Name`)."""
     return {name: value for name, value in config.to_dict().items() if is_reference(value)}
+
+
+def _print(text: str) -> None:
+    print(printable_lines(text), flush=True)
 
 
 def _silent(text: str) -> None:

@@ -41,12 +41,14 @@ class Predictions:
         labels: the predicted class names.
         probabilities: float32 (samples, classes).
         classes: the class names, in the order of the columns of `probabilities`.
+        skipped: with `skip_damaged`, what could not be read and why.
     """
 
     inputs: Sequence[str]
     labels: npt.NDArray[Any]
     probabilities: npt.NDArray[np.float32]
     classes: Sequence[str]
+    skipped: Sequence[str] = ()
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -208,7 +210,9 @@ class Run:
 
     # --- what it can do
 
-    def predict(self, inputs: Any, *, batch_size: int = 256, workers: int = 0) -> Predictions:
+    def predict(
+        self, inputs: Any, *, batch_size: int = 256, workers: int = 0, skip_damaged: bool = False
+    ) -> Predictions:
         """Classify new samples.
 
         Args:
@@ -217,28 +221,51 @@ class Run:
                 columns the run was trained on, a `Split`.
             batch_size: samples at a time.
             workers: processes that decode image files.
+            skip_damaged: leave out image files that cannot be read; `Predictions.skipped` lists them.
+
+        Raises:
+            UsageError: if the samples do not fit the model.
+            DamagedFileError: if an image file cannot be read.
         """
         from ncsam.embed import read_inputs
 
         names, found = read_inputs(self._predictor.modality, inputs, workers=workers)
+        skipped: list[str] = []
+        if skip_damaged:
+            from ncsam.data import Split, check_images
+
+            kept, bad = check_images(Split(found, np.zeros(len(names), dtype=np.int64)), skip=True)
+            if bad and not len(kept):
+                raise bad_value("inputs", len(names), "at least one file that can be read")
+            gone = {each.index for each in bad}
+            names = [name for number, name in enumerate(names) if number not in gone]
+            found, skipped = kept.inputs, [str(each) for each in bad]
         batches = list(self._predictor.probabilities(found, batch_size=batch_size, workers=workers))
         rows = np.concatenate([batch.cpu().numpy() for batch in batches])
         labels = np.array(self.classes, dtype=object)[rows.argmax(axis=1)]
-        return Predictions(names, labels, rows, self.classes)
+        return Predictions(names, labels, rows, self.classes, skipped)
 
-    def find_label_issues(self, folds: int | None = None, *, console: bool = False) -> LabelIssues:
+    def find_label_issues(
+        self, folds: int | None = None, *, top: int | None = None, console: bool = False
+    ) -> LabelIssues:
         """The training labels, the most likely wrong first.
 
         Args:
             folds: cross-validate: train this many more models, each without a part of the samples, so that every label
                 is judged by a model that never saw it. It takes that much longer, finds more, and allows `p_wrong` to
                 be estimated in most cases. Finished folds are reused.
+            top: how many of them; all by default.
             console: print progress.
 
         Returns:
             A table with the columns of `LabelIssues`.
+
+        Raises:
+            UsageError: if the run is not finished.
         """
         if folds is not None:
+            if not self.finished:
+                raise bad_value("run", str(self.path), "a finished run: rerun the command that started this one")
             from ncsam.engine.out_of_fold import find_label_issues_cv
 
             find_label_issues_cv(
@@ -249,7 +276,7 @@ class Run:
                 console=console,
                 named=self._named,
             )
-        return self.folder.label_issues()
+        return self.folder.label_issues(top)
 
     def cleaned(self, apply: str = "reviewed", threshold: float = 0.9) -> Any:
         """The data with corrected labels, as a `pandas.DataFrame` to train on next. The data itself is not changed.

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from ncsam.api import compare as run_comparison
 from ncsam.cli.complete import known
 from ncsam.cli.executor_options import executor_options
 from ncsam.cli.failures import FAILED, Failure
@@ -17,15 +18,11 @@ from ncsam.cli.output import say
 from ncsam.cli.paths import Written
 from ncsam.cli.results import show_comparison
 from ncsam.cli.train import what_would_be_done
-from ncsam.comparison import compare as run_comparison
 from ncsam.comparison.grid import planned
 from ncsam.comparison.specs import names_code
 from ncsam.jobs.executor import ExecutorConfig
-from ncsam.report.content import noise_text, write_report
-from ncsam.report.figures import curves_png
-from ncsam.report.groups import group_runs
+from ncsam.report.content import noise_text
 from ncsam.runs import layout
-from ncsam.runs.reader import find_runs
 
 EPILOG = """\b
 Examples:
@@ -75,7 +72,7 @@ def compare(
     """
     config = resolve(ctx, names_code=any(map(names_code, [*methods, *optimizers])))
     folder = out or default_out(config, comparison=True)
-    wanted = planned(config, methods, optimizers, seeds)  # a mistake in one is said now
+    wanted = planned(config, methods, optimizers, seeds)  # reports a mistake in any of them now
     one_seed = list({(run.method, run.optimizer): run.config for run in wanted}.values())
     if dry_run:
         echo_config(config, one_seed)
@@ -84,9 +81,9 @@ def compare(
         return
     if where.on == "local":  # the nodes of a cluster may have what this machine has not
         resolved_by_data(config, one_seed)
-    rows = run_comparison(
-        config,
-        folder,
+    found = run_comparison(
+        config=config,
+        out=folder,
         methods=methods,
         optimizers=optimizers,
         seeds=seeds,
@@ -94,19 +91,14 @@ def compare(
         on=where.on,
         resources=where.resources,
         mirror=where.mirror,
-        say=say,
+        console=True,
         command=shlex.join(ctx.meta["ncsam.command"]),
     )
-    begun = [path for row in rows for name in row["runs"] if ((path := folder / name) / layout.CONFIG).is_file()]
-    runs = [run for run in find_runs(begun) if run.metrics]
-    if runs:
-        show_comparison(rows, {name: text for run in runs for name, text in run.metric_names.items()})
+    if found.runs:
+        show_comparison(found.rows, found.metric_names)
         title = ", ".join(filter(None, [config.data, noise_text(config.to_dict())]))
-        say(f"image: {curves_png(group_runs(runs), folder / 'curves.png', title)}")
-        page = write_report([run.folder for run in runs], folder / "report.html")[0]
-        say(f"report: {page}\nnumbers: {folder / layout.COMPARISON}")
-    failed = [
-        f"{row['method']}, {row['optimizer']}, seed {f['seed']}: {f['error']}" for row in rows for f in row["failed"]
-    ]
+        say(f"image: {found.plot(folder / 'curves.png', title=title)}")
+        say(f"report: {found.report()}\nnumbers: {folder / layout.COMPARISON}")
+    failed = [f"{each['method']}, {each['optimizer']}, seed {each['seed']}: {each['error']}" for each in found.failed]
     if failed:
         raise Failure("\n  ".join([f"{len(failed)} runs failed", *failed]), FAILED)

@@ -5,15 +5,13 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Any
 
 import click
 
-from ncsam.cli.failures import MISTAKE, Failure
 from ncsam.cli.options import method_option, model_option
 from ncsam.cli.output import as_csv, say, show_table
 from ncsam.issues.table import LabelIssues
-from ncsam.runs.reader import RunFolder
+from ncsam.run import Run
 
 _TEXT = 80  # characters of a text that are shown
 EPILOG = """\b
@@ -48,27 +46,17 @@ def issues(
     """
     if as_json and to_csv:
         raise click.UsageError("--json and --csv exclude each other.")
-    if folds is not None:
-        _cross_validate(run, folds, console=not (as_json or to_csv), named={"model": model, "method": method})
-    found = RunFolder.read(run)
-    listed = found.label_issues(top or None)
+    found = Run(run, named={"model": model, "method": method})
+    listed = found.find_label_issues(folds, top=top or None, console=not (as_json or to_csv))
     if as_json:
         click.echo(json.dumps(list(listed.rows()), indent=2))
     elif to_csv:
         click.echo(as_csv(list(listed.rows())), nl=False)
     else:
-        _show(found, listed)
+        _show(listed, found.summary.get("label_issues_auroc"))
 
 
-def _cross_validate(run: Path, folds: int, *, console: bool, named: dict[str, Any]) -> None:
-    from ncsam.engine.out_of_fold import find_label_issues_cv
-
-    if not RunFolder.read(run).finished:
-        raise Failure(f"{run} is not finished: rerun the command that started it", MISTAKE)
-    find_label_issues_cv(run, folds, console=console, named=named)
-
-
-def _show(run: RunFolder, issues: LabelIssues) -> None:
+def _show(issues: LabelIssues, auroc: float | None) -> None:
     wanted = ("path", "text", "given_label", "suggested_label", "clean_label")
     words = [name for name in wanted if name in issues.columns]
     chances = ["p_wrong", "p_suggested"] if issues.reliable else []
@@ -82,7 +70,6 @@ def _show(run: RunFolder, issues: LabelIssues) -> None:
         for row in issues.rows()
     ]
     show_table([*words, "index", "label_quality", *chances], lines, left=len(words))
-    auroc = run.summary.get("label_issues_auroc")
     if auroc is not None:
         say(f"AUROC of label_quality against the clean labels: {auroc:.3f}")
     say(issues.expectation())

@@ -6,13 +6,14 @@ import html
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ncsam._errors import need
 from ncsam.run import Run
 from ncsam.runs import layout
-from ncsam.runs.reader import find_runs
+from ncsam.runs.reader import RunFolder, find_runs
 
 if TYPE_CHECKING:
     from ncsam.data.types import DataSet
@@ -50,7 +51,12 @@ class Comparison:
     @property
     def runs(self) -> list[Run]:
         """All runs that finished an epoch, in the order of the table."""
-        return [Run(run.folder, dataset=self._dataset) for run in self._folders()]
+        return [Run(run.folder, dataset=self._dataset) for run in self._folders]
+
+    @property
+    def metric_names(self) -> dict[str, str]:
+        """What each metric means."""
+        return {name: text for run in self._folders for name, text in run.metric_names.items()}
 
     @property
     def failed(self) -> list[dict[str, Any]]:
@@ -71,7 +77,7 @@ class Comparison:
         from ncsam.report.figures import curves_figure, curves_png
         from ncsam.report.groups import group_runs
 
-        groups = group_runs(self._folders())
+        groups = group_runs(self._folders)
         return curves_figure(groups, title) if path is None else curves_png(groups, Path(path), title)
 
     def report(self, path: str | os.PathLike[str] | None = None, *, images: int = 24) -> Path:
@@ -87,9 +93,10 @@ class Comparison:
         from ncsam.report.content import write_report
 
         out = path if path is not None else (Path() if self._temporary else self.path) / "report.html"
-        return write_report([run.folder for run in self._folders()], out, images=images)[0]
+        return write_report([run.folder for run in self._folders], out, images=images)[0]
 
-    def _folders(self) -> list[Any]:
+    @cached_property
+    def _folders(self) -> list[RunFolder]:
         begun = [self.path / name for row in self.rows for name in row["runs"]]
         return [run for run in find_runs(path for path in begun if (path / layout.CONFIG).is_file()) if run.metrics]
 
