@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ncsam import NCSAM, SAM
+from ncsam.optim import MSAM
 
 Batches = list[tuple[Tensor, Tensor]]
 
@@ -37,10 +38,13 @@ def batches(count: int, size: int = 16, seed: int = 1) -> Batches:
 
 
 def make(kind: str, parameters: Any, model: Any, steps: int = 20, **options: Any) -> SAM:
-    """SAM, SAM with the automatic radius, or NCSAM, each on SGD with momentum."""
+    """SAM, SAM with the automatic radius, MSAM, or NCSAM (also with a separate forward), on SGD with momentum."""
     base = torch.optim.SGD(parameters, lr=0.1, momentum=0.9, weight_decay=1e-3)
-    if kind == "ncsam":
+    if kind == "msam":
+        return MSAM(base, rho=0.3, model=model, **options)  # type: ignore[return-value]
+    if kind in ("ncsam", "separate"):
         generator = torch.Generator().manual_seed(0)
+        options |= {"flip_forward": "separate"} if kind == "separate" else {}
         return NCSAM(base, rho=0.1, kappa=0.5, total_steps=steps, generator=generator, model=model, **options)
     return SAM(base, rho="auto" if kind == "auto" else 0.1, model=model, **options)
 
@@ -62,10 +66,11 @@ def plain_loop(
 
     for group in groups:
         optimizer.zero_grad()
-        for x, y in group:
-            loss, logits = loss_of(x, y, len(group))
-            optimizer.backward(loss, logits, y)
-            losses.append(float(loss.detach()) * len(group))
+        with optimizer.first_pass():
+            for x, y in group:
+                loss, logits = loss_of(x, y, len(group))
+                optimizer.backward(loss, logits, y)
+                losses.append(float(loss.detach()) * len(group))
         for perturbed in optimizer.perturbations():
             with perturbed:
                 for x, y in group:
@@ -81,7 +86,7 @@ def twin(model: nn.Module) -> nn.Module:
 
 
 def largest_parameter_difference(one: nn.Module, two: nn.Module) -> float:
-    """ExecutorConfig ranks or frameworks may keep buffers of their own."""
+    """For where ranks or frameworks keep buffers of their own."""
     pairs = zip(one.parameters(), two.parameters(), strict=True)
     return max(float((left - right).detach().abs().max()) for left, right in pairs)
 

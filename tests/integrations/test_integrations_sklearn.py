@@ -16,7 +16,10 @@ from sklearn.utils.estimator_checks import check_estimator
 from ncsam import methods
 from ncsam.data import from_arrays
 from ncsam.engine import RunConfig, train
+from ncsam.errors import UsageError
 from ncsam.integrations.sklearn import NoisyLabelClassifier
+from ncsam.issues.find import find_label_issues
+from ncsam.issues.folds import stratified_folds
 from ncsam.noise import symmetric
 
 
@@ -172,3 +175,37 @@ def test_few_rows_leave_none_to_validate_with(digits):
     assert NoisyLabelClassifier()._config(from_arrays(X[:20], y[:20])).rho == "auto"
     assert NoisyLabelClassifier()._config(from_arrays(X, y)).rho == "validation"
     assert NoisyLabelClassifier(epochs=2).fit(X[:20], y[:20]).predict(X[:5]).shape == (5,)
+
+
+def test_label_issues_are_judged_by_models_that_never_saw_the_label():
+    rng = np.random.default_rng(0)
+    truth = np.arange(180) % 3
+    X = 3.0 * np.eye(3, 4)[truth] + 0.5 * rng.normal(size=(180, 4))
+    given = truth.copy()
+    wrong = rng.permutation(180)[:27]
+    given[wrong] = (truth[wrong] + 1) % 3
+    y = np.array(["ant", "bee", "cat"])[given]
+    model = NoisyLabelClassifier(optimizer="sgd", hidden=(8,), lr=0.05, epochs=10, batch_size=16, random_state=0)
+    issues = model.find_label_issues(X, y, folds=3)
+    assert not hasattr(model, "classes_")  # clones were trained
+    table = issues.to_frame()
+    assert sorted(table["index"]) == list(range(180))
+    worst = table.iloc[:27]
+    assert np.isin(worst["index"], wrong).mean() > 0.9
+    assert (worst["given_label"].to_numpy() == y[worst["index"]]).all()
+    suggested = np.array(["ant", "bee", "cat"])[truth[worst["index"]]]
+    assert (worst["suggested_label"].to_numpy() == suggested).mean() > 0.9
+
+    parts = stratified_folds(given, 3)  # the same, step by step
+    probabilities = np.zeros((180, 3))
+    for part in range(3):
+        fold = clone(model).fit(X[parts != part], y[parts != part])
+        probabilities[parts == part] = fold.predict_proba(X[parts == part])
+    expected = find_label_issues(given, probabilities, classes=["ant", "bee", "cat"]).to_frame()
+    quality = table.sort_values("index")["label_quality"].to_numpy()
+    np.testing.assert_allclose(quality, expected.sort_values("index")["label_quality"], atol=1e-9)
+
+
+def test_folds_of_label_issues_must_fit_the_classes():
+    with pytest.raises(UsageError, match="folds="):
+        NoisyLabelClassifier().find_label_issues(np.zeros((4, 2)), [0, 0, 1, 1], folds=5)

@@ -61,7 +61,8 @@ def sharpness_step(
         accelerator.backward(value * parts, retain_graph=retain_graph)  # it divides by as much
 
     try:
-        with unsynced(accelerator, model, last and ours.perturbation == "local" and ours.perturbs):
+        local = last and ours.perturbation == "local" and ours.perturbs
+        with unsynced(accelerator, model, local), ours.first_pass():
             loss, *labels = _results(compute(*batch))
             ours.backward(loss / parts, *labels, backward=run, scaler=accelerator.scaler)
         here: Tensor = loss.detach()

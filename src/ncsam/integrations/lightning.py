@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +39,7 @@ class _MicroBatch:
     options: dict[str, Any]
     parts: int  # micro-batches in this step: Lightning divides each loss by it
     random: RandomState | None
+    first_pass: ExitStack  # entered; closed after backward
     output: Any = None
 
 
@@ -98,6 +99,8 @@ class SharpnessAwareMixin(_Module):
             if logits is not None and targets is not None:
                 raise
             raise TypeError(_NEEDS_LABELS.format(error=error)) from error
+        finally:
+            passes[-1].first_pass.close()
 
     def optimizer_step(
         self, epoch: int, batch_idx: int, optimizer: Any, optimizer_closure: Callable[[], Any] | None = None
@@ -114,7 +117,7 @@ class SharpnessAwareMixin(_Module):
                 self._pass_again(ours)
                 super().optimizer_step(epoch, batch_idx, optimizer, lambda: result)
         finally:
-            self._passes().clear()
+            self._forget_passes()
 
     def _pass_again(self, optimizer: SharpnessAware) -> None:
         strategy, passes = self.trainer.strategy, self._passes()
@@ -155,7 +158,7 @@ class SharpnessAwareMixin(_Module):
         join_ranks(ours)
         ours.zero_grad()
         same = RandomState([self.device]) if ours.same_dropout else None
-        with self._unsynced(ours.perturbation == "local" and ours.perturbs):
+        with self._unsynced(ours.perturbation == "local" and ours.perturbs), ours.first_pass():
             logits = forward()
             loss = ours.criterion(_full(logits), targets)
             ours.backward(loss, logits, targets, backward=self.manual_backward, scaler=self._scaler())
@@ -192,6 +195,10 @@ class SharpnessAwareMixin(_Module):
         found: list[_MicroBatch] = self.__dict__.setdefault("_micro_batches", [])
         return found
 
+    def _forget_passes(self) -> None:
+        while passes := self._passes():
+            passes.pop().first_pass.close()
+
     def _scaler(self) -> Any:
         return getattr(self.trainer.precision_plugin, "scaler", None)
 
@@ -225,12 +232,14 @@ def _remembered(training_step: Callable[..., Any]) -> Callable[..., Any]:
         random = RandomState([self.device]) if optimizer.same_dropout else None
         self._training_steps = 1
         try:
-            output = training_step(self, *args, **options)
+            with ExitStack() as stack:
+                stack.enter_context(optimizer.first_pass())
+                output = training_step(self, *args, **options)
+                if output is not None:  # then `backward` follows, and ends the first pass
+                    parts = self.trainer.accumulate_grad_batches
+                    self._passes().append(_MicroBatch(args, options, parts, random, stack.pop_all(), output))
         finally:
             self._training_steps = 0
-        if output is not None:
-            parts = self.trainer.accumulate_grad_batches
-            self._passes().append(_MicroBatch(args, options, parts, random, output))
         return output
 
     return step

@@ -90,7 +90,8 @@ class SharpnessAwareMixin:
         self._micro_batches.append((dict(inputs), args, options, random))
         try:
             local = last and ours.perturbation == "local" and ours.perturbs
-            with unsynced(accelerator, model, local), backward_by(accelerator, self._phase_one(ours, accelerator)):
+            phase_one = self._phase_one(ours, accelerator)
+            with unsynced(accelerator, model, local), backward_by(accelerator, phase_one), ours.first_pass():
                 loss = step(model, dict(inputs), *args, **options)
             if last:
                 self._pass_again(ours, accelerator, model, step, parts)
