@@ -48,7 +48,8 @@ class AESAM(SharpnessAware):
         >>> loss = optimizer.step(lambda: model(x), y)
 
     References:
-        Jiang, Yang, Zhang, Kwok: An Adaptive Policy to Employ Sharpness-Aware Minimization. ICLR 2023.
+        Jiang, Yang, Zhang, Kwok: An Adaptive Policy to Employ Sharpness-Aware Minimization. ICLR 2023,
+        arXiv 2304.14647.
     """
 
     passes = 1.5

@@ -44,7 +44,8 @@ class SANER(SharpnessAware):
         1
 
     References:
-        Luong et al.: SANER. 2024, arXiv 2411.17132.
+        Luong, Nguyen-Quang, Tran: Improving Resistance to Noisy Label Fitting by Reweighting Gradient in SAM. 2024,
+        arXiv 2411.17132.
     """
 
     def __init__(

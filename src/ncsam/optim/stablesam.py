@@ -35,8 +35,8 @@ class StableSAM(SharpnessAware):
         >>> loss = optimizer.step(lambda: model(x), y)
 
     References:
-        Tan, Zhang, Liu, Gong: Stabilizing Sharpness-aware Minimization Through A Simple Renormalization Strategy.
-        arXiv 2401.07250.
+        Tan, Zhang, Liu, Wang, Hao: Stabilizing Sharpness-Aware Minimization Through A Simple Renormalization Strategy.
+        JMLR 26, 2025, arXiv 2401.07250.
     """
 
     @torch.no_grad()
