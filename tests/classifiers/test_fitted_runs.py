@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,10 @@ from ncsam.engine import RunConfig, train
 from ncsam.engine.class_metrics import class_metrics
 from ncsam.engine.out_of_fold import out_of_fold
 from ncsam.engine.predictor import load_predictor
+from ncsam.errors import UsageError
 from ncsam.models import closed_form_names
 from ncsam.runs.reader import RunFolder, load_oof
+from ncsam.runs.writer import OutOfFold, save_oof
 
 
 def made(samples: int = 200, classes: int = 3) -> DataSet:
@@ -74,6 +77,24 @@ def test_folds_are_those_of_the_model(tmp_path: Path) -> None:
     assert found.about["folds"] == 3
     np.testing.assert_allclose(found.probabilities.sum(axis=1), 1, atol=1e-4)
     assert (found.probabilities.argmax(axis=1) == dataset.train.clean).mean() > 0.85
+
+
+@pytest.mark.parametrize("model", ["mean", "stacked"])
+def test_a_combination_keeps_the_folds_of_the_search(tmp_path: Path, model: str) -> None:
+    dataset = made()
+    members = [{"model": "forest", "options": {"trees": 5}}]
+    options = {"mean": {"members": members, "weights": [1.0], "temperatures": [1.0]}, "stacked": {"groups": [members]}}
+    RunConfig(model=model, model_options=options[model], val_share=0.0).save(tmp_path / "config.yaml")
+    with pytest.raises(UsageError, match="run="):
+        out_of_fold(tmp_path, 2, dataset=dataset, console=False)
+    rows = np.full((200, 3), 1 / 3, dtype=np.float32)
+    save_oof(tmp_path, OutOfFold.of(rows, dataset.train.labels, {"folds": 5, "seed": 1}))
+    found = out_of_fold(tmp_path, 2, dataset=dataset, console=False)
+    assert found.about["folds"] == 5
+    np.testing.assert_allclose(found.probabilities, rows, atol=1e-3)
+    other = dataclasses.replace(dataset, train=dataset.train.with_labels((dataset.train.labels + 1) % 3, None))
+    with pytest.raises(UsageError, match="run="):
+        out_of_fold(tmp_path, 2, dataset=other, console=False)
 
 
 def test_label_issues_of_any_run_on_features_come_from_the_recommended_model(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from torch import nn
 
 from ncsam._errors import bad_value
 from ncsam._named import require_explicit_import
-from ncsam.data.types import DataSet
+from ncsam.data.types import DataSet, Labels
 from ncsam.engine.checkpoint import load_checkpoint
 from ncsam.engine.config import RunConfig, read_yaml
 from ncsam.engine.label_issues import rewrite_label_issues
@@ -21,6 +21,7 @@ from ncsam.engine.predictor import load_predictor
 from ncsam.engine.run import train
 from ncsam.engine.task import FOLD_SEED, load_task
 from ncsam.issues.folds import stratified_folds
+from ncsam.models.registry import is_combined
 from ncsam.runs import layout
 from ncsam.runs.reader import RunFolder, load_oof
 from ncsam.runs.writer import OutOfFold, save_oof
@@ -87,6 +88,8 @@ def out_of_fold(
         raise bad_value(
             "model", type(model).__name__, "a function that builds it: every fold needs a model that is not trained yet"
         )
+    if is_combined(config.model):
+        return _of_combined(folder, known if own else None, split.labels, console)
     given: dict[str, Any] = {} if model is None else {"model": model}
     probabilities = np.zeros((len(split), task.dataset.num_classes), dtype=np.float32)
     trained: list[float] = []
@@ -102,6 +105,15 @@ def out_of_fold(
     found = OutOfFold.of(probabilities, split.labels, about)
     save_oof(folder, found)
     return found
+
+
+def _of_combined(folder: Path, known: OutOfFold | None, labels: Labels, console: bool) -> OutOfFold:
+    """The predictions that `ncsam auto` made out of fold: what it combined cannot be trained as one model."""
+    if known is None or not known.belong_to(labels):
+        raise bad_value("run", str(folder), "a run of one model; for a combination, rerun ncsam auto with these folds")
+    if console:
+        print(f"{folder} combines models of ncsam auto: its {known.about.get('folds')} folds are used", flush=True)
+    return known
 
 
 def _predictions(folder: Path, held: npt.NDArray[np.int64], inputs: Any, config: RunConfig) -> Floats:

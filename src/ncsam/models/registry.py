@@ -100,6 +100,15 @@ def is_closed_form(name: str) -> bool:
     return name in CLOSED_FORM
 
 
+def is_combined(name: str) -> bool:
+    """Whether the model called `name` consists of trained models, as `ncsam auto` combines them.
+
+    Args:
+        name: Name of a model.
+    """
+    return name in _COMBINED
+
+
 def _refuse_huge(name: str, build: Callable[[], nn.Module], options: dict[str, Any]) -> None:
     """Count the weights where they take no memory: an option too large would end the machine, not the call."""
     with torch.device("meta"):
