@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from auto_cases import clouds, config
@@ -137,6 +138,42 @@ def test_sources_of_verified_labels(tmp_path: Path) -> None:
     for wrong in ({9: "dog"}, {-1: "dog"}, {0: "horse"}, {0: 3}, [1, 2], {}, file, tmp_path / "none.csv"):
         with pytest.raises(ValueError, match="verified"):
             read_verified(wrong, classes, 5)
+    table = read_verified([0.0, None, float("nan"), "dog", pd.NA], classes, 5)  # as a column with missing values
+    assert (table.rows.tolist(), table.labels.tolist()) == ([0, 3], [0, 1])
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [5, {0: 1.5}, {0: float("nan")}, {2.5: 0}, {"a": 0}, {None: 0}, {2**70: 0}, {0: [0]}, {0: pd.NA}, {True: 0}],
+    ids=str,
+)
+def test_wrong_verified_labels_are_one_error(wrong: Any) -> None:
+    with pytest.raises(ValueError, match=r"^invalid verified="):
+        read_verified(wrong, ("cat", "dog"), 5)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        *(b"\x80\x04", b"", b"index,label\n0\n", b"index,label\nx,0\n", b"index,label\n0," + b"9" * 200_000),
+        *(b"index,label,probability\n0,0,%s\n" % chance for chance in (b"nan", b"inf", b"0", b"-1", b"2", b"", b"x")),
+    ],
+    ids=range(12),
+)
+def test_damaged_files_of_verified_labels_are_one_error(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "v.csv").write_bytes(content)
+    with pytest.raises(ValueError, match=r"verified|v\.csv"):
+        read_verified(tmp_path / "v.csv", ("cat", "dog"), 5)
+
+
+def test_verified_labels_without_the_recommended_candidate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (auto_run, portfolio):
+        monkeypatch.setattr(module, "portfolio", lambda problem: [ClosedForm("prototypes", "prototypes")])
+    dataset = clouds()
+    clean: Any = dataset.train.clean
+    answers = {i: int(clean[i]) for i in range(0, 240, 4)}
+    board = auto(config(), tmp_path / "run", verified=answers, folds=2, dataset=dataset, say=str)
+    assert board["noise_rate"]["low"] < (dataset.train.labels != clean).mean() < board["noise_rate"]["high"]
 
 
 def test_auto_with_verified_labels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

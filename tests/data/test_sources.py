@@ -11,6 +11,7 @@ from PIL import Image
 
 from ncsam import data
 from ncsam.data import as_dataset
+from ncsam.errors import UsageError
 
 pandas = pytest.importorskip("pandas")
 RNG = np.random.default_rng(3)
@@ -150,6 +151,31 @@ def test_hugging_face_datasets(tmp_path: Path) -> None:
 def test_everything_else_is_one_error(wrong: object) -> None:
     with pytest.raises(ValueError, match=r"data|y=|x|X"):
         as_dataset(wrong)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        ["a", "b"],
+        [1.5],
+        [[1, 2], [3]],
+        range(3),
+        torch.zeros(3),
+        torch.tensor(0.5),
+        {"a": 5},
+        pandas.Series([1]),
+        [(1,)],
+    ],
+    ids=str,
+)
+def test_what_holds_no_labels_is_one_error(wrong: object) -> None:
+    with pytest.raises(UsageError, match=r"^invalid data="):
+        as_dataset(wrong)
+
+
+def test_missing_labels_of_pandas_are_missing() -> None:
+    with pytest.raises(ValueError, match="sample 1 has no label"):
+        as_dataset((np.eye(2), ["a", pandas.NA]))
 
 
 def test_options_of_another_form_are_refused() -> None:

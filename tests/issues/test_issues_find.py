@@ -112,8 +112,20 @@ def test_html_shows_names_as_text() -> None:
         ([0, 1], [1.0, 0.0], "pred_probs"),
         (["a", "b", "c"], np.ones((3, 2)) / 2, "labels"),
         ([[0, 1]], np.ones((2, 2)) / 2, "labels"),
+        ([[0, 1], [0]], np.ones((2, 2)) / 2, "labels"),
+        ([10**5000, "a"], np.ones((2, 2)) / 2, "labels"),
+        ([0, 1], [[1, 0], [1]], "pred_probs"),
     ],
+    ids=range(11),
 )
 def test_mistakes_name_the_argument(labels, rows, name: str) -> None:
     with pytest.raises(UsageError, match=rf"^invalid {name}="):
         find_label_issues(labels, rows)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("classes", 0.5), ("train_accuracy", 1.5), ("train_accuracy", "high"), ("clean_labels", [[0]])]
+)
+def test_wrong_options_name_the_argument(name: str, value: object) -> None:
+    with pytest.raises(UsageError, match=rf"^invalid {name}="):
+        find_label_issues([0, 1], np.eye(2), **{name: value})

@@ -211,6 +211,15 @@ def test_a_header_that_never_closes_is_one_clear_error(tmp_path):
         noise.from_file(path, clean=CLEAN)
 
 
+def test_the_advice_of_numpy_is_not_passed_on(tmp_path):
+    """A header of more than 10,000 characters: numpy suggests to trust the file by `allow_pickle`."""
+    header = b"9" * 60_000
+    (tmp_path / "a.npy").write_bytes(b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header)
+    with pytest.raises(ValueError, match=r"a\.npy") as raised:
+        noise.from_file(tmp_path / "a.npy", clean=CLEAN)
+    assert "pickle" not in str(raised.value)
+
+
 def test_truncated_files_give_one_clear_error(tmp_path):
     torch.save(cifar10n(), tmp_path / "a.pt")
     np.save(tmp_path / "b.npy", cifar10n())

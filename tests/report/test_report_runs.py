@@ -7,7 +7,7 @@ import pytest
 
 from made_runs import add_noise, make_run
 from ncsam._statistics import Spread
-from ncsam.errors import UsageError
+from ncsam.errors import DamagedFileError, UsageError
 from ncsam.report.figures import warmup_epochs
 from ncsam.report.groups import group_runs
 from ncsam.runs.reader import RunFolder, find_runs
@@ -76,7 +76,10 @@ def test_damaged_files_are_named(tmp_path):
     folder = make_run(tmp_path / "a")
     lines = (folder / "metrics.jsonl").read_text().splitlines()
     (folder / "metrics.jsonl").write_text("\n".join([lines[0], "{broken", lines[1]]))
-    with pytest.raises(ValueError, match=r"metrics\.jsonl, line 2, is not readable JSON"):
+    with pytest.raises(DamagedFileError, match=r"metrics\.jsonl, line 2, is not readable JSON"):
+        RunFolder.read(folder)
+    (folder / "metrics.jsonl").write_text("[1]\n")
+    with pytest.raises(DamagedFileError, match=r"metrics\.jsonl, line 1, is not the record of an epoch"):
         RunFolder.read(folder)
     (folder / "metrics.jsonl").write_text(lines[0])
     (folder / "summary.json").write_text("[1]")

@@ -96,7 +96,7 @@ def _estimates(
         rate = confident_noise_rate(labels, chosen.probabilities)
         low, high = max(0.0, rate - HALF_WIDTH), min(1.0, rate + HALF_WIDTH)
         return {"estimate": rate, "low": low, "high": high, "coverage": 0.9, "source": "held-out predictions"}, None
-    groups = group_probabilities(groups_of(outcomes))
+    groups = group_probabilities(groups_of(outcomes)) or [chosen.probabilities]
     noise = verification.noise_rate(groups, labels, verified).to_dict()
     predicted = chosen.probabilities.argmax(axis=1)
     accuracy = verification.clean_accuracy(predicted, groups, labels, verified).to_dict()

@@ -73,7 +73,7 @@ def groups_of(outcomes: Sequence[Outcome]) -> list[list[Outcome]]:
     out.
     """
     finished = {outcome.name: outcome for outcome in outcomes if outcome.status == "finished"}
-    first = next(name for name in RECOMMENDED if name in finished)
+    first = next((name for name in RECOMMENDED if name in finished), "smooth")
     others = (_TABLE_REGULARIZED, _TABLE_FLEXIBLE) if first == "smooth_table" else (_REGULARIZED, _FLEXIBLE)
     groups = [[finished[name] for name in names if name in finished] for names in ((first,), *others)]
     return [group for group in groups if group]

@@ -49,8 +49,9 @@ class Verified:
     def __post_init__(self) -> None:
         if len(self.rows) != len(self.labels) or not len(self.rows):
             raise bad_value("verified", len(self.rows), "one or more samples with a label each")
-        if self.probabilities is not None and not (np.asarray(self.probabilities) > 0).all():
-            raise bad_value("verified", "probabilities", "numbers above 0")
+        chances = np.asarray(1.0 if self.probabilities is None else self.probabilities)
+        if not ((chances > 0) & (chances <= 1)).all():
+            raise bad_value("verified", "probabilities", "numbers above 0 and at most 1")
 
     def __len__(self) -> int:
         return len(self.rows)

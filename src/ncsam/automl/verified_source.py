@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import csv
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,8 @@ import numpy as np
 from ncsam._errors import bad_value
 from ncsam.automl.problem import Problem
 from ncsam.automl.verified import Verified
+from ncsam.data.labels import is_missing
+from ncsam.data.tables.columns import read_columns
 
 _COLUMNS = "a CSV file with columns index and label, and optionally probability"
 
@@ -36,46 +37,59 @@ def read_verified(source: Any, classes: Sequence[str], samples: int) -> Verified
         found = _read_file(Path(source), classes)
     elif isinstance(source, Mapping):
         found = _of(list(source), list(source.values()), classes)
-    else:
+    elif isinstance(source, Iterable):
         listed = list(source)
         if len(listed) != samples:
             raise bad_value(
                 "verified", f"{len(listed)} entries", f"one for each of the {samples:,} samples, None if not known"
             )
-        known = [i for i, label in enumerate(listed) if label is not None and label == label and label != ""]
+        known = [i for i, label in enumerate(listed) if not is_missing(label)]
         found = _of(known, [listed[i] for i in known], classes)
+    else:
+        raise bad_value("verified", source, f"{{index: class}}, a class for every sample, or {_COLUMNS}")
     if found.rows.min() < 0 or found.rows.max() >= samples:
         raise bad_value("verified", int(found.rows.max()), f"indices from 0 to {samples - 1}")
     return found
 
 
 def _of(rows: Sequence[Any], labels: Sequence[Any], classes: Sequence[str]) -> Verified:
-    numbers = {name: number for number, name in enumerate(classes)}
-    found = []
-    for label in labels:
-        number = numbers.get(str(label))
+    known = {name: number for number, name in enumerate(classes)}
+    found, indices = [], []
+    for row, label in zip(rows, labels, strict=True):
+        index = _whole(row)
+        number = known.get(str(label))
         if number is None and not isinstance(label, str):
-            number = int(label)
+            number = _whole(label)
+        if index is None or abs(index) >= 2**63:
+            raise bad_value("verified", row, "the index of a sample")
         if number is None or not 0 <= number < len(classes):
             raise bad_value("verified", label, f"one of the classes {', '.join(map(str, classes[:10]))}")
+        indices.append(index)
         found.append(number)
-    return Verified(np.asarray(rows, dtype=np.int64), np.asarray(found, dtype=np.int64))
+    return Verified(np.array(indices, dtype=np.int64), np.array(found, dtype=np.int64))
+
+
+def _whole(value: Any) -> int | None:
+    """A whole number, also written as 3.0, as tables with missing values do; `None` for anything else."""
+    try:
+        return int(value) if not isinstance(value, bool) and int(value) == float(value) else None
+    except (TypeError, ValueError, OverflowError):
+        return None
 
 
 def _read_file(path: Path, classes: Sequence[str]) -> Verified:
     if not path.is_file():
         raise bad_value("verified", str(path), _COLUMNS)
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        rows = list(csv.DictReader(file))
-    if not rows or not {"index", "label"} <= set(rows[0]):
+    table = read_columns(path)
+    if not {"index", "label"} <= table.keys():
         raise bad_value("verified", str(path), _COLUMNS)
+    found = _of(table["index"], table["label"], classes)
+    if "probability" not in table:
+        return found
     try:
-        indices = [int(row["index"]) for row in rows]
-        given = [float(row["probability"]) for row in rows] if "probability" in rows[0] else None
-    except ValueError as error:
-        raise bad_value("verified", str(path), f"{_COLUMNS} ({error})") from error
-    found = _of(indices, [row["label"] for row in rows], classes)
-    return found if given is None else replace(found, probabilities=np.array(given))
+        return replace(found, probabilities=np.array([float(value) for value in table["probability"]]))
+    except (TypeError, ValueError) as error:
+        raise bad_value("verified", str(path), f"{_COLUMNS} above 0 and at most 1") from error
 
 
 def in_fold_order(verified: Verified, problem: Problem) -> Verified:

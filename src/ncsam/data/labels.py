@@ -106,7 +106,15 @@ def _text(value: Any) -> str:
     """A label as text; nothing at all where there is none."""
     if isinstance(value, bytes):
         return value.decode("utf-8", errors="backslashreplace")
-    return "" if value is None or value != value else str(value)
+    return "" if is_missing(value) else str(value)
+
+
+def is_missing(label: Any) -> bool:
+    """Whether there is no label: `None`, empty text, or what stands for a missing value and differs from itself."""
+    try:
+        return label is None or bool(label == "") or bool(label != label)
+    except (TypeError, ValueError):  # pandas.NA; an array, which is no label, but not missing either
+        return not hasattr(label, "__len__")
 
 
 def _numbers(column: npt.NDArray[Any], number: dict[str, int]) -> Labels:

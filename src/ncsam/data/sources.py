@@ -81,7 +81,8 @@ def as_dataset(
     if _is_table(source):
         columns, names = _table(source, test)
         return _from_columns(columns, label_column, input_column, {"class_names": names, **options})
-    if hasattr(source, "__getitem__") and hasattr(source, "__len__") and not isinstance(source, bytes | np.ndarray):
+    is_array = isinstance(source, bytes) or hasattr(source, "ndim")  # samples without labels
+    if hasattr(source, "__getitem__") and hasattr(source, "__len__") and not is_array:
         for name, value in (("label_column", label_column), ("input_column", input_column)):
             if value is not None:
                 raise bad_value(name, value, "None for a torch Dataset, whose items are (inputs, label) pairs")
@@ -177,7 +178,10 @@ def _columns(source: Any) -> tuple[Columns, dict[str, list[str]]]:
         return {name: table.column(name).to_pylist() for name in table.column_names}, names
     if not isinstance(source, Mapping):
         raise bad_value("test", type(source).__name__, "test samples in the same form as the data")
-    columns = {str(name): list(values) for name, values in source.items()}
+    try:
+        columns = {str(name): list(values) for name, values in source.items()}
+    except TypeError as error:
+        raise bad_value("data", source, "columns, each a list or an array") from error
     lengths = {name: len(values) for name, values in columns.items()}
     if len(set(lengths.values())) != 1 or 0 in lengths.values():
         raise bad_value("data", lengths, "columns of equal length, with at least one row")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from ncsam._checks import ratio
 from ncsam._errors import bad_value
 from ncsam.issues.posterior import LabelPosterior, assess
 from ncsam.issues.scores import label_quality, ranks
@@ -71,6 +72,7 @@ def find_label_issues(
         Northcutt, Jiang and Chuang 2021, Confident Learning: Estimating Uncertainty in Dataset Labels.
     """
     rows = _probabilities(pred_probs)
+    train_accuracy = None if train_accuracy is None else ratio("train_accuracy", train_accuracy)
     given, names = _class_numbers("labels", labels, rows.shape[1], classes)
     if len(given) != len(rows):
         raise bad_value("pred_probs", rows.shape, f"a row for each of the {len(given):,} labels")
@@ -231,7 +233,7 @@ def _memorized(statistics: TrainingStatistics, held: npt.NDArray[np.bool_]) -> s
 
 
 def _probabilities(pred_probs: npt.ArrayLike) -> Floats:
-    given = np.asarray(pred_probs)
+    given = _array("pred_probs", pred_probs)
     if given.ndim != 2 or given.dtype.kind not in "fiu" or given.shape[1] < 2 or len(given) == 0:
         raise bad_value("pred_probs", f"{given.dtype} {given.shape}", "probabilities (samples, classes)")
     rows = given.astype(np.float64)
@@ -244,10 +246,12 @@ def _class_numbers(
     name: str, labels: npt.ArrayLike, size: int, classes: Sequence[str] | None
 ) -> tuple[Labels, list[str] | None]:
     """Labels as class numbers, and the class names where there are any."""
-    given = np.asarray(labels)
+    given = _array(name, labels)
     if given.ndim != 1:
         raise bad_value(name, given.shape, "one label per sample")
-    names = None if classes is None else [str(each) for each in classes]
+    if classes is not None and not isinstance(classes, Iterable):
+        raise bad_value("classes", classes, f"a name for each of the {size} columns of pred_probs")
+    names = None if classes is None else [_text("classes", each) for each in classes]
     if names is not None and len(names) != size:
         raise bad_value("classes", names, f"a name for each of the {size} columns of pred_probs")
     if given.dtype.kind in "iu":
@@ -255,7 +259,7 @@ def _class_numbers(
             worst = int(given.min() if given.min() < 0 else given.max())
             raise bad_value(name, worst, f"class numbers from 0 to {size - 1}")
         return given.astype(np.int64), names
-    texts = [str(each) for each in given.tolist()]
+    texts = [_text(name, each) for each in given.tolist()]
     if names is None:
         names = sorted(set(texts))
         if len(names) != size:
@@ -265,6 +269,20 @@ def _class_numbers(
     if odd := sorted(set(texts) - number.keys()):
         raise bad_value(name, odd[0], f"one of the classes {names}")
     return np.array([number[each] for each in texts], dtype=np.int64), names
+
+
+def _array(name: str, values: npt.ArrayLike) -> npt.NDArray[Any]:
+    try:
+        return np.asarray(values)
+    except (TypeError, ValueError, RuntimeError) as error:  # ragged lists; tensors with gradients or on a GPU
+        raise bad_value(name, type(values).__name__, "an array, or a list of equal rows") from error
+
+
+def _text(name: str, value: object) -> str:
+    try:
+        return str(value)
+    except ValueError as error:  # more digits than Python prints
+        raise bad_value(name, value, "names, or class numbers") from error
 
 
 def _known(clean: Labels | None) -> dict[str, Any]:

@@ -176,7 +176,7 @@ def _read_numpy(file: Path) -> dict[str, Any]:
     except (OSError, MemoryError):
         raise
     except Exception as error:  # whatever a spoiled header makes numpy raise; one that never closes, a TokenError
-        raise ValueError(f"{file} is not a readable numpy file of labels: {error}") from error
+        raise ValueError(f"{file} is not a readable numpy file of labels: it is damaged, or holds no array") from error
 
 
 def _read_json(file: Path) -> dict[str, Any]:

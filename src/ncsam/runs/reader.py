@@ -18,7 +18,7 @@ import numpy as np
 from ncsam._errors import bad_value
 from ncsam._files import open_arrays, parse_yaml, read_json, read_text
 from ncsam._options import coerce
-from ncsam.errors import RunError
+from ncsam.errors import DamagedFileError, RunError
 from ncsam.issues.table import CLASS_COLUMNS, MAIN, LabelIssues
 from ncsam.runs import layout
 from ncsam.runs.writer import Config, OutOfFold
@@ -318,10 +318,10 @@ def _read_lines(file: Path) -> list[dict[str, Any]]:
             row = json.loads(line)
         except (ValueError, RecursionError) as error:
             if number < len(lines):
-                raise ValueError(f"{file}, line {number}, is not readable JSON: {error}") from error
+                raise DamagedFileError(f"{file}, line {number}, is not readable JSON: {error}") from error
             continue
         if not is_record(row):
-            raise ValueError(f"{file}, line {number}, is not the record of an epoch")
+            raise DamagedFileError(f"{file}, line {number}, is not the record of an epoch")
         rows.append(row)
     return rows
 

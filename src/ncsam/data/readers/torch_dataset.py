@@ -92,7 +92,12 @@ def _labels(dataset: Any) -> Any:
 def as_items(item: Any) -> tuple[Any, Any]:
     """Inputs and label of an item: of a pair, or of a dict with a label."""
     if not isinstance(item, Mapping):
-        return item[0], item[1]
+        try:
+            if not isinstance(item, str | bytes):
+                return item[0], item[1]
+        except (TypeError, IndexError, KeyError):
+            pass
+        raise bad_value("data", item, "items that begin with inputs and a label, or dicts with a label")
     name = next((name for name in LABEL_KEYS if name in item), None)
     if name is None:
         raise ValueError(f"an item has the keys {', '.join(map(str, item))}; expected one of {', '.join(LABEL_KEYS)}")
