@@ -9,17 +9,17 @@ import time
 import torch
 
 from stress import calls, faults, inputs, interrupts, kills, ranks, soak
-from stress.tally import Tally
+from stress.harness import Tally, repeat
 
 #: Each part with its share of the time.
 PARTS = {
     "interrupts": (interrupts, 0.2),
-    "inputs": (inputs, 0.25),
-    "calls": (calls, 0.05),
+    "inputs": (inputs, 0.3),
+    "calls": (calls, 0.1),
     "faults": (faults, 0.1),
-    "kills": (kills, 0.2),
-    "ranks": (ranks, 0.1),
-    "soak": (soak, 0.1),
+    "kills": (kills, 0.15),
+    "ranks": (ranks, 0.075),
+    "soak": (soak, 0.075),
 }
 
 
@@ -32,8 +32,8 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     if options.repeat:
-        part, name, seed, number = options.repeat.split("/")
-        problem = {"inputs": inputs.repeat, "calls": calls.repeat}[part](name, seed, int(number))
+        part, example = options.repeat.split("/", 1)
+        problem = repeat({"inputs": inputs.cases, "calls": calls.cases}[part](), example)
         sys.exit(problem and f"broke: {problem}")
     if unknown := set(options.parts.split(",")) - set(PARTS):
         parser.error(f"invalid --parts {','.join(sorted(unknown))}: expected some of {', '.join(PARTS)}")
@@ -41,10 +41,9 @@ def main() -> None:
     total = sum(share for _, share in chosen.values())
     tallies = []
     for name, (part, share) in chosen.items():
-        tally = Tally(name, options.seed, time.monotonic() + options.seconds * share / total)
-        tallies.append(tally)
-        part.run(tally)
-        print(tally.line(), flush=True)
+        tallies.append(Tally(name, options.seed, time.monotonic() + options.seconds * share / total))
+        part.run(tallies[-1])
+        print(tallies[-1].line(), flush=True)
     tried, broke = sum(t.tried for t in tallies), sum(len(t.broke) for t in tallies)
     print(f"seed {options.seed}: tried {tried}, held {tried - broke}, broke {broke}")
     sys.exit(1 if broke else 0)

@@ -7,21 +7,27 @@ their names in `_RIGHT`. A call that fails with valid arguments counts as broken
 from __future__ import annotations
 
 import inspect
+import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any, get_type_hints
+from unittest import mock
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from ncsam import data, losses, methods, models, noise, optim, theory
+from ncsam import api, data, losses, methods, models, noise, optim, theory
+from ncsam.automl import auto
 from ncsam.engine import RunConfig
+from ncsam.issues.find import find_label_issues
+from ncsam.jobs import local
 from ncsam.methods.registry import _METHODS
 from ncsam.models.registry import _BUILDERS
 from ncsam.optim.options import _DEFAULTS
+from stress.commands import in_this_process
 
 #: Results, base classes and registries: users pass nothing to them. Files belong to the part `inputs`.
 _LEFT_OUT = {"NoiseEstimate", "from_file"} | {
@@ -65,6 +71,8 @@ def calls() -> tuple[Call, ...]:
         *(_call(f"models.create.{name}", partial(models.create, name), _BUILDERS[name]) for name in _MODELS),
         *(_call(f"methods.create.{name}", partial(methods.create, name), kind) for name, kind in _METHODS.items()),
         _call("engine.RunConfig", RunConfig),
+        _call("find_label_issues", find_label_issues),
+        *(_call(function.__name__.strip("_"), function) for function in (_as_dataset, _train, _auto, _compare)),
     )
 
 
@@ -118,6 +126,8 @@ _RIGHT: dict[str, Callable[[], Any]] = {
     "batch_size": lambda: 4,
     "loss": lambda: 1.0,
     "value": lambda: 0.5,
+    "samples": lambda: (_rows(12, 4).numpy(), np.arange(12) % 3),
+    "pred_probs": lambda: _rows(6, 3).softmax(1).numpy(),
 }
 #: The same for functions where a name means something else.
 _RIGHT_FOR: dict[str, dict[str, Any]] = {
@@ -249,6 +259,30 @@ def _phases(kind: str, logits: Any, targets: Any, clean_targets: Any = None) -> 
         with perturbed:
             optimizer.backward(nn.functional.cross_entropy(model(_rows(6, 4)), torch.arange(6) % 3))
     return optimizer.step()
+
+
+# --- data in memory, of any kind
+
+
+def _as_dataset(samples: Any) -> data.DataSet:
+    return data.as_dataset(samples)
+
+
+def _train(samples: Any) -> None:
+    run = api.train(samples, epochs=1, batch_size=8, model="mlp", optimizer="sgd", val_share=0.0)
+    run.find_label_issues()
+
+
+def _auto(samples: Any, verified: Any = None) -> None:
+    config, dataset = api.make_config(samples, val_share=0.0)
+    with tempfile.TemporaryDirectory() as folder:
+        auto(config, folder, folds=2, budget=1e-9, dataset=dataset, verified=verified, say=lambda text: None)
+
+
+def _compare(samples: Any) -> None:
+    options: dict[str, Any] = {"epochs": 1, "batch_size": 8, "model": "mlp", "val_share": 0.0}
+    with mock.patch.object(local, "run_all", in_this_process):
+        api.compare(samples, optimizers=["sgd"], seeds=1, workers=1, **options)
 
 
 def _report_val_loss(loss: Any) -> None:

@@ -4,33 +4,27 @@ from __future__ import annotations
 
 import linecache
 import re
-import resource
 import traceback
 import types
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
-from itertools import count
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from hypothesis import strategies as st
 
 from stress.callables import Call, calls
-from stress.examples import BATCH, Draw, each
-from stress.inputs import Late, time_limit
-from stress.tally import Tally
+from stress.harness import Draw, Late, Tally, Trial, fuzz, limited_memory, time_limit
+from stress.tasks import few_candidates, tiny_backbones
 from stress.wrong_values import is_same, refused, shown, wrong
 
 _PATIENCE = 20  # seconds
-_MEMORY = 4 << 30  # bytes that a call may take beyond what is in use already
 #: What Python, numpy and torch say: true, but cryptic to whoever did not write the line that failed.
 _CRYPTIC = re.compile(
     r"truth value of|Boolean value of|expected scalar type|unsupported operand|'?NoneType'? object|has no attribute|"
     r"object is not|cannot convert|could not convert|index .* out of bounds|out of range for|not supported between|"
     r"must be real number|invalid literal|inhomogeneous|has no len|mat1 and mat2|size of tensor|must match|broadcast"
 )
-
 #: Other words by which an error may name an argument.
 _ALIASES = {
     "logits": ("forward",),
@@ -48,37 +42,17 @@ _ALIASES = {
 }
 
 
+def cases() -> dict[str, Trial]:
+    return {call.name: partial(trial, call) for call in calls()}
+
+
 def run(tally: Tally, trials: int | None = None) -> None:
-    """Try wrong arguments of every call in turn, until time is up or each call had so many `trials`."""
-    known = calls()
-    tally.numbers["functions"] = len(known)
-    with _limited_memory():
-        for call in known:
-            problem = answer(call, call.right(), {})
-            tally.held(problem is None, f"calls, {call.name} with right arguments: {problem}")
-        for batch in count():
-            if not tally.time_left if trials is None else batch * BATCH >= trials:
-                break
-            for call in known:
-                seed = f"{tally.seed}-{call.name}-{batch}"
-
-                def act(
-                    draw: Draw, number: int, call: Call = call, seed: str = seed, done: int = batch * BATCH
-                ) -> bool:
-                    problem = trial(call, draw)
-                    tally.held(problem is None, f"--repeat calls/{call.name}/{seed}/{number}: {problem}")
-                    return tally.time_left if trials is None else done + number + 1 < trials
-
-                each(seed, act)
-
-
-def repeat(name: str, seed: str, number: int) -> str | None:
-    """Run one example again; what is wrong with the answer."""
-    call = next(call for call in calls() if call.name == name)
-    problems: list[str | None] = []
-    with _limited_memory():
-        each(seed, lambda draw, at: problems.append(trial(call, draw)) or at < number)  # type: ignore[func-returns-value]
-    return problems[number]
+    """Every call with right arguments, then with wrong ones."""
+    tally.numbers["functions"] = len(calls())
+    with limited_memory():
+        for call in calls():
+            tally.held(answer(call, call.right(), {}), f"calls, {call.name} with right arguments")
+        fuzz(tally, cases(), trials)
 
 
 def trial(call: Call, draw: Draw) -> str | None:
@@ -87,25 +61,27 @@ def trial(call: Call, draw: Draw) -> str | None:
     if not call.hints:
         return None
     names = draw(st.lists(st.sampled_from(sorted(call.hints)), min_size=1, max_size=2, unique=True))
-    changed = {name: draw(wrong(call, name, given.get(name))) for name in names}
+    changed = {name: draw(wrong(name, given.get(name, call.defaults.get(name)))) for name in names}
     return answer(call, {**given, **changed}, changed)
 
 
 def answer(call: Call, given: dict[str, Any], changed: dict[str, Any]) -> str | None:
-    """What is changed with the answer to a call, of whose arguments some are `changed`."""
+    """What is wrong with the answer to a call, of whose arguments some are `changed`."""
     what = ", ".join(f"{name}={shown(value)}" for name, value in changed.items())  # before a call changes them
+    right = {**call.defaults, **call.right()} if changed else {}
+    strict = call.name.partition(".")[0] in ("optim", "losses", "models", "methods")
     try:
-        with warnings.catch_warnings(), time_limit(_PATIENCE):
+        with warnings.catch_warnings(), time_limit(_PATIENCE), few_candidates(), tiny_backbones():
             warnings.simplefilter("ignore")
             call.function(**given)
     except Late:
         return f"{what}: no answer in {_PATIENCE} s"
     except Exception as error:
-        if all(is_same(call, name, value) for name, value in changed.items()):
+        if all(is_same(right.get(name), value) for name, value in changed.items()):
             return f"{what}: {_said(error)}"
         problem = cryptic(error, [*call.hints])
-        return None if problem is None else f"{what}: {problem}"
-    accepted = [name for name, value in changed.items() if refused(call, name, value)]
+        return problem and f"{what}: {problem}"
+    accepted = [name for name, value in changed.items() if refused(call.hints[name], value, strict)]
     return f"{what}: {accepted[0]} is accepted" if accepted else None
 
 
@@ -120,6 +96,8 @@ def cryptic(error: Exception, names: list[str]) -> str | None:
         return f"not ours, {text}"
     if _CRYPTIC.search(str(error)):
         return f"cryptic, {text}"
+    if "samples" in names:
+        return None  # in words that suit the kind of data
     if not any(re.search(rf"\b{alias}\b", str(error)) for name in names for alias in (name, *_ALIASES.get(name, ()))):
         return f"it names no argument, {text}"
     return None
@@ -146,18 +124,3 @@ def _raised_by_us(error: Exception) -> bool:
     frame = trace.tb_frame
     line = linecache.getline(frame.f_code.co_filename, trace.tb_lineno)
     return frame.f_globals.get("__name__", "").startswith("ncsam.") and line.lstrip().startswith("raise ")
-
-
-@contextmanager
-def _limited_memory() -> Iterator[None]:
-    """A limit on memory, so that a huge number is an error of the call and does not stop the machine."""
-    before, state = resource.getrlimit(resource.RLIMIT_AS), Path("/proc/self/statm")
-    if not state.exists():  # a system that does not enforce the limit
-        yield
-        return
-    taken = int(state.read_text().split()[0]) * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_AS, (taken + _MEMORY, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_AS, before)

@@ -6,15 +6,13 @@ import contextlib
 import csv
 import os
 import re
-import signal
 import stat
 import tempfile
 import warnings
-from collections import Counter
 from collections.abc import Callable, Iterator
-from itertools import count
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from unittest import mock
 
 import uvicorn
@@ -22,12 +20,13 @@ from click.testing import CliRunner
 
 from ncsam.cli.failures import MISTAKE
 from ncsam.cli.main import main
+from ncsam.embed.cache import VARIABLE
 from ncsam.jobs import local
-from stress import commands, datasets, folders, page
-from stress.examples import BATCH, Draw, each
-from stress.folders import Case
-from stress.small import few_candidates
-from stress.tally import Tally
+from stress import commands, page
+from stress.data_files import DATA
+from stress.harness import Draw, Late, Tally, Trial, fuzz, limited_memory, time_limit
+from stress.run_folders import FOLDERS, Case, named_code, strange_names
+from stress.tasks import few_candidates, tiny_backbones
 
 _PATIENCE = 120  # seconds
 #: What no error may contain: names of exceptions, a traceback, another library's advice to be less careful.
@@ -42,92 +41,70 @@ _KEPT = (".ncsam-files.npz", ".ncsam-shards.npz", ".lock")
 _TEMPORARY = re.compile(r"\..+\.[a-z0-9_]{8}(\..*)?")
 #: Each kind writes what it needs below a folder and returns the command line, and what is wrong with it.
 KINDS: dict[str, Callable[[Draw, Path], Case]] = {
-    "options": datasets.options,
-    "config": datasets.config,
     "commands": commands.wrong_options,
-    **datasets.DATA,
-    **folders.FOLDERS,
-    "names": folders.strange_names,
-    "named": folders.named_code,
+    **DATA,
+    **FOLDERS,
+    "names": strange_names,
+    "named code": named_code,
 }
 
 
+def cases() -> dict[str, Trial]:
+    return {kind: partial(trial, make) for kind, make in KINDS.items()}
+
+
 def run(tally: Tally, trials: int | None = None) -> None:
-    """Try batches of every kind in turn, until time is up or each kind had so many `trials`."""
-    counts: Counter[str] = Counter()
-    for batch in count():
-        if not tally.time_left if trials is None else batch * BATCH >= trials:
-            break
-        for kind, make in KINDS.items():
-            seed = f"{tally.seed}-{kind}-{batch}"
-
-            def act(draw: Draw, number: int, kind: str = kind, make: Any = make, seed: str = seed) -> bool:
-                with tempfile.TemporaryDirectory() as folder:
-                    problem = trial(make, draw, Path(folder))
-                tally.held(problem is None, f"--repeat {f'inputs/{kind}/{seed}/{number}'!r}: {problem}")
-                counts[kind] += 1
-                return tally.time_left if trials is None else counts[kind] < trials
-
-            each(seed, act)
-    tally.numbers["of each kind"] = min(counts.values(), default=0)
+    with limited_memory():
+        fuzz(tally, cases(), trials)
+    tally.numbers["kinds"] = len(KINDS)
 
 
-def repeat(kind: str, seed: str, number: int) -> str | None:
-    """Run one example again; what is wrong with the answer."""
-    problem: str | None = None
-
-    def act(draw: Draw, at: int) -> bool:
-        nonlocal problem
-        with tempfile.TemporaryDirectory() as folder:
-            os.environ["STRESS_TRAP"] = f"{folder}/trap"
-            if at < number:
-                KINDS[kind](draw, Path(folder))
-                return True
-            problem = trial(KINDS[kind], draw, Path(folder))
-            return False
-
-    each(seed, act)
-    return problem
-
-
-def trial(make: Callable[[Draw, Path], Case], draw: Draw, top: Path) -> str | None:
+def trial(make: Callable[[Draw, Path], Case], draw: Draw) -> str | None:
     """What is wrong with the answer to one fuzzed input; `None` if nothing is."""
-    os.environ["STRESS_TRAP"] = str(top / "trap")  # what the attacks would create if they ran
-    try:
-        arguments, what = make(draw, top)
-    except Exception as error:  # of what is made first: a run, a selection of `auto`
-        return f"the input could not be made: {error!r}"
+    with tempfile.TemporaryDirectory() as folder:
+        top = Path(folder)
+        os.environ |= {"STRESS_TRAP": str(top / "trap"), VARIABLE: str(top / "cache")}  # the trap: what attacks create
+        try:
+            arguments, what = make(draw, top)
+        except Exception as error:  # of what is made first: a run, a selection of `auto`
+            return f"the input could not be made: {error!r}"
+        problem = answer([str(word) for word in arguments], top)
+    return problem and f"{what}: {problem}"
+
+
+def answer(arguments: list[str], top: Path) -> str | None:
+    """What is wrong with the answer to a command line."""
     before = _traces(top)
     try:
         with warnings.catch_warnings(), time_limit(_PATIENCE), _nothing_started(), _in_folder(top / "in" / "here"):
             warnings.simplefilter("ignore")
             result = CliRunner().invoke(main, arguments, prog_name="ncsam")
     except Late:
-        return f"{what}: no answer in {_PATIENCE} s"
+        return f"no answer in {_PATIENCE} s"
     shown = result.output.strip()
     said = shown.splitlines()[-1] if shown else ""
     if (top / "trap").exists():
-        return f"{what}: code was run"
+        return "code was run"
     if result.exception is not None and not isinstance(result.exception, SystemExit):
-        return f"{what}: {result.exception!r}"
+        return f"{result.exception!r}"
     if result.exit_code not in (0, 1, 2):
-        return f"{what}: exit code {result.exit_code}"
+        return f"exit code {result.exit_code}"
     if result.exit_code and (found := _FORBIDDEN.search(shown)):
-        return f"{what}: {found[0]!r} in {said!r}"
+        return f"{found[0]!r} in {said!r}"
     if result.exit_code and "Error: " not in shown:
-        return f"{what}: no error message, but {said!r}"
+        return f"no error message, but {said!r}"
     echoed = [word for word in arguments if _CONTROL.search(word)]  # click repeats what was typed
     if not any(word in shown for word in echoed) and (found := _CONTROL.search(shown)):
-        return f"{what}: {found[0]!r} is sent to the terminal in {shown[max(0, found.start() - 40) :][:80]!r}"
+        return f"{found[0]!r} is sent to the terminal in {shown[max(0, found.start() - 40) :][:80]!r}"
     for file in (*top.glob("r.html"), *top.glob("r.md"), *top.glob("theirs/*.html"), *top.glob("theirs/*.md")):
         if found := _MARKUP.search(file.read_text()):
-            return f"{what}: {found[0]!r} in {file.name}"
+            return f"{found[0]!r} in {file.name}"
     if "--csv" in arguments and result.exit_code == 0:
         cells = [cell for row in csv.reader(shown.splitlines()) for cell in row]
         if formulas := [cell for cell in cells if cell.startswith(("=", "+", "@"))]:
-            return f"{what}: {formulas[0]!r} is a formula"
+            return f"{formulas[0]!r} is a formula"
     found_there = _left(before, _traces(top), refused=result.exit_code == MISTAKE)
-    return None if found_there is None else f"{what}: {found_there} after {said!r}"
+    return found_there and f"{found_there} after {said!r}"
 
 
 class _Trace(NamedTuple):
@@ -152,7 +129,7 @@ def _left(before: dict[Path, _Trace], after: dict[Path, _Trace], *, refused: boo
     """What should not have happened: any change after a usage error, else temporary files and lost input."""
     for path in sorted(before.keys() | after.keys()):
         was, now = before.get(path), after.get(path)
-        if was == now or path.name in _KEPT or path.parts in (("in",), ("in", "here")):
+        if was == now or path.name in _KEPT or path.parts[0] == "cache" or path.parts in (("in",), ("in", "here")):
             continue
         lost = was is not None and (path.parts[0] == "given" or stat.S_ISFIFO(was.kind))
         if refused or lost or _TEMPORARY.fullmatch(path.name):
@@ -176,25 +153,5 @@ def _in_folder(folder: Path) -> Iterator[None]:
 def _nothing_started() -> Iterator[None]:
     """Requests to the review page instead of a server, this process instead of workers, few candidates of `auto`."""
     serving = mock.patch.object(uvicorn.Server, "run", page.visit)
-    with few_candidates(), serving, mock.patch.object(local, "run_all", commands.in_this_process):
+    with few_candidates(), tiny_backbones(), serving, mock.patch.object(local, "run_all", commands.in_this_process):
         yield
-
-
-class Late(BaseException):
-    """No answer in time; no handler of the package takes it for an expected failure."""
-
-
-@contextlib.contextmanager
-def time_limit(seconds: float) -> Iterator[None]:
-    """Raise `Late` in the block when time is up."""
-
-    def ring(*_: object) -> None:
-        raise Late
-
-    before = signal.signal(signal.SIGALRM, ring)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)

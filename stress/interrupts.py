@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from ncsam import optim
-from stress.tally import Tally
+from stress.harness import Tally
 
 _WHERE = ("ncsam/optim/", "ncsam/vectors/", "torch/autograd/grad_mode.py", "torch/utils/_contextlib.py")
 _OPTIONS: dict[str, dict[str, Any]] = {
@@ -34,40 +34,42 @@ _ALL = ("rho", "auto", "validation", "measured")
 _OWN = {"sam": ("adaptive",), "ncsam": ("fused", "looksam", "relative")}
 
 
+class Case(NamedTuple):
+    """An optimizer, whether its step is `whole` or in `phases`, and its options."""
+
+    name: str
+    how: str
+    options: str
+
+
 def run(tally: Tally, trials: int | None = None) -> None:
     """Interrupt whole and two-phase steps of every optimizer at all lines, in random order; then at instructions."""
+    chance = random.Random(tally.seed)
     cases = [
-        (name, how, options)
+        Case(name, how, options)
         for name in optim.names()
         for how in ("whole", "phases")
         for options in (*_ALL, *_OWN.get(name, ()))
     ]
-    chance = random.Random(tally.seed)
     if trials is not None:  # counting the events of a case takes longer than some trials
-        cases = chance.sample(cases, 8)
-    moved = 0
+        cases = chance.sample(cases, 4)
     for event, share in (("line", 0.8), ("opcode", 0.2)):  # the shares of a limited number of trials
-        places = [(case, place) for case in cases for place in range(1, events_of(*case, event) + 1)]
+        places = [(case, place) for case in cases for place in range(1, events_of(case, event) + 1)]
         tally.numbers[f"{event} events"] = len(places)
         chance.shuffle(places)
-        for case, place in places if trials is None else places[: round(share * trials)]:
-            if trials is None and not tally.time_left:
+        for number, (case, place) in enumerate(places):
+            if not tally.goes_on(number, None if trials is None else round(share * trials)):
                 break
-            after = interrupted(*case, place, event)
-            moved += not after.at_once
-            wrong = "gradients stay disabled" if not after.gradients else "parameters or statistics stay perturbed"
-            tally.held(after.gradients and after.later, f"interrupts, {case}, {event} event {place}: {wrong}")
-    tally.numbers["perturbed until the next call"] = moved
+            tally.held(interrupted(case, place, event), f"interrupts, {tuple(case)}, {event} event {place}")
 
 
-def make(name: str, how: str, radius: str) -> tuple[nn.Module, Any, Callable[[], None]]:
+def make(case: Case) -> tuple[nn.Module, Any, Callable[[], None]]:
     """A model with BatchNorm, its optimizer after two steps, and a step to interrupt."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(5, 6), nn.BatchNorm1d(6), nn.ReLU(), nn.Linear(6, 3))
-    kind = optim.get(name)
     base = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-    options = {"model": model, "total_steps": 10, **_OPTIONS[radius]}
-    optimizer: Any = kind(base, **options)
+    kind: Any = optim.get(case.name)
+    optimizer = kind(base, **{"model": model, "total_steps": 10, **_OPTIONS[case.options]})
     x, y = torch.randn(12, 5), torch.arange(12) % 3
 
     def whole() -> None:
@@ -85,13 +87,12 @@ def make(name: str, how: str, radius: str) -> tuple[nn.Module, Any, Callable[[],
 
     for _ in range(2):
         whole()
-    return model, optimizer, whole if how == "whole" else phases
+    return model, optimizer, whole if case.how == "whole" else phases
 
 
-def events_of(name: str, how: str, radius: str, event: str = "line") -> int:
+def events_of(case: Case, event: str = "line") -> int:
     """How many line or instruction events of the package a step has."""
-    _, _, step = make(name, how, radius)
-    return watched(step, None, event)
+    return watched(make(case)[2], None, event)
 
 
 def watched(step: Callable[[], None], stop: int | None, event: str = "line") -> int:
@@ -120,52 +121,34 @@ def watched(step: Callable[[], None], stop: int | None, event: str = "line") -> 
 
 
 @cache
-def expected(name: str, how: str, radius: str) -> tuple[list[Tensor], ...]:
-    """Parameters before and after the step, statistics before and after it."""
-    model, _, step = make(name, how, radius)
-    before, statistics = weights(model), buffers(model)
+def expected(case: Case) -> tuple[list[list[Tensor]], list[list[Tensor]]]:
+    """Parameters and statistics before and after the step."""
+    model, _, step = make(case)
+    before = _tensors(model)
     step()
-    return before, weights(model), statistics, buffers(model)
+    return before, _tensors(model)
 
 
-class After(NamedTuple):
-    """Whether gradients are enabled, and whether parameters and statistics are those before or after the step:
-    immediately, and after the next call."""
-
-    gradients: bool
-    at_once: bool
-    later: bool
-
-
-def interrupted(name: str, how: str, radius: str, place: int, event: str = "line") -> After:
-    """Interrupt a step at an event."""
-    before, after, old, new = expected(name, how, radius)
-    model, optimizer, step = make(name, how, radius)
-
-    def sound() -> bool:
-        here, there = weights(model), buffers(model)
-        return (equal(here, before) or equal(here, after)) and (equal(there, old) or equal(there, new))
-
-    gradients = at_once = True
+def interrupted(case: Case, place: int, event: str = "line") -> str | None:
+    """What is wrong after a step that is interrupted at an event, and another call."""
+    before, after = expected(case)
+    model, optimizer, step = make(case)
     try:
         watched(step, place, event)
     except KeyboardInterrupt:
-        gradients, at_once = torch.is_grad_enabled(), sound()
-        torch.set_grad_enabled(True)
+        if not torch.is_grad_enabled():
+            torch.set_grad_enabled(True)
+            return "gradients stay disabled"
     except RuntimeError:  # the interrupt was lost, in a generator that was being deleted, and gradients stayed disabled
         torch.set_grad_enabled(True)
-        return After(False, False, False)
+        return "gradients stay disabled"
     optimizer.zero_grad()
-    return After(gradients, at_once, sound())
+    for here, old, new in zip(_tensors(model), before, after, strict=True):
+        if not (all(map(torch.equal, here, old)) or all(map(torch.equal, here, new))):
+            return "parameters or statistics stay perturbed"
+    return None
 
 
-def buffers(model: nn.Module) -> list[Tensor]:
-    return [b.clone() for b in model.buffers()]
-
-
-def weights(model: nn.Module) -> list[Tensor]:
-    return [p.detach().clone() for p in model.parameters()]
-
-
-def equal(one: list[Tensor], other: list[Tensor]) -> bool:
-    return all(map(torch.equal, one, other))
+def _tensors(model: nn.Module) -> list[list[Tensor]]:
+    """Copies of the parameters, and of the statistics."""
+    return [[p.detach().clone() for p in some] for some in (model.parameters(), model.buffers())]

@@ -7,11 +7,9 @@ import json
 from typing import Any
 
 _REQUESTS: list[tuple[str, Any]] = [
-    ("", None),
-    ("api/start", None),
+    *[("", None), ("api/start", None), ("api/neighbors/0", None)],
     ("api/items", {"status": "all"}),
     ("api/items", {"status": "disputed", "order": "pair"}),
-    ("api/neighbors/0", None),
     ("api/decide", {"index": 0, "choice": "accept", "reviewer": "Ada"}),
     ("api/undo", {"reviewer": "Ada"}),
 ]
@@ -19,14 +17,9 @@ _REQUESTS: list[tuple[str, Any]] = [
 
 def visit(server: Any, sockets: Any = None) -> None:
     """In place of `uvicorn.Server.run`: send the page's requests to the application, and stop."""
-
-    async def ask_all() -> None:
-        for path, body in _REQUESTS:
-            status = await _ask(server.config.app, path, body)
-            if status != 200:
-                raise AssertionError(f"the page answers {path!r} with {status}")
-
-    asyncio.run(ask_all())
+    for path, body in _REQUESTS:
+        if (status := asyncio.run(_ask(server.config.app, path, body))) != 200:
+            raise AssertionError(f"the page answers {path!r} with {status}")
 
 
 async def _ask(guard: Any, path: str, body: Any) -> int:

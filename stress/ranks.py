@@ -10,15 +10,21 @@ import socket
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
 from itertools import product
 
-from stress.tally import Tally
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from ncsam import optim
+from stress.harness import Tally
 
 _PATIENCE = 240  # seconds; two processes import torch, on a machine that may be busy
 _CASES = list(product(("ddp", "fsdp"), ("uneven", "nan", "raise", "die"), ("sam", "ncsam", "bsam")))
 #: Expected ends of the two ranks: 0 finished, 1 with an error or killed. Under `Join` SAM with a fixed radius continues
 #: alone and the others refuse to start; FSDP2 has no `Join`, so the remaining rank must get an error.
-_FINE = {
+_EXPECTED = {
     "nan": [0, 0],
     "raise": [1, 1],
     "die": [1, 1],
@@ -29,16 +35,17 @@ _FINE = {
 
 
 def run(tally: Tally, trials: int | None = None) -> None:
+    """Every case once, in random order, until time is up; at least one."""
     cases = list(_CASES)
     random.Random(tally.seed).shuffle(cases)
     for number, (strategy, fault, name) in enumerate(cases):
-        if number and (not tally.time_left if trials is None else number >= trials):
+        if number and not tally.goes_on(number, trials):
             break
         codes = trial(strategy, name, fault)
-        wanted = next(
-            _FINE[key] for key in (f"{fault} {strategy} {name}", f"{fault} {strategy}", fault) if key in _FINE
-        )
-        tally.held(codes == wanted, f"ranks, {strategy}, {name}, {fault}: ended with {codes}, not {wanted}")
+        keys = (f"{fault} {strategy} {name}", f"{fault} {strategy}", fault)
+        wanted = next(_EXPECTED[key] for key in keys if key in _EXPECTED)
+        problem = None if codes == wanted else f"ended with {codes}, expected {wanted}"
+        tally.held(problem, f"ranks, `python -m stress.ranks {strategy} {name} {fault}`")
 
 
 def trial(strategy: str, name: str, fault: str) -> list[int | None]:
@@ -47,10 +54,11 @@ def trial(strategy: str, name: str, fault: str) -> list[int | None]:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2", "OMP_NUM_THREADS": "1"}
+    place |= {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     running = [
         subprocess.Popen(
             [sys.executable, "-m", "stress.ranks", strategy, name, fault],
-            env={**os.environ, **place, "RANK": str(rank), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            env={**os.environ, **place, "RANK": str(rank)},
             stderr=subprocess.DEVNULL,
         )
         for rank in range(2)
@@ -59,8 +67,7 @@ def trial(strategy: str, name: str, fault: str) -> list[int | None]:
     codes: list[int | None] = []
     for process in running:
         try:
-            code = process.wait(max(1.0, until - time.monotonic()))
-            codes.append(int(code != 0))
+            codes.append(int(process.wait(max(1.0, until - time.monotonic())) != 0))
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
@@ -68,28 +75,11 @@ def trial(strategy: str, name: str, fault: str) -> list[int | None]:
     return codes
 
 
-def one_rank(strategy: str, name: str, fault: str) -> None:
-    """The work of one process: eight steps, unless a fault stops it."""
-    import torch
-    import torch.distributed as dist
-
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo")
-    steps(strategy, name, fault, dist.get_rank())
-    gc.collect()  # the model is freed while the ranks are still connected: torch's own cleanup may hang otherwise
-    dist.destroy_process_group()
-
-
 def steps(strategy: str, name: str, fault: str, rank: int) -> None:
-    from contextlib import nullcontext
-
-    import torch
-    from torch import nn
+    """Eight steps of one rank, unless a fault stops it."""
     from torch.distributed.algorithms.join import Join
     from torch.distributed.fsdp import fully_shard
     from torch.nn.parallel import DistributedDataParallel
-
-    from ncsam import optim
 
     torch.manual_seed(0)
     model: nn.Module = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
@@ -99,20 +89,23 @@ def steps(strategy: str, name: str, fault: str, rank: int) -> None:
         fully_shard(model)
     base = torch.optim.SGD(model.parameters(), lr=0.05)
     optimizer = optim.get(name)(base, rho=0.1, model=model, total_steps=8)
-    join = Join([model]) if fault == "uneven" and strategy == "ddp" else nullcontext()  # type: ignore[list-item]
-    with join:
+    with Join([model]) if fault == "uneven" and strategy == "ddp" else nullcontext():  # type: ignore[list-item]
         for step in range(8):
-            if fault == "uneven" and rank == 1 and step == 5:
-                break
             x, y = torch.randn(6, 4), torch.arange(6) % 3
-            if fault == "nan" and rank == 1 and step == 3:
+            if rank == 1 and step == 5 and fault == "uneven":
+                break
+            if rank == 1 and step == 3 and fault == "nan":
                 x = x * float("nan")
-            if fault == "raise" and rank == 1 and step == 3:
+            elif rank == 1 and step == 3 and fault == "raise":
                 raise ZeroDivisionError
-            if fault == "die" and rank == 1 and step == 3:
+            elif rank == 1 and step == 3 and fault == "die":
                 os.kill(os.getpid(), signal.SIGKILL)
             optimizer.step(lambda x=x: model(x), y)  # type: ignore[misc]
 
 
 if __name__ == "__main__":
-    one_rank(*sys.argv[1:])
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    steps(*sys.argv[1:], dist.get_rank())
+    gc.collect()  # the model is freed while the ranks are still connected: torch's own cleanup may hang otherwise
+    dist.destroy_process_group()

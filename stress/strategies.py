@@ -1,4 +1,4 @@
-"""Hypothesis strategies for malicious and damaged input: texts, nested values, bytes, arrays, images, files."""
+"""Hypothesis strategies for malicious and damaged input: texts, nested values, arrays, images, bytes and files."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 import os
 import pickle
 import warnings
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -18,25 +19,9 @@ from hypothesis.extra import numpy as hnp
 from PIL import Image
 
 from ncsam.engine import checkpoint
-from stress.examples import Draw, one_in, pick
+from stress.harness import Draw, one_in, pick
 
-_NUMBERS = [
-    "0",
-    "-1",
-    "1",
-    "2",
-    "7",
-    "0.5",
-    "-0.5",
-    "1e30",
-    "1e300",
-    "-1e300",
-    "nan",
-    "inf",
-    "-inf",
-    "1e-320",
-    "10" * 30,
-]
+_NUMBERS = ["0", "-1", "1", "7", "0.5", "-0.5", "1e30", "1e300", "-1e300", "nan", "inf", "-inf", "1e-320", "10" * 30]
 _WORDS = [
     *("", " ", "null", "true", "no", "auto", "abc", "Ünïcode", "日本", "../../etc", "$HOME", "%s", "$\\frac$"),
     *("²", "9" * 5000, "a\x1b[31mb", "\udcff", "=1+1", "<script>alert(1)</script>", '"><img src=x onerror=alert(1)>'),
@@ -49,33 +34,22 @@ _TEXT_FILES = (".json", ".jsonl", ".yaml", ".csv", ".tsv")
 _ARRAYS = ("x_test", "y_test", "y_clean", "classes", "x_val", "paths", "y_val")
 
 #: Text in the place of a word or a number.
-texts = st.one_of(
-    st.sampled_from(_NUMBERS),
-    st.sampled_from(_WORDS),
-    st.sampled_from(_YAML),
-    st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=8),
+texts = st.sampled_from([*_NUMBERS, *_WORDS, *_YAML]) | st.text(
+    st.characters(codec="utf-8", exclude_characters="\0"), max_size=8
 )
 _scalars = st.one_of(
     st.sampled_from([None, True, False, 0, 1, -1, 3, 10**9, 10**30, -(2**63)]),
     st.sampled_from([0.5, -0.5, 1e300, float("nan"), float("inf"), 1e-320]) | st.floats(),
     st.sampled_from([*_WORDS, *_CODE]),
 )
+_keys = st.sampled_from(["a", "hidden", "alpha", "size", 1, None])
 #: A value that YAML and JSON can represent.
 nested = st.recursive(
-    _scalars,
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(st.sampled_from(["a", "hidden", "alpha", "size", 1, None]), inner, max_size=2)
-    ),
-    max_leaves=6,
+    _scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_keys, inner, max_size=2), max_leaves=6
 )
-_tensors = st.builds(
-    torch.full,
-    st.sampled_from([(), (0,), (3,), (24,), (2, 2), (24, 3)]),
-    st.sampled_from([0, 1, -5, 0.5, float("nan"), 1j]),
-)
+_shapes = st.sampled_from([(), (0,), (3,), (24,), (2, 2), (24, 3)])
 #: A value that a checkpoint can contain.
-stored = st.one_of(nested, nested, _tensors)
+stored = nested | nested | st.builds(torch.full, _shapes, st.sampled_from([0, 1, -5, 0.5, float("nan"), 1j]))
 
 
 class Attack:
@@ -123,7 +97,7 @@ def changed(draw: Draw, content: Any, values: st.SearchStrategy[Any] = nested) -
     return draw(values)
 
 
-_DTYPES = hnp.scalar_dtypes() | hnp.byte_string_dtypes(max_len=3) | hnp.unicode_string_dtypes(max_len=3)
+_dtypes = hnp.scalar_dtypes() | hnp.byte_string_dtypes(max_len=3) | hnp.unicode_string_dtypes(max_len=3)
 
 
 def arrays(usual: Any) -> st.SearchStrategy[Any]:
@@ -136,14 +110,14 @@ def arrays(usual: Any) -> st.SearchStrategy[Any]:
 
     count = len(usual) if usual.ndim else 1
     shapes = [(count,), (count, 1), (count, 3), (count, 8, 8, 3), (count, 0, 8, 3), (count, 8, 8), (5, 3), (3, count)]
-    odd = hnp.arrays(_DTYPES, st.sampled_from([usual.shape, usual.shape, (0,), (), *shapes]))
+    odd = hnp.arrays(_dtypes, st.sampled_from([usual.shape, usual.shape, (0,), (), *shapes]))
     return st.one_of(entries.map(with_first), odd, odd, attacks)
 
 
 @st.composite
-def images(draw: Draw) -> bytes:
+def images(draw: Draw, side: int = 8) -> bytes:
     """An encoded image, sometimes a damaged one."""
-    size = pick(draw, *[(8, 8, 3)] * 6, (1, 1, 3), (1, 300, 3), (8, 8))
+    size = pick(draw, *[(side, side, 3)] * 6, (1, 1, 3), (1, 300, 3), (side, side))
     buffer = io.BytesIO()
     Image.fromarray(np.zeros(size, np.uint8)).save(buffer, format=pick(draw, "png", "jpeg", "gif", "bmp"))
     return draw(damaged(buffer.getvalue())) if one_in(draw, 7) else buffer.getvalue()
@@ -164,11 +138,13 @@ def replace_by_special_file(draw: Draw, path: Path) -> str:
 
 def damage(draw: Draw, path: Path) -> str:
     """Write a file again with values of other types, damaged bytes or another encoding; replace or remove it."""
-    change = pick(draw, *["value"] * 4, "bytes", "bytes", "encoding", "special", "removed")
+    change = pick(draw, *["value"] * 4, "bytes", "bytes", "encoding", "special", "removed", "header")
     if change == "removed":
         path.unlink()
     elif change == "special":
         change = replace_by_special_file(draw, path)
+    elif change == "header" and path.suffix in (".npz", ".npy"):
+        _write_header(draw, path)
     elif change == "encoding" and path.suffix in _TEXT_FILES:
         path.write_bytes(("Ü" + path.read_text()).encode(pick(draw, *_ENCODINGS), errors="replace"))
     elif change == "value" and path.suffix in _TEXT_FILES:
@@ -213,6 +189,22 @@ def _change_arrays(draw: Draw, path: Path) -> None:
         else:
             state = torch.load(path, weights_only=True)
             write_checkpoint(pick(draw, draw(changed(state, stored)), {"config": Attack(), **state}, Attack()), path)
+
+
+def _write_header(draw: Draw, path: Path) -> None:
+    """Arrays whose headers promise far more than the file holds, or entries that decompress to far more."""
+    shape = pick(draw, (10**12,), (2**40, 3), (2**31, 2**31), (-1,), (24, 10**9), (0, 10**15), (1,) * 40)
+    kind = pick(draw, "<f4", "<i8", "|O", "<U1000000", "|V9", "xx")
+    words = repr({"descr": kind, "fortran_order": False, "shape": shape}).encode()
+    if one_in(draw, 3):
+        words = pick(draw, b"{", b"(" * 9000, b"{'descr': __import__('os').mkdir('trap')}", b"9" * 60_000)
+    raw = b"\x93NUMPY\x01\x00" + len(words).to_bytes(2, "little") + words + b"\0" * pick(draw, 0, 96, 10**7)
+    if path.suffix == ".npy":
+        path.write_bytes(raw)
+        return
+    with zipfile.ZipFile(path, "w", pick(draw, zipfile.ZIP_DEFLATED, zipfile.ZIP_STORED, zipfile.ZIP_BZIP2)) as file:
+        for name in pick(draw, ("x", "y"), ("x",), ("y", "x", "x"), ("../x", "y")):
+            file.writestr(f"{name}.npy", raw)
 
 
 def write_checkpoint(state: Any, path: Path) -> None:

@@ -13,51 +13,95 @@ from typing import Any, Literal, Union, get_args, get_origin
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 import torch
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from torch import Tensor
 
-from stress.callables import Call
-
 _FLOAT32 = 3.5e38
-#: Integers are not arbitrary: sizes between these legitimately take long.
-_INTEGERS = [-1, 0, 1, 2, 7, 10**9, 2**63, 10**30, 10**5000]
-_TEXTS = ["", "abc", "nan", "0.5", "-1", "cuda:77", "sam", "mean", "none", "None", "1e400"]
-_FLOATS = [math.nan, math.inf, -math.inf, -0.5, 0.0, 0.3, 1.5, 1e300]
 _SHAPES = [(), (0,), (1,), (2,), (2, 2)]
-
 _scalars = st.one_of(
-    st.sampled_from([None, True, False, np.bool_(True), b"x", 1j, range(3)]),
-    st.sampled_from(_INTEGERS),
-    st.sampled_from(_FLOATS) | st.floats(),
-    st.sampled_from(_TEXTS) | st.text(max_size=4),
+    st.sampled_from([None, True, False, np.bool_(True), b"x", 1j, range(3), np.float64("nan"), np.int64(3)]),
+    st.sampled_from([-1, 0, 1, 2, 7, 10**9, 2**63, 10**30]),  # sizes between these legitimately take long
+    st.just(5000).map(lambda digits: 10**digits),  # Python refuses to print it
+    st.sampled_from([math.nan, math.inf, -math.inf, -0.5, 0.0, 0.3, 1.5, 1e300]) | st.floats(),
+    st.sampled_from(["abc", "nan", "0.5", "-1", "cuda:77", "sam", "mean", "none", "None", "1e400"])
+    | st.text(max_size=4),
     st.decimals() | st.fractions(),
-    st.sampled_from([np.float32(0.1), np.float64("nan"), np.int64(3)]),
 )
 _arrays = hnp.arrays(hnp.scalar_dtypes() | st.just(np.dtype("U1")), st.sampled_from(_SHAPES))
 _tensors = st.builds(torch.full, st.sampled_from(_SHAPES), st.sampled_from([0, 3, 0.5, math.nan]))
 _containers = st.one_of(
-    st.lists(_scalars, max_size=3),
-    st.tuples(st.floats(), st.floats()),
+    st.lists(_scalars, max_size=3) | st.tuples(st.floats(), st.floats()) | st.sampled_from([[[1, 2], [3]], ["a", "a"]]),
     st.dictionaries(st.sampled_from(["a", 0]), _scalars, max_size=2),
-    st.sampled_from([[[1, 2], [3]], ["a", "a"]]),
     st.sampled_from([set, object, torch.Generator, partial(torch.nn.Linear, 2, 2)]).map(lambda make: make()),
 )
 #: Nothing here is what an argument expects, except for plain numbers.
 _anything = st.one_of(_scalars, _scalars, _arrays, _tensors, _containers)
 
 
-def wrong(call: Call, name: str, right: Any) -> st.SearchStrategy[Any]:
+def wrong(name: str, right: Any) -> st.SearchStrategy[Any]:
     """A wrong value for an argument: of another type, out of range, or the right one changed."""
-    base = call.defaults.get(name) if right is None else right
-    changes = _changes(base)
-    if isinstance(base, Tensor) and name in ("targets", "clean_targets"):
+    changes = _changes(right)
+    if isinstance(right, Tensor) and name in ("targets", "clean_targets"):
         changes.append(lambda t: t.to("meta"))  # for another device than this machine's
+    if name in ("samples", "verified"):
+        return _anything | (odd_data() if name == "samples" else _verified)
     if not changes:
         return _anything
-    changed = st.sampled_from(changes).map(lambda change: change(base))
+    changed = st.sampled_from(changes).map(lambda change: change(right))
     return st.one_of(changed, changed, _anything)
+
+
+# --- data in memory
+
+_cells = st.sampled_from(
+    [0, 1.5, -1, "a", "b", "", None, math.nan, math.inf, True, b"x", pd.NaT, pd.NA, pd.Timestamp("2024-01-31"), [1], {}]
+)
+_usual = st.sampled_from(
+    [
+        *([1.0, 2.0, 3.0] * 4, ["red", "blue", None] * 4, [f"some words of the text {i}" for i in range(12)]),
+        *([*pd.date_range("2024-01-31", periods=12)], pd.Categorical(["a", "b", None] * 4), [10**20, 1, 2] * 4),
+        *(pd.array([1, None, 3] * 4, dtype="Int64"), pd.Series(["x", "y"] * 6, dtype="string"), [True, False] * 6),
+        *([1 + 1j] * 12, [math.nan] * 12, pd.to_timedelta(range(12), unit="D"), [b"\xff\xd8"] * 12, [np.eye(2)] * 12),
+    ]
+)
+_column = st.one_of(_usual, _usual, st.lists(_cells, min_size=12, max_size=12), st.lists(_cells, max_size=3))
+_labels = st.one_of(
+    st.sampled_from([["x", "y"] * 6, [0, 1] * 6, np.arange(12) % 3, torch.arange(12) % 2, pd.Series(["u", "v"] * 6)]),
+    st.sampled_from([[0.5, 1.0] * 6, [-1, 0] * 6, [None, "a"] * 6, [[0], [1]] * 6, [10**12, 1] * 6, ["one"] * 12, []]),
+    _column,
+)
+_verified = st.dictionaries(st.sampled_from([0, 1, 5, -1, 99, "a", 2.5, None]), _cells, max_size=4) | st.lists(
+    _cells, min_size=12, max_size=12
+)
+
+
+@st.composite
+def odd_data(draw: Callable[[st.SearchStrategy[Any]], Any]) -> Any:
+    """Tables, pairs of samples and labels, and lists of items, of which something is often wrong."""
+    table = draw(st.dictionaries(st.sampled_from(["age", "text", "", 0, "split", "id"]), _column, max_size=3))
+    labels = draw(_labels)
+    kind = draw(st.sampled_from(["frame", "dict", "pair", "table and labels", "items"]))
+    if kind == "frame":
+        columns = {**table, draw(st.sampled_from(["label", "target", "y"])): labels}
+        return pd.DataFrame({name: pd.Series(list(values)) for name, values in columns.items()})
+    if kind == "dict":
+        return {**table, "label": labels}
+    if kind == "table and labels":
+        return pd.DataFrame({name: pd.Series(list(values)) for name, values in table.items()}), labels
+    values = next(iter(table.values()), np.zeros((12, 3)))
+    odd = st.sampled_from(
+        [values, np.zeros((12, 3)), np.zeros((12, 8, 8, 3), np.uint8), torch.zeros(12, 2), [[1], [2, 3]]]
+    )
+    samples = draw(
+        odd | hnp.arrays(hnp.scalar_dtypes(), st.sampled_from([(12, 2), (12,), (12, 0), (11, 2), (12, 2, 2)]))
+    )
+    return (samples, labels) if kind == "pair" else list(zip(samples, labels, strict=False))
+
+
+# --- right values, changed
 
 
 def _changes(value: Any) -> list[Callable[[Any], Any]]:
@@ -76,12 +120,8 @@ def _changes(value: Any) -> list[Callable[[Any], Any]]:
         kind = type(value)
         within = [] if isinstance(value[0], (list, tuple)) else _changes(value[0])
         whole: list[Callable[[Any], Any]] = [lambda v: v[:-1], lambda v: [*v, v[0]], lambda v: kind([*v[:-1], None])]
-        return [*whole, iter, *(partial(_of_first, change, kind) for change in within)]
+        return [*whole, iter, *(lambda v, change=change: kind([change(v[0]), *v[1:]]) for change in within)]
     return []
-
-
-def _of_first(change: Callable[[Any], Any], kind: type, several: Any) -> Any:
-    return kind([change(several[0]), *several[1:]])
 
 
 def _of_array(change: Callable[[Tensor], Any], array: Any) -> Any:
@@ -97,24 +137,15 @@ def _with(entry: float, tensor: Tensor) -> Tensor:
     return other
 
 
-_DTYPES = (torch.float64, torch.float32, torch.float16, torch.complex64, torch.bool)
+_DTYPES = ["float64", "float32", "float16", "complex64", "bool", "int64", "int32", "uint8"]
 _OF_TENSORS: list[Callable[[Tensor], Any]] = [
-    *(lambda t, kind=kind: t.to(kind) for kind in (*_DTYPES, torch.int64, torch.int32, torch.uint8)),  # type: ignore[misc]
+    *(lambda t, kind=kind: t.to(getattr(torch, kind)) for kind in _DTYPES),  # type: ignore[misc]
     *(partial(_with, entry) for entry in (math.nan, math.inf, -1, 10**6, -100, 3, 1e30)),
-    lambda t: t[:0],
-    lambda t: t[:-1],
-    lambda t: t[None],
-    lambda t: t[..., None],
-    lambda t: t.T if t.ndim == 2 else t.flip(0),
-    lambda t: t.reshape(-1)[0],
-    lambda t: t.tolist(),
-    lambda t: t.numpy(),
-    lambda t: t[:1].expand(t.shape),
+    *(lambda t: t[:0], lambda t: t[:-1], lambda t: t[None], lambda t: t[..., None], lambda t: t.reshape(-1)[0]),
+    *(lambda t: t.T if t.ndim == 2 else t.flip(0), Tensor.tolist, Tensor.numpy, lambda t: t[:1].expand(t.shape)),
 ]
 _OF_ARRAYS: list[Callable[[Any], Any]] = [
-    lambda a: a.astype(object),
-    lambda a: a.astype(str),
-    lambda a: a.astype("S"),
+    *(lambda a, kind=kind: a.astype(kind) for kind in (object, str, "S")),  # type: ignore[misc]
     lambda a: a.astype("datetime64[s]") if a.dtype.kind in "iu" else a.astype(np.complex128),
 ]
 
@@ -122,51 +153,36 @@ _OF_ARRAYS: list[Callable[[Any], Any]] = [
 # --- what must be accepted, and what must be rejected
 
 
-def is_same(call: Call, name: str, value: Any) -> bool:
+def is_same(right: Any, value: Any) -> bool:
     """Whether a value is the right number as a numpy type."""
-    right = call.right().get(name, call.defaults.get(name))
-    if isinstance(right, bool) or type(value) not in (
-        (np.int64,) if isinstance(right, int) else (np.float32, np.float64)
-    ):
+    if isinstance(right, bool) or not isinstance(right, (int, float)):
         return False
-    return isinstance(right, (int, float)) and math.isclose(right, value, rel_tol=1e-6)
+    numpy = (np.int64,) if isinstance(right, int) else (np.float32, np.float64)
+    return type(value) in numpy and math.isclose(right, value, rel_tol=1e-6)
 
 
-def refused(call: Call, name: str, value: Any) -> bool:
+def refused(hint: Any, value: Any, strict: bool) -> bool:
     """Whether a value is of none of the types of an argument, or a number that no such argument can be."""
-    hint = call.hints[name]
     hints = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
     if set(get_args(npt.ArrayLike)) <= {*hints}:
         return False  # too many kinds
-    strict = call.name.partition(".")[0] in ("optim", "losses", "models", "methods")
     return not any(_fits(value, kind, strict) for kind in hints)
 
 
 def _fits(value: Any, kind: Any, strict: bool) -> bool:
     base = get_origin(kind) or kind
-    if base is Any:
+    if base is Any or (not inspect.isclass(base) and base not in (Literal, Callable)):
         return True
-    if base is type(None):
-        return value is None
     if base is Literal:
         return isinstance(value, (str, numbers.Real)) and not isinstance(value, bool) and value in get_args(kind)
-    if base is bool:
-        return isinstance(value, (bool, np.bool_))
     if base in (int, float):
         return _is_number(value, base, strict)
-    if base is str:
-        return isinstance(value, str)
     if base in (list, tuple, Sequence):
         return not isinstance(value, (str, bytes, Mapping, set, type(None)))
-    if base in (dict, Mapping):
-        return isinstance(value, Mapping)
-    if base is Tensor:
-        return isinstance(value, (Tensor, np.ndarray, list))
-    if base is np.ndarray:
-        return isinstance(value, (np.ndarray, Sequence))
-    if base is Callable:
+    if base in (Callable, types.FunctionType):
         return callable(value)
-    return not inspect.isclass(base) or isinstance(value, base)
+    also: dict[Any, Any] = {bool: np.bool_, dict: Mapping, Tensor: (np.ndarray, list), np.ndarray: Sequence}
+    return isinstance(value, (base, also.get(base, base)))
 
 
 def _is_number(value: Any, kind: type, strict: bool) -> bool:
@@ -192,8 +208,10 @@ def shown(value: Any) -> str:
     kind = type(value).__name__
     if isinstance(value, (Tensor, np.ndarray)):
         kind += f" {value.dtype} {tuple(value.shape)}"
+    if isinstance(value, pd.DataFrame):
+        value = value.to_dict("list")
     try:
         text = f"{kind} {value!r}".replace("\n", "")
     except ValueError:  # too many digits
         return f"{kind} with too many digits to print"
-    return text if len(text) < 120 else text[:117] + "..."
+    return text if len(text) < 240 else text[:237] + "..."

@@ -10,18 +10,19 @@ import torch
 
 sys.path.append(str(Path(__file__).parents[2]))  # where the package `stress` is
 from ncsam import losses
+from ncsam._checks import ratio
 from stress import calls
 from stress.callables import Call
 from stress.callables import calls as everything
-from stress.examples import each
-from stress.tally import Tally
-from stress.wrong_values import refused, shown, wrong
+from stress.harness import Tally, each, repeat
+from stress.wrong_values import odd_data, refused, shown, wrong
 
 
 def test_what_is_public_is_called():
     names = {call.name for call in everything()}
     assert {f"losses.{name}" for name in losses.__all__} <= names
     assert {"optim.ncsam", "optim.sam.step", "methods.create.dividemix", "noise.symmetric", "data.Loader"} <= names
+    assert {"train", "auto", "compare", "find_label_issues", "as_dataset"} <= names
 
 
 def answered(function, wrong, hints=None):
@@ -44,8 +45,6 @@ def test_a_wrong_value_that_is_accepted_is_noticed():
 
 
 def test_an_error_of_ours_holds_and_one_that_names_no_argument_breaks():
-    from ncsam._checks import ratio
-
     assert answered(lambda rate: ratio("rate", rate), "abc") is None
     assert "it names no argument" in answered(lambda rate: ratio("other", rate), "abc")
 
@@ -70,25 +69,28 @@ def test_a_planted_break_is_found_and_repeated(monkeypatch, capsys):
     monkeypatch.setattr(calls, "calls", lambda: (call,))
     tally = Tally("calls", seed=3, until=time.monotonic())
     calls.run(tally, 100)
-    example, problem = re.fullmatch(r"--repeat calls/(\S+): (.*)", tally.broke[0], re.DOTALL).groups()
-    name, seed, number = example.split("/")
-    assert calls.repeat(name, seed, int(number)) == problem
+    example, problem = re.fullmatch(r"--repeat 'calls/(\S+)': (.*)", tally.broke[0], re.DOTALL).groups()
+    assert repeat(calls.cases(), example) == problem
 
 
 def test_wrong_values_follow_the_seed():
-    call = next(call for call in everything() if call.name == "losses.gce")
     drawn = [[], []]
     for several in drawn:
         for batch in range(4):
-            each(
-                f"7-{batch}",
-                lambda draw, _, several=several: several.append(shown(draw(wrong(call, "q", None)))) or True,
-            )
+            for values in (wrong("q", 0.7), odd_data()):
+                each(f"{batch}", lambda draw, _, some=several, v=values: some.append(shown(draw(v))) or True)
     first, second = ([re.sub("0x[0-9a-f]+", "", value) for value in several] for several in drawn)
     assert first == second
-    assert len(set(drawn[0])) > 15
-    assert refused(call, "q", "abc")
-    assert not refused(call, "q", np.float32(0.5))
+    assert len(set(drawn[0])) > 30
+
+
+def test_what_must_be_rejected_is_told_by_the_type():
+    assert refused(float, "abc", strict=True)
+    assert refused(int | None, 0.5, strict=True)
+    assert refused(float, 1e300, strict=True)
+    assert not refused(float, np.float32(0.5), strict=True)
+    assert not refused(float, 1e300, strict=False)
+    assert not refused(torch.Tensor | None, None, strict=True)
 
 
 def test_errors_of_a_model_are_its_own_and_those_of_a_loss_are_ours(monkeypatch):

@@ -1,8 +1,7 @@
-"""Damaged data and wrong options of training: each function writes files below a folder and returns a command line."""
+"""Damaged data of every reader: each kind writes files below a folder and returns a command line that reads them."""
 
 from __future__ import annotations
 
-import dataclasses
 import io
 import json
 import os
@@ -13,58 +12,28 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-import yaml
 from hypothesis import strategies as st
 
-from ncsam import methods, models, optim
+from ncsam import embed, models
+from ncsam.data import load
 from ncsam.data.readers import folder_index
 from ncsam.data.readers import shards as shard_reader
-from ncsam.engine import RunConfig
-from ncsam.noise import GENERATORS
-from stress.examples import Draw, one_in, pick
-from stress.folders import Case, features, finished, line
+from stress.harness import Draw, one_in, pick
+from stress.places import PLACES, QUICK, features, line
+from stress.run_folders import Case
 from stress.strategies import changed, damage, damaged, images, nested, replace_by_special_file, texts
+from stress.tasks import tiny_backbones
 
-#: Options that would start processes, wait for others, use the network, or legitimately take long.
-LEFT_OUT = ("data", "devices", "num_nodes", "strategy", "compile", "epochs", "workers", "loggers", "download", "fold")
-_OPTIONS = ["alpha", "hidden", "dropout", "decay", "sigma", "q", "adaptive", "eta", "sign", "schedule", "size", "gamma"]
 _FILE_NAMES = ["0001", "../../0002", "/etc/0003", "a/b/0004", "Ü", "", ".", "x" * 300, "new\nline", "=1", "\udcff"]
 _CLASSES = ["dog", "Ü", "=cmd", "<script>", "a b", ".hidden", "x" * 200, "\udcff\udcfe", "new\nline", "\x1b[31m"]
 _PREFIXES = ["", "\udce9", "="]
-_QUICK = "--epochs 1 --batch-size 8 --quiet --optimizer sgd --out {top}/run"
-_USE = ["data check {data}", f"train {{data}} --model mlp {_QUICK}"]
-
-
-def options(draw: Draw, top: Path) -> Case:
-    """`ncsam train` with a wrong value or two."""
-    given: list[str] = []
-    if pick(draw, True, False):  # an option of a component with options of its own
-        kinds = {"method": methods.names(), "optimizer": optim.names(), "noise": sorted(GENERATORS), "model": ["mlp"]}
-        kind = pick(draw, *kinds)
-        given = [f"--{kind}", pick(draw, *kinds[kind]), f"--{kind}-options", f"{pick(draw, *_OPTIONS)}={draw(texts)}"]
-    fields = [f for f in dataclasses.fields(RunConfig) if f.name not in LEFT_OUT and f.type != "bool"]
-    for _ in range(pick(draw, 1, 1, 2)):
-        field = pick(draw, *fields)
-        key = f"{pick(draw, *_OPTIONS)}=" if "dict" in str(field.type) else ""
-        given += ["--" + field.name.replace("_", "-"), key + draw(texts)]
-    start = line("train {data} --epochs 1 --quiet --out {top}/runs/run", data=features(top), top=top)
-    return [*start, *given], f"train {given}"
-
-
-def config(draw: Draw, top: Path) -> Case:
-    """`ncsam train --config` with values of wrong types, or a damaged file."""
-    content: dict[Any, Any] = {"data": str(features(top)), "epochs": 1, "batch_size": 8, "model": "mlp"}
-    names = [name for name in [*RunConfig.describe(), "modell", "version", "command"] if name not in LEFT_OUT]
-    for _ in range(pick(draw, 1, 1, 2, 3)):
-        content[pick(draw, *names)] = draw(nested)
-    if one_in(draw, 5):
-        content["model"] = pick(draw, "os:system", "torch.hub:load", "stress.trap:build", *models.names()[:2])
-    path = top / "config.yaml"
-    path.write_text(yaml.safe_dump(content, allow_unicode=True), errors="surrogatepass")
-    what = damage(draw, path) if one_in(draw, 2) else ""
-    return line(
-        "train --config {data} --epochs 1 --quiet --out {top}/run", data=path, top=top
-    ), f"{content!r:.300} {what}"
+_DATES = ["2024-01-31", "31.01.2024", "2024-01-31T12:00:00Z", "99999-01-01", "0001-01-01", "1706659200", "NaT"]
+#: Commands that read data of any kind; `train` also with the recommended classifier on features or a backbone.
+_READ = [
+    *("data check {data}", "data describe {data}", f"train {{data}} --model mlp {QUICK}"),
+    *("train {data} --quiet --out {top}/out", "embed {data} --quiet --out {top}/out.npz"),
+    *("predict {run} {data}", "predict {photos_run} {data}", "predict {photos_run} {data}/cat/0.png --top 99 --json"),
+]
 
 
 class Data(NamedTuple):
@@ -72,34 +41,50 @@ class Data(NamedTuple):
 
     write: Callable[[Draw, Path], Path]
     files: str
-    commands: list[str]
+    commands: list[str] = _READ
 
     def __call__(self, draw: Draw, top: Path) -> Case:
         (top / "d").mkdir()
         path = self.write(draw, top / "d")
-        files = [file for file in sorted((top / "d").rglob(self.files)) if file.is_file() and not file.is_symlink()]
+        files = [file for file in sorted(top.rglob(self.files)) if file.is_file() and not file.is_symlink()]
         what = damage(draw, pick(draw, *files)) if files and not one_in(draw, 4) else "strange"
-        command = line(pick(draw, *self.commands), data=path, top=top, features=features(top), run=finished())
-        command = [draw(texts) if word == "ANY" else word.replace("ANY", "=1") for word in command]
-        return command, f"{command}, {path.name!r}, {what}"
+        command = line(pick(draw, *self.commands).replace("ANY", pick(draw, "=1", "x", "label")), top, data=path)
+        return command, f"{' '.join(map(str, command))!r}, {what}"
 
 
 def _arrays(draw: Draw, top: Path) -> Path:
-    path = top / pick(draw, "f.npz", "Ü \udcff.npz", "=1.npz")
-    return features(top).rename(path)
+    return features(top).rename(top / pick(draw, "f.npz", "Ü \udcff.npz", "=1.npz"))
 
 
-def _folder(draw: Draw, top: Path) -> Path:
+def _folder(draw: Draw, top: Path, side: int = 8) -> Path:
     """A folder of images with strange names, damaged images, links, pipes and devices."""
     for name in ("cat", *draw(st.lists(st.sampled_from(_CLASSES), max_size=2, unique=True))):
         (top / name).mkdir()
         for i in range(pick(draw, 3, 4, 0)):
-            (top / name / f"{pick(draw, *_PREFIXES)}{i}.png").write_bytes(draw(images()))
+            (top / name / f"{pick(draw, *_PREFIXES)}{i}.png").write_bytes(draw(images(side)))
     odd = pick(draw, "none", "none", "loop", "special")
     if odd == "loop":
         (top / "cat/loop").symlink_to(pick(draw, ".", "..", str(top)))
     elif odd == "special":
         replace_by_special_file(draw, top / "cat/x.png")
+    return top
+
+
+def _photos(draw: Draw, top: Path) -> Path:
+    """Images that are large enough for the default backbone."""
+    return _folder(draw, top, 32)
+
+
+def _cached(draw: Draw, top: Path) -> Path:
+    """Images whose features are in the cache already."""
+    for i in range(6):
+        path = top / "ab"[i % 2] / f"{i}.png"
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(b"P6 32 32 255\n" + bytes([40 * i]) * 3072)
+    with tiny_backbones():
+        encoder, _ = embed.choose_encoder(dataset := load(str(top)))
+        assert encoder is not None
+        embed.features_of(dataset, encoder, cache=embed.FeatureCache(top.parent / "cache"), say=lambda text: None)
     return top
 
 
@@ -110,6 +95,30 @@ def _table(head: str, row: Callable[[int], str]) -> Callable[[Draw, Path], Path]
         return path
 
     return write
+
+
+def _mixed(draw: Draw, top: Path) -> Path:
+    """A table of numbers, categories, dates, texts, identifiers and empty cells, some of which change their kind."""
+    kinds: dict[str, Callable[[int], str]] = {
+        "age": lambda i: str(20 + i % 30),
+        "price": lambda i: f"{i * 1.5:.2f}",
+        "city": lambda i: ("Rome", "Oslo", "São Paulo")[i % 3],
+        "member": lambda i: ("yes", "no")[i % 2],
+        "joined": lambda i: f"2024-{1 + i % 12:02d}-{1 + i % 28:02d}",
+        "note": lambda i: f'"the order number {i} arrived late, again"',
+        "id": lambda i: f"A{i:05d}",
+    }
+    chosen = draw(st.lists(st.sampled_from(sorted(kinds)), min_size=1, max_size=5, unique=True))
+    odd = st.sampled_from(["", "NA", "?", "inf", "1e400", "-", *_DATES, "Rome", '"a\nb"']) | texts.map(json.dumps)
+    rows = [[kinds[name](i) for name in chosen] for i in range(24)]
+    for _ in range(draw(st.integers(0, 8))):
+        rows[draw(st.integers(0, 23))][draw(st.integers(0, len(chosen) - 1))] = draw(odd)
+    if one_in(draw, 4):  # a whole column
+        at, value = draw(st.integers(0, len(chosen) - 1)), draw(odd)
+        rows = [[*row[:at], value, *row[at + 1 :]] for row in rows]
+    lines = [",".join([*chosen, "label"]), *(",".join([*row, "xy"[i % 2]]) for i, row in enumerate(rows))]
+    (top / "t.csv").write_text("\n".join(lines) + "\n", errors="surrogatepass")
+    return top / "t.csv"
 
 
 def _paths(draw: Draw, top: Path) -> Path:
@@ -240,24 +249,27 @@ def _partly_embedded(draw: Draw, top: Path) -> Path:
     elif kind == "link":
         (top.parent / "elsewhere").mkdir()
         parts.symlink_to(top.parent / "elsewhere")
-    torch.save(models.create("cnn_small", 2).state_dict(), top.parent / "w.pt")
     return _folder(draw, top)
 
 
-_CLEANNET = f"train {{data}} --model mlp --method cleannet {_QUICK} "
-_JOINED = f"train {{data}} {_QUICK} --data-options join="
-_EMBED = "embed {data} --model cnn_small --pretrained {top}/w.pt --size 8 --batch-size 2 --out {top}/f.npz --quiet"
+_CLEANNET = f"train {{data}} --model mlp --method cleannet {QUICK} "
+_JOINED = f"train {{data}} {QUICK} --data-options join="
+_EMBED = "embed {data} --model cnn_small --pretrained {weights} --size 8 --batch-size 2 --out {top}/f.npz --quiet"
+_AUTO = "auto {features} --folds 2 --budget 0.001s --quiet --out {top}/out --verified {data}"
 #: Kinds of damaged data.
 DATA = {
-    "npz": Data(_arrays, "*.npz", _USE),
-    "images": Data(_folder, "*.png", _USE),
-    "table": Data(_paths, "t.*", _USE),
-    "texts": Data(
-        _table("text,label", lambda i: f"word{i} other{i % 5},{'xy'[i % 2]}"),
-        "t.*",
-        [f"train {{data}} {_QUICK}", "embed {data} --text-column text --model transformers:none --out {top}/f.npz"],
-    ),
-    "verified": Data(
+    "npz": Data(_arrays, "*.npz"),
+    "images": Data(_folder, "*.png"),
+    "photos": Data(_photos, "*.png"),
+    "cache": Data(_cached, "features/*/*.npy", _READ[3:5]),
+    "image table": Data(_paths, "t.*"),
+    "mixed table": Data(_mixed, "t.*"),
+    "texts": Data(_table("text,label", lambda i: f"word{i} other{i % 5},{'xy'[i % 2]}"), "t.*"),
+    "shards": Data(_shards, "*.*"),
+    "index": Data(_indexed, "*.npz"),
+    "parquet": Data(_parquet, "*.*"),
+    "config": Data(lambda draw, top: PLACES["config"](top), "*.yaml", ["train --config {data} --out {top}/out"]),
+    "verified column": Data(
         _table("age,hours,label,verified", lambda i: f"{20 + i},{i % 3},{'ab'[i % 2]},{['1', '0', ''][i % 3]}"),
         "t.*",
         [
@@ -265,6 +277,7 @@ DATA = {
             *(_CLEANNET + f"--data-options verified_column={name}" for name in ("hours", "none", "ANY")),
         ],
     ),
+    "verified labels": Data(_table("index,label,probability", lambda i: f"{i},{i % 3},0.05"), "t.*", [_AUTO]),
     "joined": Data(
         _table("text,ada,bob", lambda i: f"word{i} other{i % 5},{'xy'[i % 2]},{'xyx'[i % 3]}"),
         "t.*",
@@ -278,16 +291,7 @@ DATA = {
         "t.*",
         [f"annotators {{data}} {more} --out {{top}}/labels.csv" for more in ("", "--soft", "--method dawid_skene")],
     ),
-    "labels": Data(
-        _labels,
-        "l.*",
-        ["noise inspect {data}", "train {features} --label-file {data} " + _QUICK, "noise inspect {data}"],
-    ),
-    "weights": Data(_weights, "w.*", ["train {features} --model mlp --pretrained {data} " + _QUICK]),
-    "shards": Data(_shards, "*.*", _USE),
-    "index": Data(_indexed, "*.npz", _USE),
-    "parquet": Data(_parquet, "*.*", _USE),
-    "predict arrays": Data(_arrays, "*.npz", ["predict {run} {data}", "predict {run} {data} --json"]),
-    "predict images": Data(_folder, "*.png", ["predict {run} {data}", "predict {run} {data}/cat/0.png --top 99"]),
+    "labels": Data(_labels, "l.*", ["noise inspect {data}", "train {features} --label-file {data} " + QUICK]),
+    "weights": Data(_weights, "w.*", ["train {features} --model mlp --pretrained {data} " + QUICK]),
     "embedding": Data(_partly_embedded, "*.png", [_EMBED]),
 }
