@@ -101,7 +101,7 @@ def _mixed(draw: Draw, top: Path) -> Path:
     """A table of numbers, categories, dates, texts, identifiers and empty cells, some of which change their kind."""
     kinds: dict[str, Callable[[int], str]] = {
         "age": lambda i: str(20 + i % 30),
-        "price": lambda i: f"{i * 1.5:.2f}",
+        "fare": lambda i: f"{i * 1.5:.2f}",
         "city": lambda i: ("Rome", "Oslo", "São Paulo")[i % 3],
         "member": lambda i: ("yes", "no")[i % 2],
         "joined": lambda i: f"2024-{1 + i % 12:02d}-{1 + i % 28:02d}",

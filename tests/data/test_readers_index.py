@@ -11,8 +11,10 @@ import pytest
 from PIL import Image
 
 from ncsam import data
+from ncsam._files import read_array
 from ncsam.data.readers import folder as folder_module
 from ncsam.data.readers import folder_index
+from ncsam.errors import UsageError
 
 
 @pytest.fixture
@@ -88,3 +90,11 @@ def test_small_fresh_and_linked_folders_have_no_index(photos: Path, monkeypatch:
     monkeypatch.setattr(folder_module, "LARGE", 5)
     names(photos)
     assert not (photos / folder_index.INDEX).exists()
+
+
+def test_a_pipe_in_the_place_of_the_index_is_not_waited_for(photos: Path) -> None:
+    os.mkfifo(photos / folder_index.INDEX)
+    assert folder_index.read_index(photos, ("cat", "dog")) is None
+    with pytest.raises(UsageError, match="no ordinary file"):
+        read_array(photos / folder_index.INDEX)
+    assert len(data.from_folder(photos).train) == 3
