@@ -13,7 +13,15 @@ from ncsam.methods.registry import register
 
 @register
 class APL(LossMethod):
-    """L = alpha NCE + beta RCE, or beta MAE with `passive="mae"`.
+    r"""Active passive loss: a normalized loss that raises the given label, and a bounded one that lowers the others.
+    Each is robust to symmetric noise but underfits by itself; their sum fits better.
+
+    .. math::
+        L = \frac1{|B|} \sum_{i \in B} \left[ \alpha \frac{\log p_{y_i}}{\sum_c \log p_c} - \beta A (1 - p_{y_i})
+        \right]
+
+    :math:`\alpha` and :math:`\beta` weight normalized cross-entropy and reverse cross-entropy, in which :math:`A = \log
+    10^{-4}` stands for :math:`\log 0`. `passive="mae"` puts the mean absolute error in the place of the latter.
 
     The authors also clip the gradient's norm to 5 and decay the weights little (1e-4 on CIFAR-10, 1e-5 on CIFAR-100).
 

@@ -13,7 +13,15 @@ from ncsam.methods.transition import TransitionMethod
 
 @register
 class Backward(TransitionMethod):
-    """L = (T^{-1} l)_y / |T^{-1}|, l_c = -log max(p_c, 1e-7): unbiased, of large variance where T is near singular.
+    r"""Cross-entropy corrected by the inverse of the transition matrix. The corrected loss is unbiased: its expectation
+    over noisy labels is the loss on clean ones, at a large variance where T is close to singular.
+
+    .. math::
+        L = \frac1{|B|} \sum_{i \in B} \frac{(T^{-1} l_i)_{y_i}}{\|T^{-1}\|_\infty}, \qquad
+        l_{ic} = -\log \max(p_{ic}, 10^{-7})
+
+    :math:`T_{jk} = P(\text{observed } k \mid \text{true } j)` is the transition matrix, and :math:`l_i` the vector of
+    losses of sample i under each label.
 
     T is given or estimated: see `TransitionMethod`. The divisor is ours: the largest sum of absolute values in a row of
     T^{-1}. The gradient at the logits is p - (T^{-1})_y, whose absolute values sum to at most 1 + |T^{-1}|, where

@@ -37,20 +37,24 @@ class Covaried(Plan):
 
 @register
 class CAL(Method):
-    """First labels that a Bayes classifier might give, then a loss corrected by covariances under them.
+    r"""First finds the labels that a Bayes classifier might give, then trains a fresh model whose loss is corrected by
+    covariances under these labels. It is made for instance-dependent noise.
 
-    Stage 1: L = CE(y) - alpha sum_c P(c) l(c), l(c) = -log(p_c + 1e-5), alpha growing to `alpha_first`, P the square
-    root of the label shares, normalized. In its last epoch each sample gets a label i: its own where
-    CE(y) - mean_c CE(c) < -8, else the predicted one. Stage 2, a fresh model: L = CE(y) - alpha sum_c P(c) l(c) -
-    CAL, alpha growing to `alpha_second`, P the label shares, and
+    .. math::
+        L = \ell(y) - \alpha \sum_c P(c)\, l(c) - \mathrm{CAL}, \qquad
+        \mathrm{CAL} = \sum_k P(k) \sum_j \mathrm{mean}_{i: b_i = k} \left( 1[y_i = j] - P(y = j \mid k) \right) \left(
+        l_i(j) - \mu_{kj} \right)
 
-        CAL = sum_i P(i) sum_j mean over rows labeled i of (1[y = j] - P(y = j | i)) (l(j) - mean_ij),
+    :math:`\ell(c) = -\log(p_c + 10^{-8})`, :math:`l(c) = -\log(p_c + 10^{-5})`, :math:`b_i` is the Bayes label of
+    sample i, :math:`\mu_{kj}` the mean of :math:`l(j)` over all samples with Bayes label k, and :math:`P` the label
+    shares. Stage 1 has no CAL, and P is the normalized square root of the label shares; in its last epoch each sample
+    gets :math:`b_i`: its own label where :math:`\ell(y) - \mathrm{mean}_c\, \ell(c) < -8`, else the predicted one. The
+    strength :math:`\alpha` grows to `alpha_first` in stage 1 and to `alpha_second` in stage 2.
 
-    mean_ij the mean of l(j) over all samples labeled i; CE(c) is -log(p_c + 1e-8). In each stage alpha is 0 for
-    `warmup_epochs` and one epoch more, and grows over `ramp_epochs`; shares are of the second stage. Values and
-    gradients are those of the authors' code, but mean_ij is taken once before each epoch, from predictions without
-    augmentation; they add it up along the epoch before, and begin with 0. Their stages are two runs of 100 epochs, of
-    which the first is used up to its 66th epoch: `first_epochs`.
+    In each stage alpha is 0 for `warmup_epochs` and one epoch more, and grows over `ramp_epochs`; shares are of the
+    second stage. Values and gradients are those of the authors' code, but the means are taken once before each epoch,
+    from predictions without augmentation; they add them up along the epoch before, and begin with 0. Their stages are
+    two runs of 100 epochs, of which the first is used up to its 66th epoch: `first_epochs`.
 
     Args:
         alpha_first: Final alpha of the first stage.

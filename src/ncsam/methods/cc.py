@@ -49,7 +49,18 @@ class Critics(nn.Module):
 
 @register
 class CC(Dividing):
-    """DivideMix whose labeled samples are central in their class, and consistent between two critics.
+    r"""DivideMix whose labeled samples are central in their class and consistent between two critics. Centrality is
+    measured by the angle between features and class centers, consistency by two classifiers that were trained to
+    disagree.
+
+    .. math::
+        s_i = \langle r_i, m_{y_i} \rangle, \qquad
+        D_i = \sum_c \left| p_c^{(1)}(x_i) - p_c^{(2)}(x_i) \right|, \qquad
+        L = L_{\mathrm{MixMatch}} + \lambda_D\, \mathrm{mean}_i\, D_i
+
+    :math:`r_i` are the normalized reduced features of sample i, :math:`m_k` is the center of class k, :math:`s_i` the
+    centrality, :math:`p^{(1)}` and :math:`p^{(2)}` are the critics' predictions, :math:`D_i` is their discrepancy,
+    :math:`\lambda_D` is `agree_weight`, and :math:`L_{\mathrm{MixMatch}}` the loss of `dividemix`.
 
     Each model has, on its features, a reduction to 128 numbers and two classifiers h1 and h2 on that, the critics.
 

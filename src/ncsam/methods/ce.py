@@ -11,7 +11,11 @@ from ncsam.methods.registry import register
 
 @register
 class CE(LossMethod):
-    """L = mean over the batch of -log softmax(z_i)[y_i], y_i the observed label.
+    r"""Cross-entropy, the baseline that other methods are compared with. Label smoothing is an option.
+
+    .. math:: L = -\frac1{|B|} \sum_{i \in B} \sum_c t_{ic} \log p_{ic}, \qquad t_i = (1 - s)\, e_{y_i} + s / C
+
+    :math:`t_i` is the target of sample i and :math:`s` the smoothing.
 
     `smoothing` puts (1 - s) on the observed label and s / C on every class; it is a method against label noise in its
     own right, and off by default.

@@ -60,7 +60,15 @@ class Encoders(nn.Module):
 
 @register
 class CleanNet(Method):
-    """L = mean w_i CE_i, w_i = max(0, cos_i) of a sample and the class that it is labeled as.
+    r"""Weights samples by how well they match the class that they are labeled as. The encoders that judge this learn
+    from labels that people verified.
+
+    .. math::
+        L = \frac1{|B|} \sum_{i \in B} w_i \left( -\log p_{y_i} \right), \qquad
+        w_i = \max(0, \cos(\phi(c_{y_i}), \psi(x_i)))
+
+    :math:`w_i` is the weight of sample i, :math:`\phi(c_k)` the encoding of class k, and :math:`\psi(x_i)` that of the
+    sample.
 
     cos_i compares an encoding of the class, by attention over `references` of its features (k-means), with one of the
     sample. The encoders learn from samples whose label was verified as right (v = 1) or wrong (0): v (1 - cos) + 5 (1 -

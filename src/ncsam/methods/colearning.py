@@ -26,13 +26,18 @@ _EPS = 1e-12
 
 @register
 class Colearning(Method):
-    """A shared encoder learns from labels and from itself, and the two must agree on the structure of a batch.
+    r"""A shared encoder learns from the labels and from itself, and the two must agree on the structure of a batch.
+    Labels enter through mixup, self-supervision through a contrastive loss.
 
-        L = L_sup + L_int,  L_str = -1/B^2 sum_ij exp(-|g_i - g_j|^2) log(exp(-|f_i - f_j|^2) + 1e-12).
+    .. math::
+        L = L_{\mathrm{sup}} + L_{\mathrm{int}}, \qquad
+        L_{\mathrm{str}} = -\frac1{|B|^2} \sum_{i,j} e^{-\|g_i - g_j\|^2} \log \left( e^{-\|f_i - f_j\|^2} + 10^{-12}
+        \right)
 
-    L_sup is mixup's cross-entropy, lambda ~ Beta(alpha, alpha); L_int is NT-Xent at `temperature` between the
-    projections, of 512 numbers, of two contrastive views; L_str asks the logits f to have the pairwise structure of the
-    projections g, which are constants in it, and steps on the classifier alone.
+    :math:`L_{\mathrm{sup}}` is mixup's cross-entropy with :math:`\lambda \sim \mathrm{Beta}(\alpha, \alpha)`;
+    :math:`L_{\mathrm{int}}` is NT-Xent at `temperature` between the projections, of 512 numbers, of two contrastive
+    views; :math:`L_{\mathrm{str}}` asks the logits :math:`f` to have the pairwise structure of the projections
+    :math:`g`, which are constants in it, and steps on the classifier alone.
 
     That step is an SGD step of its own after each step of the run's optimizer, at `structure_rate` times its learning
     rate. (The authors step by Adam, before it; their code means a fifth of the rate, and overwrites it with the whole.)

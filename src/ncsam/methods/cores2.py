@@ -34,13 +34,19 @@ class Sieved(SubsetPlan):
 
 @register
 class CORES2(SubsetMethod):
-    """L = mean over the kept of (l_i - beta sum_c P(c) (-log p_c)) / (1 + beta), l_i = -log p_y.
+    r"""Cross-entropy with a regularizer that rewards confident predictions, on the samples that pass a sieve. A sample
+    passes if the loss of its label is below the mean loss over all labels.
 
-    Sample i is kept if l_i <= mean_c (-log p_c), all being kept for `sieve_after` and the epoch after it. beta is 0 for
-    `warmup_epochs`, grows linearly to `beta` over `ramp_epochs`, then stays: 10, 30, 30 of 100 epochs in the authors'
-    code. P is the share of each observed label among the samples that the last epoch kept. The division stands for the
-    authors' learning rate, which they divide by 1 + beta. This is the first phase; their CORES2* adds consistency
-    training on the rest. Labels that NCSAM flips enter through cross-entropy.
+    .. math::
+        L = \frac1{|K|} \sum_{i \in K} \frac{l_{i y_i} - \beta \sum_c P(c)\, l_{ic}}{1 + \beta}, \qquad
+        K = \left\{ i \in B : l_{i y_i} \le \frac1C \sum_c l_{ic} \right\}, \qquad l_{ic} = -\log p_{ic}
+
+    :math:`K` are the kept samples (all of them for `sieve_after` and the epoch after it), :math:`l_{ic}` is the loss of
+    sample i under label c, and :math:`P` the share of each observed label among the samples that the last epoch kept.
+    The strength :math:`\beta` is 0 for `warmup_epochs`, grows linearly to `beta` over `ramp_epochs`, then stays: 10,
+    30, 30 of 100 epochs in the authors' code. The division stands for the authors' learning rate, which they divide by
+    1 + beta. This is the first phase; their CORES2* adds consistency training on the rest. Labels that NCSAM flips
+    enter through cross-entropy.
 
     Args:
         beta: Final weight of the regularizer.

@@ -18,7 +18,17 @@ if TYPE_CHECKING:
 
 @register
 class Coteaching(TwoNetworks):
-    """Two models; each trains on the R(e) share of the batch whose losses the *other* finds smallest.
+    r"""Two models, each trained on the samples of the batch whose losses the *other* finds smallest. Wrong labels have
+    large losses while a model has not memorized them, and two models make different mistakes.
+
+    .. math::
+        L_1 = \frac1{|S_2|} \sum_{i \in S_2} -\log p^{(1)}_{y_i}, \qquad
+        S_k = \arg\min_{S \subset B,\ |S| = R(e) |B|} \sum_{i \in S} -\log p^{(k)}_{y_i}, \qquad
+        R(e) = 1 - \tau \min(e^c / E, 1)
+
+    :math:`L_1` is the loss of model 1 (:math:`L_2` likewise with :math:`S_1`), :math:`p^{(k)}` the prediction of model
+    k, :math:`S_k` its selection, :math:`R(e)` the share kept in epoch :math:`e`, :math:`\tau` the noise rate, :math:`E`
+    the ramp and :math:`c` its exponent.
 
     R(e) = 1 - tau min(e^c / E, 1), tau the noise rate (see `SmallLoss`), E = 10, c = 1. (For asymmetric noise, JoCoR's
     code takes half of the rate for tau.) Both predict together, or one alone: see `TwoNetworks`. Both models choose

@@ -19,7 +19,16 @@ if TYPE_CHECKING:
 
 @register
 class CoteachingPlus(TwoNetworks):
-    """Co-teaching among the samples on which the two models disagree; predictions as there (`TwoNetworks`).
+    r"""Co-teaching among the samples on which the two models disagree. Disagreement keeps the models from becoming one.
+
+    .. math::
+        L_1 = \frac1{|S_2|} \sum_{i \in S_2} -\log p^{(1)}_{y_i}, \qquad
+        S_k = \arg\min_{S \subset D,\ |S| = R(e) |D|} \sum_{i \in S} -\log p^{(k)}_{y_i}, \qquad
+        D = \{ i \in B : \arg\max p^{(1)}_i \ne \arg\max p^{(2)}_i \}
+
+    :math:`L_1` is the loss of model 1 (:math:`L_2` likewise with :math:`S_1`), :math:`p^{(k)}` the prediction of model
+    k, :math:`D` the samples of disagreement, :math:`S_k` the selection of model k, and :math:`R(e)` the share kept in
+    epoch :math:`e`, as in `coteaching`. Predictions are those of both models together: see `TwoNetworks`.
 
     For `warmup_epochs` (20 of 200 on CIFAR-10) it is Co-teaching. Then, in each batch, D holds the samples whose two
     predicted classes differ, and each model trains on the R(e) share of D whose losses the other finds smallest. Where

@@ -48,16 +48,20 @@ class Encoder(nn.Module):
 
 @register
 class CTRR(Method):
-    """Cross-entropy, and similar representations for samples of which the model says the same.
+    r"""Cross-entropy, and similar representations for samples that the model predicts alike. The contrastive term keeps
+    representations from encoding wrong labels.
 
-    With q_i the predictor's answer to one contrastive view of sample i and z_j a trailing encoder's to another view of
-    j, normalized and kept 1e-4 away from 0 and 1, and c_ij = <q_i, z_j>:
+    .. math::
+        L = L_{\mathrm{CE}} + \frac{\lambda}{|B|} \sum_{i,j} w_{ij}\, h_{ij}, \qquad
+        h_{ii} = 2 - \langle q_i, z_i \rangle, \qquad h_{ij} = 2 + \log(1 - \langle q_i, z_j \rangle) \quad (i \ne j)
 
-        L = CE + lambda / B sum_ij w_ij (2 - c_ii if i = j, else 2 + log(1 - c_ij)),
-
-    w_ij = <p_i, p_j> where that is at least `threshold`, else 0 (w_ii = 1), divided by its sum over j; p is the
-    prediction on the classifier's view. lambda is `weight`. The trailing encoder, backbone and projection, moves to the
-    present one by 1 - `decay` in each step. Projection d -> 2048 -> 128, predictor 128 -> 512 -> 128.
+    :math:`L_{\mathrm{CE}}` is cross-entropy and :math:`\lambda` the `weight` of the contrast. :math:`q_i` is the
+    predictor's output for one contrastive view of sample i, :math:`z_j` that of a trailing encoder for another view of
+    sample j, both normalized; the products are kept 1e-4 away from 0 and 1. The weight of a pair is :math:`w_{ij} =
+    \langle p_i, p_j \rangle` where that is at least `threshold`, else 0, and :math:`w_{ii} = 1`, divided by its sum
+    over j; :math:`p` is the prediction on the classifier's view. The terms :math:`h_{ij}` pull such pairs together. The
+    trailing encoder, backbone and projection, moves to the present one by 1 - `decay` in each step. Projection d ->
+    2048 -> 128, predictor 128 -> 512 -> 128.
 
     w and z are fixed before the step, so that each pass of a sharpness-aware optimizer sees the same pairs. Both views
     that need a gradient go through the model together and share BatchNorm's statistics; the authors pass them apart.

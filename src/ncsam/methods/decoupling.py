@@ -20,10 +20,15 @@ if TYPE_CHECKING:
 
 @register
 class Decoupling(SubsetMethod):
-    """Two models, trained only on the samples of a batch whose predicted classes differ between them.
+    r"""Two models, trained only on the samples of a batch whose predicted classes differ between them. Both stop
+    learning from a label once they agree, right or wrong.
 
-    L = sum over D of the cross-entropy / max(`least` |B|, |D|), D the samples of the batch B that differ: the mean over
-    D, but a small D makes a small step (`least` is .1 in the authors' code, 0 in the paper). `warmup_epochs`
+    .. math::
+        L_k = \frac{1}{\max(\gamma |B|, |D|)} \sum_{i \in D} -\log p^{(k)}_{y_i}, \qquad
+        D = \{ i \in B : \arg\max p^{(1)}_i \ne \arg\max p^{(2)}_i \}
+
+    :math:`p^{(k)}` is the prediction of model k, :math:`L_k` its loss, :math:`D` the samples of disagreement and
+    :math:`\gamma` is `least`: a small D makes a small step (.1 in the authors' code, 0 in the paper). `warmup_epochs`
     come first, on all samples.
 
     Args:

@@ -45,18 +45,24 @@ class Selected(Plan):
 
 @register
 class DISC(Method):
-    """One model and two views; each sample has thresholds of its own that follow the model's confidence.
+    r"""One model and two views; each sample has its own thresholds, which follow the model's confidence. They divide
+    the samples into clean, hard and purified ones, and the rest is not used.
 
-    Before each epoch, with p_w and p_s what the model said of the weak and the strong view in the last one:
+    .. math::
+        L = \frac1{|B|} \sum_{i \in \mathcal C} (\mathrm{CE}_w + \mathrm{CE}_s) + \frac{\lambda_h}{|B|} \sum_{i \in
+        \mathcal H} (\mathrm{GCE}_w + \mathrm{GCE}_s) + \mathrm{MixUp}_w + \mathrm{MixUp}_s
 
-    - clean: p_w[y] > t_w and p_s[y] > t_s; hard: exactly one of the two;
-    - purified: neither, but max_c (p_w + p_s)_c / 2 > min((t_w + t_s) / 2 + `margin`, .99); its label is that class;
-    - then t_w <- m t_w + (1 - m) max_c p_w, and so t_s, m being `keep`. They start at 1 / N.
+    :math:`\mathcal C` are the clean and :math:`\mathcal H` the hard samples, w and s denote the weak and the strong
+    view, :math:`\lambda_h` is `hard_weight`, GCE has the exponent `q`, and MixUp is the cross-entropy of the clean,
+    hard and purified samples mixed in pairs with :math:`\lambda \sim \mathrm{Beta}(\alpha, \alpha)`, at least 1/2.
+    Before each epoch, with :math:`p_w` and :math:`p_s` the model's predictions for the two views in the last one:
 
-        L = 1/B sum_clean (CE_w + CE_s) + lambda_h / B sum_hard (GCE_w + GCE_s) + MixUp_w + MixUp_s,
+    - clean: :math:`p_w[y] > t_w` and :math:`p_s[y] > t_s`; hard: exactly one of the two;
+    - purified: neither, but :math:`\max_c (p_w + p_s)_c / 2 > \min((t_w + t_s) / 2 + margin, .99)`; its label is
+      that class;
+    - then :math:`t_w \leftarrow m t_w + (1 - m) \max_c p_w`, and so :math:`t_s`, m being `keep`. They start at 1 / N.
 
-    lambda_h being `hard_weight`, GCE with q = .7, and MixUp the cross-entropy of the clean, hard and purified samples
-    mixed in pairs with lambda ~ Beta(alpha, alpha), at least 1/2. `warmup_epochs` come first: CE on both views.
+    `warmup_epochs` come first: CE on both views.
 
     The thresholds count epochs: by default m = .99^(200 / epochs), so that at any share of a run they are where the
     authors' are in their 200. The authors pass mixed rows through the model apart; here all rows of a step go through

@@ -24,7 +24,16 @@ _LOSSES = "dividemix_losses"
 
 @register
 class DivideMix(Dividing):
-    """Two models; each treats what the *other* thinks mislabeled as unlabeled, and both train by MixMatch.
+    r"""Two models; each treats what the *other* finds mislabeled as unlabeled. Both train by MixMatch, a
+    semi-supervised method.
+
+    .. math::
+        L = \frac1{|X|} \sum_{i \in X} -\sum_c t_{ic} \log p_{ic} + \lambda_u(e)\, \mathrm{mean}_{i \in U, c} (p_{ic} -
+        t_{ic})^2 + \sum_c \frac1C \log \frac{1/C}{\bar p_c}
+
+    :math:`X` and :math:`U` are the mixed labeled and unlabeled rows, :math:`t_i` their targets, :math:`\lambda_u(e)` is
+    the weight in epoch :math:`e`, which grows to `unlabeled_weight`, and :math:`\bar p` is the mean prediction. Steps 1
+    to 4 make rows and targets:
 
     1. Warm-up: cross-entropy, minus the entropy of the predictions with `penalty` (the authors' for asymmetric noise
        only, and off by default).

@@ -25,7 +25,13 @@ class Joint(Plan):
 
 @register
 class DMI(Method):
-    """L = -log |det U|, U = Y^T P / |B|, after cross-entropy for `warmup_epochs`.
+    r"""Maximizes a mutual information between labels and predictions that a change of labels by any invertible
+    transition matrix only shifts by a constant. It needs a model that was warmed up by cross-entropy.
+
+    .. math:: L = -\omega \log |\det U|, \qquad U = \frac{1}{|B|} \sum_{i \in B} e_{y_i} p_i^\top
+
+    :math:`U` is the joint matrix of labels and predictions of a batch and :math:`\omega` the `weight`. `warmup_epochs`
+    by cross-entropy come first.
 
     The authors start from a model trained by cross-entropy and continue with a learning rate of 1e-6, because the
     gradient is that of a log-determinant, U^{-T}. Here the run has one learning rate, so the loss carries a `weight`.

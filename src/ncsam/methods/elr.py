@@ -24,11 +24,16 @@ _MEMORY = "elr_memory"
 
 @register
 class ELR(Method):
-    """L = CE + weight * mean log(1 - <p_i, t_i>), t_i <- beta t_i + (1 - beta) p_i whenever sample i comes by.
+    r"""Pulls the predictions of each sample towards their own running mean. Early in training that mean is right more
+    often than the label, so the pull works against memorizing.
 
-    t_i is the running mean of the sample's own predictions, which early in training are right more often than its
-    label. As in the authors' code t starts at 0, and p_i enters t_i before t_i enters the loss; the p_i of this
-    update is normalized after being kept 1e-4 away from 0 and 1.
+    .. math::
+        L = \frac1{|B|} \sum_{i \in B} \left[ -\log p_{y_i} + \lambda \log(1 - \langle p_i, t_i \rangle) \right],
+        \qquad t_i \leftarrow \beta t_i + (1 - \beta) p_i
+
+    :math:`t_i` is the memory of sample i, updated whenever the sample occurs, :math:`\beta` its decay and
+    :math:`\lambda` the `weight`. As in the authors' code t starts at 0, and :math:`p_i` enters :math:`t_i` before that
+    enters the loss; the :math:`p_i` of this update is normalized after being kept 1e-4 away from 0 and 1.
 
     Args:
         weight: Weight of the regularizer.

@@ -9,7 +9,13 @@ from ncsam.methods.transition import TransitionMethod
 
 @register
 class Forward(TransitionMethod):
-    """L = -log (T^T p)_y, with T given or estimated: see `TransitionMethod`.
+    r"""Cross-entropy of the prediction as the noise would change it. The model then learns the probabilities of the
+    true labels.
+
+    .. math:: L = -\frac1{|B|} \sum_{i \in B} \log \left( T^\top p_i \right)_{y_i}
+
+    :math:`T_{jk} = P(\text{observed } k \mid \text{true } j)` is the transition matrix, given or estimated: see
+    `TransitionMethod`.
 
     Args:
         transition: T as rows of P(observed | true); None estimates it.

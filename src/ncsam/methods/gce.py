@@ -9,7 +9,12 @@ from ncsam.methods.registry import register
 
 @register
 class GCE(LossMethod):
-    """L = (1 - p_y^q) / q; q = .7 is the authors'.
+    r"""Generalized cross-entropy, between cross-entropy and the mean absolute error. Its gradient is that of
+    cross-entropy times :math:`p_y^q`, so labels that the model finds unlikely weigh little.
+
+    .. math:: L = \frac1{|B|} \sum_{i \in B} \frac{1 - p_{y_i}^q}{q}
+
+    :math:`q` in (0, 1] is .7 in the authors' experiments.
 
     Args:
         q: In (0, 1]; near 0 the loss is cross-entropy, at 1 the mean absolute error.

@@ -24,15 +24,19 @@ _KEPT = "gce_truncated_kept"
 
 @register
 class GCETruncated(SubsetMethod):
-    """L = mean over the batch of v_i (1 - p_y^q) / q, with v_i = 1 if p_y > k, else 0.
+    r"""Generalized cross-entropy that drops the samples whose label the model finds unlikely. The decision is revised
+    every few epochs.
 
-    That is alternating minimization of sum_i v_i (L_q(p_i) - L_q(k)) over v and the weights. All v are 1 at first. From
-    epoch `prune_after` on (40 of 120 in the authors' CIFAR-10 recipe) they are set again every `refresh` epochs, from
-    predictions on the un-augmented training split. The published code takes the best model so far for these
-    predictions, and chooses it on the test split; here it is the present model. Where fewer than `least` of the
-    samples trained on would be left, as many are kept, those of the largest p_y: a model that believes nothing yet
-    would otherwise be left with nothing to learn from. The floor is ours; where more than half of the labels are wrong,
-    name a lower one.
+    .. math:: L = \frac1{|B|} \sum_{i \in B} v_i \frac{1 - p_{y_i}^q}{q}, \qquad v_i = 1[\hat p_{y_i} > k]
+
+    :math:`v_i` says whether sample i is kept, :math:`\hat p` is the prediction at the last decision, :math:`k` the
+    threshold and :math:`q` the exponent. That is alternating minimization of :math:`\sum_i v_i (L_q(p_i) - L_q(k))`
+    over v and the weights. All v are 1 at first. From epoch `prune_after` on (40 of 120 in the authors' CIFAR-10
+    recipe) they are set again every `refresh` epochs, from predictions on the un-augmented training split. The
+    published code takes the best model so far for these predictions, and chooses it on the test split; here it is the
+    present model. Where fewer than `least` of the samples trained on would be left, as many are kept, those of the
+    largest p_y: a model that believes nothing yet would otherwise be left with nothing to learn from. The floor is
+    ours; where more than half of the labels are wrong, name a lower one.
 
     Args:
         q: Exponent of generalized cross-entropy, in (0, 1].

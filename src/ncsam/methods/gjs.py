@@ -19,7 +19,15 @@ if TYPE_CHECKING:
 
 @register
 class GJS(Method):
-    """L = Z (pi KL(y | m) + (1 - pi)/2 sum_k KL(p_k | m)) of the label and the predictions on two views of an image.
+    r"""Jensen-Shannon divergence between the label and the predictions on two augmented views of an image. It is
+    bounded like `js`, and also asks the two predictions to agree.
+
+    .. math::
+        L = Z \left( \pi\, \mathrm{KL}(e_y \| m) + \frac{1 - \pi}{2} \sum_{k=1}^{2} \mathrm{KL}(p^{(k)} \| m) \right),
+        \qquad m = \pi e_y + \frac{1 - \pi}{2} \sum_k p^{(k)}, \qquad Z = \frac{-1}{(1 - \pi) \log(1 - \pi)}
+
+    :math:`p^{(k)}` is the prediction on view k, :math:`m` the mixture, :math:`\pi` the weight of the label, :math:`Z` a
+    constant and KL the Kullback-Leibler divergence; the mean is taken over the batch.
 
     Both views are augmented strongly (as by the authors: one operation of RandAugment at magnitude 3 of 30, and
     Cutout), or only shifted where the run has no augmentation. `view` names another recipe; "train" is the run's own.

@@ -34,13 +34,19 @@ class Pair(nn.Module):
 
 @register
 class JoCoR(TwoNetworks):
-    """Two models under one loss and one optimizer.
+    r"""Two models under one loss and one optimizer, which asks them to agree. Each batch is trained on its samples of
+    smallest joint loss.
 
-        l_i = (1 - lambda) (CE(p_1, y) + CE(p_2, y)) + lambda (KL(p_1 || p_2) + KL(p_2 || p_1)),
+    .. math::
+        l_i = (1 - \lambda) \left( -\log p^{(1)}_{y_i} - \log p^{(2)}_{y_i} \right) + \lambda \left(
+        \mathrm{KL}(p^{(1)}_i \| p^{(2)}_i) + \mathrm{KL}(p^{(2)}_i \| p^{(1)}_i) \right), \qquad
+        L = \frac{1}{|S|} \sum_{i \in S} l_i
 
-    averaged over the R(e) share of the batch with the smallest l_i (see `SmallLoss`; for asymmetric noise the authors
-    forget half of the noise rate). lambda, `agreement`, is .1 in their code; their paper tunes it by setting. NCSAM
-    flips labels of the mean logits. Both predict together, or one alone: see `TwoNetworks`.
+    :math:`p^{(k)}` is the prediction of model k, :math:`l_i` the joint loss of sample i, :math:`\lambda` is
+    `agreement`, and :math:`S` is the R(e) share of the batch with the smallest :math:`l_i` (see `SmallLoss`; for
+    asymmetric noise the authors forget half of the noise rate). KL is the Kullback-Leibler divergence. `agreement` is
+    .1 in their code; their paper tunes it by setting. NCSAM flips labels of the mean logits. Both predict together, or
+    one alone: see `TwoNetworks`.
 
     Args:
         agreement: lambda, the weight of agreement, in [0, 1].

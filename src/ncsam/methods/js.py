@@ -12,7 +12,15 @@ from ncsam.methods.registry import register
 
 @register
 class JS(LossMethod):
-    """L = Z (pi KL(y | m) + (1 - pi) KL(p | m)), m = pi y + (1 - pi) p, Z = -1 / ((1 - pi) log(1 - pi)).
+    r"""Jensen-Shannon divergence between the label and the prediction. It is bounded, and lies between cross-entropy
+    (small weight of the label) and the mean absolute error (large weight).
+
+    .. math::
+        L = Z \left( \pi\, \mathrm{KL}(e_y \| m) + (1 - \pi)\, \mathrm{KL}(p \| m) \right), \qquad
+        m = \pi e_y + (1 - \pi) p, \qquad Z = \frac{-1}{(1 - \pi) \log(1 - \pi)}
+
+    :math:`m` is the mixture of label and prediction, :math:`\pi` the weight of the label, :math:`Z` a constant and KL
+    the Kullback-Leibler divergence; the mean is taken over the batch.
 
     By theory pi grows with the noise; the presets are the authors' settings, which they tuned for each noise. Their
     models train on strong views: one operation of RandAugment at magnitude 3 of 30 and Cutout. `view` names the

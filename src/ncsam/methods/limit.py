@@ -21,12 +21,17 @@ if TYPE_CHECKING:
 
 @register
 class LIMIT(Method):
-    """A classifier f that never sees a label, and a model q that predicts its gradient; p = softmax.
+    r"""Trains a classifier that never sees a label, on gradients that a second model predicts from the input alone.
+    What the second model cannot predict, such as random label noise, the classifier cannot memorize.
 
-    At f's logits the gradient p_f - y is replaced by p_f - p_q: f is trained by cross-entropy with the frozen targets
-    p_q. q is trained to predict the true gradient, and its prediction to be short: L_q = mean ||p_q - y||^2 + decay
-    mean ||p_f - p_q||^2, with `distribution="laplace"` mean ||p_q - y||_1 in the first place, y the observed label as
-    one-hot vector and p_f frozen. For the epochs `wait`, f is not trained. f predicts.
+    .. math::
+        L_f = -\sum_c p^{(q)}_c \log p^{(f)}_c, \qquad
+        L_q = \left\| p^{(q)} - e_y \right\|_2^2 + \gamma \left\| p^{(f)} - p^{(q)} \right\|_2^2
+
+    :math:`p^{(f)}` is the prediction of the classifier f, :math:`p^{(q)}` that of the model q, each constant in the
+    other's loss, :math:`\gamma` is `decay`, and both losses are means over the batch. At f's logits the gradient
+    :math:`p^{(f)} - e_y` is so replaced by :math:`p^{(f)} - p^{(q)}`. `distribution="laplace"` has the 1-norm in the
+    first term of :math:`L_q`. For the epochs `wait`, f is not trained. f predicts.
 
     Gradients are those of the authors' code, but f's is their sum over the batch divided by its size: they use Adam,
     which does not notice. They stop early on noisy validation. Their options to sample the gradient instead of taking

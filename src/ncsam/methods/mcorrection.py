@@ -34,14 +34,21 @@ class Corrected(Plan):
 
 @register
 class MCorrection(Method):
-    """Mixup whose labels give way to predictions as far as a sample looks mislabeled (M-DYR-H; soft: M-DYR-S).
+    r"""Mixup whose labels give way to predictions as far as a sample looks mislabeled. How far is read from a mixture
+    of two Beta distributions that is fitted to the losses (M-DYR-H; soft: M-DYR-S).
 
-    Before each epoch past `warmup_epochs` (105 of 300), which are plain mixup, two Betas are fitted to those
-    training losses that lie between their 5th and 95th percentiles, these being scaled to 0 and 1; w_i is the
-    probability of the component of large losses, for all samples. The target of sample i is (1 - w_i) e_y + w_i z_i,
-    z_i being its predicted class before mixing (`soft=True`: its probabilities). Targets are mixed like the inputs,
-    with Beta(alpha, alpha), and `balance` times the divergence of the mean prediction from equal shares, sum_c (1/C)
-    log((1/C) / mean p_c), is added. The authors' MD-DYR-SH, which also mixes by w, is not here.
+    .. math::
+        L = -\sum_c \tilde t_c \log p_c + \eta \sum_c \frac1C \log \frac{1/C}{\bar p_c}, \qquad
+        t_i = (1 - w_i)\, e_{y_i} + w_i \hat z_i, \qquad \tilde t = \lambda t_i + (1 - \lambda) t_j
+
+    :math:`w_i` is the probability that the loss of sample i comes from the component of large losses, :math:`\hat z_i`
+    its predicted class before mixing (`soft=True`: its probabilities), :math:`t_i` its target, :math:`\tilde t` the
+    target of a mixed pair i, j with :math:`\lambda \sim \mathrm{Beta}(\alpha, \alpha)`, :math:`\bar p` the mean
+    prediction and :math:`\eta` is `balance`.
+
+    `warmup_epochs` (105 of 300) are plain mixup. Before each later epoch the two Betas are fitted to those training
+    losses that lie between their 5th and 95th percentiles, these being scaled to 0 and 1. The authors' MD-DYR-SH, which
+    also mixes by w, is not here.
 
     Args:
         alpha: Parameter of Beta(alpha, alpha) in mixup.

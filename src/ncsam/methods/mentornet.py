@@ -18,7 +18,16 @@ if TYPE_CHECKING:
 
 @register
 class MentorNet(SmallLoss):
-    """One model trains on the R(e) share of each batch that has the smallest loss: see `SmallLoss`.
+    r"""One model, trained on the samples of each batch that have the smallest loss. The share that is kept falls to one
+    minus the noise rate.
+
+    .. math::
+        L = \frac1{|S|} \sum_{i \in S} -\log p_{y_i}, \qquad
+        S = \arg\min_{S \subset B,\ |S| = R(e) |B|} \sum_{i \in S} -\log p_{y_i}, \qquad
+        R(e) = 1 - \tau \min(e^c / E, 1)
+
+    :math:`S` is the selection, :math:`R(e)` the share kept in epoch :math:`e`, :math:`\tau` the noise rate, :math:`E`
+    the ramp and :math:`c` its exponent: see `SmallLoss`.
 
     This is what tables of the Co-teaching line call MentorNet: the predefined curriculum v_i = 1[l_i small], not a
     learned mentor network.

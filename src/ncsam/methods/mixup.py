@@ -20,13 +20,17 @@ if TYPE_CHECKING:
 
 @register
 class Mixup(Method):
-    """Inputs and labels are mixed in pairs, with one lambda ~ Beta(alpha, alpha) for a batch.
+    r"""Inputs and labels are mixed in pairs. A model that is linear between samples memorizes fewer wrong labels.
 
-        x'_i = lambda x_i + (1 - lambda) x_pi(i),  L = lambda l(f(x'), y) + (1 - lambda) l(f(x'), y_pi),
+    .. math::
+        L = -\frac1{|B|} \sum_{i \in B} \left[ \lambda \log p_{y_i}(\tilde x_i) + (1 - \lambda) \log p_{y_j}(\tilde
+        x_i) \right], \qquad \tilde x_i = \lambda x_i + (1 - \lambda) x_j, \qquad
+        \lambda \sim \mathrm{Beta}(\alpha, \alpha)
 
-    pi a random permutation. Cross-entropy is linear in its target, so L is the cross-entropy with the mixed one-hot
-    labels, which is how it is computed. alpha = 1 is the authors' default; they use 8 to 32 for corrupted labels.
-    Over several ranks lambda is shared, and pairs are formed within each rank's part of the batch.
+    :math:`j` is the partner of sample i under a random permutation, :math:`\tilde x_i` the mixed input, and
+    :math:`\lambda` is drawn once for a batch. Cross-entropy is linear in its target, so L is the cross-entropy with the
+    mixed one-hot labels, which is how it is computed. :math:`\alpha` = 1 is the authors' default; they use 8 to 32 for
+    corrupted labels. Over several ranks lambda is shared, and pairs are formed within each rank's part of the batch.
 
     Args:
         alpha: Parameter of Beta(alpha, alpha).

@@ -34,12 +34,20 @@ class Taught(Plan):
 
 @register
 class NCT(Method):
-    """Two models; each L_k = (1 - alpha) CE(z_k, y_k') + alpha T^2 KL(softmax(z_other / T) || softmax(z_k / T)).
+    r"""Two models that teach each other, each on labels of its own of which some are redrawn at random. Neither sees
+    one fixed set of labels that it could memorize.
 
-    alpha grows to its full value over `ramp_epochs` R: alpha exp(-5 (1 - e / R)^2). Target variability: each model
-    sees labels of its own, of which a share v is redrawn, uniformly over all classes. v is `least` for three
-    epochs and then least + (most - least) log(e - 3) / log(E - 3), `most` in the last of E epochs. Epochs e are
-    counted from 1 here and from 0 by the authors. Both models predict together, as they report.
+    .. math::
+        L_k = (1 - \alpha(e)) \left( -\log p^{(k)}_{y'_k} \right) + \alpha(e)\, T^2\, \mathrm{KL} \left(
+        \mathrm{softmax}(z^{(l)} / T) \,\|\, \mathrm{softmax}(z^{(k)} / T) \right), \qquad
+        \alpha(e) = \alpha\, e^{-5 (1 - e / R)^2}
+
+    :math:`z^{(k)}` and :math:`p^{(k)}` are logits and prediction of model k, :math:`l` is the other model, :math:`y'_k`
+    the labels of model k, :math:`T` the temperature, KL the Kullback-Leibler divergence, and :math:`\alpha(e)` the
+    weight in epoch :math:`e`, which grows over the :math:`R` `ramp_epochs`; L is a mean over the batch. Of the labels a
+    share v is redrawn, uniformly over all classes. v is `least` for three epochs and then least + (most - least) log(e
+    - 3) / log(E - 3), `most` in the last of E epochs. Epochs e are counted from 1 here and from 0 by the authors. Both
+    models predict together, as they report.
 
     Args:
         alpha: Final weight of the other model's predictions, in [0, 1].

@@ -54,12 +54,17 @@ class NestedPlan(Plan):
 
 @register
 class NestedCoteaching(Method):
-    """Two models with nested dropout, then co-teaching of the two.
+    r"""Two models with nested dropout, then co-teaching of the two. Nested dropout orders the features of a model, and
+    a few ordered features cannot memorize.
 
-    First each model is trained by cross-entropy on its first k features alone, k drawn for each batch with
-    P(k) ~ exp(-(k / sigma)^2): features are ordered, and few of them cannot memorize. Then, for `tune_epochs`, with
-    BatchNorm's statistics frozen and the learning rate times `tune_lr`, each trains on the 1 - `forget_rate` of the
-    batch whose losses the other finds smallest, again with nested dropout, now with one k for both.
+    .. math::
+        L = -\frac1{|B|} \sum_{i \in B} \log \mathrm{softmax}(W_{:k} f_{:k}(x_i))_{y_i}, \qquad
+        P(k) \propto e^{-(k / \sigma)^2}
+
+    :math:`f` are the features, :math:`W` is the last layer, of which only the first :math:`k` features are used, k is
+    drawn for each batch, and :math:`\sigma` is the width of its distribution. Then, for `tune_epochs`, with BatchNorm's
+    statistics frozen and the learning rate times `tune_lr`, each model trains on the 1 - `forget_rate` of the batch
+    whose losses the other finds smallest, again with nested dropout, now with one k for both.
 
     Each model answers, and chooses, with as many features as are best for it on held-out samples with their noisy
     labels, each feature costing 1e-5 of accuracy; with all of them if nothing is held out. The authors take one width

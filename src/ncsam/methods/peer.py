@@ -30,7 +30,15 @@ class PeerPlan(Plan):
 
 @register
 class Peer(Method):
-    """L = mean (l(f(x_n), y_n) - a l(f(x_{n1}), y_{n2})) / (1 + a), l = -log(p + 1e-5), n1 and n2 drawn at random.
+    r"""Cross-entropy less that of inputs and labels paired at random. Fitting the labels blindly is no longer rewarded,
+    and the noise rate need not be known.
+
+    .. math::
+        L = \frac1{|B|} \sum_{i \in B} \frac{l(x_i, y_i) - a\, l(x_{m}, y_{n})}{1 + a}, \qquad
+        l(x, y) = -\log(p_y(x) + 10^{-5})
+
+    :math:`m` and :math:`n` are drawn at random from the batch for each i, :math:`l` is the bounded loss, and :math:`a`
+    the weight of the peer term in this epoch.
 
     Cross-entropy alone for `warmup_epochs`, then a grows linearly to `alpha` over `ramp_epochs`. The division by 1 + a
     stands for the authors' learning rate, which they divide by it. Their multi-class code has 20 warm-up epochs of 300,

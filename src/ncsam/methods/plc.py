@@ -25,12 +25,18 @@ _FEW = 1e-3  # the threshold rises when fewer labels than this share have change
 
 @register
 class PLC(Method):
-    """Cross-entropy under labels that are corrected, for good, after each epoch past `warmup_epochs`.
+    r"""Cross-entropy under labels that are corrected, for good, as training proceeds. A label is replaced where the
+    model finds another class much more likely.
 
-    q is the mean of the sample's predictions after the last `window` epochs, on the un-augmented image. If
-    q_y / max_c q_c < theta, its label y becomes argmax q. theta starts at `threshold`; after an epoch that changed
-    fewer than .1 % of the labels it rises by .1, to .9 at most. The defaults are the authors' for CIFAR, where 8 of
-    180 epochs are warm-up. They average the predictions made during training, on augmented images.
+    .. math::
+        L = -\frac1{|B|} \sum_{i \in B} \log p_{\tilde y_i}, \qquad
+        \tilde y_i \leftarrow \arg\max_c q_{ic} \ \text{ if } \ q_{i \tilde y_i} / \max_c q_{ic} < \theta
+
+    :math:`\tilde y_i` is the current label of sample i, at first the given one, :math:`q_i` the mean of its predictions
+    after the last `window` epochs, on the un-augmented image, and :math:`\theta` the likelihood ratio. It starts at
+    `threshold`; after an epoch that changed fewer than .1 % of the labels it rises by .1, to .9 at most. Labels change
+    after each epoch past `warmup_epochs`. The defaults are the authors' for CIFAR, where 8 of 180 epochs are warm-up.
+    They average the predictions made during training, on augmented images.
 
     Args:
         threshold: Initial likelihood ratio, in (0, 1], for a correction.

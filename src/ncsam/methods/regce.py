@@ -17,7 +17,13 @@ if TYPE_CHECKING:
 
 @register
 class RegCE(AveragingMethod):
-    """Cross-entropy on strongly augmented images, predicting with averaged weights, under a sharp decay of the rate.
+    r"""Cross-entropy on strongly augmented images, predicting with averaged weights. Together with a sharp decay of the
+    learning rate, regularization that is used anyway stands in for a special method.
+
+    .. math:: L = -\frac1{|B|} \sum_{i \in B} \log p_{y_i}(a(x_i)), \qquad \bar w \leftarrow d\, \bar w + (1 - d)\, w
+
+    :math:`a` is the augmentation, :math:`w` are the weights, :math:`\bar w` their running average, which predicts, and
+    :math:`d` is its `decay`.
 
     `view` names the augmentation ("auto": strong, or only shifts where the run has none; "train": the run's own) and
     `decay` the averaging (see `AveragingMethod`). The learning rate is the run's: `--schedule steps` drops it by 10 at

@@ -26,13 +26,17 @@ _LABEL = "selfie_label"
 
 @register
 class SELFIE(KnownRate):
-    """Trains on the samples of small loss, and on those whose label the model's own history corrects.
+    r"""Trains on the samples of small loss, and on those whose label the model's own history corrects. A history of the
+    same predicted class is taken for the true one.
 
-    Each sample keeps its last q predicted classes (`history`). Its uncertainty is the entropy of their frequencies over
-    log C; where that is at most `threshold` it is refurbished: from then on its label is its most frequent prediction,
-    renewed whenever it is certain again. After `warmup_epochs` on everything, a batch trains on the ceil((1 - n) |B|)
-    samples of smallest loss and on the refurbished ones, under their new labels. n, `noise_share`, is the noise rate
-    (see `KnownRate`).
+    .. math::
+        L = \frac1{|S \cup R|} \left( \sum_{i \in R} -\log p_{\hat y_i} + \sum_{i \in S \setminus R} -\log p_{y_i}
+        \right), \qquad R = \left\{ i : -\frac{1}{\log C} \sum_c h_{ic} \log h_{ic} \le \epsilon \right\}
+
+    :math:`h_i` are the frequencies of the last q predicted classes (`history`) of sample i, :math:`\hat y_i` is the
+    most frequent one, :math:`\epsilon` the `threshold`, :math:`R` are the refurbished samples of a batch, and :math:`S`
+    its :math:`\lceil (1 - n) |B| \rceil` samples of smallest loss, n, `noise_share`, being the noise rate (see
+    `KnownRate`). A refurbished label is renewed whenever it is certain again. `warmup_epochs` train on everything.
 
     q is at most the number of warm-up epochs, so that histories are full when they count. The authors train three times
     in a row and carry refurbished labels over; that is three runs, and this is one of them.

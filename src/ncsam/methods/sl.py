@@ -13,7 +13,13 @@ from ncsam.methods.registry import register
 
 @register
 class SL(LossMethod):
-    """L = alpha CE + beta RCE, RCE = -A (1 - p_y) with A (`log_zero`) for log 0, log(1e-4) in the authors' code.
+    r"""Symmetric cross-entropy: cross-entropy, and the reverse of it, which is bounded. The first learns hard classes,
+    the second tolerates noise.
+
+    .. math:: L = \frac1{|B|} \sum_{i \in B} \left[ -\alpha \log p_{y_i} - \beta A (1 - p_{y_i}) \right]
+
+    :math:`\alpha` and :math:`\beta` weight the two, and :math:`A` (`log_zero`) stands for :math:`\log 0`, :math:`\log
+    10^{-4}` in the authors' code.
 
     Args:
         alpha: Weight of cross-entropy.

@@ -25,7 +25,15 @@ _TARGETS = "sln_targets"
 
 @register
 class SLN(AveragingMethod):
-    """L = -sum_c t_c log p_c, t = e_y + sigma z with z ~ N(0, I) drawn in every step.
+    r"""Stochastic label noise: fresh Gaussian noise on the targets in every step. It keeps the model from becoming
+    certain of any label.
+
+    .. math::
+        L = -\frac1{|B|} \sum_{i \in B} \sum_c t_{ic} \log p_{ic}, \qquad t_i = e_{y_i} + \sigma \xi_i, \qquad
+        \xi_i \sim N(0, I)
+
+    :math:`t_i` is the target of sample i, :math:`\xi_i` the noise, drawn in every step, and :math:`\sigma` its standard
+    deviation.
 
     The authors' further parts are off by default. `decay` (.999 in theirs) predicts with averaged weights, SLN-MO.
     `correct_after` (250 of 300 epochs) adds label correction, SLN-MO-LC: from then on sigma = 0 and

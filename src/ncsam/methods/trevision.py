@@ -23,7 +23,15 @@ if TYPE_CHECKING:
 
 @register
 class TRevision(TransitionMethod):
-    """L = mean b_i l_i, b_i = p_y / (T^T p)_y: importance weights that turn noisy risk into clean risk.
+    r"""Importance weights turn the risk under noisy labels into that under clean ones. The transition matrix behind the
+    weights is estimated first and then revised by learning.
+
+    .. math::
+        L = \frac1{|B|} \sum_{i \in B} b_i \left( -\log p_{y_i} \right), \qquad
+        b_i = \frac{p_{y_i}}{(T^\top p_i)_{y_i}}
+
+    :math:`b_i` is the weight of sample i and :math:`T_{jk} = P(\text{observed } k \mid \text{true } j)` the transition
+    matrix.
 
     Three stages. Cross-entropy for `warmup_epochs`, then T is estimated (or given: see `TransitionMethod`). Reweighting
     with T. From `revise_after` on T is revised: it is T + D, rows normalized, and the slack D learns by the gradient of

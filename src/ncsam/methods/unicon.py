@@ -35,7 +35,15 @@ class Contrasted(MixMatch):
 
 @register
 class UNICON(Dividing):
-    """DivideMix with as many labeled samples of each class, strong views to train on, and contrastive learning.
+    r"""DivideMix that selects as many labeled samples of each class, trains on strong views, and adds contrastive
+    learning. Equal shares of the classes keep easy ones from taking over.
+
+    .. math::
+        d_i = \mathrm{JSD}(p_i, e_{y_i}), \qquad L = L_{\mathrm{MixMatch}} + \lambda_c L_{\mathrm{NT\text{-}Xent}}
+
+    :math:`d_i` is the Jensen-Shannon divergence between label and prediction by which samples are selected,
+    :math:`L_{\mathrm{MixMatch}}` the loss of `dividemix`, :math:`L_{\mathrm{NT\text{-}Xent}}` the contrastive loss of
+    the unlabeled samples, and :math:`\lambda_c` is `contrast_weight`.
 
     1. Warm-up: cross-entropy, minus the entropy of the predictions with `penalty` (for asymmetric noise). 2. Before
     each epoch d_i = JSD(p_i, y_i) in bits, p_i the mean of both models' predictions. The cut-off is the mean of d, or,
