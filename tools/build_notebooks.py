@@ -1,4 +1,4 @@
-"""Run the notebooks and write them, with their output, as pages of the site under docs/notebooks.
+"""Run the notebooks and write them, with their output, under docs/notebooks: as pages of the site and as .ipynb files.
 
 `python tools/build_notebooks.py` needs the extra `docs`. A cell that fails stops it.
 """
@@ -9,9 +9,11 @@ import time
 from pathlib import Path
 
 import jupytext
+import nbformat
 from nbconvert import MarkdownExporter
 from nbconvert.preprocessors import ExecutePreprocessor
 from nbconvert.writers import FilesWriter
+from traitlets.config import Config
 
 ROOT = Path(__file__).parents[1]
 
@@ -21,12 +23,16 @@ def main() -> None:
     for path in sorted((ROOT / "notebooks").glob("*.py")):
         began = time.perf_counter()
         notebook = jupytext.read(path)
-        run = ExecutePreprocessor(timeout=300, kernel_name="python3")
+        ipc = Config({"KernelManager": {"transport": "ipc"}})  # local sockets, which need no encryption
+        run = ExecutePreprocessor(timeout=1800, kernel_name="python3", config=ipc)
         run.preprocess(notebook, {"metadata": {"path": str(path.parent)}})
         name = path.stem
         resources = {"output_files_dir": f"{name}_files", "unique_key": name}
         body, resources = MarkdownExporter().from_notebook_node(notebook, resources)
+        title, _, rest = body.lstrip().partition("\n")
+        body = f"{title}\n\n[Download this notebook]({name}.ipynb)\n{rest}"
         FilesWriter(build_directory=str(out)).write(body, resources, notebook_name=name)
+        nbformat.write(notebook, out / f"{name}.ipynb")
         print(f"{name}: {time.perf_counter() - began:.0f} s")
 
 

@@ -1,14 +1,32 @@
-"""Check a built site: every link and image inside it leads somewhere, and nothing is fetched from elsewhere.
+"""Check a built site: links, offline use, formulas, and the sections of the API reference.
 
-`python tools/check_site.py site` prints what is wrong and exits with 1.
+`python tools/check_site.py site` prints what is wrong and exits with 1: a link or image inside it that leads nowhere,
+anything that is fetched from elsewhere, a formula that was not typeset, an object of the reference whose `Args`,
+`Returns`, `Raises` or `Examples` are not rendered as such.
 """
 
 from __future__ import annotations
 
+import importlib
+import inspect
+import re
 import sys
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote, urlsplit
+
+#: Sections of docstrings, and what the page must have for each.
+SECTIONS = {
+    "Args": ("Parameters:", "<table"),
+    "Attributes": ("Attributes:", "<table"),
+    "Returns": ("Returns:", "<table"),
+    "Raises": ("Raises:", "<table"),
+    "Examples": ("Examples:", "<pre"),
+    "References": ("References", "<p"),
+}
+_HEADING = re.compile(r'<h\d id="(ncsam[\w.]*)" class="doc doc-heading">')
+_CODE = re.compile(r"<(pre|code)\b.*?</\1>", re.S)
 
 
 class Page(HTMLParser):
@@ -33,11 +51,22 @@ class Page(HTMLParser):
 
 
 def main(root: Path) -> list[str]:
-    pages = {}
-    for path in root.rglob("*.html"):
-        pages[path] = Page()
-        pages[path].feed(path.read_text(encoding="utf-8"))
-    wrong = [] if pages else [f"{root}: there are no pages"]
+    """Everything that is wrong with a site, one sentence each."""
+    texts = {path: path.read_text(encoding="utf-8") for path in sorted(root.rglob("*.html"))}
+    wrong = [] if texts else [f"{root}: there are no pages"]
+    wrong += links(root, texts)
+    for path, text in texts.items():
+        where = str(path.relative_to(root))
+        wrong += [f"{where}: {problem}" for problem in [*formulas(text), *reference(text)]]
+    return wrong
+
+
+def links(root: Path, texts: dict[Path, str]) -> list[str]:
+    """Links and files that lead nowhere or elsewhere."""
+    wrong = []
+    pages = {path: Page() for path in texts}
+    for path, page in pages.items():
+        page.feed(texts[path])
     for path, page in pages.items():
         if path.name == "404.html":  # a server's page, whose links begin at the server's root
             continue
@@ -57,7 +86,40 @@ def main(root: Path) -> list[str]:
     return wrong
 
 
+def formulas(text: str) -> list[str]:
+    """Marks of formulas outside of code, and formulas that could not be typeset."""
+    prose = _CODE.sub("", text)
+    marks = (":math:", ".. math::", 'class="arithmatex"', "<merror")
+    return [f"{mark} is left of a formula" for mark in marks if mark in prose]
+
+
+def reference(text: str) -> list[str]:
+    """Objects of the reference whose docstring has a section that the page does not show."""
+    wrong = []
+    parts = _HEADING.split(text)
+    for name, shown in zip(parts[1::2], parts[2::2], strict=True):
+        documented = inspect.getdoc(find(name)) or ""
+        for section, wanted in SECTIONS.items():
+            if re.search(rf"^{section}:\n +\S", documented, flags=re.M) and not all(mark in shown for mark in wanted):
+                wrong.append(f"{name}: the section {section} is not rendered")
+    return wrong
+
+
+def find(name: str) -> Any:
+    """The object behind a dotted name."""
+    parts = name.split(".")
+    for length in range(len(parts), 0, -1):
+        try:
+            found: Any = importlib.import_module(".".join(parts[:length]))
+        except ImportError:
+            continue
+        for part in parts[length:]:
+            found = inspect.getattr_static(found, part, None)
+        return getattr(found, "__func__", found)
+    return None
+
+
 if __name__ == "__main__":
     found = main(Path(sys.argv[1]).resolve())
-    print("\n".join(found) or "all links lead somewhere, and nothing is loaded from elsewhere")
+    print("\n".join(found) or "links, formulas and the reference are in order, and nothing is loaded from elsewhere")
     sys.exit(bool(found))

@@ -3,6 +3,7 @@
 `python tools/check_wheel.py [PYTHON...]` tries each interpreter (default: this one): the wheel with torch and numpy
 alone, whose optimizer makes a step; then with `[train]`, whose command trains. `--constraint FILE` pins the versions,
 which are those of this Python: another minor version of it takes the pinned torch, and of the rest what suits it.
+`--torch 2.6.0` tries another torch.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("pythons", nargs="*", default=[sys.executable])
     parser.add_argument("--constraint", type=Path)
+    parser.add_argument("--torch", metavar="VERSION", help="this torch, and of the rest what suits it")
     parser.add_argument("--no-train", action="store_true", help="only the wheel by itself")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
@@ -40,6 +42,10 @@ def main() -> None:
         check_content(wheel)
         for number, python in enumerate(options.pythons):
             pinned = constraints(python, options.constraint, folder) if options.constraint else []
+            if options.torch:
+                file = folder / "torch-only.txt"
+                file.write_text(f"torch=={options.torch}\n", encoding="utf-8")
+                pinned = ["--constraint", str(file)]
             venv = folder / f"venv{number}"
             run(python, "-m", "venv", venv, cwd=folder)
             inside = venv / "bin/python"

@@ -41,7 +41,6 @@ PENDING = (
     "docs/experiments/real_noise.md",
     "docs/experiments/settings-variants.md",
     "docs/experiments/settings.md",
-    "docs/index.md",
     "docs/methods.md",
     "docs/optimizers.md",
     "docs/performance.md",

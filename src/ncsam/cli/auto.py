@@ -11,7 +11,7 @@ from typing import Any, Literal
 import click
 
 from ncsam.automl import auto as run_auto
-from ncsam.cli.executor_options import on_options
+from ncsam.cli.executor_options import CLUSTER, on_options
 from ncsam.cli.options import ConfigCommand, config_options, default_out, resolve
 from ncsam.cli.output import say, show_table
 from ncsam.cli.paths import Written
@@ -47,7 +47,7 @@ def seconds_of(ctx: click.Context, param: click.Parameter, text: str | None) -> 
     return float(found[1]) * _UNITS[found[2] or "m"]
 
 
-@click.command(cls=ConfigCommand, epilog=EPILOG)
+@click.command(cls=ConfigCommand, epilog=EPILOG, rare=CLUSTER)
 @config_options(leave_out=_THEIRS)
 @click.option("--out", type=Written(folder=True), help="run folder [runs/auto-DATA]")
 @click.option("--folds", type=click.IntRange(min=2), default=5, show_default=True, help="parts, each held out once")

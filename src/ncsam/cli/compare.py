@@ -10,7 +10,7 @@ import click
 
 from ncsam.api import compare as run_comparison
 from ncsam.cli.complete import known
-from ncsam.cli.executor_options import executor_options
+from ncsam.cli.executor_options import CLUSTER, executor_options
 from ncsam.cli.failures import FAILED, Failure
 from ncsam.cli.kinds import Listed, Seeds
 from ncsam.cli.options import ConfigCommand, config_options, default_out, echo_config, resolve, resolved_by_data
@@ -35,7 +35,7 @@ Finished combinations are not run again; interrupted ones resume.
 """
 
 
-@click.command(cls=ConfigCommand, epilog=EPILOG)
+@click.command(cls=ConfigCommand, epilog=EPILOG, rare=CLUSTER)
 @config_options(leave_out=("method", "optimizer", "seed"))
 @click.option(
     "--methods", type=Listed(), default="ce", shell_complete=known("methods"), help="learning methods, with commas [ce]"

@@ -10,6 +10,9 @@ import click
 
 from ncsam.jobs.executor import ExecutorConfig
 
+#: The options for clusters, which `--help` leaves to `--help-all`.
+CLUSTER = frozenset({"on", "resources", "mirror"})
+
 
 def on_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add `--on`, `--resources` and `--mirror` as they are."""

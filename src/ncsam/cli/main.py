@@ -37,6 +37,7 @@ COMMANDS = {
     "data": Entry("ncsam.cli.data:data", "List, check and describe datasets."),
     "methods": Entry("ncsam.cli.methods:methods", "List the methods, or show one."),
     "presets": Entry("ncsam.cli.presets:presets", "List the presets, or show one."),
+    "doctor": Entry("ncsam.cli.doctor:doctor", "Check the installation: what is missing, and how to install it."),
     "version": Entry("ncsam.cli.version:version", "Print the versions of ncsam and its dependencies."),
 }
 

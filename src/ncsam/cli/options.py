@@ -14,6 +14,7 @@ import click
 
 from ncsam._errors import need
 from ncsam._named import is_reference, require_explicit_import
+from ncsam.cli.brief import BriefCommand, shows_all
 from ncsam.cli.complete import known
 from ncsam.cli.kinds import Listed, Scalar, settings_option
 from ncsam.cli.paths import Readable
@@ -31,10 +32,25 @@ SECTIONS = {
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
-class ConfigCommand(click.Command):
-    """A command whose help shows its options under headings, those of the run after its own."""
+#: The fields that `--help` shows; `--help-all` shows the others, too.
+USUAL = frozenset(
+    {"noise", "rate", "label_file", "label_column", "method", "optimizer", "lr", "rho", "model", "backbone", "epochs"}
+    | {"batch_size", "seed"}
+)
+
+
+class ConfigCommand(BriefCommand):
+    """A command whose full help shows its options under headings, those of the run after its own."""
+
+    def is_shown(self, ctx: click.Context, param: click.Parameter) -> bool:
+        if isinstance(param, ConfigOption) and param.name not in USUAL:
+            return shows_all(ctx)
+        return super().is_shown(ctx, param)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        if not shows_all(ctx):
+            super().format_options(ctx, formatter)
+            return
         starts = dict(SECTIONS)
         sections: dict[str, list[tuple[str, str]]] = {"Options": []}
         heading = "Options"

@@ -22,10 +22,8 @@ EPILOG = """\b
 Examples:
   ncsam train digits --noise symmetric --rate 0.4 --out runs/first
   ncsam train photos/ --preset recommended --out runs/photos
-  ncsam train photos/ --optimizer ncsam --flip-ratio auto --warmup auto --model resnet18
-  ncsam train digits --noise pairflip --rate 0.4 --rho auto --optimizer-options compensation=relative,sign=-1
-  ncsam train table.csv --method mixup --optimizer sam --rho 0.1
-  ncsam train cifar10 --preset cifar10-symmetric --rate 0.4 --data-root data --download
+  ncsam train photos/ --method elr --optimizer sam --rho 0.1 --model resnet18
+  ncsam train texts.csv --label-column topic --folds 5
   ncsam train --config runs/first/config.yaml --seed 2 --out runs/second
 
 Rerun the command to resume after an interruption.

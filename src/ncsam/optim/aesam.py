@@ -29,9 +29,15 @@ class AESAM(SharpnessAware):
     .. math:: \|g_t\|^2 \ge \mu_t + c_t \sigma_t, \quad \mu_t = \delta \mu_{t-1} + (1-\delta) \|g_t\|^2, \quad
         \sigma_t^2 = \delta \sigma_{t-1}^2 + (1-\delta) (\|g_t\|^2 - \mu_t)^2
 
-    and :math:`c_t` goes linearly from `first` to `last` over training: SAM's share grows from few steps to most.
+    :math:`\mu_t` and :math:`\sigma_t` are the running mean and standard deviation of the squared norm, with decay
+    :math:`\delta`, and :math:`c_t` goes linearly from `first` to `last` over training: SAM's share grows from few
+    steps to most.
     Costs one and a half times the base optimizer's step on average, and a copy of the weights. Needs `total_steps`, or
     `progress` set by hand.
+
+    Note:
+        The time of a step varies, and which steps perturb depends on gradient norms: gradient clipping before the step,
+        or a change of batch size, changes the share of SAM steps.
 
     Args:
         base_optimizer: An instance of any `torch.optim.Optimizer`; its groups and state are shared.

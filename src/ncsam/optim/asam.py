@@ -21,6 +21,10 @@ class ASAM(SAM):
     and norms unscaled, as a group with `adaptive=False` does here. Costs two forwards, two backwards, a copy of the
     weights and one of the gradients.
 
+    Note:
+        Radii are not comparable with those of `SAM`: the default is ten times as large. With an automatic radius it was
+        below SAM in our experiments (docs/experiments/settings.md).
+
     Args:
         base_optimizer: An instance of any `torch.optim.Optimizer`; its groups and state are shared.
         rho: Radius of the perturbation, as for `SAM`.

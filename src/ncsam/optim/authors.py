@@ -19,6 +19,14 @@ class AuthorsNCSAM(NCSAM):
 
     .. math:: \epsilon = \rho\, g_B/\|g_B\| + \kappa \min(1, 2(3-2t)t^2)\, g_n
 
+    :math:`g_B` is the gradient of the batch, :math:`g_n` the mean gradient of the flipped samples, :math:`\kappa` the
+    strength and :math:`t` the completed share of training.
+
+    Note:
+        Without the projection the perturbation is many times as long as rho. Compare with `LengthMatchedSAM`, which has
+        this length without the direction, before you credit a gain to the compensation. Clustering costs time in every
+        step.
+
     Args:
         base_optimizer: An instance of any `torch.optim.Optimizer`; its groups and state are shared.
         rho: Radius of SAM's part.
@@ -64,8 +72,12 @@ class LengthMatchedSAM(AuthorsNCSAM):
 
     .. math:: \epsilon = \|v\|\, g_B / \|g_B\|, \qquad v = \rho\, g_B/\|g_B\| + s(t)\, g_n
 
-    v is that of `AuthorsNCSAM` at the same weights, with the same flips; only its length is used. If training with v is
-    better than with this, its direction helps; if not, the gain is due to a longer perturbation. Costs what NCSAM does.
+    :math:`v` is the perturbation of `AuthorsNCSAM` at the same weights, with the same flips (:math:`g_n` is the
+    gradient of the flipped samples, :math:`s(t)` its strength); only its length is used. If training with v is better
+    than with this, its direction helps; if not, the gain is due to a longer perturbation. Costs what NCSAM does.
+
+    Note:
+        A control for experiments, not a recommendation: it pays for NCSAM's gradients and uses only their length.
 
     Args:
         base_optimizer: An instance of any `torch.optim.Optimizer`; its groups and state are shared.

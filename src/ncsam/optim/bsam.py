@@ -36,6 +36,10 @@ class BSAM(SharpnessAware):
 
     A step costs three forwards and three backwards, a copy of the weights and two of the gradients.
 
+    Note:
+        Three gradients a step, the most of all variants that do not flip labels, and we have no result that pays for
+        the third. With rho_min="follow_lr" the effect changes with the learning-rate schedule.
+
     Args:
         base_optimizer: An instance of any `torch.optim.Optimizer`; its groups and state are shared.
         rho: Radius of the perturbation, as for `SAM`.

@@ -28,6 +28,10 @@ class FriendlySAM(SharpnessAware):
     as in the authors' code; with m_t in place of m_{t-1}, as in their paper, sigma = 1 gives the same direction.
     Costs two forwards and two backwards, a copy of the weights and m, which is saved with the state.
 
+    Note:
+        The running mean takes as much memory as the weights. It describes recent batches only if these are alike:
+        shuffle. In our trial it was as good as SAM, not better (docs/experiments/real_noise.md).
+
     Args:
         base_optimizer: An instance of any `torch.optim.Optimizer`; its groups and state are shared.
         rho: Radius of the perturbation, as for `SAM`.

@@ -37,6 +37,10 @@ class MSAM(SharpnessAware):
     evaluation and checkpoints see w, and weight decay is that of w. In two phases, put forward and backward into
     `with optimizer.first_pass():`.
 
+    Note:
+        The returned loss is that at the moved weights, slightly lower than that at w. The base optimizer must have
+        momentum, and a radius tuned for SAM is far too small.
+
     Args:
         base_optimizer: An optimizer with momentum; its groups and state are shared.
         rho: Radius of the perturbation. With "auto" and "validation" every `probe_every`-th step evaluates the loss at

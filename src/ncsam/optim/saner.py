@@ -29,6 +29,10 @@ class SANER(SharpnessAware):
     These are the coordinates that SAM shrinks without turning; the authors find that noisy samples dominate them.
     alpha = 1 is SAM. Costs two forwards, two backwards, a copy of the weights and one of the gradients.
 
+    Note:
+        Which coordinates are shortened depends on two gradients of one batch, so small batches decide by noise. In our
+        trial it was as good as SAM, not better (docs/experiments/real_noise.md).
+
     Args:
         base_optimizer: An instance of any `torch.optim.Optimizer`; its groups and state are shared.
         rho: Radius of the perturbation, as for `SAM`.

@@ -23,6 +23,9 @@ class StableSAM(SharpnessAware):
     A guard for large radii and learning rates, where g' may be much longer than g. Costs two forwards, two backwards
     and a copy of the weights.
 
+    Note:
+        The step has another length than SAM's, so a learning rate that was tuned for SAM is to be tuned again.
+
     Args:
         base_optimizer: An instance of any `torch.optim.Optimizer`; its groups and state are shared.
         rho: Radius of the perturbation, as for `SAM`.

@@ -1,0 +1,115 @@
+"""The pages of methods and optimizers: scripts run, formulas are typeset, symbols and options are named."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from ncsam import methods, optim
+
+ROOT = Path(__file__).parents[2]
+sys.path[:0] = [str(ROOT / "tools"), str(ROOT / "docs")]
+import catalog  # noqa: E402
+import check_site  # noqa: E402
+
+METHODS = catalog.own_methods()
+#: Symbols that every page explains, indices, and names of functions and sets.
+SHARED = {"x", "y", "z", "p", "e", "C", "B", "L", "i", "j", "c", "k", "I", "N", "P", "w", "s"}
+OF_OPTIMIZERS = {"w", "L", "B", "g", "rho", "epsilon", "t", "d", "nabla", "j", "m"}
+
+
+def formula(kind: type) -> str:
+    """The displayed formula of a class's docstring."""
+    found = re.search(r"^\.\. math::(.*(?:\n    .*)*)", inspect.getdoc(kind) or "", flags=re.M)
+    assert found, kind
+    return found[1]
+
+
+def symbols(tex: str) -> set[str]:
+    """Greek and single Latin letters of a formula."""
+    tex = re.sub(r"\\(?:mathrm|text|mathcal|mathbf)\s*(?:\{[^{}]*\}|\w)", " ", tex)
+    words = set(re.findall(r"\\([a-z]+)", tex, flags=re.I))
+    greek = {"alpha", "beta", "gamma", "lambda", "sigma", "tau", "theta", "eta", "epsilon", "mu", "pi", "omega", "phi"}
+    greek |= {"rho", "delta", "kappa", "psi", "xi"}
+    return (words & greek) | set(re.findall(r"(?<![\\a-zA-Z])[a-zA-Z](?![a-zA-Z])", tex))
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_the_script_of_a_method_runs(name):
+    exec(compile(catalog.method_script(name), name, "exec"), {"__name__": "script"})
+
+
+@pytest.mark.parametrize("name", optim.names())
+def test_the_script_of_an_optimizer_runs(name):
+    exec(compile(catalog.optimizer_script(name), name, "exec"), {"__name__": "script"})
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_method_names_its_symbols(name):
+    kind = methods.get(name)
+    text = inspect.getdoc(kind).replace(formula(kind), "").partition("Args:\n")[0]
+    explained = symbols(" ".join(re.findall(r":math:`([^`]+)`", text)))
+    assert symbols(formula(kind)) - explained - SHARED == set()
+
+
+@pytest.mark.parametrize("name", optim.names())
+def test_an_optimizer_names_its_symbols_and_caveats(name):
+    kind = optim.get(name)
+    text = inspect.getdoc(kind)
+    assert re.search(r"^Note:\n    \S", text, flags=re.M)
+    if name == "ncsam":
+        return  # its formula is a list of steps
+    text = text.replace(formula(kind), "")
+    named = set(re.findall(r"\w+", text)) | symbols(" ".join(re.findall(r":math:`([^`]+)`", text)))
+    assert {symbol for symbol in symbols(formula(kind)) if symbol not in named} - OF_OPTIMIZERS == set()
+
+
+def test_pages_have_the_same_sections_and_every_option():
+    headings = ["Formula", "Options", "Cost", "Results", "Use", "Reference"]
+    for name in METHODS:
+        page = catalog.method_page(name)
+        assert re.findall(r"^## (.*)", page, flags=re.M) == headings
+        assert len(re.findall(r"\.(?=\s|$)", page.split("\n\n")[2])) == 2, name  # two sentences
+        for option in inspect.signature(methods.get(name)).parameters:
+            assert re.search(rf"^\| `{option}` \| `[^`]*` \| \S", page, flags=re.M), (name, option)
+    for name in optim.names():
+        assert "Caveats" in re.findall(r"^## (.*)", catalog.optimizer_page(name), flags=re.M)
+
+
+def test_results_are_those_of_the_experiments():
+    table = (ROOT / "docs/experiments/methods.md").read_text(encoding="utf-8")
+    value = re.search(r"^\| `gce` \| ([\d.]+ ± [\d.]+) \|", table, flags=re.M)[1]
+    assert value in catalog.our_results("gce")
+    assert "91.22 %" in catalog.published_result("gce")
+    assert "no number" in catalog.published_result("js")
+
+
+def test_formulas_become_mathml():
+    pytest.importorskip("latex2mathml")
+    pytest.importorskip("mkdocs")
+    import site_hooks
+
+    text = "A\n\n.. math::\n    a^2 +\n    b\n\nwith :math:`\\rho\n> 0`."
+    assert site_hooks.from_sphinx(text) == "A\n\n\n$$\na^2 + b\n$$\n\n\nwith $\\rho > 0$."
+    inline, displayed = '<span class="arithmatex">\\(x &lt; 1\\)</span>', '<div class="arithmatex">\\[y\\]</div>'
+    html = site_hooks.as_mathml(f"<p>{inline}</p>{displayed}")
+    assert html.count("<math") == 2
+    assert "<mo>&#x0003C;</mo>" in html  # a less-than sign, which is no tag
+    assert '<div class="formula"><math' in html
+    for name in METHODS:  # every formula can be typeset
+        assert "<merror" not in site_hooks.convert(formula(methods.get(name)))
+
+
+def test_the_check_of_the_site_sees_what_is_wrong():
+    assert check_site.formulas("<p>:math:<code>x</code></p>") == [":math: is left of a formula"]
+    assert check_site.formulas("<pre>:math:</pre><math></math>") == []
+    heading = '<h2 id="ncsam.optim.SAM" class="doc doc-heading">'
+    assert check_site.reference(f"{heading}SAM</h2><p>Args: rho</p>") == [
+        f"ncsam.optim.SAM: the section {section} is not rendered" for section in ("Args", "Examples", "References")
+    ]
+    good = "Parameters:<table></table>Examples:<pre></pre>References<p>"
+    assert check_site.reference(heading + good) == []
