@@ -24,6 +24,7 @@ from ncsam.embed.cache import VARIABLE
 from ncsam.jobs import local
 from stress import commands, page
 from stress.data_files import DATA
+from stress.exchange import EXCHANGE
 from stress.harness import Draw, Late, Tally, Trial, fuzz, limited_memory, time_limit
 from stress.run_folders import FOLDERS, Case, named_code, strange_names
 from stress.tasks import few_candidates, tiny_backbones
@@ -44,6 +45,7 @@ KINDS: dict[str, Callable[[Draw, Path], Case]] = {
     "commands": commands.wrong_options,
     **DATA,
     **FOLDERS,
+    **EXCHANGE,
     "names": strange_names,
     "named code": named_code,
 }

@@ -16,7 +16,8 @@ from ncsam._version import __version__
 
 if TYPE_CHECKING:
     from ncsam import data, errors, losses, methods, models, noise, optim, theory
-    from ncsam.api import Comparison, Predictions, Run, auto, compare, load_run, train
+    from ncsam.api import Comparison, Predictions, Run, audit, auto, compare, load_run, train
+    from ncsam.audits import Audit
     from ncsam.engine.config import RunConfig
     from ncsam.errors import DivergedError, Interrupted, NcsamError, RunError, UsageError
     from ncsam.integrations.sklearn import NoisyLabelClassifier
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
 
 #: Where each public name lives: imported when it is asked for, so that `import ncsam` is fast.
 _HOMES = {
-    **dict.fromkeys(("train", "auto", "compare", "load_run", "Run", "Comparison", "Predictions"), "ncsam.api"),
+    **dict.fromkeys(("train", "auto", "audit", "compare", "load_run", "Run", "Comparison", "Predictions"), "ncsam.api"),
+    "Audit": "ncsam.audits",
     "find_label_issues": "ncsam.issues.find",
     "LabelIssues": "ncsam.issues.table",
     "RunConfig": "ncsam.engine.config",
@@ -44,6 +46,7 @@ __all__ = [
     "NCSAM",
     "SAM",
     "SANER",
+    "Audit",
     "AutoRadius",
     "Comparison",
     "DivergedError",
@@ -59,6 +62,7 @@ __all__ = [
     "UsageError",
     "ValidationRadius",
     "__version__",
+    "audit",
     "auto",
     "compare",
     "data",

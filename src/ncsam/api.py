@@ -1,4 +1,4 @@
-"""The public functions `train`, `auto`, `compare` and `load_run`. The shell commands are wrappers around them."""
+"""The public functions `train`, `auto`, `audit`, `compare`, `load_run`. The shell commands are wrappers around them."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any, Literal
 from ncsam._errors import bad_value
 from ncsam._named import is_reference
 from ncsam._text import printable_lines
+from ncsam.audits import Audit
 from ncsam.comparison.result import Comparison
 from ncsam.run import Predictions, Run
+from ncsam.runs import layout
 
 if TYPE_CHECKING:
     from torch import nn
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
     from ncsam.data.types import DataSet
     from ncsam.engine.config import RunConfig
 
-__all__ = ["Comparison", "Predictions", "Run", "auto", "compare", "load_run", "make_config", "train"]
+__all__ = ["Audit", "Comparison", "Predictions", "Run", "audit", "auto", "compare", "load_run", "make_config", "train"]
 
 #: Options of `ncsam.data.as_dataset`, for data in memory.
 _OF_THE_DATA = ("label_column", "input_column", "test")
@@ -121,6 +123,70 @@ def auto(
     say = _print if console else _silent
     engine_auto(chosen, folder, folds=folds, budget=budget, dataset=dataset, say=say, command=command)
     return Run(folder, dataset=dataset, temporary=temporary)
+
+
+def audit(
+    data: Any,
+    out: str | os.PathLike[str] | None = None,
+    *,
+    checks: Sequence[str] | None = None,
+    features: Any = None,
+    pred_probs: Any = None,
+    console: bool = False,
+    command: str | None = None,
+    **options: Any,
+) -> Audit:
+    """Find what is wrong with a dataset: labels, duplicates, outliers, classes, images, texts, columns, splits.
+
+    The recommended classifier is fitted to the data (on embeddings of a pretrained model, for images and texts), so
+    that every label is judged by a model that never saw it. The result is an ordinary run with an audit beside it.
+
+    Args:
+        data: as in `train`; or a run, or its folder, whose data is audited.
+        out: the run folder. `None`: a temporary one, removed with the returned object.
+        checks: names of `ncsam.auditing.findings.CHECKS`; all by default.
+        features: embeddings (samples, features) of the training samples, in place of those of a pretrained model.
+        pred_probs: out-of-sample class probabilities (samples, classes) of the training samples, in place of the
+            classifier's.
+        console: print progress.
+        command: recorded in `config.yaml`.
+        **options: fields of `RunConfig`, as in `train`.
+
+    Returns:
+        The findings: `.table`, `.summary`, `.report()`, `.cleaned()`.
+
+    Examples:
+        >>> import ncsam, numpy as np
+        >>> x = np.random.default_rng(0).normal(size=(60, 4)).astype(np.float32)
+        >>> x[30:] += 5
+        >>> x[59] = x[58]
+        >>> ncsam.audit((x, np.repeat(["a", "b"], 30)), checks=["exact_duplicate"]).findings[0].evidence
+        'identical to training sample 58, label b'
+    """
+    from ncsam.auditing.findings import known_checks
+
+    known_checks(checks)
+    if isinstance(data, Run):
+        run = data
+    elif out is None and isinstance(data, (str, os.PathLike)) and (Path(data) / layout.CONFIG).is_file():
+        run = load_run(data)
+    else:
+        run = _fitted(data, out, console, command, options)
+    return run.audit(checks, features=features, pred_probs=pred_probs, console=console)
+
+
+def _fitted(
+    data: Any, out: str | os.PathLike[str] | None, console: bool, command: str | None, options: dict[str, Any]
+) -> Run:
+    """A run of the recommended classifier, on embeddings where there is a pretrained model for the data."""
+    from ncsam.auditing.gather import recommended
+    from ncsam.engine.run import train as engine_train
+
+    chosen, dataset = make_config(data, **{"val_share": 0.0, "skip_damaged": True, **options})
+    folder, temporary = _folder(out)
+    chosen = recommended(chosen, dataset)
+    engine_train(chosen, folder, dataset=dataset, console=console, command=command)
+    return Run(folder, dataset=dataset, named=_named(chosen), temporary=temporary)
 
 
 def compare(

@@ -25,6 +25,7 @@ from ncsam.runs.reader import RunFolder
 if TYPE_CHECKING:
     from torch import nn
 
+    from ncsam.audits import Audit
     from ncsam.data.types import DataSet
     from ncsam.engine.config import RunConfig
     from ncsam.engine.predictor import LoadedRun
@@ -276,9 +277,104 @@ class Run:
                 console=console,
                 named=self._named,
             )
-        return self.folder.label_issues(top)
+        issues = self.folder.label_issues(top)
+        issues.sample = self._sample
+        return issues
 
-    def cleaned(self, apply: str = "reviewed", threshold: float = 0.9) -> Any:
+    def _sample(self, index: int) -> dict[str, Any]:
+        from ncsam.exchange.samples import describe
+
+        return describe(self.data.original, index)
+
+    def read_decisions(self, tool: str, source: Any) -> int:
+        """Take people's decisions from another tool; `cleaned` then applies them.
+
+        Args:
+            tool: "label-studio" (an exported JSON or JSON-MIN file), "huggingface" (a `datasets.Dataset`, or the folder
+                or Parquet file it was saved to) or "csv".
+            source: the file or object.
+
+        Returns:
+            The number of decisions that are new.
+
+        Raises:
+            UsageError: if an answer is about a sample, label or class that the run does not have; nothing was written.
+        """
+        from ncsam.review.decisions import Decisions
+        from ncsam.review.imported import imported, take_decisions
+
+        found = imported(self.path, tool, source)
+        decisions = Decisions(self.path, write=True)
+        try:
+            return take_decisions(decisions, found)
+        finally:
+            decisions.close()
+
+    def to_datalab(self, path: str | os.PathLike[str] | None = None) -> dict[str, Any]:
+        """What cleanlab's Datalab takes: `labels` (names), `pred_probs`, `features` and the columns of its issues.
+
+        Class probabilities are out of fold where the run has them; features are those of its data, where it has any.
+
+        Args:
+            path: an `.npz` file to write them to.
+        """
+        from ncsam.engine.label_issues import training_predictions
+        from ncsam.exchange import datalab
+
+        dataset, table = self.data, self.find_label_issues().to_datalab()
+        inputs = dataset.train.inputs
+        features = isinstance(inputs, np.ndarray) and inputs.dtype == np.float32 and inputs.ndim == 2
+        found = {
+            "labels": np.array(dataset.classes)[dataset.train.labels],
+            "classes": np.array(dataset.classes),
+            "pred_probs": training_predictions(self.path, dataset=self._dataset).probabilities,
+            "features": inputs if features else None,
+            **{name: table[name].to_numpy() for name in table.columns},
+        }
+        if path is not None:
+            datalab.save(path, **found)
+        return found
+
+    def audit(
+        self,
+        checks: Sequence[str] | None = None,
+        *,
+        features: npt.ArrayLike | None = None,
+        pred_probs: npt.ArrayLike | None = None,
+        console: bool = False,
+    ) -> Audit:
+        """Find what is wrong with the data besides its labels; the findings are kept in the run folder (`audit.json`).
+
+        The report then has a section for every check that found something, the review page a filter, and `cleaned`
+        applies the decisions that are named by `findings`.
+
+        Args:
+            checks: names of `ncsam.auditing.findings.CHECKS`; all by default.
+            features: embeddings (samples, features) of the training samples, in place of those of a pretrained model.
+            pred_probs: out-of-sample class probabilities of the training samples, by which their labels are judged in
+                place of the run's own.
+            console: print progress.
+        """
+        from ncsam.auditing.findings import save_findings
+        from ncsam.auditing.gather import audit_folder
+        from ncsam.audits import Audit
+
+        if pred_probs is not None:
+            from ncsam.engine.label_issues import take_predictions
+
+            take_predictions(self.path, np.asarray(pred_probs, dtype=np.float64), dataset=self._dataset)
+        findings, notes = audit_folder(
+            self.path,
+            dataset=self._dataset,
+            checks=checks,
+            features=features,
+            pred_probs=pred_probs,
+            say=print if console else lambda text: None,
+        )
+        save_findings(self.path, findings, notes)
+        return Audit(self, findings, notes)
+
+    def cleaned(self, apply: str = "reviewed", threshold: float = 0.9, *, findings: Sequence[str] = ()) -> Any:
         """The data with corrected labels, as a `pandas.DataFrame` to train on next. The data itself is not changed.
 
         Args:
@@ -286,17 +382,19 @@ class Run:
                 suggestions that are correct with a probability of at least `threshold`. "all": also every suggestion
                 for a label that is flagged.
             threshold: for "confident".
+            findings: names of checks whose decisions are applied, after `audit`: samples and columns are left out,
+                classes merged. A reviewer's decision counts before these.
 
         Returns:
-            A row per training sample: what it is (path, text, features or index), `label`, `given_label`, `source` of
-            the label (given, reviewed, confident or suggested) and its `probability`.
+            A row per training sample that is kept: what it is (path, text, features or index), `label`, `given_label`,
+            `source` of the label (given, reviewed, confident, suggested or audit) and its `probability`.
 
         Raises:
             UsageError: if `apply` is "confident" and p_wrong cannot be estimated for this run.
         """
         from ncsam.review.clean import cleaned
 
-        return cleaned(self.path, apply, threshold, dataset=self._dataset).to_frame()
+        return cleaned(self.path, apply, threshold, findings=findings, dataset=self._dataset).to_frame()
 
     def review(self, *, reviewer: str | None = None, port: int = 0, open_browser: bool = True) -> None:
         """Serve the review page on this machine until interrupted; decisions are saved in the run folder.

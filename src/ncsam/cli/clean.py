@@ -10,13 +10,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+import numpy as np
 
+from ncsam.cli.kinds import Listed
 from ncsam.cli.output import say, show_table
-from ncsam.cli.paths import Written, files_of, keep
+from ncsam.cli.paths import Readable, Written, files_of, keep
 from ncsam.runs.reader import RunFolder
 
 if TYPE_CHECKING:
     from ncsam.review.clean import Cleaned
+    from ncsam.review.decisions import Decisions
 
 _PAIRS = 10  # that are listed
 #: Options of a run that describe its old data and labels, or the run itself.
@@ -31,6 +34,8 @@ Examples:
   ncsam clean runs/first --out cleaned.csv
   ncsam clean runs/first --apply confident --threshold 0.95 --out cleaned.csv
   ncsam clean runs/first --folder cleaned/ --copy
+  ncsam clean runs/first --findings exact_duplicate,outlier --out cleaned.csv
+  ncsam clean runs/first --from label-studio export.json --out cleaned.csv
 
 \b
 Then train again, on the table or on the folder:
@@ -57,9 +62,29 @@ Then train again, on the table or on the folder:
     show_default=True,
     help="with --apply confident: the smallest probability that the suggestion is correct",
 )
+@click.option(
+    "--findings",
+    type=Listed(),
+    help="checks of `ncsam audit` whose decisions are applied: samples and columns left out, classes merged",
+)
+@click.option(
+    "--from",
+    "taken",
+    type=(click.Choice(["label-studio", "huggingface", "csv"]), Readable(folders=True)),
+    metavar="TOOL FILE",
+    help="first take the decisions that came back from label-studio, huggingface or csv",
+)
 @click.option("--dry-run", is_flag=True, help="print what would change, by class pair, and write nothing")
 def clean(
-    run: Path, out: Path | None, folder: Path | None, copy: bool, apply: str, threshold: float, dry_run: bool
+    run: Path,
+    out: Path | None,
+    folder: Path | None,
+    copy: bool,
+    apply: str,
+    threshold: float,
+    findings: list[str] | None,
+    taken: tuple[str, Path] | None,
+    dry_run: bool,
 ) -> None:
     """Write RUN's data with corrected labels. The data itself is never changed.
 
@@ -76,23 +101,45 @@ def clean(
     if out is not None and out.suffix.lower() not in (".csv", ".npz"):
         raise click.UsageError(f"--out {out}: the file must end in .csv or .npz.")
     keep(files_of(run), out)
-    found = cleaned(run, apply, threshold)
+    decisions = None if taken is None else _decisions(run, *taken, write=not dry_run)
+    found = cleaned(run, apply, threshold, findings=findings or (), decisions=decisions)
     written = [] if dry_run else _write(found, run, out, folder, copy)
     pairs = found.changes()
     if pairs:
         show_table(["given label", "new label", "samples"], [[a, b, f"{n:,}"] for a, b, n in pairs[:_PAIRS]], left=2)
     if len(pairs) > _PAIRS:
         say(f"and {len(pairs) - _PAIRS:,} more pairs of classes")
-    changed = found.labels != found.given_label
-    sources = Counter(source for source, moved in zip(found.source, changed, strict=True) if moved)
+    changed = (found.labels != found.given_label)[found.kept]
+    sources = Counter(
+        source for source, moved in zip(np.array(found.source)[found.kept], changed, strict=True) if moved
+    )
     why = ", ".join(f"{count:,} {source}" for source, count in sorted(sources.items())) or "none"
     would = "would change" if dry_run else "changed"
     say(f"{int(changed.sum()):,} of {len(changed):,} labels {would} ({why})")
-    unseen = sum(sources.values()) - sources["reviewed"]
+    if left := len(found.labels) - len(found.kept):
+        say(f"{left:,} samples {'would be' if dry_run else 'were'} left out")
+    if found.dropped_columns:
+        say(f"columns left out: {', '.join(sorted(found.dropped_columns))}")
+    unseen = sum(sources.values()) - sources["reviewed"] - sources["audit"]
     if unseen:
         say(_expected(found, unseen, RunFolder.read(run).posterior))
     for line in written:
         say(line)
+
+
+def _decisions(run: Path, tool: str, file: Path, *, write: bool) -> Decisions:
+    """The decisions of a run and of a file that came back; with `write` they are kept in the run folder."""
+    from ncsam.review.decisions import Decisions
+    from ncsam.review.imported import imported, take_decisions
+
+    new = imported(run, tool, file)
+    decisions = Decisions(run, write=write)
+    try:
+        added = take_decisions(decisions, new)
+    finally:
+        decisions.close()
+    say(f"{len(new):,} decisions in {file}, {added:,} of them new")
+    return decisions
 
 
 def _write(found: Cleaned, run: Path, out: Path | None, folder: Path | None, copy: bool) -> list[str]:
@@ -133,8 +180,11 @@ def _expected(found: Cleaned, unseen: int, posterior: Mapping[str, Any]) -> str:
     from ncsam.issues.table import unreliable
 
     moved = found.labels != found.given_label
+    moved[np.setdiff1d(np.arange(len(moved)), found.kept)] = False
     chances = [
-        p for p, source, new in zip(found.probability, found.source, moved, strict=True) if new and source != "reviewed"
+        p
+        for p, source, new in zip(found.probability, found.source, moved, strict=True)
+        if new and source not in ("reviewed", "audit")
     ]
     if any(math.isnan(chance) for chance in chances):
         return f"warning: nobody has reviewed {unseen:,} of these. {unreliable(posterior)}"

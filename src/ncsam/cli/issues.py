@@ -10,6 +10,7 @@ import click
 
 from ncsam.cli.options import method_option, model_option
 from ncsam.cli.output import as_csv, say, show_table
+from ncsam.cli.paths import files_of, keep
 from ncsam.issues.table import LabelIssues
 from ncsam.run import Run
 
@@ -20,6 +21,7 @@ Examples:
   ncsam issues runs/first --folds 5 --top 100
   ncsam issues runs/first --top 0 --csv > issues.csv
   ncsam issues runs/first --top 100 --json
+  ncsam issues runs/first --top 500 --to label-studio --out tasks.json
 """
 
 
@@ -34,10 +36,27 @@ Examples:
 )
 @click.option("--json", "as_json", is_flag=True, help="as JSON, with all columns")
 @click.option("--csv", "to_csv", is_flag=True, help="as CSV, with all columns")
+@click.option(
+    "--to",
+    "tool",
+    type=click.Choice(["label-studio", "huggingface", "datalab", "csv"]),
+    help="write them for another tool, to --out; `ncsam clean --from` takes the decisions back",
+)
+@click.option("--out", type=click.Path(path_type=Path), help="file (.json, .npz, .csv) or folder (huggingface) of --to")
+@click.option("--root", default="/", show_default=True, help="label-studio: its LABEL_STUDIO_LOCAL_FILES_DOCUMENT_ROOT")
 @model_option
 @method_option
 def issues(
-    run: Path, top: int, folds: int | None, as_json: bool, to_csv: bool, model: str | None, method: str | None
+    run: Path,
+    top: int,
+    folds: int | None,
+    as_json: bool,
+    to_csv: bool,
+    tool: str | None,
+    out: Path | None,
+    root: str,
+    model: str | None,
+    method: str | None,
 ) -> None:
     """List the training labels of RUN that are most likely wrong, with a suggested label for each.
 
@@ -46,14 +65,35 @@ def issues(
     """
     if as_json and to_csv:
         raise click.UsageError("--json and --csv exclude each other.")
+    if (tool is None) != (out is None):
+        raise click.UsageError("--to and --out belong together.")
     found = Run(run, named={"model": model, "method": method})
     listed = found.find_label_issues(folds, top=top or None, console=not (as_json or to_csv))
-    if as_json:
+    if tool is not None and out is not None:
+        keep(files_of(run), out)
+        _send(found, listed, tool, out, root)
+    elif as_json:
         click.echo(json.dumps(list(listed.rows()), indent=2))
     elif to_csv:
         click.echo(as_csv(list(listed.rows())), nl=False)
     else:
         _show(listed, found.summary.get("label_issues_auroc"))
+
+
+def _send(run: Run, issues: LabelIssues, tool: str, out: Path, root: str) -> None:
+    """Write label issues for another tool."""
+    if tool == "label-studio":
+        issues.to_label_studio(out, root=root, model_version=f"ncsam {run.path.name}")
+        say(str(out.with_suffix(".xml")))
+    elif tool == "huggingface":
+        issues.to_huggingface().save_to_disk(str(out))
+    elif tool == "datalab":
+        run.to_datalab(out)
+    else:
+        issues.to_csv(out)
+    say(f"{out}: {len(issues):,} labels")
+    if tool != "datalab":
+        say(f"next: ncsam clean {run.path} --from {tool} FILE --out cleaned.csv")
 
 
 def _show(issues: LabelIssues, auroc: float | None) -> None:

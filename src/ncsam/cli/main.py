@@ -18,6 +18,7 @@ from ncsam.cli.lazy import Entry, LazyGroup
 COMMANDS = {
     "train": Entry("ncsam.cli.train:train", "Train a model on data whose labels may be wrong."),
     "auto": Entry("ncsam.cli.auto:auto", "Select and ensemble models by cross-validation (AutoML)."),
+    "audit": Entry("ncsam.cli.audit:audit", "Find what is wrong with a dataset: labels, duplicates, columns."),
     "embed": Entry("ncsam.cli.embed:embed", "Turn images or texts into embeddings with a pretrained model."),
     "compare": Entry("ncsam.cli.compare:compare", "Train all combinations of methods, optimizers and seeds."),
     "reproduce": Entry("ncsam.cli.reproduce:reproduce", "Run a table of the paper next to the published numbers."),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Iterator, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -30,7 +31,8 @@ class LabelIssues:
     """Labels sorted by `label_quality`, the one most likely wrong first.
 
     It behaves like a `pandas.DataFrame`: columns by name, and every other method or attribute is that of `to_frame()`
-    (`issues[issues["is_label_issue"]]`, `issues.query(...)`, `issues.to_csv(...)`). Only that needs pandas.
+    (`issues[issues["is_label_issue"]]`, `issues.query(...)`, `issues.describe()`). Only that needs pandas.
+    `to_label_studio`, `to_huggingface`, `to_datalab` and `to_csv` send them to other tools.
 
     Columns: `index` (position in the data), `path` or `text` where there is one, `given_label`, `predicted_label`,
     `label_quality` (in [0, 1], low where the label is likely wrong), `p_wrong` (probability that the label is wrong;
@@ -42,6 +44,8 @@ class LabelIssues:
         classes: the class names, or `None`.
         about: `reliable` (whether p_wrong is stated), `reason` (why not), `source` (whose predictions they are),
             `label_issues_auroc` (against clean labels, where these are known) and estimates.
+        sample: what the sample of an index is, in plain values (`ncsam.exchange.samples`); `None` where only its path
+            or text is known.
     """
 
     def __init__(
@@ -49,8 +53,10 @@ class LabelIssues:
         columns: Mapping[str, npt.NDArray[Any]],
         classes: Sequence[str] | None = None,
         about: Mapping[str, Any] | None = None,
+        sample: Callable[[int], dict[str, Any]] | None = None,
     ) -> None:
         self._columns = dict(columns)
+        self.sample = sample
         self.classes = None if classes is None else list(classes)
         self.about = dict(about or {})
 
@@ -84,7 +90,8 @@ class LabelIssues:
 
     def head(self, count: int = 5) -> LabelIssues:
         """The first `count` labels, which are the most likely wrong."""
-        return LabelIssues({name: values[:count] for name, values in self._columns.items()}, self.classes, self.about)
+        columns = {name: values[:count] for name, values in self._columns.items()}
+        return LabelIssues(columns, self.classes, self.about, self.sample)
 
     def to_frame(self) -> Any:
         """A `pandas.DataFrame` with class names where they are known."""
@@ -106,6 +113,84 @@ class LabelIssues:
         if name not in CLASS_COLUMNS or self.classes is None:
             return values
         return np.array([class_name(self.classes, int(label)) for label in values], dtype=object)
+
+    # --- to other tools and back
+
+    def to_label_studio(
+        self,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        root: str | os.PathLike[str] = "/",
+        model_version: str = "ncsam",
+    ) -> list[dict[str, Any]]:
+        """Tasks for Label Studio, with the suggested label as a prediction, in this order.
+
+        Args:
+            path: a `.json` file to write; the labeling configuration is written beside it as `.xml`.
+            root: the folder that LABEL_STUDIO_LOCAL_FILES_DOCUMENT_ROOT names, for image files.
+            model_version: shown beside the predictions.
+
+        Returns:
+            The tasks.
+        """
+        import json
+        from pathlib import Path
+
+        from ncsam._files import atomic_path
+        from ncsam.exchange import label_studio
+
+        samples = [self._sample(row) for row in self.rows()]
+        made = label_studio.tasks(self.rows(), samples, model_version=model_version, root=root)
+        if path is not None:
+            kinds = {"image": "image", "row": "table"}
+            kind = next((kinds[name] for name in kinds if samples and name in samples[0]), "text")
+            names = self.classes or sorted({str(label) for label in self._columns["given_label"]})
+            out = Path(path)
+            texts = {
+                out: json.dumps(made, ensure_ascii=False),
+                out.with_suffix(".xml"): label_studio.labeling_config(names, kind),
+            }
+            for file, text in texts.items():
+                with atomic_path(file) as temporary:
+                    temporary.write_text(text, encoding="utf-8", errors="backslashreplace")
+        return made
+
+    def to_huggingface(self, dataset: Any = None) -> Any:
+        """A `datasets.Dataset` with these columns and empty ones for `decision` and `reviewer`.
+
+        Args:
+            dataset: the `Dataset` of the samples, to which the columns are added; its row i is the sample of index i.
+        """
+        from ncsam.exchange import hugging_face
+
+        return hugging_face.to_dataset(self._columns, self.classes, dataset)
+
+    def to_datalab(self) -> Any:
+        """A `pandas.DataFrame` in the form of cleanlab's `Datalab.get_issues("label")`, in the order of the data."""
+        from ncsam.exchange import datalab
+
+        return datalab.issues_table(self._columns, self.classes)
+
+    @classmethod
+    def from_datalab(cls, issues: Any, classes: Sequence[str] | None = None) -> LabelIssues:
+        """From the table of `Datalab.get_issues("label")`; `classes` are the class names in the order of pred_probs."""
+        from ncsam.exchange import datalab
+
+        columns, names = datalab.label_columns(issues, classes)
+        return cls(columns, names, {"reliable": False, "reason": "Datalab does not state p_wrong", "source": "Datalab"})
+
+    def to_csv(self, path: str | os.PathLike[str]) -> None:
+        """Write a CSV for a spreadsheet, with empty columns `decision` (a class, keep, accept, unsure or drop) and
+        `reviewer`; `to_frame().to_csv` writes the bare table."""
+        from ncsam.exchange import spreadsheet
+
+        spreadsheet.write(list(self.rows()), path)
+
+    def _sample(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        if self.sample is not None:
+            return self.sample(row["index"])
+        known = {"path": "image", "text": "text"}
+        return {known[name]: row[name] for name in known if row.get(name)}
 
     # --- what it says
 

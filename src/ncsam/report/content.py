@@ -17,6 +17,7 @@ from ncsam._statistics import Spread, difference
 from ncsam._version import __version__
 from ncsam.engine.metrics import SUMMARY
 from ncsam.noise import NoisyLabels
+from ncsam.report.audit import SHOWN, AuditSection, audit_sections
 from ncsam.report.by_class import Classes, by_class
 from ncsam.report.groups import Group, group_runs, varying
 from ncsam.report.leaderboard import Leaderboard, leaderboard
@@ -56,6 +57,7 @@ class Report:
     galleries: Sequence[Gallery]
     classes: Classes
     annotators: Sequence[Sequence[str]]
+    audits: Sequence[AuditSection]
     leaderboards: Sequence[Leaderboard]
     config: dict[str, Any]
     differing: Sequence[str]
@@ -100,6 +102,7 @@ def gather(paths: Iterable[str | os.PathLike[str]], *, title: str | None = None,
         galleries=galleries,
         classes=by_class(groups, class_names),
         annotators=_annotators(runs),
+        audits=[section for run in runs for section in audit_sections(run, min(images, SHOWN))],
         leaderboards=[board for run in runs if (board := leaderboard(run)) is not None],
         config={k: v for k, v in configs[0].items() if k not in differing and k not in ("command", "seed")},
         differing=differing,

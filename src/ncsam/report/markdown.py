@@ -47,6 +47,7 @@ def to_markdown(report: Report, image: str) -> str:
         *_classes(report),
         *_label_issues(report.galleries),
         *_annotators(report),
+        *_audits(report),
         "## Configuration",
         table(
             ["option", "value"], [[markdown(key), markdown_code(str(value))] for key, value in report.config.items()]
@@ -121,6 +122,18 @@ def _annotators(report: Report) -> list[str]:
         return []
     rows = [[markdown(name), *figures] for name, *figures in report.annotators]
     return ["## Annotators", ANNOTATORS, table(["annotator", "answers", "accuracy, %"], rows)]
+
+
+def _audits(report: Report) -> list[str]:
+    parts = ["## Dataset audit"] if report.audits else []
+    for part in report.audits:
+        rows = [
+            [markdown(each.name or f"{each.split} {each.index}"), f"{each.score:.3g}", markdown(each.evidence)]
+            for each, _ in part.shown
+        ]
+        told = f"{part.count:,}, from a score of {part.check.threshold:g} on ({part.check.score})."
+        parts += [f"### {part.check.title}", told, table(["what", "score", "evidence"], rows)]
+    return parts
 
 
 def _differing(report: Report) -> list[str]:

@@ -6,9 +6,9 @@ import csv
 import os
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ import numpy.typing as npt
 from ncsam._errors import bad_value, need, unknown_name
 from ncsam._files import atomic_path
 from ncsam._text import path_cell, printable
+from ncsam.auditing.findings import Finding, known_checks, load_findings
 from ncsam.data.modalities.rows import TableRows
 from ncsam.data.modalities.text import TextList
 from ncsam.data.tables.columns import CLEANED
@@ -28,6 +29,7 @@ from ncsam.review.decisions import Decisions
 from ncsam.review.queue import Queue
 from ncsam.runs.reader import RunFolder
 
+_NEEDS_SAMPLES = "an .npz, because a file of labels cannot leave samples out"
 #: What may change a label: reviewers only; reviewers, else suggestions that are probably correct; else any suggestion.
 APPLY = ("reviewed", "confident", "all")
 
@@ -39,14 +41,24 @@ class Cleaned:
     Attributes:
         dataset: the data with its given labels.
         labels: (N,) the new labels.
-        source: of every sample: "given", "reviewed", "confident" or "suggested".
+        source: of every sample: "given", "reviewed", "confident", "suggested" or "audit".
         probability: (N,) that the new label is correct, apart from the review; NaN where that cannot be estimated.
+        dropped: (N,) samples that are left out; none by default.
+        dropped_columns: columns of a table that are left out.
     """
 
     dataset: DataSet
     labels: npt.NDArray[np.int64]
     source: list[str]
     probability: npt.NDArray[np.float64]
+    dropped: npt.NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, dtype=bool))
+    dropped_columns: frozenset[str] = frozenset()
+
+    @property
+    def kept(self) -> npt.NDArray[np.int64]:
+        """The positions of the samples that are not left out."""
+        every = np.arange(len(self.labels))
+        return every[~self.dropped] if len(self.dropped) else every
 
     @property
     def given_label(self) -> npt.NDArray[np.int64]:
@@ -54,7 +66,7 @@ class Cleaned:
 
     def changes(self) -> list[tuple[str, str, int]]:
         """(given label, new label, how many), the most frequent first."""
-        moved = np.flatnonzero(self.labels != self.given_label)
+        moved = self.kept[(self.labels != self.given_label)[self.kept]]
         names = self.dataset.classes
         pairs = Counter((names[self.given_label[i]], names[self.labels[i]]) for i in moved)
         return [(one, other, count) for (one, other), count in sorted(pairs.items(), key=lambda p: (-p[1], p[0]))]
@@ -68,7 +80,7 @@ class Cleaned:
         `clean_label` where that is known.
         """
         dataset = self.dataset
-        columns, cells = _described(dataset)
+        columns, cells = _described(dataset, self.dropped_columns)
         clean = dataset.train.clean if dataset.train.clean is not None and dataset.train.clean.min() >= 0 else None
         files = not columns and dataset.train.has_paths  # features of files
         head = [*columns, "split"] if columns else ["index"]
@@ -79,7 +91,7 @@ class Cleaned:
         self, cells: Callable[[Split, int], list[object]] | None, clean: Any, files: bool
     ) -> Iterator[list[object]]:
         dataset, names = self.dataset, self.dataset.classes
-        for i in range(len(dataset.train)):
+        for i in self.kept.tolist():
             chance = None if np.isnan(self.probability[i]) else round(float(self.probability[i]), 4)
             row: list[object] = [i] if cells is None else [*cells(dataset.train, i), "train"]
             row += [names[self.labels[i]], names[self.given_label[i]], self.source[i], chance]
@@ -102,7 +114,13 @@ class Cleaned:
 
 
 def cleaned(
-    folder: Path, apply: str = "reviewed", threshold: float = 0.9, *, dataset: DataSet | None = None
+    folder: Path,
+    apply: str = "reviewed",
+    threshold: float = 0.9,
+    *,
+    findings: Sequence[str] = (),
+    decisions: Decisions | None = None,
+    dataset: DataSet | None = None,
 ) -> Cleaned:
     """The labels of a run folder after its review.
 
@@ -114,6 +132,8 @@ def cleaned(
         folder: the run folder.
         apply: "reviewed", "confident" or "all".
         threshold: for "confident".
+        findings: names of checks whose decisions are applied, after an audit.
+        decisions: in place of those of the folder.
         dataset: the data, where it is in memory.
     """
     if apply not in APPLY:
@@ -122,7 +142,9 @@ def cleaned(
         raise bad_value("threshold", threshold, "a probability above 0, up to 1")
     run = RunFolder.read(folder)
     dataset = task_of(folder, dataset).dataset
-    split, queue, decisions = dataset.train, Queue(run), Decisions(folder)
+    split, queue = dataset.train, Queue(run)
+    decisions = decisions or Decisions(folder)
+    chosen = _chosen(folder, findings, dataset.num_classes)
     if len(queue) != len(split) or not np.array_equal(queue.given_label, split.labels[queue.index]):
         raise RunError(f"the labels of {run.config.get('data')} have changed since {folder} was trained")
     decisions.check(len(split), dataset.num_classes)
@@ -131,12 +153,18 @@ def cleaned(
         raise bad_value("apply", apply, f"reviewed or all: p_wrong cannot be estimated for this run ({reason})")
     labels, source = split.labels.copy(), ["given"] * len(split)
     probability = np.full(len(split), np.nan)
+    dropped = np.zeros(len(split), dtype=bool)
+    _apply_findings(chosen, split.labels, labels, source, dropped)
     known = queue.p_wrong is not None and queue.p_suggested is not None
     for row, index in enumerate(queue.index.tolist()):
         verdict = decisions.verdict(index)
         suggested_label = int(queue.suggested_label[row])
         if verdict is not None and verdict.label is not None:
-            labels[index], source[index] = verdict.label, "reviewed"
+            labels[index], source[index], dropped[index] = verdict.label, "reviewed", False
+        elif verdict is not None and verdict.drop:
+            source[index], dropped[index] = "reviewed", True
+        elif source[index] == "audit":
+            pass
         elif apply == "confident" and queue.p_suggested is not None and queue.p_suggested[row] >= threshold:
             labels[index], source[index] = suggested_label, "confident"
         elif apply == "all" and queue.is_label_issue[row]:
@@ -146,7 +174,46 @@ def cleaned(
                 probability[index] = 1 - queue.p_wrong[row]
             elif labels[index] == suggested_label:
                 probability[index] = queue.p_suggested[row]
-    return Cleaned(dataset, labels, source, probability)
+    columns = frozenset(each.name for each in chosen if each.decision == "drop column")
+    return Cleaned(dataset, labels, source, probability, dropped, columns)
+
+
+def _chosen(folder: Path, checks: Sequence[str], classes: int) -> list[Finding]:
+    """The findings of these checks."""
+    if not checks:
+        return []
+    wanted, audited = known_checks(checks), load_findings(folder)
+    if audited is None:
+        raise bad_value("findings", list(wanted), f"none, or an audit of this run first (ncsam audit {folder})")
+    found = [each for each in audited[0] if each.check in wanted]
+    if any(each.target >= classes for each in found):
+        raise RunError(f"the audit of {folder} names classes that its data does not have: repeat it")
+    left = {each.check for each in found if each.decision == "review"} - {
+        e.check for e in found if e.decision != "review"
+    }
+    if left:
+        raise bad_value("findings", sorted(left), "checks with a decision; these are for people to review")
+    return found
+
+
+def _apply_findings(
+    found: Sequence[Finding],
+    given: npt.NDArray[np.int64],
+    labels: npt.NDArray[np.int64],
+    source: list[str],
+    dropped: npt.NDArray[np.bool_],
+) -> None:
+    """Change labels and drop samples in place."""
+    for each in found:
+        if each.decision not in ("drop", "relabel", "merge"):
+            continue
+        rows = np.flatnonzero(given == each.index) if each.decision == "merge" else each.affects(given)
+        if each.decision == "drop":
+            dropped[rows] = True
+        elif each.target >= 0:
+            labels[rows] = each.target
+        for i in rows.tolist():
+            source[i] = "audit"
 
 
 def write_table(found: Cleaned, path: Path) -> str:
@@ -156,6 +223,8 @@ def write_table(found: Cleaned, path: Path) -> str:
         The option that takes the file when training again: none where it replaces the data, else `--label-file`.
     """
     head, rows = found.rows()
+    if head[0] == "index" and len(found.kept) < len(found.labels):
+        raise bad_value("out", str(path), _NEEDS_SAMPLES)
     with _utf8(path), atomic_path(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(head)
@@ -175,7 +244,9 @@ def _utf8(path: Path) -> Iterator[None]:
         raise bad_value("out", str(path), allowed) from error
 
 
-def _described(dataset: DataSet) -> tuple[list[str], Callable[[Split, int], list[object]]]:
+def _described(
+    dataset: DataSet, without: frozenset[str] = frozenset()
+) -> tuple[list[str], Callable[[Split, int], list[object]]]:
     """The columns that say what a sample is, and its cells; no columns for samples that a table cannot hold."""
     inputs = dataset.original.train.inputs
     if isinstance(inputs, PathList):
@@ -183,9 +254,12 @@ def _described(dataset: DataSet) -> tuple[list[str], Callable[[Split, int], list
     if isinstance(inputs, TextList):
         return [inputs.column or "text"], lambda split, i: [split.of_original().inputs[i]]
     if isinstance(inputs, TableRows):
-        return list(inputs.columns), lambda split, i: list(split.of_original().inputs[i].values())
+        names = [name for name in inputs.columns if name not in without]
+        return names, lambda split, i: [split.of_original().inputs[i][name] for name in names]
     if isinstance(inputs, np.ndarray) and dataset.columns:
-        return list(dataset.columns), lambda split, i: [repr(float(v)) for v in split.inputs[i]]
+        places = [place for place, name in enumerate(dataset.columns) if name not in without]
+        numbers = [dataset.columns[place] for place in places]
+        return numbers, lambda split, i: [repr(float(split.inputs[i][place])) for place in places]
     return [], lambda split, i: []
 
 
@@ -195,15 +269,15 @@ def write_arrays(found: Cleaned, path: Path) -> str:
     if not isinstance(dataset.train.inputs, np.ndarray):
         raise bad_value("out", str(path), "a .csv: this data is files, and an .npz would have to hold copies of them")
     arrays: dict[str, npt.NDArray[np.generic]] = {
-        "x": dataset.train.inputs,
-        "y": found.labels,
-        "y_given": found.given_label,
-        "source": np.array(found.source),
-        "probability": found.probability,
+        "x": dataset.train.inputs[found.kept],
+        "y": found.labels[found.kept],
+        "y_given": found.given_label[found.kept],
+        "source": np.array(found.source)[found.kept],
+        "probability": found.probability[found.kept],
         "classes": np.array(dataset.classes),
     }
     if dataset.train.clean is not None:
-        arrays["y_clean"] = dataset.train.clean
+        arrays["y_clean"] = dataset.train.clean[found.kept]
     for name, split in (("val", dataset.val), ("test", dataset.test)):
         if split is not None and isinstance(split.inputs, np.ndarray):
             arrays |= {f"x_{name}": split.inputs, f"y_{name}": split.labels}
@@ -241,7 +315,7 @@ def write_folder(found: Cleaned, folder: Path, *, copy: bool = False) -> int:
 
 def _fill(found: Cleaned, folder: Path, copy: bool) -> int:
     dataset, count = found.dataset, 0
-    parts = {"train": (dataset.train, found.labels)}
+    parts = {"train": (dataset.train.take(found.kept), found.labels[found.kept])}
     parts |= {n: (s, s.labels) for n, s in (("val", dataset.val), ("test", dataset.test)) if s is not None}
     for name, (split, labels) in parts.items():
         for i in range(len(split)):

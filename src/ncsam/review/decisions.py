@@ -8,7 +8,7 @@ import os
 import stat
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -23,14 +23,15 @@ try:
 except ImportError:  # not on Windows
     fcntl = None  # type: ignore[assignment]
 
-#: The suggested label is correct; the given one is; another class is; the reviewer cannot tell.
-CHOICES = ("accept", "keep", "other", "unsure")
+#: The suggested label is correct; the given one is; another class is; the reviewer cannot tell; no class is.
+CHOICES = ("accept", "keep", "other", "unsure", "drop")
+_WITHOUT_LABEL = ("unsure", "drop")
 _UNDO = "undo"
 
 
 @dataclass(frozen=True)
 class Decision:
-    """One reviewer's decision on one sample; `label` is the class they consider correct, `None` where unsure."""
+    """One reviewer's decision on a sample; `label` is the class they consider correct, `None` if unsure or dropped."""
 
     index: int
     choice: str
@@ -46,12 +47,13 @@ class Verdict:
     """What the reviewers of a sample say together.
 
     `label` is the class that most of them hold for right; `None` where all are unsure, or where two classes have as
-    many voices (`disputed`).
+    many voices (`disputed`), or where most want the sample left out (`drop`).
     """
 
     label: int | None
     disputed: bool
     reviewers: tuple[str, ...]
+    drop: bool = False
 
 
 class Decisions:
@@ -93,13 +95,20 @@ class Decisions:
         """Note a decision. It replaces the same reviewer's earlier one on that sample."""
         if choice not in CHOICES:
             raise unknown_name("choice", choice, CHOICES)
-        meant = {"accept": suggested_label, "keep": given_label, "other": label, "unsure": None}[choice]
-        if (meant is None) != (choice == "unsure") or (choice != "other" and label not in (None, meant)):
+        meant = {"accept": suggested_label, "keep": given_label, "other": label}.get(choice)
+        if (meant is None) != (choice in _WITHOUT_LABEL) or (choice != "other" and label not in (None, meant)):
             raise bad_value("label", label, f"with choice={choice!r} it is {meant!r}")
         decision = Decision(index, choice, meant, given_label, suggested_label, reviewer, round(time.time(), 3))
-        self._append(asdict(decision))
-        self._put(decision)
+        assert self._file is not None, "opened for reading"
+        self.extend([decision])
         return decision
+
+    def extend(self, decisions: Sequence[Decision]) -> None:
+        """Note decisions: on disk, if the file is open for more, and all at once."""
+        if self._file is not None:
+            self._append(*map(asdict, decisions))
+        for decision in decisions:
+            self._put(decision)
 
     def undo(self, reviewer: str) -> Decision | None:
         """Take back the reviewer's last decision; what stood before it stands again. `None` if there is none."""
@@ -125,10 +134,12 @@ class Decisions:
         words = self.of(index)
         if not words:
             return None
-        votes = Counter(word.label for word in words if word.label is not None).most_common(2)
+        drop = -1  # in place of a class
+        votes = Counter(drop if w.choice == "drop" else w.label for w in words if w.choice != "unsure").most_common(2)
         tied = len(votes) == 2 and votes[0][1] == votes[1][1]
-        label = None if tied or not votes else votes[0][0]
-        self._verdicts[index] = Verdict(label, tied, tuple(sorted(word.reviewer for word in words)))
+        most = None if tied or not votes else votes[0][0]
+        people = tuple(sorted(word.reviewer for word in words))
+        self._verdicts[index] = Verdict(None if most == drop else most, tied, people, most == drop)
         return self._verdicts[index]
 
     @property
@@ -141,7 +152,7 @@ class Decisions:
 
     # --- the file
 
-    def _append(self, line: Mapping[str, Any]) -> None:
+    def _append(self, *lines: Mapping[str, Any]) -> None:
         assert self._file is not None, "opened for reading"
         if not is_open_file(self._file, self.path):
             raise RunError(
@@ -149,7 +160,7 @@ class Decisions:
                 "the page, put the folder back, and start again"
             )
         try:
-            self._file.write(json.dumps(line, ensure_ascii=False).encode("utf-8") + b"\n")
+            self._file.write(b"".join(json.dumps(line, ensure_ascii=False).encode("utf-8") + b"\n" for line in lines))
             self._file.flush()
             os.fsync(self._file.fileno())
         except OSError as error:

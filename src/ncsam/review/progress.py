@@ -28,9 +28,11 @@ def progress(queue: Queue, decisions: Decisions, posterior: Mapping[str, Any]) -
     given = dict(zip(decided, queue.given_label[rows].tolist(), strict=True))
     sure = [index for index, verdict in verdicts.items() if verdict is not None and verdict.label is not None]
     wrong = [index for index in sure if verdicts[index].label != given[index]]  # type: ignore[union-attr]
-    open_ = len(decided) - len(sure)
+    dropped = sum(verdict is not None and verdict.drop for verdict in verdicts.values())
+    open_ = len(decided) - len(sure) - dropped
     left = _left(queue, decided, sure, wrong)
     said = f"{len(decided):,} of {len(queue):,} reviewed: {len(wrong):,} wrong, {len(sure) - len(wrong):,} correct"
+    said += f", {dropped:,} to leave out" if dropped else ""
     said += f", {open_:,} unsure or disputed" if open_ else ""
     if left is not None:
         said += f". About {left:,.0f} wrong labels are left"

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ncsam._errors import bad_value, unknown_name
+from ncsam.auditing.findings import CHECKS, Finding, load_findings
 from ncsam.review.decisions import CHOICES, Decisions
 from ncsam.runs import layout
 from ncsam.runs.reader import RunFolder
@@ -36,6 +37,7 @@ class View:
     given_label: int | None = None
     suggested_label: int | None = None
     search: str = ""
+    finding: str = ""
     layout: str = "one"
     place: int = 0
     reviewer: str = "reviewer"
@@ -51,6 +53,8 @@ class View:
         for name, allowed in (("order", ORDERS), ("status", STATUSES), ("layout", LAYOUTS)):
             if getattr(view, name) not in allowed:
                 raise unknown_name(name, getattr(view, name), allowed)
+        if view.finding not in ("", *CHECKS):
+            raise unknown_name("finding", view.finding, CHECKS)
         for name in ("given_label", "suggested_label"):
             if not isinstance(getattr(view, name), (int, type(None))):
                 raise bad_value(name, getattr(view, name), "a class number or null")
@@ -94,6 +98,12 @@ class Queue:
             raise ValueError(f"{run.folder / layout.LABEL_ISSUES} does not hold every training sample once")
         self.row_of: Indices = np.empty(count, dtype=np.int64)
         self.row_of[self.index] = np.arange(count)
+        audited = load_findings(run.folder)
+        self.findings: list[Finding] = [] if audited is None else audited[0]
+        self._of_sample: dict[int, list[Finding]] = {}
+        for each in self.findings:
+            if each.sample is not None:
+                self._of_sample.setdefault(each.sample, []).append(each)
         self._by_pair = self._ordered_by_pair()
         self._pair_place: Indices = np.empty(count, dtype=np.int64)
         self._pair_place[self._by_pair] = np.arange(count)
@@ -113,6 +123,24 @@ class Queue:
             for (given, suggested), count in zip(found[most], counts[most], strict=True)
         ]
 
+    def findings_of(self, index: int) -> list[Finding]:
+        """What an audit found about a sample, besides its label."""
+        return [each for each in self._of_sample.get(index, []) if each.check != "label_issue"]
+
+    def checks(self) -> dict[str, int]:
+        """How many samples each check of an audit is about, by its name."""
+        counts = {name: int(self._found(name).sum()) for name in CHECKS}
+        return {name: count for name, count in counts.items() if count}
+
+    def _found(self, check: str) -> npt.NDArray[np.bool_]:
+        """Which rows a check of an audit is about."""
+        given = self.given_label[self.row_of]  # in the order of the data
+        keep = np.zeros(len(self), dtype=bool)
+        for each in self.findings:
+            if each.check == check:
+                keep[self.row_of[each.affects(given)]] = True
+        return keep
+
     def rows(self, view: View, decisions: Decisions) -> Indices:
         """The rows that a view shows, in its order."""
         keep = self._of_status(view, decisions)
@@ -120,6 +148,8 @@ class Queue:
             keep &= self.given_label == view.given_label
         if view.suggested_label is not None:
             keep &= self.suggested_label == view.suggested_label
+        if view.finding:
+            keep &= self._found(view.finding)
         if view.search:
             wanted = view.search.casefold()
             keep &= np.fromiter((wanted in text for text in self._searched), dtype=bool, count=len(self))

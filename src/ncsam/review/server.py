@@ -13,6 +13,7 @@ import numpy as np
 
 from ncsam._errors import bad_value, need
 from ncsam._files import atomic_path, read_json
+from ncsam.auditing.findings import CHECKS
 from ncsam.data.types import DataSet
 from ncsam.engine.task import task_of
 from ncsam.errors import RunError
@@ -82,6 +83,7 @@ class Review:
             "run": self.folder.resolve().name,
             "classes": self.classes,
             "pairs": self.queue.pairs()[:200],
+            "findings": [[name, CHECKS[name].title, count] for name, count in self.queue.checks().items()],
             "view": asdict(self.view),
             **self.state(),
         }
@@ -117,6 +119,7 @@ class Review:
             "label_quality": float(queue.label_quality[row]),
             "p_wrong": None if queue.p_wrong is None else float(queue.p_wrong[row]),
             "p_suggested": None if queue.p_suggested is None else float(queue.p_suggested[row]),
+            "findings": [f"{CHECKS[f.check].title}: {f.evidence}" for f in self.queue.findings_of(index)],
             "decisions": [
                 {"reviewer": d.reviewer, "choice": d.choice, "label": d.label} for d in self.decisions.of(index)
             ],

@@ -27,6 +27,7 @@ DAMAGED = "damaged.csv"
 ANNOTATORS = "annotators.csv"
 DECISIONS = "review.jsonl"
 REVIEW_VIEW = "review_view.json"
+AUDIT = "audit.json"
 CHECKPOINTS = "checkpoints"
 LAST = "last.ckpt"
 PREVIOUS = "previous.ckpt"
@@ -69,6 +70,7 @@ FILES: dict[str, File] = {
     LEADERBOARD: File("auto", "the results of all candidates"),
     DECISIONS: File("review", "reviewers' decisions, one JSON object per line"),
     REVIEW_VIEW: File("review", "where the review page was left"),
+    AUDIT: File("audit", "the findings of the dataset audit"),
     SUMMARY: File("always", "the results; written last, so its presence marks a finished run"),
 }
 

@@ -3,7 +3,7 @@
 
 const byId = (id) => document.getElementById(id);
 const PAGE_SIZE = 24;
-const CHOICES = { accept: "accepted", keep: "kept", other: "other class", unsure: "unsure" };
+const CHOICES = { accept: "accepted", keep: "kept", other: "other class", unsure: "unsure", drop: "left out" };
 
 let classes = [];
 let view = null;
@@ -128,6 +128,7 @@ function card(item, position) {
       `label wrong: ${percent(item.p_wrong)}, suggestion correct: ${percent(item.p_suggested)}`));
   }
   made.append(element("p", "name", named(item)));
+  for (const found of item.findings) made.append(element("p", "finding", found));
   for (const said of item.decisions) {
     const label = said.choice === "other" ? `: ${classes[said.label]}` : "";
     made.append(element("p", "said", `${said.reviewer}: ${CHOICES[said.choice]}${label}`));
@@ -153,7 +154,7 @@ function show(focus = true) {
     ? `${(before + current + 1).toLocaleString("en")} of ${total.toLocaleString("en")} in this view`
     : "Nothing left in this view. Choose another view above, or run `ncsam clean` to write the new labels.";
   byId("neighbors").replaceChildren();
-  for (const id of ["accept", "keep", "other", "unsure"]) byId(id).disabled = !items.length;
+  for (const id of ["accept", "keep", "other", "unsure", "drop"]) byId(id).disabled = !items.length;
   if (focus) (list.querySelector('[aria-current="true"]') || byId("main")).focus({ preventScroll: false });
   if (view.layout === "one" && items.length) {
     showNeighbors(items[current]);
@@ -196,7 +197,7 @@ function showState(state) {
 }
 
 function showFilters() {
-  for (const name of ["order", "status", "search", "reviewer"]) byId(name).value = view[name];
+  for (const name of ["order", "status", "search", "finding", "reviewer"]) byId(name).value = view[name];
   for (const name of ["given_label", "suggested_label"]) byId(name).value = view[name] === null ? "" : String(view[name]);
   const both = view.given_label !== null && view.suggested_label !== null;
   byId("pair").value = both ? `${view.given_label},${view.suggested_label}` : "";
@@ -306,6 +307,7 @@ const KEYS = {
   a: () => inTurn(() => decide("accept")),
   k: () => inTurn(() => decide("keep")),
   u: () => inTurn(() => decide("unsure")),
+  d: () => inTurn(() => decide("drop")),
   o: () => inTurn(chooseClass),
   z: () => inTurn(undo),
   g: () => inTurn(switchLayout),
@@ -349,10 +351,10 @@ function optionsOf(select, entries) {
 }
 
 function listen() {
-  const buttons = { accept: "a", keep: "k", other: "o", unsure: "u", undo: "z", layout: "g", next: "ArrowRight", previous: "ArrowLeft" };
+  const buttons = { accept: "a", keep: "k", other: "o", unsure: "u", drop: "d", undo: "z", layout: "g", next: "ArrowRight", previous: "ArrowLeft" };
   for (const [id, key] of Object.entries(buttons)) byId(id).addEventListener("click", KEYS[key]);
   byId("filters").addEventListener("submit", (event) => event.preventDefault());
-  for (const name of ["order", "status"]) {
+  for (const name of ["order", "status", "finding"]) {
     byId(name).addEventListener("change", () => filterBy({ [name]: byId(name).value }));
   }
   for (const name of ["given_label", "suggested_label"]) {
@@ -394,6 +396,8 @@ inTurn(async () => {
     `${pair.given_label},${pair.suggested_label}`,
     `${classes[pair.suggested_label]} labeled ${classes[pair.given_label]} (${pair.count.toLocaleString("en")})`,
   ]));
+  byId("audited").hidden = !found.findings.length;
+  optionsOf(byId("finding"), found.findings.map(([name, title, count]) => [name, `${title} (${count.toLocaleString("en")})`]));
   showFilters();
   showState(found);
   listen();

@@ -1,0 +1,1 @@
+"""Dataset audit: pure functions over labels, probabilities, features, images, texts and columns."""

@@ -1,0 +1,161 @@
+"""Rare, overlapping and heterogeneous classes, and annotators who disagree."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import combinations
+
+import numpy as np
+import numpy.typing as npt
+
+from ncsam.auditing.duplicates import groups
+from ncsam.auditing.findings import CHECKS, Finding, finding
+from ncsam.auditing.neighbors import nearest
+from ncsam.issues.find import auroc
+
+Floats = npt.NDArray[np.float64]
+Labels = npt.NDArray[np.int64]
+_NEIGHBORS = 5
+_LEAST = 20  # samples of a class or pair for which a statement is made
+_MOST_ROWS = 20_000  # of a class whose graph is built
+ABSENT = -1  # in place of an annotator's answer
+
+
+def find_rare(labels: Labels, classes: Sequence[str]) -> list[Finding]:
+    """Classes with less than a tenth of the mean number of samples."""
+    counts = np.bincount(labels, minlength=len(classes))
+    mean = len(labels) / len(classes)
+    scores = {c: mean / n for c, n in enumerate(counts.tolist()) if n}
+    return [
+        finding(
+            "rare_class", score, index=c, name=classes[c], evidence=f"{counts[c]:,} samples; the mean is {mean:,.1f}"
+        )
+        for c, score in sorted(scores.items(), key=lambda each: -each[1])
+        if score >= CHECKS["rare_class"].threshold
+    ]
+
+
+def overlap(labels: Labels, probabilities: npt.NDArray[np.floating], one: int, other: int) -> float:
+    r"""2 (1 - AUC) of :math:`p_b / (p_a + p_b)` for samples labeled a or b: 0 for classes apart, 1 for one class."""
+    rows = (labels == one) | (labels == other)
+    a, b = (probabilities[rows, c].astype(np.float64) for c in (one, other))
+    area = auroc(b / np.maximum(a + b, 1e-12), labels[rows] == other)
+    return float(np.clip(2 * (1 - area), 0, 1)) if area is not None else 0.0
+
+
+def find_overlapping(labels: Labels, probabilities: npt.NDArray[np.floating], classes: Sequence[str]) -> list[Finding]:
+    """Pairs of classes that out-of-fold predictions cannot tell apart; `clean` merges the rarer into the other."""
+    counts = np.bincount(labels, minlength=len(classes))
+    confused = np.zeros((len(classes), len(classes)), dtype=np.int64)
+    np.add.at(confused, (labels, probabilities.argmax(axis=1)), 1)
+    found = []
+    for one, other in combinations(np.flatnonzero(counts >= _LEAST).tolist(), 2):
+        if not confused[one, other] + confused[other, one]:
+            continue  # of many classes few pairs are ever confused
+        score = overlap(labels, probabilities, one, other)
+        if score >= CHECKS["overlapping_classes"].threshold:
+            rare, common = sorted((one, other), key=lambda c: (counts[c], -c))
+            mixed = confused[one, other] + confused[other, one]
+            said = f"AUC {1 - score / 2:.2f}; {mixed:,} of {counts[one] + counts[other]:,} predicted as the other class"
+            name = f"{classes[rare]} / {classes[common]}"
+            found.append(finding("overlapping_classes", score, name=name, evidence=said, target=common, index=rare))
+    return sorted(found, key=lambda each: -each.score)
+
+
+def component_share(rows: npt.ArrayLike) -> tuple[float, Labels]:
+    """The share of rows outside the largest component of the graph of 5 nearest neighbors, and each row's component.
+
+    Components of fewer than 5 rows are outliers rather than groups, and do not count.
+    """
+    near = nearest(rows, _NEIGHBORS)
+    pairs = [(i, j, 0.0) for i, others in enumerate(near.index.tolist()) for j in others]
+    component = groups(pairs, len(near.index))
+    _, inverse, counts = np.unique(component, return_inverse=True, return_counts=True)
+    sizes = counts[inverse]
+    counted = sizes >= _NEIGHBORS
+    if not counted.any():
+        return 0.0, component
+    return float(1 - counts.max() / counted.sum()), component
+
+
+def find_heterogeneous(
+    labels: Labels, features: npt.NDArray[np.float32], classes: Sequence[str], without: Labels | None = None
+) -> list[Finding]:
+    """Classes whose samples fall into groups without a neighbor in common.
+
+    Args:
+        labels: the given labels.
+        features: embeddings.
+        classes: class names.
+        without: samples to leave out, such as label issues, which form groups of their own.
+    """
+    kept = np.ones(len(labels), dtype=bool)
+    kept[[] if without is None else without] = False
+    found = []
+    for c, name in enumerate(classes):
+        members = np.flatnonzero(kept & (labels == c))[:_MOST_ROWS]
+        if len(members) < _LEAST:
+            continue
+        score, component = component_share(features[members])
+        if score < CHECKS["heterogeneous_class"].threshold:
+            continue
+        parts, counts = np.unique(component, return_counts=True)
+        parts, counts = parts[np.argsort(-counts, kind="stable")], np.sort(counts)[::-1]
+        firsts = [int(members[np.flatnonzero(component == part)[0]]) for part in parts[counts >= _NEIGHBORS]]
+        sizes = ", ".join(f"{n:,}" for n in counts[counts >= _NEIGHBORS][:5])
+        said = f"groups of {sizes} samples"
+        related = tuple(f"train {i}" for i in firsts[:5])
+        found.append(finding("heterogeneous_class", score, name=name, evidence=said, related=related, index=c))
+    return sorted(found, key=lambda each: -each.score)
+
+
+# --- annotators
+
+
+def find_annotators(names: Sequence[str], accuracy: npt.ArrayLike, num_classes: int) -> list[Finding]:
+    """Annotators whose estimated accuracy is closer to chance, 1 / K, than to the median annotator's."""
+    given = np.asarray(accuracy, dtype=np.float64)
+    chance, median = 1 / num_classes, float(np.median(given)) if len(given) else 0.0
+    scores = (median - given) / (median - chance) if median > chance else np.zeros(len(given))
+    said = "estimated accuracy {:.0f} %; the median is {:.0f} %"
+    return [
+        finding("annotator", scores[i], name=names[i], evidence=said.format(100 * given[i], 100 * median))
+        for i in np.argsort(-scores, kind="stable")
+        if scores[i] >= CHECKS["annotator"].threshold
+    ]
+
+
+def find_disagreement(answers: Labels, classes: Sequence[str]) -> list[Finding]:
+    """Samples whose most frequent answer has no majority.
+
+    Args:
+        answers: (samples, annotators) class numbers, -1 where an annotator gave none.
+        classes: class names.
+    """
+    votes = np.stack([(answers == c).sum(axis=1) for c in range(len(classes))], axis=1)
+    total = votes.sum(axis=1)
+    scores = 1 - votes.max(axis=1) / np.maximum(total, 1)
+    reached = np.flatnonzero((total >= 2) & (scores >= CHECKS["disagreement"].threshold))
+    found = []
+    for i in reached[np.argsort(-scores[reached], kind="stable")].tolist():
+        said = ", ".join(f"{classes[c]} {votes[i, c]}" for c in np.argsort(-votes[i], kind="stable") if votes[i, c])
+        found.append(finding("disagreement", scores[i], split="train", index=i, evidence=f"answers: {said}"))
+    return found
+
+
+def without_annotators(
+    answers: Labels, names: Sequence[str], bad: Sequence[Finding], labels: Labels, classes: Sequence[str]
+) -> list[Finding]:
+    """The samples whose majority is another class without the annotators found, with that class as the new label."""
+    left_out = {each.name for each in bad}
+    kept = answers[:, [name not in left_out for name in names]]
+    votes = np.stack([(kept == c).sum(axis=1) for c in range(len(classes))], axis=1)
+    found = []
+    for i in np.flatnonzero((votes.max(axis=1) > 0) & (votes.argmax(axis=1) != labels)).tolist() if left_out else []:
+        if votes[i, labels[i]] == votes[i].max():
+            continue  # a tie that the given label shares
+        new = int(votes[i].argmax())
+        said = f"without {', '.join(sorted(left_out))} the majority is {classes[new]}"
+        about = {"split": "train", "index": i, "target": new, "decision": "relabel"}
+        found.append(finding("annotator", max(each.score for each in bad), evidence=said, **about))
+    return found

@@ -1,0 +1,42 @@
+"""What a sample is, in plain values: an image, a text, or a row."""
+
+from __future__ import annotations
+
+import base64
+import io
+from typing import Any
+
+import numpy as np
+
+from ncsam._errors import need
+from ncsam.data.types import DataSet, PathList
+
+_MOST_VALUES = 50  # of a sample without named columns
+
+
+def describe(dataset: DataSet, index: int) -> dict[str, Any]:
+    """`{"image": path or data URI}`, `{"text": ...}` or `{"row": {column: value}}` of a training sample."""
+    split = dataset.train.of_original()
+    if isinstance(split.inputs, PathList):
+        return {"image": str(split.inputs[index])}
+    item: Any = split.inputs[index]
+    if isinstance(item, str):
+        return {"text": item}
+    if isinstance(item, dict):
+        return {"row": {str(name): _plain(value) for name, value in item.items()}}
+    if isinstance(item, np.ndarray) and item.dtype == np.uint8 and item.ndim == 3:
+        return {"image": _data_uri(item)}
+    values = np.asarray(item, dtype=np.float64).reshape(-1)
+    names = dataset.columns if len(dataset.columns) == len(values) else [str(i) for i in range(len(values))]
+    return {"row": {name: float(value) for name, value in zip(names, values[:_MOST_VALUES].tolist(), strict=False)}}
+
+
+def _plain(value: Any) -> Any:
+    return value if value is None or isinstance(value, (str, int, float, bool)) else str(value)
+
+
+def _data_uri(pixels: np.ndarray[Any, Any]) -> str:
+    image = need("PIL.Image", "data", "sending images")
+    buffer = io.BytesIO()
+    image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels).save(buffer, format="png")
+    return f"data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode('ascii')}"
