@@ -232,10 +232,7 @@ def test_decisions_reach_the_run_once_and_disputes_stay_open(tmp_path: Path) -> 
     other = [classes[(given[i] + 2) % 3] for i in range(30)]
     words = [other[0], "keep", "accept", "unsure", "drop", other[5]]
     answers = [
-        *(
-            Answer(i, word, "ada", 1.0)
-            for i, word in enumerate([other[0], "keep", "accept", "unsure", "drop", other[5]])
-        ),
+        *(Answer(i, word, "ada", 1.0) for i, word in enumerate(words)),
         Answer(5, "keep", "bob", 2.0, classes[given[5]]),
     ]
     source = [{"ncsam_index": a.index, "label": a.decision, "annotator": a.reviewer} for a in answers]

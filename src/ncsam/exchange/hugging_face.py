@@ -48,10 +48,10 @@ def to_dataset(
     made = datasets.Dataset.from_dict(values, features=datasets.Features(features))
     if dataset is None:
         return made
-    taken = [name for name in made.column_names if name in dataset.column_names and name != "index"]
-    if taken:
+    shared = [name for name in made.column_names if name in dataset.column_names]
+    if taken := [name for name in shared if name not in ("index", "path", "text")]:
         raise bad_value("dataset", taken, "columns with other names than those of label issues")
-    added = made.remove_columns([name for name in ("index", "path", "text") if name in dataset.column_names])
+    added = made.remove_columns(shared)
     return datasets.concatenate_datasets([dataset, added], axis=1)
 
 
