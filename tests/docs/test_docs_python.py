@@ -103,6 +103,6 @@ def test_the_pure_function_finds_the_wrong_label(done: tuple[Path, Path, dict[st
 
 
 def test_every_function_of_the_api_is_on_the_page() -> None:
-    for name in ("train", "auto", "compare", "load_run", "find_label_issues"):
+    for name in ("train", "auto", "audit", "compare", "load_run", "find_label_issues"):
         assert f"ncsam.{name}(" in PAGE
         assert callable(getattr(ncsam, name))

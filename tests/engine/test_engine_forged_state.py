@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from test_engine_resume import small_config, small_data, stop_after_two_epochs
 from ncsam.engine import RunError, train
 from ncsam.engine.checkpoint import load_checkpoint, save_checkpoint
 from ncsam.engine.samples import SampleTable
-from ncsam.engine.states import is_plain, matches_structure, refuse_other_optimizer
+from ncsam.engine.states import is_plain, matches_structure, refuse_other_method, refuse_other_optimizer
 
 _GROUP = ("learners", 0, "optimizer", "param_groups", 0)
 _STATE = ("learners", 0, "optimizer", "state", 0)
@@ -60,6 +61,8 @@ def config(base: str) -> Any:
         ("sgd", ("ranks", 0, "sums", "totals"), {"rho": []}, _FITS),
         ("sgd", ("warmup_epochs",), [], _FITS),
         ("sgd", ("noise_estimate",), torch.zeros(2), _FITS),
+        ("sgd", ("method",), {"plan": 1}, _FITS),
+        ("sgd", ("method",), [], _FITS),
         ("sgd", ("flip_ratio",), float("inf"), _FITS),
         ("sgd", ("history", 0, "val_accuracy"), {}, "has records of"),
         ("sgd", ("history", 0), {"epoch": 1}, "has records of"),
@@ -99,6 +102,28 @@ def test_what_an_optimizer_of_ones_own_keeps_is_its_affair() -> None:
     state["param_groups"][0]["params"] = [1, 0]
     with pytest.raises(ValueError, match="the groups are of other parameters"):
         refuse_other_optimizer(own, state)
+
+
+def test_a_methods_state_keeps_its_form() -> None:
+    own = {"transition": None, "smallest": math.inf, "seen": 0, "average": {"w": torch.zeros(2)}, "sides": []}
+    fine = {"transition": torch.eye(2), "smallest": 0.5, "seen": 3, "average": {"w": torch.ones(2).half()}}
+    fine["sides"] = [{"exp_avg": torch.zeros(3), "step": 1}]
+    refuse_other_method(own, own)
+    refuse_other_method(own, fine)
+    for name, value in [
+        ("transition", torch.tensor([math.nan])),
+        ("transition", object()),
+        ("smallest", math.nan),
+        ("seen", 0.5),
+        ("seen", -1),
+        ("average", {"w": torch.zeros(3)}),
+        ("average", {"v": torch.zeros(2)}),
+        ("sides", [{"step": math.inf}]),
+    ]:
+        with pytest.raises(ValueError, match=name):
+            refuse_other_method(own, {**fine, name: value})
+    with pytest.raises(ValueError, match="other names"):
+        refuse_other_method(own, {**fine, "plan": 1})
 
 
 def test_a_column_keeps_its_form() -> None:

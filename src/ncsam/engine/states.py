@@ -6,6 +6,7 @@ optimizer's groups and momenta of any kind and fails in the next step; these che
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -89,6 +90,53 @@ def _is_entry(base: torch.optim.Optimizer, parameter: Tensor, entry: Mapping[str
         return entry.get("momentum_buffer") is None or matches_structure(entry["momentum_buffer"], parameter)
     known = matches_structure(entry, {"exp_avg": parameter, "exp_avg_sq": parameter})
     return known and isinstance(step := entry.get("step"), Tensor) and step.ndim == 0 and step.is_floating_point()
+
+
+def refuse_other_method(own: Mapping[str, Any], state: Any) -> None:
+    """Raise `UsageError` for a method's state that a method of this kind does not write.
+
+    Names are those of `own`, the state of the method before anything was trained. What it has already must have the
+    same form, tensors the same shape. What it has not yet may be numbers, words and finite tensors, nested or not.
+    """
+    if not isinstance(state, Mapping) or state.keys() != own.keys():
+        raise UsageError("the state of the method has other names")
+    for name, value in own.items():
+        if not (_is_finite(state[name]) if _is_empty(value) else _has_form(state[name], value)):
+            raise UsageError(f"{name} of the method is of another form")
+
+
+def _is_empty(value: Any) -> bool:
+    """Whether nothing was there yet when training began."""
+    return value is None or (isinstance(value, (Mapping, list, tuple)) and not value)
+
+
+def _has_form(saved: Any, own: Any) -> bool:
+    """As `matches_structure`; floats may have been saved in another precision, and what is empty is not known yet."""
+    if _is_empty(own):
+        return _is_finite(saved)
+    if type(own) is int:  # counts
+        return type(saved) is int and 0 <= saved < 2**63
+    if isinstance(own, float) and math.isinf(own):
+        return saved == own or _is_number(saved)
+    if isinstance(own, Tensor) and own.is_floating_point():
+        return isinstance(saved, Tensor) and saved.is_floating_point() and saved.shape == own.shape
+    if isinstance(own, Mapping):
+        same = isinstance(saved, Mapping) and saved.keys() == own.keys()
+        return same and all(_has_form(saved[name], own[name]) for name in own)
+    if isinstance(own, (list, tuple)):
+        return isinstance(saved, (list, tuple)) and len(saved) == len(own) and all(map(_has_form, saved, own))
+    return matches_structure(saved, own)
+
+
+def _is_finite(value: Any) -> bool:
+    """Whether a value is made of finite tensors and numbers, and words alone."""
+    if isinstance(value, Tensor):
+        return bool(torch.isfinite(value).all())
+    if isinstance(value, Mapping):
+        return all(isinstance(name, (str, int)) for name in value) and all(map(_is_finite, value.values()))
+    if isinstance(value, (list, tuple)):
+        return all(map(_is_finite, value))
+    return value is None or isinstance(value, (bool, str)) or _is_number(value)
 
 
 def fsdp(ranks: int) -> ModelParallelStrategy:

@@ -28,6 +28,7 @@ from ncsam.engine.optimizers import learning_rate
 from ncsam.engine.samples import Dynamics, SampleTable
 from ncsam.engine.schedule_control import ScheduleController, Stages
 from ncsam.engine.sinks import Interrupt
+from ncsam.engine.states import refuse_other_method
 from ncsam.engine.task import Task, check_method, view_names
 from ncsam.errors import DivergedError, Interrupted, RunError
 from ncsam.methods import Method, Plan, State
@@ -384,6 +385,7 @@ class Trainer:
             raise RunError(f"the checkpoint of epoch {epoch} has records of {len(history)} epochs, or invalid ones")
         for learner, saved in zip(self.learners, state["learners"], strict=True):
             learner.load_state_dict(saved)
+        refuse_other_method(self.method.state_dict(), state["method"])
         self.method.load_state_dict(state["method"])
         self.samples.load_state_dict(state["samples"])
         self.fabric.strategy.precision.load_state_dict(state["precision"])

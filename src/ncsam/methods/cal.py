@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 _BAYES = "cal_bayes"
 _FLOOR, _OWN_FLOOR = 1e-5, 1e-8
 _SURE = -8.0  # a label whose loss is this far below the mean over all labels is kept
+_SAVED = ("prior", "bayes_shares", "transition", "means")  # what survives a restart
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,12 +139,12 @@ class CAL(Method):
         return LossOutput(value, logits, plan.targets)
 
     def state_dict(self) -> dict[str, Any]:
-        names = ("prior", "bayes_shares", "transition", "means")
-        return {name: getattr(self, name) for name in names if getattr(self, name, None) is not None}
+        return {name: getattr(self, name, None) for name in _SAVED}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        for name, value in state.items():
-            setattr(self, name, value)
+        for name in _SAVED:
+            if state[name] is not None:
+                setattr(self, name, state[name])
 
 
 def bayes_labels(logits: Tensor, labels: Tensor) -> Tensor:
