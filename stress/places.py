@@ -39,6 +39,8 @@ train --config {{config}} --epochs 1 --quiet --out {{top}}/out
 train --config {{run}}/config.yaml --quiet --out {{run}}
 auto {{features}} --folds 2 --budget 0.001s --quiet --out {{top}}/out
 auto {{features}} --folds 2 --budget 0.001s --quiet --out {{selected}}
+audit {{features}} --checks outlier,exact_duplicate --quiet --out {{top}}/out
+audit {{selected}} --quiet
 embed {{photos}} --model cnn_small --size 8 --batch-size 2 --quiet --pretrained {{weights}} --out {{top}}/out.npz
 compare {{features}} --epochs 1 --optimizers sgd --seeds 1 --jobs 1 --out {{top}}/out
 compare {{features}} --epochs 1 --optimizers sgd --seeds 1 --jobs 1 --out {{top}}/out --dry-run
@@ -48,6 +50,8 @@ report {{selected}} --out {{top}}/r.html
 report {{compared}} --out {{top}}/r.html
 issues {{run}} --csv
 issues {{selected}} --json
+issues {{selected}} --to csv --out {{top}}/i.csv
+issues {{selected}} --to datalab --out {{top}}/d.npz
 issues {{selected}} --folds 2
 review {{run}} --no-open
 clean {{run}} --dry-run --apply confident

@@ -25,7 +25,8 @@ def make_files(folder: Path) -> None:
         for i, label in enumerate(labels)
     ]
     rows[58] = [*rows[56]]
-    rows += [[f"t{i}", *rng.normal(size=2).round(4) + 20, "0!", i % 2, "test"] for i in range(30)]
+    moved = (rng.normal(size=(30, 2)) + 6 * labels[:30, None] + [20, 0]).round(4)
+    rows += [[f"t{i}", *moved[i], f"{i % 2}!", i % 2, "test"] for i in range(30)]
     _write(folder / "table.csv", ["user", "a", "b", "leak", "label", "split"], rows)
     for i in range(24):
         path = folder / "photos" / ("one", "two")[i % 2] / f"{i:02d}.png"

@@ -62,7 +62,7 @@ def config(base: str) -> Any:
         ("sgd", ("warmup_epochs",), [], _FITS),
         ("sgd", ("noise_estimate",), torch.zeros(2), _FITS),
         ("sgd", ("method",), {"plan": 1}, _FITS),
-        ("sgd", ("method",), [], _FITS),
+        ("sgd", ("method",), [], "of a wrong type"),
         ("sgd", ("flip_ratio",), float("inf"), _FITS),
         ("sgd", ("history", 0, "val_accuracy"), {}, "has records of"),
         ("sgd", ("history", 0), {"epoch": 1}, "has records of"),

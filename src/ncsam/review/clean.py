@@ -249,6 +249,9 @@ def _described(
 ) -> tuple[list[str], Callable[[Split, int], list[object]]]:
     """The columns that say what a sample is, and its cells; no columns for samples that a table cannot hold."""
     inputs = dataset.original.train.inputs
+    named = inputs.columns if isinstance(inputs, TableRows) else dataset.columns
+    if without and set(named) <= without:
+        raise bad_value("findings", sorted(without), "checks that leave some column of the table")
     if isinstance(inputs, PathList):
         return ["path"], lambda split, i: [_absolute(split.path(i))]
     if isinstance(inputs, TextList):
