@@ -70,7 +70,7 @@ Then train again, on the table or on the folder:
 @click.option(
     "--from",
     "taken",
-    type=(click.Choice(["label-studio", "huggingface", "csv"]), Readable(folders=True)),
+    type=(click.Choice(["label-studio", "huggingface", "csv"]), Readable(folders=True, exists=False)),
     metavar="TOOL FILE",
     help="first take the decisions that came back from label-studio, huggingface or csv",
 )
