@@ -47,9 +47,10 @@ _PLANS = '''\
 import torch
 from ncsam import SAM, methods, models
 from ncsam.data import Batch
-from ncsam.engine.network import evaluating, train_mode
+from ncsam.engine.network import train_mode
 from ncsam.engine.samples import SampleTable
 from ncsam.methods.heads import output_of
+from ncsam.vectors.saved import evaluation_mode
 
 torch.manual_seed(0)
 {data}
@@ -68,7 +69,7 @@ class Engine:
     """What a method may ask for: predictions on the training split, batches of it, and a backward pass."""
 
     def predict(self, networks, output="probabilities"):
-        with torch.no_grad(), evaluating(networks):
+        with torch.no_grad(), evaluation_mode(networks):
             if output == "probabilities":
                 return method.predict(networks, x).softmax(dim=1)
             return output_of(networks[0], x, output)
