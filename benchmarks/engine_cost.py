@@ -1,9 +1,10 @@
 """The engine's own cost: time per epoch against a bare PyTorch loop that does the same work.
 
 Both train the same network on the same batches of the same loader (crop and mirror, 32 x 32 images), with the same
-optimizer and learning rates, and evaluate the test and the training split after each epoch. The engine also keeps its
-statistics per sample, writes metrics and a checkpoint. Epochs of the two take turns in one process; `engine_vs_bare` is
-the median of the ratios within a turn. On a busy machine the ratio of processor times is the steadier one.
+optimizer, learning rates, precision and memory format, and evaluate the test and the training split after each epoch.
+The engine also keeps its statistics per sample, writes metrics and a checkpoint. Epochs of the two take turns in one
+process; `engine_vs_bare` is the median of the ratios within a turn. On a busy machine the ratio of processor times is
+the steadier one.
 
     python benchmarks/engine_cost.py [--quick] [--json FILE]
 """
@@ -31,6 +32,7 @@ from ncsam.engine.resolve import resolve
 from ncsam.engine.sinks import CheckpointSink, MetricsSink
 from ncsam.engine.task import load_task
 from ncsam.engine.trainer import Trainer
+from ncsam.models.channels_last import to_channels_last
 from timing import Candidate, arguments, ratio, table, take_turns, write_json
 
 WARMUP = 2  # epochs of each that are not counted
@@ -46,7 +48,7 @@ def images(samples: int) -> DataSet:
 def bare_epochs(config: ResolvedConfig, trainer: Trainer) -> Iterator[None]:
     """The loop as one would write it by hand; each `next` is an epoch with its evaluation."""
     torch.manual_seed(config.seed)
-    network = models.create(config.model, 10, 3, **config.model_options)
+    network = to_channels_last(models.create(config.model, 10, 3, **config.model_options))
     base = torch.optim.SGD(network.parameters(), config.lr, config.momentum, weight_decay=config.weight_decay)
     loader = trainer.loader.with_options()
     total = config.epochs * len(loader)
@@ -95,6 +97,7 @@ def measure(optimizer: str, samples: int, rounds: int, folder: Path) -> dict[str
         val_share=0.0,
         telemetry_every=0,
         accelerator="cpu",
+        precision="32-true",
     )
     task = load_task(config, images(samples))
     resolved = resolve(config, task)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 import torch.distributed as dist
-from torch import nn
+from torch import Tensor, nn
 
 from ncsam._errors import bad_value
 from ncsam._version import __version__
@@ -258,13 +258,18 @@ class Trainer:
             plans = self.method.plan(batch, self.networks, self.state)
         for learner, plan in zip(self.learners, plans, strict=True):
             learner.set_lr(factor)
-            known = self.clean is not None and plan.index is not None
-            loss = learner.step(plan, self.clean[plan.index] if known and self.clean is not None else None)
+            loss = learner.step(plan, self._clean_targets(learner, plan))
             self.sums.add_loss(loss, len(batch) / len(plans))
             self._record_step(learner, plan)
         self.method.on_step_end(self.networks, self.state)
         if self.fabric.device.type == "cpu" or number % _CHECK_EVERY == 0:
             self._check_loss(epoch, number)
+
+    def _clean_targets(self, learner: Learner, plan: Plan) -> Tensor | None:
+        """The clean labels of a step, for the telemetry of a sharpness-aware optimizer alone."""
+        if self.clean is None or plan.index is None or learner.sharpness_aware is None:
+            return None
+        return self.clean.index_select(0, plan.index)
 
     def _record_step(self, learner: Learner, plan: Plan) -> None:
         """The telemetry of a measured step, and which samples were flipped."""

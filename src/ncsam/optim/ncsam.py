@@ -271,10 +271,7 @@ class NCSAM(SharpnessAware):
             if self.flip_forward == "separate" or self.selection == "clusters":
                 stack.enter_context(self._row_forward.recording(self._modules or ()))
             if self.flip_forward == "shared" and "torch._dynamo" in sys.modules:
-                # a graph compiled here keeps what its backward needs, to run twice; the setting is torch's own
-                import torch._functorch.config as compiled_graphs
-
-                stack.enter_context(compiled_graphs.patch(donated_buffer=False))
+                stack.enter_context(_kept_graphs())
             stack.enter_context(super().first_pass())
             yield
 
@@ -372,3 +369,21 @@ class NCSAM(SharpnessAware):
             f"{type(self).__name__}(rho={self._shown_radius()}, kappa={self.kappa}, flip_ratio={self.flip_ratio}, "
             f"total_steps={self.total_steps}, warmup_steps={self.warmup_steps}, base_optimizer={self.base_optimizer!r})"
         )
+
+
+@contextmanager
+def _kept_graphs() -> Iterator[None]:
+    """Graphs that are compiled here keep what their backward needs, to run twice.
+
+    The setting is torch's own. Its `patch` takes many times as long as setting the value, which small models notice.
+    """
+    import torch._functorch.config as compiled_graphs
+
+    before = compiled_graphs.donated_buffer
+    if before:
+        compiled_graphs.donated_buffer = False
+    try:
+        yield
+    finally:
+        if before:
+            compiled_graphs.donated_buffer = True

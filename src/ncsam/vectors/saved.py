@@ -34,7 +34,8 @@ def keeps_grad_mode(function: Callable[_Arguments, _Result]) -> Callable[_Argume
         try:
             return function(*args, **options)
         finally:
-            torch.set_grad_enabled(before)
+            if torch.is_grad_enabled() != before:
+                torch.set_grad_enabled(before)
 
     return kept
 
