@@ -49,13 +49,22 @@ def from_sphinx(text: str) -> str:
     return _INLINE.sub(lambda match: "$" + " ".join(match[1].split()) + "$", _DISPLAYED.sub(displayed, text))
 
 
+def lines_of(tex: str) -> list[str]:
+    """The parts of a formula between wide spaces, which a narrow screen shows below each other."""
+    parts = [part.strip() for part in tex.split(r"\qquad")]
+    pairs = ((r"\{", r"\}"), (r"\\left(?![a-z])", r"\\right(?![a-z])"))
+    balanced = all(len(re.findall(a, part)) == len(re.findall(b, part)) for part in parts for a, b in pairs)
+    return parts if balanced and all(parts) else [tex]
+
+
 def as_mathml(html: str) -> str:
     """A page with its formulas as MathML."""
 
     def formula(match: re.Match[str]) -> str:
-        display = match[2] == "["
-        math = convert(entities.unescape(match[3]).strip(), display="block" if display else "inline")
-        return f'<div class="formula">{math}</div>' if display else math
+        tex = entities.unescape(match[3]).strip()
+        if match[2] == "(":
+            return convert(tex, display="inline")
+        return f'<div class="formula">{"".join(convert(part, display="block") for part in lines_of(tex))}</div>'
 
     return _TYPESET.sub(formula, html)
 

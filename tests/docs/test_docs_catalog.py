@@ -98,6 +98,8 @@ def test_formulas_become_mathml():
     inline, displayed = '<span class="arithmatex">\\(x &lt; 1\\)</span>', '<div class="arithmatex">\\[y\\]</div>'
     html = site_hooks.as_mathml(f"<p>{inline}</p>{displayed}")
     assert html.count("<math") == 2
+    assert site_hooks.lines_of(r"a, \qquad b") == ["a,", "b"]
+    assert site_hooks.lines_of(r"\left( a \qquad b \right)") == [r"\left( a \qquad b \right)"]
     assert "<mo>&#x0003C;</mo>" in html  # a less-than sign, which is no tag
     assert '<div class="formula"><math' in html
     for name in METHODS:  # every formula can be typeset
@@ -108,8 +110,13 @@ def test_the_check_of_the_site_sees_what_is_wrong():
     assert check_site.formulas("<p>:math:<code>x</code></p>") == [":math: is left of a formula"]
     assert check_site.formulas("<pre>:math:</pre><math></math>") == []
     heading = '<h2 id="ncsam.optim.SAM" class="doc doc-heading">'
-    assert check_site.reference(f"{heading}SAM</h2><p>Args: rho</p>") == [
+    found = check_site.reference(f"{heading}SAM</h2><p>Args: rho</p>")
+    assert [problem for problem in found if "section" in problem] == [
         f"ncsam.optim.SAM: the section {section} is not rendered" for section in ("Args", "Examples", "References")
     ]
+    assert "argument rho is not" in " ".join(check_site.reference(heading))
     good = "Parameters:<table></table>Examples:<pre></pre>References<p>"
-    assert check_site.reference(heading + good) == []
+    from ncsam.optim import SAM
+
+    arguments = "".join(f"<code>{name}</code>" for name in inspect.signature(SAM).parameters)
+    assert check_site.reference(heading + good + arguments) == []
