@@ -20,6 +20,7 @@ from ncsam.data import from_arrays
 from ncsam.data.loading.loader import Loader
 from ncsam.data.types import DataSet
 from ncsam.engine import RunConfig, train
+from ncsam.engine.fitted_run import wrong_label_probabilities
 from ncsam.engine.learner import Learner
 from ncsam.engine.resolve import resolve
 from ncsam.engine.task import load_task
@@ -84,6 +85,7 @@ def bare_loop(config: RunConfig, dataset: DataSet) -> tuple[torch.nn.Module, lis
             shared |= {"kappa": config.kappa, "flip_ratio": 0.4}
             shared["generator"] = torch.Generator().manual_seed(config.seed)
         optimizer = kind(base, **shared)
+    p_wrong = wrong_label_probabilities(config, task) if config.optimizer == "sam-weighted" else None
     method = create(config.method, **config.method_options)
     state = State(CLASSES, torch.tensor(task.dataset.train.labels), config.epochs, len(loader), None, config.seed)
     torch.manual_seed(config.seed)
@@ -101,7 +103,8 @@ def bare_loop(config: RunConfig, dataset: DataSet) -> tuple[torch.nn.Module, lis
                 base.step()
             else:
                 optimizer.progress = epoch / config.epochs
-                loss = optimizer.step(lambda plan=plan: network(plan.inputs), plan.targets)
+                extra = {} if p_wrong is None or plan.index is None else {"p_wrong": p_wrong[plan.index]}
+                loss = optimizer.step(lambda plan=plan: network(plan.inputs), plan.targets, **extra)
             total_loss += float(loss.detach()) * len(batch)
             samples += len(batch)
             step += 1

@@ -294,7 +294,7 @@ def test_resume_is_bit_for_bit(kind, rho):
 
 def test_names_and_files():
     """Every variant is found by its file, of at most 60 lines where it is new, and says what it does."""
-    known = "aesam asam bsam friendlysam msam ncsam ncsam-authors sam sam-length-matched saner stablesam"
+    known = "aesam asam bsam friendlysam msam ncsam ncsam-authors sam sam-length-matched sam-weighted saner stablesam"
     assert sorted(ALL) == known.split()
     for name in NEW:
         assert lines_of_code(inspect.getfile(ALL[name])) <= 60

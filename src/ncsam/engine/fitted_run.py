@@ -30,6 +30,7 @@ from ncsam.engine.metrics import accuracy, calibration_error, summarize
 from ncsam.engine.resolve import recommended_model
 from ncsam.engine.samples import Dynamics, SampleTable
 from ncsam.engine.task import Task
+from ncsam.errors import UsageError
 from ncsam.noise import estimate_noise
 from ncsam.runs import layout
 from ncsam.runs.writer import OutOfFold, begin_run, write_run
@@ -39,6 +40,8 @@ FOLDS = 5
 _BATCH = 512
 #: Above so many samples label issues do not come from a closed-form model beside the trained one: minutes, not seconds.
 _MOST_SAMPLES = 50_000
+#: Numbers of a sample to which a closed-form model is fitted beside the trained one.
+_MOST_PIXELS = 4096
 
 
 def fit_run(
@@ -126,6 +129,33 @@ def smooth_out_of_fold(config: RunConfig, task: Task) -> OutOfFold | None:
     )
     rows = classifiers.issue_probabilities(fitted, split.labels, table=is_table(task))
     return OutOfFold.of(rows, split.labels, {"folds": FOLDS, "seed": 0, "model": model})
+
+
+def wrong_label_probabilities(config: RunConfig, task: Task) -> Tensor:
+    """For every training sample the probability that its label is wrong, out of fold; 0 for samples held out.
+
+    By the recommended closed-form model, fitted to features, or to the pixels of small images, of the samples trained
+    on; what `WeightedSAM` needs.
+    """
+    train, split = task.train, task.dataset.train
+    if task.modality.name not in ("features", "images") or not FOLDS < len(train) <= _MOST_SAMPLES:
+        raise _without_p_wrong(config)
+    labels = split.labels[train]
+    rows = feature_rows(config, task, split)[torch.from_numpy(train)]
+    if rows.shape[1] > _MOST_PIXELS:
+        raise _without_p_wrong(config)
+    fitted = classifiers.cross_fit(
+        recommended_model(task), rows, torch.from_numpy(labels), task.dataset.num_classes, folds=FOLDS
+    )
+    found = classifiers.issue_probabilities(fitted, labels, table=is_table(task))
+    p = torch.zeros(len(split))
+    p[torch.from_numpy(train)] = torch.from_numpy(1 - found[np.arange(len(labels)), labels]).float().clamp(0, 1)
+    return p
+
+
+def _without_p_wrong(config: RunConfig) -> UsageError:
+    expected = f"another one: it needs features (`ncsam embed`), or images of at most {_MOST_PIXELS:,} numbers, of "
+    return bad_value("optimizer", config.optimizer, expected + f"{FOLDS + 1} to {_MOST_SAMPLES:,} samples")
 
 
 @torch.no_grad()

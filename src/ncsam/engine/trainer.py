@@ -21,6 +21,7 @@ from ncsam.engine.config import ResolvedConfig
 from ncsam.engine.context import MethodContext, verdicts
 from ncsam.engine.device import set_precision
 from ncsam.engine.evaluate import Evaluator
+from ncsam.engine.fitted_run import wrong_label_probabilities
 from ncsam.engine.learner import Learner
 from ncsam.engine.metrics import EpochSums
 from ncsam.engine.network import create_network, train_mode
@@ -34,6 +35,7 @@ from ncsam.errors import DivergedError, Interrupted, RunError
 from ncsam.methods import Method, Plan, State
 from ncsam.methods import create as create_method
 from ncsam.models.channels_last import is_convolutional
+from ncsam.optim import WeightedSAM
 from ncsam.runs.reader import is_record
 
 if TYPE_CHECKING:
@@ -113,6 +115,9 @@ class Trainer:
         split = task.dataset.train
         self.samples = SampleTable(len(split), device.device)
         self.dynamics = Dynamics(self.samples, task.dataset.num_classes)
+        self.p_wrong: Tensor | None = None
+        if any(isinstance(learner.optimizer, WeightedSAM) for learner in self.learners):
+            self.p_wrong = wrong_label_probabilities(config, task).to(device.device)
         self.clean = None if split.clean is None else torch.from_numpy(split.clean.copy()).to(device.device)
         self.evaluator = Evaluator(device, self.method, task, config, self.loader, self._no_predictions)
         self.state = State(
@@ -258,6 +263,8 @@ class Trainer:
             plans = self.method.plan(batch, self.networks, self.state)
         for learner, plan in zip(self.learners, plans, strict=True):
             learner.set_lr(factor)
+            if self.p_wrong is not None and isinstance(learner.optimizer, WeightedSAM):
+                learner.optimizer.p_wrong = None if plan.index is None else self.p_wrong[plan.index]
             loss = learner.step(plan, self._clean_targets(learner, plan))
             self.sums.add_loss(loss, len(batch) / len(plans))
             self._record_step(learner, plan)

@@ -19,8 +19,9 @@ from ncsam.optim.stablesam import StableSAM
 from ncsam.optim.step import Move, Step
 from ncsam.optim.telemetry import StepReport
 from ncsam.optim.validation_radius import ValidationRadius
+from ncsam.optim.weighted import WeightedSAM
 
 __all__ = ["AESAM", "ASAM", "BSAM", "MSAM", "NCSAM", "SAM", "SANER", "AuthorsNCSAM", "FriendlySAM", "LengthMatchedSAM"]
-__all__ += ["AutoRadius", "LossBudgetRadius", "Radius", "StableSAM", "ValidationRadius"]
+__all__ += ["AutoRadius", "LossBudgetRadius", "Radius", "StableSAM", "ValidationRadius", "WeightedSAM"]
 __all__ += ["Flips", "Move", "Options", "SharpnessAware", "Step", "StepReport", "get", "names", "option_names"]
 __all__ += ["register"]

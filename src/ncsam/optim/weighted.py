@@ -1,0 +1,126 @@
+"""SAM whose perturbation leaves out, or turns away from, samples that are probably mislabeled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.optim import Optimizer
+from typing_extensions import Unpack  # comes with torch
+
+from ncsam._checks import ratio
+from ncsam._errors import bad_value
+from ncsam.optim.options import Options
+from ncsam.optim.radii import RadiusLike
+from ncsam.optim.registry import register
+from ncsam.optim.sam import SAM
+from ncsam.optim.step import MicroBatch, Move, Step
+
+
+@register
+class WeightedSAM(SAM):
+    r"""SAM that knows from outside the batch which labels are probably wrong.
+
+    .. math::
+        \epsilon = \rho\, v / \|v\|, \quad v = \sum_i (1 - 2 s p_i)\, g_i; \qquad
+        \text{the base optimizer steps at } w \text{ with } \nabla L_B(w + \epsilon).
+
+    :math:`p_i` is the probability that label i is wrong, :math:`g_i` the gradient of sample i's cross-entropy. With
+    s = 1 and certain knowledge v is the clean gradient less that of the wrong labels, with s = 1/2 the clean gradient
+    alone. The weights enter the first backward, so a step costs what SAM's does. s = 0, or no `p_wrong`, gives SAM bit
+    for bit. A wrong p does harm: docs/experiments/outside_estimate.md says where this helps and where not.
+
+    Args:
+        base_optimizer: An instance of any `torch.optim.Optimizer`; its groups and state are shared.
+        rho: Radius of the perturbation, as for `SAM`.
+        strength: s, in [0, 1].
+        adaptive: Whether to scale by ASAM's T = |w| + eta.
+        eta: The offset of T.
+
+    Attributes:
+        p_wrong: The probabilities of the coming batch, as `step` takes them; for `run_passes` and the two phases, which
+            take no argument for them, set it before each step.
+
+    Examples:
+        >>> import torch
+        >>> model = torch.nn.Linear(4, 3)
+        >>> optimizer = WeightedSAM(torch.optim.SGD(model.parameters(), lr=0.1), rho=0.05, strength=0.5)
+        >>> x, y = torch.ones(2, 4), torch.tensor([0, 2])
+        >>> loss = optimizer.step(lambda: model(x), y, p_wrong=torch.tensor([0.1, 0.9]))
+    """
+
+    name = "sam-weighted"
+
+    def __init__(
+        self,
+        base_optimizer: Optimizer,
+        rho: RadiusLike = 0.05,
+        *,
+        strength: float = 0.5,
+        adaptive: bool = False,
+        eta: float = 0.0,
+        **options: Unpack[Options],
+    ) -> None:
+        super().__init__(base_optimizer, rho, adaptive=adaptive, eta=eta, **options)
+        self.strength = ratio("strength", strength)
+        self.p_wrong: Tensor | None = None
+
+    def step(  # type: ignore[override]
+        self, forward: Callable[..., Any] | None = None, targets: Any = None, *, p_wrong: Any = None, **options: Any
+    ) -> Any:
+        """Do one step, as `SharpnessAware.step`.
+
+        Args:
+            forward: The forward pass, or a closure.
+            targets: The observed labels, for `forward`.
+            p_wrong: For each sample of the batch the probability that its label is wrong; `None` for SAM's step.
+            **options: `scaler`, `clean_targets` and `closure`, as for every optimizer here.
+
+        Returns:
+            The loss of the first pass, at w.
+
+        Raises:
+            ValueError: `p_wrong` is not one number in [0, 1] for each sample.
+        """
+        if p_wrong is not None:
+            self.p_wrong = torch.as_tensor(p_wrong)
+        try:
+            return super().step(forward, targets, **options)
+        finally:
+            self.p_wrong = None
+
+    @property
+    def _weights_samples(self) -> bool:
+        return self.p_wrong is not None and self.strength > 0 and self.perturbs
+
+    def collect(self, step: Step, batch: MicroBatch) -> None:
+        if self._weights_samples:
+            step.collect(self._weighted_loss(batch), batch)
+        else:
+            super().collect(step, batch)
+
+    def moves(self, step: Step) -> Iterator[Move]:
+        moved = False
+        for move in super().moves(step):
+            moved = True
+            yield move
+        if not moved and self._weights_samples and not step.scaled:
+            yield Move.nowhere()  # .grad is not g_B: take that, at w
+
+    def _weighted_loss(self, batch: MicroBatch) -> Tensor:
+        """The mean of (1 - 2 s p_i) times the cross-entropy of sample i."""
+        if batch.logits is None or batch.targets is None:
+            raise TypeError("p_wrong needs the logits and the targets: step(forward, targets, p_wrong=...)")
+        assert self.p_wrong is not None
+        p = self.p_wrong.to(batch.logits)
+        if p.shape != batch.logits.shape[:1] or not bool(((p >= 0) & (p <= 1)).all()):
+            raise bad_value("p_wrong", p.tolist()[:5], f"{len(batch.logits)} numbers in [0, 1], one for each sample")
+        self._check_batch(batch.logits, batch.targets)
+        losses = F.cross_entropy(batch.logits, batch.targets, reduction="none")
+        return ((1.0 - 2.0 * self.strength * p) * losses).mean()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "p_wrong": None}

@@ -1,0 +1,84 @@
+"""The engine gives `sam-weighted` the probabilities of wrong labels: out of fold, of the samples trained on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from ncsam.engine import RunConfig
+from ncsam.engine.device import choose_device
+from ncsam.engine.fitted_run import wrong_label_probabilities
+from ncsam.engine.resolve import resolve
+from ncsam.engine.task import load_task
+from ncsam.engine.trainer import Trainer
+from ncsam.optim import WeightedSAM
+
+
+@pytest.fixture(scope="module")
+def blobs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three separate classes in eight dimensions, every seventh label wrong."""
+    rng = np.random.default_rng(0)
+    clean = np.arange(210) % 3
+    x = (rng.normal(size=(210, 8)) + 10 * np.eye(3, 8)[clean]).astype(np.float32)
+    y = clean.copy()
+    y[::7] = (y[::7] + 1) % 3
+    file = tmp_path_factory.mktemp("blobs") / "blobs.npz"
+    np.savez(file, x_train=x, y_train=y, x_test=x, y_test=clean)
+    return file
+
+
+def trainer(data: Path, **options: Any) -> Trainer:
+    given = {"model": "mlp", "epochs": 1, "rho": 0.1, "lr": 0.05, "warmup": 0.0, "batch_size": 32, **options}
+    config = RunConfig(data=str(data), val_share=0.2, **given)
+    task = load_task(config)
+    return Trainer(choose_device(config), resolve(config, task), task)
+
+
+def test_wrong_labels_have_large_probabilities_and_held_out_samples_none(blobs: Path) -> None:
+    run = trainer(blobs, optimizer="sam-weighted")
+    assert run.p_wrong is not None
+    train = torch.from_numpy(run.task.train)
+    wrong = torch.arange(210) % 7 == 0
+    used = torch.zeros(210, dtype=torch.bool)
+    used[train] = True
+    assert run.p_wrong[used & wrong].min() > 0.5 > run.p_wrong[used & ~wrong].max()
+    assert not run.p_wrong[~used].any()
+    assert torch.equal(run.p_wrong, wrong_label_probabilities(run.config, run.task))
+
+
+def test_each_batch_gets_its_own(blobs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[torch.Tensor] = []
+    weighted = WeightedSAM._weighted_loss
+    monkeypatch.setattr(
+        WeightedSAM, "_weighted_loss", lambda self, batch: (seen.append(self.p_wrong), weighted(self, batch))[1]
+    )
+    run = trainer(blobs, optimizer="sam-weighted")
+    run.fit()
+    assert run.p_wrong is not None
+    joined = torch.cat(seen).sort().values
+    assert torch.equal(joined, run.p_wrong[torch.from_numpy(run.task.train)].sort().values)
+
+
+def test_without_strength_it_trains_as_sam_does(blobs: Path) -> None:
+    found = []
+    for options in (
+        {"optimizer": "sam"},
+        {"optimizer": "sam-weighted", "optimizer_options": {"strength": 0.0}},
+        {"optimizer": "sam-weighted", "optimizer_options": {"strength": 1.0}},
+    ):
+        run = trainer(blobs, **options)
+        run.fit()
+        found.append(torch.cat([p.detach().flatten() for p in run.networks[0].parameters()]))
+    assert torch.equal(found[0], found[1])
+    assert not torch.equal(found[0], found[2])
+
+
+def test_large_images_are_refused(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    np.savez(tmp_path / "large.npz", x=rng.integers(256, size=(40, 40, 40, 3), dtype=np.uint8), y=np.arange(40) % 2)
+    with pytest.raises(ValueError, match=r"optimizer='sam-weighted'.*features"):
+        trainer(tmp_path / "large.npz", optimizer="sam-weighted", model="cnn_small", model_options={"width": 2})

@@ -1,0 +1,102 @@
+"""SAM with probabilities of wrong labels: its perturbation by hand, its reductions, and what it refuses."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ncsam.optim import SAM, WeightedSAM
+
+P = torch.tensor([0.0, 0.25, 1.0, 0.5, 0.9], dtype=torch.float64)
+
+
+def problem() -> tuple[nn.Sequential, Tensor, Tensor]:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.ReLU(), nn.Linear(6, 3)).double()
+    return model, torch.randn(5, 4, dtype=torch.float64), torch.tensor([0, 2, 1, 1, 0])
+
+
+def base(model: nn.Module) -> torch.optim.SGD:
+    return torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+
+
+def weights(model: nn.Module) -> Tensor:
+    return torch.cat([p.detach().flatten() for p in model.parameters()])
+
+
+@pytest.mark.parametrize("strength", [0.5, 1.0])
+def test_the_step_is_that_of_single_gradients_added_up(strength: float) -> None:
+    model, x, y = problem()
+    slow = copy.deepcopy(model)
+    losses = F.cross_entropy(slow(x), y, reduction="none")
+    params = list(slow.parameters())
+    v = [torch.zeros_like(p) for p in params]
+    for i in range(5):
+        for total, g in zip(v, torch.autograd.grad(losses[i], params, retain_graph=True), strict=True):
+            total += (1 - 2 * strength * P[i]) * g
+    norm = torch.cat([d.flatten() for d in v]).norm()
+    start = [p.detach().clone() for p in params]
+    with torch.no_grad():
+        for p, d in zip(params, v, strict=True):
+            p += 0.3 * d / norm
+    gradient = torch.autograd.grad(F.cross_entropy(slow(x), y), params)
+    expected = torch.cat([(w - 0.1 * g).flatten() for w, g in zip(start, gradient, strict=True)])
+
+    optimizer = WeightedSAM(base(model), rho=0.3, strength=strength)
+    loss = optimizer.step(lambda: model(x), y, p_wrong=P)
+    assert float(loss) == pytest.approx(losses.mean().item(), abs=1e-12)
+    torch.testing.assert_close(weights(model), expected, rtol=0, atol=1e-12)
+    assert optimizer.p_wrong is None
+
+
+def test_without_strength_or_probabilities_it_is_sam() -> None:
+    found = []
+    for kind, options, p in (
+        (SAM, {}, {}),
+        (WeightedSAM, {"strength": 0.0}, {"p_wrong": P}),
+        (WeightedSAM, {}, {}),
+        (WeightedSAM, {"warmup_steps": 9}, {"p_wrong": P}),
+    ):
+        model, x, y = problem()
+        optimizer = kind(base(model), rho=0.2, **options)
+        for _ in range(3):
+            optimizer.step(lambda model=model, x=x: model(x), y, **p)
+        found.append(weights(model))
+    assert torch.equal(found[0], found[1])
+    assert torch.equal(found[0], found[2])
+    plain, x, y = problem()
+    steps = base(plain)
+    for _ in range(3):
+        steps.zero_grad()
+        F.cross_entropy(plain(x), y).backward()
+        steps.step()
+    assert torch.equal(found[3], weights(plain))
+
+
+def test_where_all_weights_cancel_the_base_steps_on_the_batch() -> None:
+    model, x, y = problem()
+    plain = copy.deepcopy(model)
+    optimizer = WeightedSAM(base(model), rho=0.2, strength=1.0)
+    optimizer.step(lambda: model(x), y, p_wrong=torch.full((5,), 0.5))
+    F.cross_entropy(plain(x), y).backward()
+    base(plain).step()
+    torch.testing.assert_close(weights(model), weights(plain), rtol=0, atol=1e-12)
+    assert optimizer.unperturbed_steps == 1
+
+
+@pytest.mark.parametrize("wrong", [[0.1] * 4, [0.1] * 4 + [1.5], [float("nan")] * 5, [[0.1]] * 5])
+def test_probabilities_of_another_batch_are_refused(wrong: list[float]) -> None:
+    model, x, y = problem()
+    before = weights(model)
+    optimizer = WeightedSAM(base(model), strength=1.0)
+    with pytest.raises(ValueError, match="p_wrong="):
+        optimizer.step(lambda: model(x), y, p_wrong=torch.tensor(wrong))
+    assert torch.equal(before, weights(model))
+    with pytest.raises(ValueError, match="strength=2"):
+        WeightedSAM(base(model), strength=2.0)
+    with pytest.raises(TypeError, match="p_wrong needs the logits"):
+        optimizer.step(lambda: F.cross_entropy(model(x), y), p_wrong=P)
