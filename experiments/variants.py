@@ -1,0 +1,164 @@
+"""Small result files of the runs of `ncsam reproduce variants`, and from them the table and the figure of the docs.
+
+    ncsam reproduce variants --scale medium --data-root data --images 5000
+    python experiments/variants.py collect runs/reproduce-medium docs/experiments/medium
+    python experiments/variants.py show docs/experiments/medium
+
+`collect` writes a JSON of a few numbers for each finished cell and seed, then does what `show` does: writes
+`FOLDER.md` and `FOLDER.svg` beside the folder. Cells that are not finished are marked.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ncsam._errors import need
+from ncsam._files import atomic_path, read_json
+from ncsam._statistics import Spread
+from ncsam.report.markdown import table as markdown_table
+from ncsam.reproduce.results import run_name
+from ncsam.reproduce.tables import TABLES, Column, Row
+
+TABLE = TABLES["variants"]
+MISSING = "not run"
+#: Gradients of a step in units of SGD's; those of the methods with stages of their own are not one number.
+COST = {"sgd": 1, "bsam": 3, "ncsam": 3, "authors": 3, "length": 3, "gce": 1, "elr": 1}
+Cells = dict[tuple[str, str], list[dict[str, Any]]]
+
+
+def collected(runs: Path, row: Row, column: Column, seed: int) -> dict[str, Any] | None:
+    """The numbers of a finished run; `None` for any other."""
+    folder = runs / run_name(row, column, seed)
+    if not (folder / "summary.json").is_file():
+        return None
+    summary = read_json(folder / "summary.json")
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    telemetry = [line["telemetry"] for line in lines if line["telemetry"].get("perturbation_norm")]
+    found = {"row": row.name, "column": column.name, "seed": seed}
+    found |= {name: summary[name] for name in ("best", "last", "last5", "memorized", "epochs", "noise_rate")}
+    found["curve"] = [round(line["test_accuracy"], 2) for line in lines]
+    if telemetry:
+        found["length"] = sum(each["perturbation_norm"] for each in telemetry) / len(telemetry)
+        found["last_radius"] = telemetry[-1]["rho"]
+    return {name: round(value, 4) if isinstance(value, float) else value for name, value in found.items()}
+
+
+def collect(runs: Path, folder: Path) -> None:
+    """Write the numbers of all finished cells."""
+    folder.mkdir(parents=True, exist_ok=True)
+    record = read_json(runs / "reproduce.json")
+    about = {name: record[name] for name in ("scale", "changes", "versions")}
+    write(folder / "about.json", about)
+    for row, column in TABLE.cells:
+        for seed in range(1, 10):
+            found = collected(runs, row, column, seed)
+            if found is not None:
+                write(folder / f"{column.name}_{row.name}_s{seed}.json", found)
+
+
+def write(path: Path, content: Any) -> None:
+    with atomic_path(path) as temporary:
+        temporary.write_text(json.dumps(content) + "\n", encoding="utf-8")
+
+
+def read(folder: Path) -> Cells:
+    """The collected numbers by row and column."""
+    cells: Cells = {}
+    for path in sorted(folder.glob("*_s*.json")):
+        found = read_json(path)
+        cells.setdefault((found["row"], found["column"]), []).append(found)
+    return cells
+
+
+def text(cells: Cells, row: Row, column: Column, name: str, digits: int = 1) -> str:
+    spread = Spread.of(each.get(name) for each in cells.get((row.name, column.name), ()))
+    if spread is None:
+        return MISSING if (row.name, column.name) not in cells else "-"
+    return spread.text(digits, error=True)
+
+
+def page(cells: Cells, about: dict[str, Any], figure: str) -> Iterator[str]:
+    """The document, block by block."""
+    changes = ", ".join(f"`--{name} {value}`" for name, value in about["changes"].items())
+    done, all_cells = len(cells), len(TABLE.cells)
+    yield f"# {TABLE.title}"
+    yield (
+        f"`ncsam reproduce variants --scale {about['scale']}`{', ' + changes if changes else ''}; "
+        f"{done} of {all_cells} cells have a finished run. Written by `python experiments/variants.py show`."
+    )
+    columns = TABLE.columns
+    head = ["", *(column.title for column in columns)]
+    parts = (
+        ("last5", "Test accuracy in percent, mean of the last five epochs (± standard error over seeds)"),
+        ("best", "Best epoch on the test set"),
+        ("last", "Last epoch"),
+        ("memorized", "Mislabeled training samples predicted as their wrong label after the last epoch, percent"),
+    )
+    for name, title in parts:
+        yield f"**{title}**"
+        yield markdown_table(head, [[row.title, *(text(cells, row, c, name) for c in columns)] for row in TABLE.rows])
+    yield "**Perturbation: mean length after warm-up, and gradients of a step in units of SGD's**"
+    rows = []
+    for row in TABLE.rows:
+        lengths = [text(cells, row, c, "length", 2) if row.optimizer != "sgd" else "-" for c in columns]
+        cost = COST.get(row.name, 2 if row.method == "ce" else None)
+        rows.append([row.title, *lengths, "stages" if cost is None else str(cost)])
+    yield markdown_table([*head, "cost"], rows)
+    if cells:
+        yield f"![Accuracy and memorized share against the length of the perturbation]({figure})"
+
+
+def draw(cells: Cells, path: Path) -> None:
+    """Accuracy of the last five epochs, and the memorized share, against the length of the perturbation."""
+    image = need("matplotlib.figure", "plot", "drawing").Figure((9, 3.8), layout="constrained")
+    for ax, name, label in zip(
+        image.subplots(1, 2), ("last5", "memorized"), ("test accuracy, last five epochs", "memorized, %"), strict=True
+    ):
+        for column in TABLE.columns:
+            points = [
+                (each.get("length") or 0.01, each[name], row.title)
+                for row in TABLE.rows
+                if row.method == "ce"
+                for each in cells.get((row.name, column.name), ())
+            ]
+            if points:
+                ax.scatter([p[0] for p in points], [p[1] for p in points], s=16, label=column.title)
+            for x, y, title in points if column is TABLE.columns[1] else ():
+                ax.annotate(title, (x, y), fontsize=6, xytext=(3, 2), textcoords="offset points")
+        ax.set_xscale("log")
+        ax.set_xlabel("mean length of the perturbation (SGD at .01)")
+        ax.set_ylabel(label)
+    image.axes[0].legend(fontsize=7)
+    with need("matplotlib", "plot", "drawing").rc_context({"svg.fonttype": "none", "svg.hashsalt": "variants"}):
+        image.savefig(path, metadata={"Date": None})
+
+
+def show(folder: Path) -> None:
+    """Write page and figure."""
+    cells, about = read(folder), read_json(folder / "about.json")
+    figure = folder.with_suffix(".svg")
+    if cells:
+        draw(cells, figure)
+    with atomic_path(folder.with_suffix(".md")) as temporary:
+        temporary.write_text("\n\n".join(page(cells, about, figure.name)) + "\n", encoding="utf-8")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    gather = commands.add_parser("collect")
+    gather.add_argument("runs", type=Path)
+    gather.add_argument("folder", type=Path)
+    commands.add_parser("show").add_argument("folder", type=Path)
+    asked = parser.parse_args()
+    if asked.command == "collect":
+        collect(asked.runs, asked.folder)
+    show(asked.folder)
+
+
+if __name__ == "__main__":
+    main()

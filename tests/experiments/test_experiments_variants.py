@@ -1,0 +1,49 @@
+"""Pages made of result files: what is there, what is marked as missing, and which arm a rule picks."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+
+def cell(folder: Path, row: str, column: str, seed: int, **numbers: float) -> None:
+    found = {"row": row, "column": column, "seed": seed, "best": 50.0, "last": 40.0, "memorized": 90.0, **numbers}
+    (folder / f"{column}_{row}_s{seed}.json").write_text(json.dumps(found))
+
+
+def test_the_page_has_means_and_marks_what_is_missing(tmp_path: Path) -> None:
+    import variants
+
+    folder = tmp_path / "medium"
+    folder.mkdir()
+    (folder / "about.json").write_text(json.dumps({"scale": "medium", "changes": {"images": 5000}, "versions": []}))
+    cell(folder, "sgd", "cifar10-40", 1, last5=40.0)
+    cell(folder, "sgd", "cifar10-40", 2, last5=42.0)
+    cell(folder, "authors", "cifar10-40", 1, last5=51.0, length=1.25)
+    variants.show(folder)
+    lines = (tmp_path / "medium.md").read_text().splitlines()
+    assert "| SGD | not run | 41.0 ± 1.0 | not run | not run | not run | not run |" in lines
+    assert "| NCSAM as its authors run it | not run | 51.0 | not run | not run | not run | not run |" in lines
+    assert "| NCSAM as its authors run it | not run | 1.25 | not run | not run | not run | not run | 3 |" in lines
+    assert any("2 of 84 cells have a finished run" in line and "--images 5000" in line for line in lines)
+    assert "<svg" in (tmp_path / "medium.svg").read_text()
+
+
+def test_a_rule_picks_by_its_criterion_and_keeps_sam_in_a_tie() -> None:
+    import outside_estimate
+
+    arms = ["SAM", *outside_estimate.ESTIMATES]
+    runs = {arm: {"last5": float(i), "held_out": 50.0, "verified": float(i == 3)} for i, arm in enumerate(arms)}
+    assert outside_estimate.picked(runs, "held_out") == 0.0
+    assert outside_estimate.picked(runs, "verified") == 3.0
+
+
+def test_auroc_by_counting_pairs() -> None:
+    import outside_estimate
+
+    p, wrong = torch.tensor([0.1, 0.4, 0.35, 0.8]), np.array([False, False, True, True])
+    assert outside_estimate.auroc(p, wrong) == pytest.approx(3 / 4)
