@@ -264,7 +264,7 @@ def _answers(problem: Problem, outcomes: Sequence[Outcome], generator: np.random
     assert clean is not None
     order = np.concatenate(problem.held_out)
     given, true = held_out_labels(problem), clean[order]
-    members = groups_of(outcomes)
+    members = groups_of(problem, outcomes)
     groups, tests = group_probabilities(members), [_test(problem, group) for group in members]
     predictions = np.stack([outcome.predicted() for outcome in outcomes], axis=1)
     recommended = groups[0].argmax(axis=1)

@@ -95,33 +95,41 @@ def auto(
     *,
     folds: int = 5,
     budget: float | None = None,
+    verified: Any = None,
     config: RunConfig | str | os.PathLike[str] | None = None,
     console: bool = False,
     command: str | None = None,
     **options: Any,
 ) -> Run:
-    """Select a model by cross-validation: try a portfolio of classifiers and ensemble the best.
+    """Find a classifier with nothing to tune: the recommended one, or with verified labels a combination.
 
     Args:
         data: as in `train`; features (`ncsam embed`) are much faster than images.
         out: the run folder. `None`: a temporary one, removed with the returned object.
         folds: parts, each held out once.
         budget: seconds of training; no limit by default.
+        verified: labels that a person has verified: `{index: class}`, a class or `None` for every sample, the name of a
+            column of `data`, a CSV file (`index`, `label` and, unless drawn evenly, `probability`), or a run folder
+            with review decisions. They decide how candidates are combined, are trained on, and give estimates.
         config: start from a configuration or YAML file; data, labels, seed and hardware count.
         console: print progress.
         command: recorded in `config.yaml`.
         **options: fields of `RunConfig`, as in `train`.
 
     Returns:
-        The run of the selected ensemble; all candidates are in `run.leaderboard`.
+        The run of the result; all candidates are in `run.leaderboard`.
     """
     from ncsam.automl import auto as engine_auto
 
     options.setdefault("val_share", 0.0)  # the folds hold out what is needed
+    if isinstance(verified, str) and hasattr(data, "columns") and verified in data.columns:  # of a DataFrame
+        verified, data = data[verified].tolist(), data.drop(columns=[verified])
     chosen, dataset = make_config(data, config=config, **options)
     folder, temporary = _folder(out)
     say = _print if console else _silent
-    engine_auto(chosen, folder, folds=folds, budget=budget, dataset=dataset, say=say, command=command)
+    engine_auto(
+        chosen, folder, folds=folds, budget=budget, dataset=dataset, verified=verified, say=say, command=command
+    )
     return Run(folder, dataset=dataset, temporary=temporary)
 
 

@@ -300,8 +300,8 @@ class Run:
         Raises:
             UsageError: if an answer is about a sample, label or class that the run does not have; nothing was written.
         """
-        from ncsam.review.decisions import Decisions
         from ncsam.review.imported import imported, take_decisions
+        from ncsam.runs.decisions import Decisions
 
         found = imported(self.path, tool, source)
         decisions = Decisions(self.path, write=True)
@@ -396,10 +396,19 @@ class Run:
 
         return cleaned(self.path, apply, threshold, findings=findings, dataset=self._dataset).to_frame()
 
-    def review(self, *, reviewer: str | None = None, port: int = 0, open_browser: bool = True) -> None:
+    def review(
+        self,
+        *,
+        purpose: str = "label-issues",
+        reviewer: str | None = None,
+        port: int = 0,
+        open_browser: bool = True,
+    ) -> None:
         """Serve the review page on this machine until interrupted; decisions are saved in the run folder.
 
         Args:
+            purpose: "label-issues"; or "model-selection": ten samples at a time that tell candidates apart. The answers
+                go to `ncsam.auto(..., verified=run.path)`.
             reviewer: whose decisions these are.
             port: of the page; 0 takes a free one.
             open_browser: open the page.
@@ -413,7 +422,7 @@ class Run:
             if open_browser:
                 webbrowser.open(address)
 
-        serve(self.path, port=port, reviewer=reviewer, ready=ready, dataset=self._dataset)
+        serve(self.path, port=port, reviewer=reviewer, ready=ready, dataset=self._dataset, purpose=purpose)
 
     def report(self, path: str | os.PathLike[str] | None = None, *, images: int = 24) -> Path:
         """Write a self-contained HTML page: curves, label issues with their samples, results by class.

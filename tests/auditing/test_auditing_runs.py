@@ -13,7 +13,7 @@ from click.testing import CliRunner
 import ncsam
 from ncsam.cli.main import main
 from ncsam.errors import UsageError
-from ncsam.review.decisions import Decisions
+from ncsam.runs.decisions import Decisions
 from ncsam.review.queue import Queue, View
 
 

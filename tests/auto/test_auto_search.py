@@ -72,7 +72,7 @@ def test_a_candidate_never_sees_the_samples_it_is_judged_by(tmp_path):
 @pytest.mark.parametrize("candidate", [lda(), Network("n", {"epochs": 8, "optimizer": "sgd", "lr": 0.05})])
 def test_labels_of_a_fold_do_not_reach_its_predictions(tmp_path, candidate):
     one, two = problem(), problem()
-    two.labels = two.labels.copy()
+    two.labels = two.training_labels = two.labels.copy()
     two.labels[two.held_out[0]] = (two.labels[two.held_out[0]] + 1) % 3
     changed = two.dataset.train.with_labels(two.labels, None)
     two.dataset = replace(two.dataset, train=changed)

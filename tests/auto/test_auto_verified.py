@@ -19,6 +19,7 @@ from ncsam.automl import run as auto_run
 from ncsam.automl.candidates import ClosedForm
 from ncsam.automl.verified import ConditionalLogit, Verified
 from ncsam.automl.verified_source import read_verified
+from ncsam.data import from_arrays
 from ncsam.engine.predictor import load_predictor
 from ncsam.models import create
 
@@ -126,20 +127,24 @@ def test_a_stacked_model_is_the_formula() -> None:
 
 
 def test_sources_of_verified_labels(tmp_path: Path) -> None:
-    classes = ("cat", "dog", "7")
+    data = from_arrays(np.zeros((5, 2), np.float32), np.array([0, 1, 2, 0, 1]), classes=["cat", "dog", "7"])
     for source in ({3: "dog", 0: 0}, {3: 1, 0: "cat"}, [0, None, None, "dog", ""]):
-        found = read_verified(source, classes, 5)
+        found = read_verified(source, data)
         assert dict(zip(found.rows.tolist(), found.labels.tolist(), strict=True)) == {3: 1, 0: 0}
     file = tmp_path / "answers.csv"
     file.write_text("index,label,probability\n3,dog,0.25\n4,7,0.5\n")
-    found = read_verified(file, classes, 5)
+    found = read_verified(file, data)
     assert (found.labels.tolist(), found.probabilities.tolist()) == ([1, 2], [0.25, 0.5])  # type: ignore[union-attr]
     file.write_text("sample,label\n3,dog\n")
     for wrong in ({9: "dog"}, {-1: "dog"}, {0: "horse"}, {0: 3}, [1, 2], {}, file, tmp_path / "none.csv"):
         with pytest.raises(ValueError, match="verified"):
-            read_verified(wrong, classes, 5)
-    table = read_verified([0.0, None, float("nan"), "dog", pd.NA], classes, 5)  # as a column with missing values
+            read_verified(wrong, data)
+    table = read_verified([0.0, None, float("nan"), "dog", pd.NA], data)  # as a column with missing values
     assert (table.rows.tolist(), table.labels.tolist()) == ([0, 3], [0, 1])
+
+
+def two_classes() -> Any:
+    return from_arrays(np.zeros((5, 2), np.float32), np.array([0, 1, 0, 0, 1]), classes=["cat", "dog"])
 
 
 @pytest.mark.parametrize(
@@ -149,7 +154,7 @@ def test_sources_of_verified_labels(tmp_path: Path) -> None:
 )
 def test_wrong_verified_labels_are_one_error(wrong: Any) -> None:
     with pytest.raises(ValueError, match=r"^invalid verified="):
-        read_verified(wrong, ("cat", "dog"), 5)
+        read_verified(wrong, two_classes())
 
 
 @pytest.mark.parametrize(
@@ -163,7 +168,7 @@ def test_wrong_verified_labels_are_one_error(wrong: Any) -> None:
 def test_damaged_files_of_verified_labels_are_one_error(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "v.csv").write_bytes(content)
     with pytest.raises(ValueError, match=r"verified|v\.csv"):
-        read_verified(tmp_path / "v.csv", ("cat", "dog"), 5)
+        read_verified(tmp_path / "v.csv", two_classes())
 
 
 def test_verified_labels_without_the_recommended_candidate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ import pytest
 from cli_cases import call
 
 import ncsam
-from ncsam.review.decisions import Decisions
+from ncsam.runs.decisions import Decisions
 from ncsam.runs.reader import load_oof
 
 

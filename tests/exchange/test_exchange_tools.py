@@ -17,7 +17,7 @@ from ncsam.exchange import hugging_face, label_studio, spreadsheet
 from ncsam.exchange.answers import Answer, answers_of_columns
 from ncsam.issues.table import LabelIssues
 from ncsam.review.clean import cleaned
-from ncsam.review.decisions import Decisions
+from ncsam.runs.decisions import Decisions
 from ncsam.review.imported import imported, take_decisions
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "review"))

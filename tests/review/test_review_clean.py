@@ -12,8 +12,8 @@ from review_cases import CLASSES, made_run, queue_order
 from ncsam.data import load
 from ncsam.engine import RunConfig
 from ncsam.review.clean import cleaned, write_arrays, write_folder, write_table
-from ncsam.review.decisions import Decisions
 from ncsam.review.queue import Queue
+from ncsam.runs.decisions import Decisions
 from ncsam.runs.reader import RunFolder
 
 

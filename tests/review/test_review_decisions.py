@@ -12,10 +12,10 @@ from review_cases import made_run, queue_order
 from ncsam.errors import RunError
 from ncsam.issues.table import unreliable
 from ncsam.review.clean import cleaned
-from ncsam.review.decisions import Decisions
 from ncsam.review.progress import progress
 from ncsam.review.queue import Queue, View
 from ncsam.review.server import Review
+from ncsam.runs.decisions import Decisions
 from ncsam.runs.reader import RunFolder
 
 

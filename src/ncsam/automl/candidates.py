@@ -49,8 +49,9 @@ class ClosedForm:
         """The classifier fitted to all samples of the folds, and its predictions of each fold, fold after fold."""
         order = np.concatenate(problem.held_out)
         folds = np.repeat(np.arange(problem.num_folds), [len(held) for held in problem.held_out])
-        x, y = problem.vectors[torch.from_numpy(order)], torch.from_numpy(problem.labels[order])
-        return classifiers.cross_fit(self.model, x, y, problem.classes, folds=folds, **self.options)
+        x, y = problem.vectors[torch.from_numpy(order)], torch.from_numpy(problem.training_labels[order])
+        trusted = problem.trusted[order]
+        return classifiers.cross_fit(self.model, x, y, problem.classes, folds=folds, trusted=trusted, **self.options)
 
     def seconds(self, problem: Problem) -> float:
         return 0.0

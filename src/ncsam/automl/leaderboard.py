@@ -60,7 +60,7 @@ def make(
     labels = held_out_labels(problem)
     rows = [_row(outcome, labels, chosen) for outcome in outcomes]
     rows.sort(key=lambda row: (row["status"] != "finished", -(row["noisy_accuracy"] or -1.0)))
-    noise, accuracy = _estimates(outcomes, chosen, labels, verified)
+    noise, accuracy = _estimates(problem, outcomes, chosen, verified)
     return {
         "samples": len(problem.positions),
         "folds": problem.num_folds,
@@ -90,16 +90,20 @@ def confident_noise_rate(labels: npt.NDArray[np.int64], probabilities: npt.NDArr
 
 
 def _estimates(
-    outcomes: Sequence[Outcome], chosen: Chosen, labels: npt.NDArray[np.int64], verified: Verified | None
+    problem: Problem, outcomes: Sequence[Outcome], chosen: Chosen, verified: Verified | None
 ) -> tuple[dict[str, Any], dict[str, Any] | None]:
-    if verified is None:
+    labels = held_out_labels(problem)
+    drawn = None if verified is None else verified.drawn()
+    if verified is None or drawn is None:
         rate = confident_noise_rate(labels, chosen.probabilities)
         low, high = max(0.0, rate - HALF_WIDTH), min(1.0, rate + HALF_WIDTH)
         return {"estimate": rate, "low": low, "high": high, "coverage": 0.9, "source": "held-out predictions"}, None
-    groups = group_probabilities(groups_of(outcomes)) or [chosen.probabilities]
-    noise = verification.noise_rate(groups, labels, verified).to_dict()
+    groups = group_probabilities(groups_of(problem, outcomes))
+    noise = verification.noise_rate(groups, labels, drawn).to_dict()
     predicted = chosen.probabilities.argmax(axis=1)
-    accuracy = verification.clean_accuracy(predicted, groups, labels, verified).to_dict()
+    if chosen.member.model == "stacked":
+        predicted = verification.held_out_predictions(groups, verified)
+    accuracy = verification.clean_accuracy(predicted, groups, labels, drawn).to_dict()
     about = {"coverage": 0.95, "source": "verified labels"}
     return {**noise, **about}, {**{name: 100 * value for name, value in accuracy.items()}, **about}
 

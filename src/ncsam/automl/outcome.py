@@ -54,6 +54,11 @@ class Outcome:
     status: str = "running"
     reason: str = ""
 
+    @classmethod
+    def fitted(cls, problem: Problem, candidate: ClosedForm) -> Outcome:
+        """A closed-form candidate, fitted and not stored."""
+        return cls(candidate, [_closed_form(problem, candidate)], "finished")
+
     @property
     def name(self) -> str:
         return self.candidate.name

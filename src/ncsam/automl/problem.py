@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ncsam._errors import bad_value
+from ncsam.automl.verified import Verified
 from ncsam.data.loading.loader import Loader
 from ncsam.data.types import Labels, Split
 from ncsam.engine.config import RunConfig
@@ -25,15 +26,32 @@ _SMALL_IMAGE = 16  # pixels; up to here a fully connected network is what `--mod
 
 
 class Problem:
-    """A task cut into folds. Positions count in the training split; validation samples are in no fold."""
+    """A task cut into folds. Positions count in the training split; validation samples are in no fold.
 
-    def __init__(self, config: RunConfig, task: Task, folds: int) -> None:
+    Args:
+        config: of the search.
+        task: the data.
+        folds: parts, each held out once.
+        verified: verified labels; candidates are trained on them in place of the given ones.
+
+    Attributes:
+        labels: the given labels, by which candidates are compared.
+        training_labels: what candidates are trained on.
+        trusted: which of them are verified (N,).
+    """
+
+    def __init__(self, config: RunConfig, task: Task, folds: int, verified: Verified | None = None) -> None:
         if task.modality.name not in ("images", "features"):
             raise bad_value("data", config.data, f"images or features, not {task.modality.name} (see `ncsam embed`)")
         self.config = config
         self.task = task
         self.dataset = task.dataset
         self.labels: Labels = task.dataset.train.labels
+        self.training_labels, self.trusted = self.labels, np.zeros(len(self.labels), dtype=bool)
+        if verified is not None:
+            self.training_labels = self.labels.copy()
+            self.training_labels[verified.rows] = verified.labels
+            self.trusted[verified.rows] = True
         self.positions: Indices = task.train
         self.num_folds = folds
         self.fabric = choose_device(config.replace(devices=1, num_nodes=1, strategy="auto"))
@@ -64,9 +82,9 @@ class Problem:
         """The task of training on all folds but one, which is the validation split; there is no other."""
         held = self.held_out[fold]
         kept = np.setdiff1d(self.positions, held)
-        return dataclasses.replace(
-            self.task, dataset=dataclasses.replace(self.dataset, test=None, val=None), train=kept, val=held
-        )
+        split = dataclasses.replace(self.dataset.train, labels=self.training_labels)
+        dataset = dataclasses.replace(self.dataset, train=split, test=None, val=None)
+        return dataclasses.replace(self.task, dataset=dataset, train=kept, val=held)
 
     def loader(self, split: Split, subset: Indices | None = None) -> Loader:
         """Batches of a split as a model sees them in evaluation, in order."""

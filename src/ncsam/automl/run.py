@@ -20,10 +20,11 @@ from ncsam.automl import leaderboard
 from ncsam.automl.candidates import Network
 from ncsam.automl.portfolio import portfolio
 from ncsam.automl.problem import Problem
+from ncsam.automl.questions import CandidatePredictions
 from ncsam.automl.search import run_candidates
 from ncsam.automl.selection import Chosen, choose
 from ncsam.automl.verified import Verified
-from ncsam.automl.verified_source import in_fold_order, read_verified
+from ncsam.automl.verified_source import in_fold_order, read_verified, without_column
 from ncsam.classifiers import Fitted, issue_probabilities
 from ncsam.data.types import DataSet, Split
 from ncsam.engine.backbone import with_backbone
@@ -39,6 +40,7 @@ from ncsam.jobs.mirror import Mirror
 from ncsam.runs import layout
 from ncsam.runs.layout import refuse_other_work
 from ncsam.runs.lock import locked
+from ncsam.runs.writer import write_verified
 
 ABOUT = layout.AUTO
 CANDIDATES = layout.CANDIDATES
@@ -68,9 +70,10 @@ def auto(
         folds: parts, each of which is predicted by candidates trained on the others.
         budget: seconds of training; what would not be done in time is skipped, except for closed-form candidates.
         dataset: data in memory, used in place of `config.data`.
-        verified: labels that a person has verified, which decide how candidates are combined and give unbiased
-            estimates: a mapping from sample index to class, a CSV file with columns `index`, `label` and, for samples
-            that were not drawn evenly, `probability`; or a sequence with a class or `None` for every sample.
+        verified: labels that a person has verified, which decide how candidates are combined, replace given labels
+            in training and give unbiased estimates: a mapping from sample index to class; a sequence with a class or
+            `None` for every sample; a CSV file with columns `index`, `label` and, for samples that were not drawn
+            evenly, `probability`; the name of a column of the data; or a run folder with review decisions.
         where: worker processes or a Ray cluster for the candidates, and a mirror; by default this process.
         say: takes lines of progress.
         command: stored in `config.yaml`.
@@ -81,6 +84,8 @@ def auto(
     if dataset is not None and where.on == "ray":
         raise bad_value("dataset", dataset.name, "the path of data that every node can read, with on='ray'")
     check_accelerator(config.accelerator)
+    if dataset is None:
+        verified, config = without_column(verified, config)
     folder = Path(out)
     refuse_other_work(folder, ABOUT)
     where.check()
@@ -89,7 +94,8 @@ def auto(
         mirror.fetch("", folder)
     with locked(folder) as held:
         config, task = with_backbone(config, load_task(config, dataset), say=say, wanted=config.model == "auto")
-        problem = Problem(config, task, folds)
+        answers = None if verified is None else read_verified(verified, task.dataset)
+        problem = Problem(config, task, folds, answers)
         if ":" in config.model and not problem.is_vectors:
             raise bad_value(
                 "model",
@@ -108,7 +114,6 @@ def auto(
                 "training networks on images is slow on a CPU. Embeddings of a pretrained model take minutes: "
                 f"ncsam embed {shlex.quote(config.data)} --model NAME --out features.npz; ncsam auto features.npz"
             )
-        answers = None if verified is None else read_verified(verified, problem.dataset.classes, len(problem.labels))
         _claim(folder, problem, {each.name: each.settings() for each in candidates}, answers)
         if mirror is not None:
             _claim_mirror(mirror, folder)
@@ -125,6 +130,10 @@ def auto(
         chosen = choose(problem, outcomes, known)
         board = leaderboard.make(problem, outcomes, chosen, known)
         held.check()
+        if answers is not None:
+            names = [problem.dataset.classes[label] for label in answers.labels]
+            write_verified(folder, answers.rows, names, answers.probabilities)
+        CandidatePredictions.of(problem, outcomes).save(folder)
         leaderboard.write(folder, board)
         _write_run(folder, problem, chosen, board, command)
         if mirror is not None:

@@ -6,10 +6,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ncsam._text import format_duration
 from ncsam.automl.candidates import Candidate, ClosedForm
 from ncsam.automl.outcome import Outcome, correct, fit_candidate, read_outcome
 from ncsam.automl.problem import Problem
+from ncsam.automl.verified import Verified
 from ncsam.engine.backbone import with_backbone
 from ncsam.engine.config import RunConfig
 from ncsam.engine.task import load_task
@@ -91,7 +94,12 @@ class _Search:
         if not candidates:
             return
         named = {each.name: each for each in candidates}
-        options = {"folds": self.problem.num_folds, "against": list(against)}
+        verified = {int(i): int(self.problem.training_labels[i]) for i in np.flatnonzero(self.problem.trusted)}
+        options = {
+            "folds": self.problem.num_folds,
+            "against": list(against),
+            "verified": [list(verified), list(verified.values())],
+        }
         jobs = [
             Job(
                 f"{self.folder.name}/{name}",
@@ -124,12 +132,25 @@ def _summary(problem: Problem, outcome: Outcome) -> dict[str, Any]:
     return {"status": outcome.status, "said": status, "reason": outcome.reason, "parts": len(outcome.parts)}
 
 
-def do_candidate(config: RunConfig, out: Path, *, folds: int, name: str, against: Sequence[str]) -> dict[str, Any]:
-    """One candidate in a worker process: the data is read again, and `against` are folders beside its own."""
+def do_candidate(
+    config: RunConfig,
+    out: Path,
+    *,
+    folds: int,
+    name: str,
+    against: Sequence[str],
+    verified: Sequence[Sequence[int]] = ((), ()),
+) -> dict[str, Any]:
+    """One candidate in a worker process: the data is read again, and `against` are folders beside its own.
+
+    `verified` are samples and their verified labels.
+    """
     from ncsam._files import read_json
     from ncsam.automl.portfolio import portfolio
 
-    problem = Problem(*with_backbone(config, load_task(config)), folds)
+    rows, labels = (np.array(each, dtype=np.int64) for each in verified)
+    known = Verified(rows, labels) if len(rows) else None
+    problem = Problem(*with_backbone(config, load_task(config)), folds, known)
     named = {each.name: each for each in portfolio(problem)}
     finished = []
     for other in against:

@@ -21,9 +21,9 @@ import torch
 from ncsam import models
 from ncsam.automl.outcome import Outcome, correct, held_out_labels
 from ncsam.automl.problem import Problem
-from ncsam.automl.verified import Verified, stack
+from ncsam.automl.verified import Verified, stack, stacked_probabilities
 from ncsam.classifiers import Member
-from ncsam.models.stacked import SMALLEST, Stacked
+from ncsam.models.stacked import Stacked
 
 Floats = npt.NDArray[np.float64]
 
@@ -33,6 +33,8 @@ RECOMMENDED = ("smooth_table", "smooth")
 _REGULARIZED = ("lda-0.95-pruned", "prototypes-pruned")
 _FLEXIBLE = ("knn-30", "kernel-0.1")
 _TABLE_REGULARIZED, _TABLE_FLEXIBLE = ("lda-0.95", "prototypes"), ("forest-5",)
+#: All candidates that are in a group.
+GROUPED = frozenset((*RECOMMENDED, *_REGULARIZED, *_FLEXIBLE, *_TABLE_REGULARIZED, *_TABLE_FLEXIBLE))
 _LOG_RANGE = (-3.0, 4.0)  # of temperatures
 _GOLDEN = (math.sqrt(5) - 1) / 2
 
@@ -58,22 +60,23 @@ def choose(problem: Problem, outcomes: Sequence[Outcome], verified: Verified | N
         outcomes: all candidates.
         verified: verified labels; `rows` count in the order of the folds (`Outcome.probabilities`).
     """
-    finished = {outcome.name: outcome for outcome in outcomes if outcome.status == "finished"}
-    recommended = next((finished[name] for name in RECOMMENDED if name in finished), None)
-    if recommended is None:
-        best = max(finished.values(), key=lambda outcome: correct(problem, outcome).mean())
-        return _averaged(problem, best)
+    groups = groups_of(problem, outcomes)
+    first = groups[0][0]
+    if first.name not in RECOMMENDED:
+        return _averaged(problem, first)
     if verified is None:
-        return Chosen([recommended], recommended.members[0], recommended.probabilities())
-    return _stacked(problem, groups_of(outcomes), verified)
+        return Chosen([first], first.members[0], first.probabilities())
+    return _stacked(problem, groups, verified)
 
 
-def groups_of(outcomes: Sequence[Outcome]) -> list[list[Outcome]]:
+def groups_of(problem: Problem, outcomes: Sequence[Outcome]) -> list[list[Outcome]]:
     """The recommended candidate, more regularized ones and more flexible ones; groups without a candidate are left
-    out.
+    out. Networks on images, which have no recommended one: the best on noisy labels alone.
     """
     finished = {outcome.name: outcome for outcome in outcomes if outcome.status == "finished"}
-    first = next((name for name in RECOMMENDED if name in finished), "smooth")
+    first = next((name for name in RECOMMENDED if name in finished), None)
+    if first is None:
+        return [[max(finished.values(), key=lambda outcome: correct(problem, outcome).mean())]]
     others = (_TABLE_REGULARIZED, _TABLE_FLEXIBLE) if first == "smooth_table" else (_REGULARIZED, _FLEXIBLE)
     groups = [[finished[name] for name in names if name in finished] for names in ((first,), *others)]
     return [group for group in groups if group]
@@ -133,8 +136,6 @@ def _stacked(problem: Problem, groups: list[list[Outcome]], verified: Verified) 
         for module, member in zip(modules, group, strict=True):  # type: ignore[call-overload]
             module.load_state_dict(member.state)
     network.theta, network.bias = torch.from_numpy(theta).float(), torch.from_numpy(bias).float()
-    scores = sum(weight * np.log(p + SMALLEST) for weight, p in zip(theta, held_out, strict=True)) + bias
-    powers = np.exp(scores - np.max(scores, axis=1, keepdims=True))
     outcomes = [outcome for group in groups for outcome in group]
     member = Member("stacked", {"groups": listed}, network.state_dict())
-    return Chosen(outcomes, member, powers / powers.sum(axis=1, keepdims=True))
+    return Chosen(outcomes, member, stacked_probabilities(held_out, theta, bias))

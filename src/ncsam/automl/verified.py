@@ -27,6 +27,7 @@ Labels = npt.NDArray[np.int64]
 
 _UNIFORM = 0.3  # share of the questions that is spread evenly, which bounds the weights
 _STEPS = 25  # of Newton's method
+_PARTS = 5  # of the answers, each predicted by a stack fitted to the others
 _FIRST, _SECOND = 0.8, 0.2  # prior weights of the recommended and of a more regularized model
 _SCALES, _BIAS_SCALE = (0.5, 0.4, 0.4), 0.5  # prior standard deviations
 _GIVEN_LABEL = 1.0  # prior weight of the given label in the posterior of the true one
@@ -39,7 +40,8 @@ class Verified:
     Attributes:
         rows: positions of the samples, one per draw; a sample that was drawn twice counts twice.
         labels: their true classes.
-        probabilities: the probability with which each was drawn, out of all samples; `None` for a simple random sample.
+        probabilities: the probability with which each was drawn, out of all samples; NaN for answers that were not
+            drawn at random, which count for everything but the estimates; `None` for a simple random sample.
     """
 
     rows: Labels
@@ -50,11 +52,18 @@ class Verified:
         if len(self.rows) != len(self.labels) or not len(self.rows):
             raise bad_value("verified", len(self.rows), "one or more samples with a label each")
         chances = np.asarray(1.0 if self.probabilities is None else self.probabilities)
-        if not ((chances > 0) & (chances <= 1)).all():
+        if ((chances <= 0) | (chances > 1)).any():
             raise bad_value("verified", "probabilities", "numbers above 0 and at most 1")
 
     def __len__(self) -> int:
         return len(self.rows)
+
+    def drawn(self) -> Verified | None:
+        """Those that were drawn at random, from which unbiased estimates follow; `None` if there is none."""
+        if self.probabilities is None:
+            return self
+        known = ~np.isnan(self.probabilities)
+        return Verified(self.rows[known], self.labels[known], self.probabilities[known]) if known.any() else None
 
     def sha256(self) -> str:
         """Of all answers, to tell whether two sets are the same."""
@@ -71,6 +80,10 @@ class Interval:
     value: float
     low: float
     high: float
+
+    @property
+    def half_width(self) -> float:
+        return (self.high - self.low) / 2
 
     def to_dict(self) -> dict[str, float]:
         return {"estimate": self.value, "low": self.low, "high": self.high}
@@ -132,6 +145,28 @@ def stack(groups: Sequence[Floats], verified: Verified) -> tuple[Floats, Floats]
     return model.theta[: len(groups)], model.theta[len(groups) :]
 
 
+def stacked_probabilities(groups: Sequence[Floats], theta: Floats, bias: Floats) -> Floats:
+    """What `ncsam.models.stacked.Stacked` predicts from the probabilities (n, K) of the groups."""
+    return _softmax(_logs(groups) @ theta + bias)
+
+
+def held_out_predictions(groups: Sequence[Floats], verified: Verified) -> Labels:
+    """Classes (n,) that the stack predicts, for answered samples by a stack that was fitted without their answer.
+
+    The stack fits the answers that it was fitted to better than others, so its accuracy is estimated from these.
+    """
+    predicted = stacked_probabilities(groups, *stack(groups, verified)).argmax(axis=1)
+    rows = np.unique(verified.rows)
+    part_of = {row: number % _PARTS for number, row in enumerate(rows.tolist())}
+    parts = np.array([part_of[row] for row in verified.rows.tolist()])
+    for part in range(_PARTS) if len(rows) > _PARTS else ():
+        others = parts != part
+        held = np.unique(verified.rows[~others])
+        fitted = stack(groups, Verified(verified.rows[others], verified.labels[others]))
+        predicted[held] = stacked_probabilities([p[held] for p in groups], *fitted).argmax(axis=1)
+    return np.asarray(predicted, dtype=np.int64)
+
+
 def posterior(groups: Sequence[Floats], given: Labels, verified: Verified | None = None) -> Floats:
     """P(true class | models, given label), (n, K): a conditional logit, sharpened by verified labels if there are
     any.
@@ -179,7 +214,7 @@ def estimate(values: Floats, predicted: Floats, verified: Verified) -> Interval:
     Args:
         values: the quantity of the drawn samples (m,).
         predicted: predictions of it for all samples (n,), made without the answers.
-        verified: the draws.
+        verified: the draws, all of them made at random.
     """
     n, draws = len(predicted), len(verified)
     pi = np.full(draws, 1 / n) if verified.probabilities is None else verified.probabilities

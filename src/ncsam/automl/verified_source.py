@@ -1,7 +1,8 @@
-"""Verified labels from a mapping, a sequence or a CSV file."""
+"""Verified labels from a mapping, a sequence, a CSV file, a column of the data, or reviewers' decisions."""
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -11,30 +12,68 @@ from typing import Any
 import numpy as np
 
 from ncsam._errors import bad_value
+from ncsam._files import open_arrays
 from ncsam.automl.problem import Problem
+from ncsam.automl.questions import read_rounds, verified_decisions
 from ncsam.automl.verified import Verified
 from ncsam.data.labels import is_missing
-from ncsam.data.tables.columns import read_columns
+from ncsam.data.tables.columns import TABLE_SUFFIXES, read_columns
+from ncsam.data.tables.table import training_values
+from ncsam.data.types import DataSet
+from ncsam.engine.config import RunConfig
+from ncsam.runs import layout
+from ncsam.runs.decisions import Decisions
+from ncsam.runs.writer import NOT_DRAWN
 
-_COLUMNS = "a CSV file with columns index and label, and optionally probability"
+_FILES = (
+    "a CSV file with columns index and label, and optionally probability; a run folder with review decisions; or a "
+    "column of the data"
+)
 
 
-def read_verified(source: Any, classes: Sequence[str], samples: int) -> Verified:
+def without_column(verified: Any, config: RunConfig) -> tuple[Any, RunConfig]:
+    """Verified labels that are a column of `config.data` as a sequence, and the data without that column.
+
+    Anything else is returned as it is.
+
+    Raises:
+        UsageError: if there is neither a file nor a column of that name.
+    """
+    if not isinstance(verified, str) or Path(verified).exists():
+        return verified, config
+    data = Path(config.data)
+    if data.suffix.lower() == ".npz" and data.is_file():
+        with open_arrays(data) as arrays:
+            if verified not in arrays:
+                raise bad_value("verified", verified, _FILES)
+            return list(arrays[verified].tolist()), config
+    if data.suffix.lower() not in TABLE_SUFFIXES or not data.is_file():
+        raise bad_value("verified", verified, _FILES)
+    options = dict(config.data_options)
+    values = training_values(data, verified, options.get("split_column"))
+    options["ignore"] = [*options.get("ignore", ()), verified]
+    return values, config.replace(data_options=options)
+
+
+def read_verified(source: Any, dataset: DataSet) -> Verified:
     """Verified labels of training samples; `rows` are positions in the training split.
 
     Args:
-        source: `{index: class}`; a sequence with a class or `None` for every sample; or the path of a CSV file with the
-            columns `index`, `label` and, for samples that were not drawn evenly, `probability`.
-        classes: class names; a class is given by its name or its number.
-        samples: number of training samples.
+        source: `{index: class}`; a sequence with a class or `None` for every sample; the path of a CSV file with the
+            columns `index`, `label` and, for samples that were not drawn evenly, `probability`; or a run folder, or its
+            `review.jsonl`, with reviewers' decisions.
+        dataset: the data; a class is given by its name or its number.
 
     Raises:
         UsageError: for an index or class that does not exist.
     """
+    classes, samples = dataset.classes, len(dataset.train)
     if isinstance(source, Verified):
         found = source
     elif isinstance(source, str | os.PathLike):
-        found = _read_file(Path(source), classes)
+        path = Path(source)
+        reviewed = path.is_dir() or path.name == layout.DECISIONS
+        found = _reviewed(path, dataset) if reviewed else _read_file(path, classes)
     elif isinstance(source, Mapping):
         found = _of(list(source), list(source.values()), classes)
     elif isinstance(source, Iterable):
@@ -43,12 +82,26 @@ def read_verified(source: Any, classes: Sequence[str], samples: int) -> Verified
             raise bad_value(
                 "verified", f"{len(listed)} entries", f"one for each of the {samples:,} samples, None if not known"
             )
-        known = [i for i, label in enumerate(listed) if not is_missing(label)]
+        known = [i for i, label in enumerate(listed) if not is_missing(label) and label != -1]
         found = _of(known, [listed[i] for i in known], classes)
     else:
-        raise bad_value("verified", source, f"{{index: class}}, a class for every sample, or {_COLUMNS}")
+        raise bad_value("verified", source, f"{{index: class}}, a class for every sample, or {_FILES}")
     if found.rows.min() < 0 or found.rows.max() >= samples:
         raise bad_value("verified", int(found.rows.max()), f"indices from 0 to {samples - 1}")
+    return found
+
+
+def _reviewed(path: Path, dataset: DataSet) -> Verified:
+    folder = path if path.is_dir() else path.parent
+    decisions = Decisions(folder)
+    decisions.check(len(dataset.train), dataset.num_classes)
+    for index in decisions.decided():
+        said = decisions.of(index)[0]
+        if dataset.train.labels[index] not in (said.given_label, said.label):
+            raise bad_value("verified", str(path), f"decisions about this data: sample {index} has another label")
+    found = verified_decisions(decisions, list(read_rounds(folder / layout.QUESTIONS)))
+    if found is None:
+        raise bad_value("verified", str(path), f"a run folder in which {layout.DECISIONS} holds a decision")
     return found
 
 
@@ -79,17 +132,20 @@ def _whole(value: Any) -> int | None:
 
 def _read_file(path: Path, classes: Sequence[str]) -> Verified:
     if not path.is_file():
-        raise bad_value("verified", str(path), _COLUMNS)
+        raise bad_value("verified", str(path), _FILES)
     table = read_columns(path)
     if not {"index", "label"} <= table.keys():
-        raise bad_value("verified", str(path), _COLUMNS)
+        raise bad_value("verified", str(path), _FILES)
     found = _of(table["index"], table["label"], classes)
     if "probability" not in table:
         return found
     try:
-        return replace(found, probabilities=np.array([float(value) for value in table["probability"]]))
+        chances = np.array([math.nan if value == NOT_DRAWN else float(value) for value in table["probability"]])
     except (TypeError, ValueError) as error:
-        raise bad_value("verified", str(path), f"{_COLUMNS} above 0 and at most 1") from error
+        raise bad_value("verified", str(path), f"{_FILES}; probabilities above 0 and at most 1") from error
+    if any(value != NOT_DRAWN and math.isnan(p) for value, p in zip(table["probability"], chances, strict=True)):
+        raise bad_value("verified", str(path), f"{_FILES}; probabilities above 0 and at most 1")
+    return replace(found, probabilities=chances)
 
 
 def in_fold_order(verified: Verified, problem: Problem) -> Verified:

@@ -104,6 +104,7 @@ def cross_fit(
     *,
     folds: int | npt.NDArray[np.int64] = FOLDS,
     seed: int = 0,
+    trusted: npt.NDArray[np.bool_] | None = None,
     **options: Any,
 ) -> Fitted:
     """Fit a closed-form model to all rows, and predict each row by a fit to the other folds.
@@ -115,22 +116,24 @@ def cross_fit(
         num_classes: number of classes K.
         folds: number of stratified folds, at most one per row; or the fold of every row (N,), from 0.
         seed: of the split into folds.
+        trusted: rows (N,) whose labels were verified, and which pruning keeps.
         **options: as of `fit`. Pruning uses the same folds: a row that is left out is still predicted, but no fit sees
             it.
     """
     if isinstance(folds, int):
         folds = stratified_folds(y.numpy(), min(folds, len(y)), seed)
     assigned = torch.from_numpy(folds)
+    always = torch.zeros(len(y), dtype=torch.bool) if trusted is None else torch.from_numpy(trusted)
     if model in _AVERAGES:
         from ncsam.classifiers import smooth
 
-        return getattr(smooth, _AVERAGES[model])(x, y, num_classes, assigned, **options)  # type: ignore[no-any-return]
+        return getattr(smooth, _AVERAGES[model])(x, y, num_classes, assigned, always, **options)  # type: ignore[no-any-return]
     once = {**options, "prune": 0}
     kept = torch.ones(len(y), dtype=torch.bool)
     for rounds_left in range(int(options.get("prune", 0)), -1, -1):
         found = fit_masked(model, x, y, num_classes, assigned, kept, refit=not rounds_left, **once)
         if rounds_left:
-            kept &= ~torch.from_numpy(confident_issues(found.probabilities, y.numpy(), kept.numpy()))
+            kept &= always | ~torch.from_numpy(confident_issues(found.probabilities, y.numpy(), kept.numpy()))
     return Fitted(Member(model, options, found.member.state), found.probabilities)
 
 

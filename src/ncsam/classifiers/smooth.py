@@ -44,7 +44,7 @@ PRUNING: tuple[tuple[str, dict[str, Any]], ...] = (
 _CUTS = 256  # of a column, for normal scores
 
 
-def fit_smooth(x: Tensor, y: Tensor, num_classes: int, folds: Tensor, **options: Any) -> Fitted:
+def fit_smooth(x: Tensor, y: Tensor, num_classes: int, folds: Tensor, trusted: Tensor, **options: Any) -> Fitted:
     """Fit the average for embeddings to all rows, and predict each row without its fold.
 
     Args:
@@ -52,10 +52,11 @@ def fit_smooth(x: Tensor, y: Tensor, num_classes: int, folds: Tensor, **options:
         y: labels (N,).
         num_classes: number of classes K.
         folds: the fold of every row (N,).
+        trusted: rows (N,) that are not pruned.
         **options: of the model "smooth".
     """
     rows = build(num_classes, **options).prepare(x)
-    kept = ~_issues(PRUNING, x, y, num_classes, folds)
+    kept = trusted | ~_issues(PRUNING, x, y, num_classes, folds)
     scores = _held_out_scores(rows, y, num_classes, folds, kept)
     betas = torch.tensor([best_scale(each, y) for each in scores])
     probabilities = (betas.double().view(-1, 1, 1) * scores.double()).softmax(dim=2)
@@ -71,7 +72,7 @@ def fit_smooth(x: Tensor, y: Tensor, num_classes: int, folds: Tensor, **options:
     return Fitted(Member("smooth", dict(options), state), held_out.numpy(), pruned.numpy())
 
 
-def fit_table(x: Tensor, y: Tensor, num_classes: int, folds: Tensor, *, trees: int = 100) -> Fitted:
+def fit_table(x: Tensor, y: Tensor, num_classes: int, folds: Tensor, trusted: Tensor, *, trees: int = 100) -> Fitted:
     """Fit the average for tables to all rows, and predict each row without its fold; arguments as of `fit_smooth`."""
     view = normal_scores(x.flatten(1))
     rows = view(x.flatten(1))
@@ -82,7 +83,7 @@ def fit_table(x: Tensor, y: Tensor, num_classes: int, folds: Tensor, *, trees: i
     )
     everything = torch.ones(len(y), dtype=torch.bool)
     smooth = (members[0], ("forest", {"trees": trees, "leaf": 5}), members[1])
-    kept = everything & ~_issues(smooth, rows, y, num_classes, folds)
+    kept = trusted | ~_issues(smooth, rows, y, num_classes, folds)
     found = [
         fit_masked(model, rows, y, num_classes, folds, mask, **options)
         for mask in (everything, kept)

@@ -23,6 +23,7 @@ Examples:
   ncsam auto features.npz --out runs/auto
   ncsam auto features.npz --label-column y_crowd --budget 10m
   ncsam auto features.npz --verified answers.csv
+  ncsam auto features.npz --verified runs/auto --out runs/verified
   ncsam auto digits --noise symmetric --rate 0.4
 
 Rerun the command to resume a search that was stopped.
@@ -53,8 +54,9 @@ def seconds_of(ctx: click.Context, param: click.Parameter, text: str | None) -> 
 @click.option("--folds", type=click.IntRange(min=2), default=5, show_default=True, help="parts, each held out once")
 @click.option(
     "--verified",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="CSV of labels that a person verified: index, label and, unless drawn evenly, probability",
+    metavar="FILE|RUN|COLUMN",
+    help="labels that a person verified: a CSV (index, label and, unless drawn evenly, probability), a reviewed run, "
+    "or a column of DATA",
 )
 @click.option("--budget", callback=seconds_of, metavar="TIME", help="time for training: 90s, 30m, 2h [no limit]")
 @on_options
@@ -66,7 +68,7 @@ def auto(
     out: Path | None,
     folds: int,
     budget: float | None,
-    verified: Path | None,
+    verified: str | None,
     on: Literal["local", "ray"],
     resources: str,
     mirror: str,

@@ -19,7 +19,7 @@ from ncsam.runs.reader import RunFolder
 
 if TYPE_CHECKING:
     from ncsam.review.clean import Cleaned
-    from ncsam.review.decisions import Decisions
+    from ncsam.runs.decisions import Decisions
 
 _PAIRS = 10  # that are listed
 #: Options of a run that describe its old data and labels, or the run itself.
@@ -129,8 +129,8 @@ def clean(
 
 def _decisions(run: Path, tool: str, file: Path, *, write: bool) -> Decisions:
     """The decisions of a run and of a file that came back; with `write` they are kept in the run folder."""
-    from ncsam.review.decisions import Decisions
     from ncsam.review.imported import imported, take_decisions
+    from ncsam.runs.decisions import Decisions
 
     new = imported(run, tool, file)
     decisions = Decisions(run, write=write)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import click
@@ -15,19 +16,31 @@ Examples:
   ncsam review runs/first
   ncsam review runs/first --reviewer Ada --no-open
   ncsam review runs/first --port 8123
+  ncsam review runs/auto --for model-selection
 
 Every decision is written to review.jsonl in the run folder at once. Stop with Ctrl-C and rerun the command to continue.
-Then: ncsam clean runs/first --out cleaned.csv
+Then: ncsam clean runs/first --out cleaned.csv, or ncsam auto DATA --verified runs/auto
 """
 
 
 @click.command(epilog=EPILOG)
 @click.argument("run", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option(
+    "--for",
+    "purpose",
+    type=click.Choice(["label-issues", "model-selection"]),
+    default="label-issues",
+    show_default=True,
+    help="what to ask: labels that are likely wrong, or the samples that tell models apart",
+)
 @click.option("--reviewer", help="whose decisions these are [the last reviewer]")
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="port on 127.0.0.1; 0 for a free one [0]")
 @click.option("--open/--no-open", "open_page", default=True, help="open the page in the browser [open]")
-def review(run: Path, reviewer: str | None, port: int, open_page: bool) -> None:
+def review(run: Path, purpose: str, reviewer: str | None, port: int, open_page: bool) -> None:
     """Review the label issues of RUN on a local page: accept the suggestion, keep the label, or choose another class.
+
+    With --for model-selection the page asks about samples on which good candidates disagree, ten at a time, and shows
+    what the answers tell: the share of wrong labels and the accuracy on true labels, with intervals.
 
     The page is served on this machine only, at an address with a random token, and loads nothing from elsewhere.
     """
@@ -43,5 +56,9 @@ def review(run: Path, reviewer: str | None, port: int, open_page: bool) -> None:
         if open_page:
             click.launch(address)
 
-    serve(run, port=port, reviewer=reviewer, ready=ready)
-    click.echo(f"next: ncsam clean {run} --out cleaned.csv")
+    serve(run, port=port, reviewer=reviewer, ready=ready, purpose=purpose)
+    if purpose == "model-selection":
+        data = RunFolder.read(run).config.get("data")
+        click.echo(f"next: ncsam auto {shlex.quote(str(data))} --verified {shlex.quote(str(run))} --out {run}-verified")
+    else:
+        click.echo(f"next: ncsam clean {run} --out cleaned.csv")

@@ -33,6 +33,7 @@ from ncsam.engine.task import Task
 from ncsam.errors import UsageError
 from ncsam.noise import estimate_noise
 from ncsam.runs import layout
+from ncsam.runs.reader import read_verified_labels
 from ncsam.runs.writer import OutOfFold, begin_run, write_run
 
 Floats = npt.NDArray[np.float64]
@@ -223,7 +224,8 @@ def write_fitted(
         **{name: record.get(name) for name in ("test_balanced_accuracy", "test_f1", "test_auc")},
         **results,
     }
-    found = label_issues_of(dataset, dynamics, np.arange(len(split)), oof)
+    verified = read_verified_labels(folder, dataset.classes)
+    found = label_issues_of(dataset, dynamics, np.arange(len(split)), oof, verified)
     return write_run(folder, summary, found, by_class=by_class.arrays(), oof=oof)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,14 +22,18 @@ from ncsam.engine.task import Task, task_of
 from ncsam.issues.find import issues_of_training, judge
 from ncsam.issues.table import LabelIssues
 from ncsam.runs import layout
-from ncsam.runs.reader import load_oof
+from ncsam.runs.reader import load_oof, read_verified_labels
 from ncsam.runs.writer import OutOfFold, save_oof, write_json, write_label_issues
 
 _SUM_ERROR = 1e-3
 
 
 def label_issues_of(
-    dataset: DataSet, dynamics: Dynamics, held_out: npt.NDArray[np.int64] | None, oof: OutOfFold | None = None
+    dataset: DataSet,
+    dynamics: Dynamics,
+    held_out: npt.NDArray[np.int64] | None,
+    oof: OutOfFold | None = None,
+    verified: Mapping[int, int] | None = None,
 ) -> LabelIssues:
     """The label issues of a training split.
 
@@ -37,6 +42,7 @@ def label_issues_of(
         dynamics: what a run recorded about each sample.
         held_out: the samples that the run was not trained on.
         oof: out-of-fold predictions; where there are any, these decide, and training gives diagnostics alone.
+        verified: verified labels by sample, which calibrate p_wrong of the others; only with `oof`.
     """
     split, statistics = dataset.train, dynamics.statistics()
     extra = _sample_columns(split)
@@ -52,6 +58,7 @@ def label_issues_of(
         train_accuracy=None if fit is None else fit / 100,
         source="out-of-sample predictions" if folds is None else f"out-of-fold predictions, {folds} folds",
         extra={**statistics.diagnostics, "held_out": held, **extra},
+        verified=verified,
     )
 
 
@@ -68,7 +75,9 @@ def rewrite_label_issues(folder: str | os.PathLike[str], *, dataset: DataSet | N
     oof = load_oof(folder)
     if oof is not None and not oof.belong_to(task.dataset.train.labels):
         oof = None
-    issues = label_issues_of(task.dataset, Dynamics(table, task.dataset.num_classes), task.val, oof)
+    dynamics = Dynamics(table, task.dataset.num_classes)
+    verified = read_verified_labels(folder, task.dataset.classes)
+    issues = label_issues_of(task.dataset, dynamics, task.val, oof, verified)
     write_label_issues(folder, issues)
     summary = read_json(folder / layout.SUMMARY)
     write_json(folder / layout.SUMMARY, {**summary, "label_issues_auroc": issues.about["label_issues_auroc"]})

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from ncsam._checks import ratio
 from ncsam._errors import bad_value
-from ncsam.issues.posterior import LabelPosterior, assess
+from ncsam.issues.posterior import LabelPosterior, assess, recalibrated
 from ncsam.issues.scores import label_quality, ranks
 from ncsam.issues.table import LabelIssues
 from ncsam.noise import estimate_noise
@@ -90,12 +90,18 @@ def judge(
     train_accuracy: float | None = None,
     source: str = "out-of-sample predictions",
     extra: Mapping[str, Any] | None = None,
+    verified: Mapping[int, int] | None = None,
 ) -> LabelIssues:
-    """`find_label_issues` for checked arrays; `extra` are further columns in the order of the labels."""
+    """`find_label_issues` for checked arrays; `extra` are further columns in the order of the labels.
+
+    A sample with a `verified` label is an issue if that differs from the given one (p_wrong is 1 or 0); the p_wrong of
+    the others is calibrated on them.
+    """
     rows = np.asarray(probabilities, dtype=np.float64)
     posterior = assess(labels, rows, train_accuracy)
     quality = label_quality(labels, rows, posterior.p_wrong)
-    return _table(labels, rows, quality, rows.argmax(axis=1), posterior, posterior.reason, classes, source, extra)
+    predicted, reason = rows.argmax(axis=1), posterior.reason
+    return _table(labels, rows, quality, predicted, posterior, reason, classes, source, extra, verified)
 
 
 @dataclass(frozen=True)
@@ -170,6 +176,7 @@ def _table(
     classes: Sequence[str] | None,
     source: str,
     extra: Mapping[str, Any] | None,
+    verified: Mapping[int, int] | None = None,
 ) -> LabelIssues:
     order = np.lexsort((np.arange(len(labels)), quality))
     if posterior is not None and not reason:
@@ -179,11 +186,25 @@ def _table(
     extra = dict(extra or {})
     if posterior is not None and reliable:
         p_wrong, suggested, p_suggested = posterior.p_wrong, posterior.suggested, posterior.p_suggested
+        if verified:
+            before, known = p_wrong, np.fromiter(verified, dtype=np.int64)
+            p_wrong = recalibrated(p_wrong, known, labels[known] != np.fromiter(verified.values(), dtype=np.int64))
+            p_suggested = p_suggested * p_wrong / np.maximum(before, 1e-12)
         flagged = p_wrong > 0.5
     else:
         p_wrong, p_suggested = unknown, unknown
         suggested = posterior.suggested if posterior is not None else predicted
         flagged = quality < 0.5 if probabilities is None else estimate_noise(labels, probabilities).label_issues
+    clean, unseen = extra.get("clean_label"), np.ones(len(labels), dtype=bool)
+    if verified:
+        known = np.fromiter(verified, dtype=np.int64)
+        true = np.fromiter(verified.values(), dtype=np.int64)
+        wrong, unseen[known] = labels[known] != true, False
+        p_wrong, suggested, p_suggested = p_wrong.copy(), suggested.copy(), p_suggested.copy()
+        flagged, quality = flagged.copy(), quality.copy()
+        p_wrong[known], p_suggested[known], flagged[known], quality[known] = wrong, wrong, wrong, ~wrong
+        suggested[known[wrong]] = true[wrong]
+        order = np.lexsort((np.arange(len(labels)), quality))
     columns: dict[str, Any] = {
         "index": np.arange(len(labels)),
         **{name: extra.pop(name) for name in ("path", "text") if name in extra},
@@ -197,8 +218,7 @@ def _table(
         **extra,
     }
     about: dict[str, Any] = {"reliable": reliable, "reason": reason, "source": source}
-    clean = extra.get("clean_label")
-    about["label_issues_auroc"] = None if clean is None else auroc(-quality, labels != clean)
+    about["label_issues_auroc"] = None if clean is None else auroc(-quality[unseen], (labels != clean)[unseen])
     if posterior is not None:
         about |= {"agreement": posterior.agreement, "scale": posterior.scale}
     if reliable:

@@ -114,6 +114,31 @@ def assess(labels: npt.ArrayLike, probabilities: npt.ArrayLike, fit: float | Non
     )
 
 
+def recalibrated(p_wrong: Floats, rows: Labels, wrong: npt.NDArray[np.bool_]) -> Floats:
+    r"""p_wrong after a few labels were verified.
+
+    .. math:: \mathrm{logit}\, p' = a + b\, \mathrm{logit}\, p, \qquad a \sim N(0, 1),\ b \sim N(1, 1/4)
+
+    with the most probable a and b given the verified labels (Platt scaling; Platt 1999). Without any, p' = p.
+
+    Args:
+        p_wrong: (N,).
+        rows: positions of the verified labels.
+        wrong: whether each of them is wrong.
+    """
+    clipped = np.clip(p_wrong, _LEAST_NOISE, 1 - _LEAST_NOISE)
+    features = np.stack([np.ones(len(p_wrong)), np.log(clipped / (1 - clipped))], axis=1)
+    mean, precision = np.array([0.0, 1.0]), np.diag([1.0, 4.0])
+    theta, seen, target = mean.copy(), features[rows], wrong.astype(np.float64)
+    for _ in range(25):  # of Newton's method
+        p = 1 / (1 + np.exp(-seen @ theta))
+        gradient = seen.T @ (target - p) - precision @ (theta - mean)
+        step = np.linalg.solve((seen * (p * (1 - p))[:, None]).T @ seen + precision, gradient)
+        theta = theta + step * min(1.0, 1.0 / max(1e-9, float(np.abs(step).max())))
+    found: Floats = 1 / (1 + np.exp(-features @ theta))
+    return found
+
+
 def _unreliable_reason(agreement: float, scale: float, fit: float | None) -> str:
     if agreement < LEAST_AGREEMENT:
         return (

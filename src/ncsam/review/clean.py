@@ -25,8 +25,8 @@ from ncsam.data.tables.columns import CLEANED
 from ncsam.data.types import DataSet, PathList, Split
 from ncsam.engine.task import task_of
 from ncsam.errors import RunError
-from ncsam.review.decisions import Decisions
 from ncsam.review.queue import Queue
+from ncsam.runs.decisions import Decisions
 from ncsam.runs.reader import RunFolder
 
 _NEEDS_SAMPLES = "an .npz, because a file of labels cannot leave samples out"

@@ -9,8 +9,8 @@ from typing import Any
 from ncsam._errors import bad_value, known_name
 from ncsam.exchange import hugging_face, label_studio, spreadsheet
 from ncsam.exchange.answers import Answer
-from ncsam.review.decisions import Decision, Decisions
 from ncsam.review.queue import Queue, check_reviewer
+from ncsam.runs.decisions import Decision, Decisions
 from ncsam.runs.reader import RunFolder
 
 #: The tools by name, and what reads their files.

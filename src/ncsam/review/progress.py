@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from ncsam.issues.table import expectation, unreliable
-from ncsam.review.decisions import Decisions
 from ncsam.review.queue import Queue
+from ncsam.runs.decisions import Decisions
 
 _LEAST = 20  # decisions before they are extrapolated
 _WEIGHT = 10.0  # wrong labels of the prior: how strongly the first decisions lean on the estimate

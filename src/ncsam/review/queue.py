@@ -11,8 +11,8 @@ import numpy.typing as npt
 
 from ncsam._errors import bad_value, unknown_name
 from ncsam.auditing.findings import CHECKS, Finding, load_findings
-from ncsam.review.decisions import CHOICES, Decisions
 from ncsam.runs import layout
+from ncsam.runs.decisions import CHOICES, Decisions
 from ncsam.runs.reader import RunFolder
 
 Indices = npt.NDArray[np.int64]

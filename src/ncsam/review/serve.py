@@ -19,6 +19,7 @@ def serve(
     reviewer: str | None = None,
     ready: Callable[[str], None] = lambda address: None,
     dataset: DataSet | None = None,
+    purpose: str = "label-issues",
 ) -> None:
     """Serve the review of a run on 127.0.0.1 until interrupted.
 
@@ -28,6 +29,7 @@ def serve(
         reviewer: whose decisions these are; by default the last one's.
         ready: called with the page's address, token included, once it can be opened.
         dataset: the data, where it is in memory.
+        purpose: "label-issues", or "model-selection" for the samples that tell candidates apart.
     """
     uvicorn = need("uvicorn", "review", "the review page")
     need("starlette", "review", "the review page")
@@ -35,7 +37,7 @@ def serve(
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(("127.0.0.1", port))
         chosen = listener.getsockname()[1]
-        review = Review(folder, reviewer=reviewer, dataset=dataset)
+        review = Review(folder, reviewer=reviewer, dataset=dataset, purpose=purpose)
         try:
             token = new_token()
             listener.listen()

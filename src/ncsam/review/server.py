@@ -11,17 +11,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ncsam._errors import bad_value, need
+from ncsam._errors import bad_value, need, unknown_name
 from ncsam._files import atomic_path, read_json
 from ncsam.auditing.findings import CHECKS
+from ncsam.automl.questions import Questions, candidate_predictions
 from ncsam.data.types import DataSet
 from ncsam.engine.task import task_of
 from ncsam.errors import RunError
-from ncsam.review.decisions import Decisions
 from ncsam.review.progress import progress
 from ncsam.review.queue import Queue, View, check_reviewer
 from ncsam.review.samples import LARGE, SMALL, Samples
 from ncsam.runs import layout
+from ncsam.runs.decisions import Decisions
 from ncsam.runs.reader import RunFolder
 from ncsam.runs.writer import writing
 
@@ -36,6 +37,8 @@ _FILES = {
     "page.js": ("page.js", "text/javascript"),
     "page.svg": ("page.svg", "image/svg+xml"),
 }
+#: What a review is for: the labels most likely wrong come first, or ten samples at a time that tell candidates apart.
+PURPOSES = ("label-issues", "model-selection")
 _LONGEST_BODY = 10_000  # bytes
 _CANDIDATES, _NEIGHBORS = 100, 4
 
@@ -43,7 +46,16 @@ _CANDIDATES, _NEIGHBORS = 100, 4
 class Review:
     """One review of one run: its queue, its samples, its decisions, and the view that the page reopens with."""
 
-    def __init__(self, folder: Path, *, reviewer: str | None = None, dataset: DataSet | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        reviewer: str | None = None,
+        dataset: DataSet | None = None,
+        purpose: str = PURPOSES[0],
+    ) -> None:
+        if purpose not in PURPOSES:
+            raise unknown_name("purpose", purpose, PURPOSES)
         if reviewer is not None:
             check_reviewer(reviewer)
         run = RunFolder.read(folder)
@@ -62,7 +74,13 @@ class Review:
             self.decisions.close()
             raise
         self.posterior = run.posterior
-        self.view = self._saved_view()
+        try:
+            selects = purpose == "model-selection"
+            self.questions = Questions(folder, candidate_predictions(folder, task)) if selects else None
+        except BaseException:
+            self.decisions.close()
+            raise
+        self.view = self._saved_view() if self.questions is None else View()
         if reviewer is not None and reviewer != self.view.reviewer:
             self.view = View.of({**asdict(self.view), "reviewer": reviewer, "place": 0})
 
@@ -81,6 +99,7 @@ class Review:
     def start(self) -> dict[str, Any]:
         return {
             "run": self.folder.resolve().name,
+            "purpose": "label-issues" if self.questions is None else "model-selection",
             "classes": self.classes,
             "pairs": self.queue.pairs()[:200],
             "findings": [[name, CHECKS[name].title, count] for name, count in self.queue.checks().items()],
@@ -89,13 +108,22 @@ class Review:
         }
 
     def state(self) -> dict[str, Any]:
-        return {"progress": progress(self.queue, self.decisions, self.posterior), "reviewers": self.decisions.reviewers}
+        found = progress(self.queue, self.decisions, self.posterior)
+        if self.questions is not None:
+            asked = self.questions.asked()
+            decided = sum(self.decisions.verdict(index) is not None for index in asked)
+            said = self.questions.said(self.decisions)
+            found |= {"total": len(asked), "decided": decided, **said}
+            found["sentence"] = f"{decided:,} of {len(asked):,} questions answered. {said['sentence']}"
+        return {"progress": found, "reviewers": self.decisions.reviewers}
 
     def keep_view(self, given: dict[str, Any]) -> View:
         """Remember the view that the page is to reopen with."""
         view = View.of(given)
         if view != self.view:
             self.view = view
+            if self.questions is not None:  # the place in the list of label issues is left as it was
+                return view
             path = self.folder / layout.REVIEW_VIEW
             with writing(path), atomic_path(path, make_folder=False) as temporary:
                 temporary.write_text(json.dumps(asdict(view)) + "\n", encoding="utf-8")
@@ -104,6 +132,9 @@ class Review:
     def items(self, given: dict[str, Any], limit: int, back: bool) -> dict[str, Any]:
         """A page of the view."""
         view = self.keep_view(given)
+        if self.questions is not None and view.status == "undecided":
+            left = self.queue.row_of[self.questions.draw(self.decisions)]
+            return {"items": [self.item(int(row)) for row in left], "total": len(left), "before": 0}
         rows, total, before = self.queue.page(view, self.decisions, limit, back=back)
         return {"items": [self.item(int(row), view.order) for row in rows], "total": total, "before": before}
 

@@ -28,6 +28,9 @@ ANNOTATORS = "annotators.csv"
 DECISIONS = "review.jsonl"
 REVIEW_VIEW = "review_view.json"
 AUDIT = "audit.json"
+QUESTIONS = "questions.jsonl"
+PREDICTED = "candidates.npz"
+VERIFIED = "verified.csv"
 CHECKPOINTS = "checkpoints"
 LAST = "last.ckpt"
 PREVIOUS = "previous.ckpt"
@@ -67,10 +70,13 @@ FILES: dict[str, File] = {
     DAMAGED: File("damaged files", "the files that were skipped, and why"),
     ANNOTATORS: File("several annotators", "each annotator's answers and estimated accuracy"),
     AUTO: File("auto", "what the model selection was asked for"),
+    VERIFIED: File("auto with verified labels", "the verified labels that the model was selected by and trained on"),
     LEADERBOARD: File("auto", "the results of all candidates"),
     DECISIONS: File("review", "reviewers' decisions, one JSON object per line"),
     REVIEW_VIEW: File("review", "where the review page was left"),
     AUDIT: File("audit", "the findings of the dataset audit"),
+    QUESTIONS: File("review for model selection", "which samples were drawn, with which probabilities"),
+    PREDICTED: File("auto, review for model selection", "out-of-fold predictions of the candidates"),
     SUMMARY: File("always", "the results; written last, so its presence marks a finished run"),
 }
 

@@ -18,6 +18,7 @@ import numpy as np
 from ncsam._errors import bad_value
 from ncsam._files import open_arrays, parse_yaml, read_json, read_text
 from ncsam._options import coerce
+from ncsam._text import table_cell
 from ncsam.errors import DamagedFileError, RunError
 from ncsam.issues.table import CLASS_COLUMNS, MAIN, LabelIssues
 from ncsam.runs import layout
@@ -212,6 +213,16 @@ def load_oof(folder: Path) -> OutOfFold | None:
     if not isinstance(about, dict):
         raise ValueError(f"{path} is damaged: its notes are not values by name")
     return OutOfFold(rows.astype(np.float32, copy=False), about)
+
+
+def read_verified_labels(folder: Path, classes: Sequence[str]) -> dict[int, int]:
+    """Class numbers of the samples that were verified before the run; empty where there are none."""
+    path = folder / layout.VERIFIED
+    numbers = {table_cell(name): number for number, name in enumerate(classes)}
+    try:
+        return {int(row["index"]): numbers[row["label"]] for row in _read_table(path)}
+    except (LookupError, ValueError) as error:
+        raise ValueError(f"{path} does not hold verified labels of this data") from error
 
 
 def read_by_class(folder: Path) -> dict[str, Any]:

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 Floats = npt.NDArray[np.float32]
 Labels = npt.NDArray[np.int64]
+NOT_DRAWN = "none"  # in place of a probability in `verified.csv`
 
 
 class Config(Protocol):
@@ -157,6 +158,18 @@ def write_label_issues(folder: Path, issues: LabelIssues) -> None:
         writer.writerow(names)
         writer.writerows([_cell(*pair) for pair in zip(names, row, strict=True)] for row in zip(*columns, strict=True))
     write_json(folder / layout.POSTERIOR, issues.about)
+
+
+def write_verified(folder: Path, rows: Labels, labels: Sequence[str], probabilities: npt.NDArray[Any] | None) -> None:
+    """Write `verified.csv`: `index`, `label` and, unless the samples were drawn evenly, `probability`, which is "none"
+    for those that were not drawn at random."""
+    head = ("index", "label", *(() if probabilities is None else ("probability",)))
+    drawn: list[Any] = [()] * len(rows) if probabilities is None else [
+        (NOT_DRAWN if np.isnan(p) else repr(float(p)),) for p in probabilities
+    ]
+    cells = [(int(row), table_cell(label), *p) for row, label, p in zip(rows, labels, drawn, strict=True)]
+    with writing(folder / layout.VERIFIED):
+        _write_rows(folder / layout.VERIFIED, head, cells)
 
 
 def save_oof(folder: Path, oof: OutOfFold) -> None:

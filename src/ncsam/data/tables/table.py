@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ncsam._errors import bad_value
 from ncsam.data.check import check
 from ncsam.data.images.encoded import InMemory, infer_image_size_of
 from ncsam.data.images.exif import infer_image_size
@@ -41,6 +42,7 @@ def from_table(
     path_column: str | None = None,
     text_column: str | None = None,
     columns: Sequence[str] | None = None,
+    ignore: Sequence[str] = (),
     annotators: Sequence[str] | None = None,
     join: str = "majority",
     classes: Sequence[str] | None = None,
@@ -69,6 +71,7 @@ def from_table(
             where people found the label right, 0 where wrong, empty where they did not look) serves methods that know
             some verified labels.
         columns: The columns that are features, in this order. Default: all, in the table's order.
+        ignore: Columns that are left out.
         annotators: Columns of answers by several people, which `join` makes one label of: "majority" or "dawid_skene".
             A table with a row for each answer and a column `annotator`, or with no label but answers, is taken so too.
         classes: Class names in order. Default: those that a file of Hugging Face's `datasets` notes, else the labels
@@ -92,6 +95,7 @@ def from_table(
         path_column=path_column,
         text_column=text_column,
         columns=columns,
+        ignore=ignore,
         annotators=annotators,
         join=join,
         classes=classes,
@@ -119,6 +123,7 @@ def from_columns(
     path_column: str | None = None,
     text_column: str | None = None,
     columns: Sequence[str] | None = None,
+    ignore: Sequence[str] = (),
     annotators: Sequence[str] | None = None,
     join: str = "majority",
     classes: Sequence[str] | None = None,
@@ -141,6 +146,7 @@ def from_columns(
         class_names: Names of classes for columns of class numbers.
     """
     people: tuple[Annotator, ...] = ()
+    table = {column: values for column, values in table.items() if column not in ignore}
     if label_column is None:
         table, people = aggregate_annotations(table, where, annotators, join)
     label_name = found_name(table, "label", label_column, where, needed=True)
@@ -208,6 +214,22 @@ def from_columns(
     )
     check(dataset, allow_empty=allow_empty)
     return apply_cache_policy(dataset, in_memory) if paths is not None else dataset
+
+
+def training_values(path: Path, column: str, split_column: str | None = None) -> list[Any]:
+    """The values of a column in the training rows of a table.
+
+    Raises:
+        UsageError: if there is no such column.
+    """
+    table, _ = read_named_columns(path)
+    if column not in table:
+        raise bad_value("verified", column, f"a file, or one of the columns {', '.join(table)}")
+    split_name = found_name(table, "split", split_column, str(path))
+    if split_name is None:
+        return list(table[column])
+    rows = _parted(complete(table, split_name, "split", str(path)), str(path))["train"]
+    return [table[column][row] for row in rows]
 
 
 def _located(values: Sequence[Any]) -> Sequence[Any]:

@@ -189,7 +189,7 @@ async function showNeighbors(item) {
 
 function showState(state) {
   const done = state.progress;
-  byId("bar").max = done.total;
+  byId("bar").max = done.total || 1;
   byId("bar").value = done.decided;
   byId("bar").textContent = `${done.decided} of ${done.total}`;
   byId("progress").textContent = done.sentence;
@@ -388,6 +388,7 @@ inTurn(async () => {
   classes = found.classes;
   view = found.view;
   byId("run").textContent = found.run;
+  byId("filters").hidden = found.purpose === "model-selection"; // the server decides what is asked
   document.title = `Review of ${found.run}`;
   const named = classes.map((name, number) => [String(number), name]);
   optionsOf(byId("given_label"), named);
