@@ -29,7 +29,6 @@ import torch
 
 from ncsam import noise
 from ncsam.automl import verified as verification
-from ncsam.automl.leaderboard import HALF_WIDTH, confident_noise_rate
 from ncsam.automl.outcome import Outcome, held_out_labels
 from ncsam.automl.portfolio import portfolio
 from ncsam.automl.problem import Problem
@@ -43,6 +42,7 @@ from ncsam.engine import RunConfig, train
 from ncsam.engine.class_metrics import balanced_accuracy, macro_auc
 from ncsam.engine.task import load_task
 from ncsam.issues.find import auroc, find_label_issues
+from ncsam.issues.noise_rate import HALF_WIDTH, confident_noise_rate
 from ncsam.jobs import ExecutorConfig
 from ncsam.models.stacked import SMALLEST
 

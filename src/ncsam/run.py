@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from ncsam._errors import bad_value, need
 from ncsam._files import read_json
+from ncsam.issues.noise_rate import noise_rate_words
 from ncsam.issues.table import LabelIssues
 from ncsam.runs import layout
 from ncsam.runs.reader import RunFolder
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from ncsam.engine.config import RunConfig
     from ncsam.engine.predictor import LoadedRun
 
-_SHOWN = ("last", "val_accuracy", "memorized", "noise_rate", "noise_estimate", "label_issues_auroc")
+_SHOWN = ("last", "val_accuracy", "memorized", "noise_rate", "label_issues_auroc")
 
 
 @dataclass(frozen=True)
@@ -464,6 +465,8 @@ class Run:
         for name in _SHOWN:
             if isinstance(value := summary.get(name), (int, float)):
                 facts[name] = f"{value:.3g}" if value < 1 else f"{value:.2f}"
+        if "noise_estimate" in summary:
+            facts["noise_estimate"] = noise_rate_words(summary["noise_estimate"])
         return facts
 
     def __repr__(self) -> str:

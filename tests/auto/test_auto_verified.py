@@ -198,7 +198,7 @@ def test_auto_with_verified_labels(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert board["chosen"]["model"] == "stacked"
     rate = (dataset.train.labels != clean).mean()
     assert board["noise_rate"]["low"] < rate < board["noise_rate"]["high"]
-    assert json.loads((tmp_path / "run" / "summary.json").read_text())["noise_estimate"] == board["noise_rate_estimate"]
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["noise_estimate"] == board["noise_rate"]
     assert dataset.test is not None
     p = torch.cat(list(load_predictor(tmp_path / "run").probabilities(dataset.test.inputs)))
     accuracy = 100 * (p.argmax(dim=1).numpy() == dataset.test.labels).mean()

@@ -1,4 +1,4 @@
-"""Confusions by hand, and the interval of an estimated noise rate."""
+"""Confusions by hand, metrics that count every class the same, and the one noise rate of a run."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from ncsam.engine import RunConfig, train
-from ncsam.engine.class_metrics import confusion, noise_rate
+from ncsam.engine.class_metrics import confusion
+from ncsam.issues.noise_rate import noise_rate_of, noise_rate_words
 from ncsam.runs.reader import read_by_class
 
 
@@ -17,23 +18,22 @@ def test_confusion_by_hand() -> None:
     assert found.tolist() == [[1, 1, 0], [0, 0, 0], [0, 0, 2]]
 
 
-def test_the_interval_covers_the_rate_and_narrows_with_samples() -> None:
+def test_one_noise_rate_with_an_interval() -> None:
     random = np.random.default_rng(0)
-    widths = []
-    for samples in (200, 3200):
+    for samples, half in ((25, 1.645 * (0.21 / 25) ** 0.5), (3200, 0.15)):
         clean = random.integers(4, size=samples)
-        wrong = random.random(samples) < 0.3
+        wrong = np.arange(samples) % 10 < 3
         labels = np.where(wrong, (clean + random.integers(1, 4, size=samples)) % 4, clean)
         probabilities = np.full((samples, 4), 0.1 / 3)
         probabilities[np.arange(samples), clean] = 0.9  # a network that is right, and sure
-        found = noise_rate(labels, probabilities)
-        assert found.rate == pytest.approx(wrong.mean(), abs=1e-9)
-        assert found.low < found.rate < found.high
-        assert found.low < 0.3 < found.high
-        widths.append(found.high - found.low)
-        # the deviation of a share, sqrt(p (1 - p) / n), times 2 * 1.96
-        assert widths[-1] == pytest.approx(3.92 * (0.21 / samples) ** 0.5, rel=0.2)
-    assert widths[1] < widths[0] / 3
+        found = noise_rate_of(labels, probabilities)
+        assert found is not None
+        assert found["estimate"] == pytest.approx(wrong.mean(), abs=1e-9)
+        assert found["high"] - found["estimate"] == pytest.approx(half, rel=0.1)
+    assert "about 30 % of the labels are wrong (90 % interval 15 to 45 %" in noise_rate_words(found)
+    assert noise_rate_of(labels[:19], probabilities[:19]) is None
+    assert noise_rate_of(labels, np.roll(probabilities, 1, axis=1)) is None  # agrees with few labels
+    assert "cannot be determined without verified labels" in noise_rate_words(None)
 
 
 def test_a_run_records_its_classes(tmp_path: Path) -> None:
@@ -41,5 +41,12 @@ def test_a_run_records_its_classes(tmp_path: Path) -> None:
     found = read_by_class(tmp_path)
     assert found["test"].sum() == 359
     assert 100 * found["test"].trace() / 359 == pytest.approx(summary["last"])
-    assert found["held_out"].sum() == summary["noise_at_end"]["samples"] == 144
-    assert summary["noise_at_end"]["low"] < summary["noise_rate"] < summary["noise_at_end"]["high"]
+    assert found["held_out"].sum() == 144
+    p = found["test"].diagonal() / found["test"].sum(axis=1)
+    assert summary["test_balanced_accuracy"] == pytest.approx(100 * p.mean())
+    both = found["test"].sum(axis=0) + found["test"].sum(axis=1)
+    assert summary["test_f1"] == pytest.approx(100 * (2 * found["test"].diagonal() / both).mean())
+    assert 50 < summary["test_auc"] <= 100
+    estimate = summary["noise_estimate"]
+    assert estimate["low"] < summary["noise_rate"] < estimate["high"]
+    assert estimate["high"] - estimate["low"] == pytest.approx(0.3, abs=0.05)

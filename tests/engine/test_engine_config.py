@@ -116,7 +116,7 @@ def test_an_ncsam_of_ones_own_gets_warm_up_and_flip_ratio(tmp_path: Path) -> Non
     assert resolve(config.replace(rate=0.6), load_task(config)).flip_ratio == 0.4
     summary = train(config.replace(flip_ratio="auto"), console=False)
     assert summary["warmup_epochs"] == 1
-    assert summary["flip_ratio"] == min(summary["noise_estimate"], 0.4)
+    assert summary["flip_ratio"] == min(summary["warmup_noise"], 0.4)
 
 
 def test_the_default_is_the_recommended_setting() -> None:

@@ -91,7 +91,7 @@ def test_two_processes_settle_warm_up_and_flip_ratio_as_one_does(tmp_path: Path,
     alone = train(RunConfig.from_dict(chosen), tmp_path, console=False)
     together = json.loads((folder / "settled" / "summary.json").read_text())
     assert 0 < alone["warmup_epochs"] < 14
-    for name in ("warmup_epochs", "flip_ratio", "noise_estimate", "last", "memorized"):
+    for name in ("warmup_epochs", "flip_ratio", "warmup_noise", "last", "memorized"):
         assert together[name] == alone[name], name
     first, second = checkpoint(tmp_path), checkpoint(folder / "settled")
     for key, value in first["learners"][0]["network"].items():

@@ -111,29 +111,29 @@ def test_flip_ratio_is_what_the_warmed_up_network_makes_of_the_labels(tmp_path: 
     with torch.no_grad():
         rate = estimate_noise(split.labels[which], network(x.float()).softmax(1).numpy()).rate
     assert 0.1 < rate < 0.4
-    assert summary["noise_estimate"] == pytest.approx(rate, abs=1e-12)
-    assert summary["flip_ratio"] == summary["noise_estimate"]
-    assert "estimated" in summary["metric_names"]["noise_estimate"]
+    assert summary["warmup_noise"] == pytest.approx(rate, abs=1e-12)
+    assert summary["flip_ratio"] == summary["warmup_noise"]
+    assert "estimated" in summary["metric_names"]["warmup_noise"]
     lines = (tmp_path / "run/metrics.jsonl").read_text().splitlines()
     estimates = [json.loads(line)["noise_estimate"] for line in lines]
-    assert estimates == [None] * 5 + [summary["noise_estimate"]] * 15
+    assert estimates == [None] * 5 + [summary["warmup_noise"]] * 15
 
 
 def test_flip_ratio_auto_does_not_believe_the_rate_and_is_capped(tmp_path: Path) -> None:
     clean = config(noise=None, optimizer="ncsam", epochs=8)  # clean labels, although the rate says 30 %
     assert train(clean, tmp_path / "said", dataset=blobs(), console=False)["flip_ratio"] == 0.3
     found = train(clean.replace(flip_ratio="auto"), tmp_path / "found", dataset=blobs(), console=False)
-    assert found["flip_ratio"] == found["noise_estimate"] < 0.1
+    assert found["flip_ratio"] == found["warmup_noise"] < 0.1
     noisy = config(rate=0.7, optimizer="ncsam", epochs=8, flip_ratio="auto")
     summary = train(noisy, tmp_path / "capped", dataset=blobs(), console=False)
-    assert summary["noise_estimate"] > 0.5
+    assert summary["warmup_noise"] > 0.5
     assert summary["flip_ratio"] == 0.4
 
 
 def test_without_sharpness_there_is_nothing_to_settle(tmp_path: Path) -> None:
     chosen = config(optimizer="sgd", warmup="auto", flip_ratio="auto", epochs=2, val_share=0.0)
     summary = train(chosen, tmp_path, dataset=blobs(), console=False)
-    assert summary["warmup_epochs"] is summary["flip_ratio"] is summary["noise_estimate"] is None
+    assert summary["warmup_epochs"] is summary["flip_ratio"] is summary["warmup_noise"] is None
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,7 @@ def test_digits_are_warmed_up_until_memorization_starts(tmp_path: Path) -> None:
     )
     summary = train(chosen, tmp_path, console=False)
     assert 5 <= summary["warmup_epochs"] <= 20
-    assert summary["noise_estimate"] == pytest.approx(0.4, abs=0.1)
+    assert summary["warmup_noise"] == pytest.approx(0.4, abs=0.1)
     records = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert records[summary["warmup_epochs"] - 1]["memorized"] < 30
 

@@ -122,8 +122,8 @@ def test_classes(runs, tmp_path):
     np.savez(runs / "ce-sgd-s1" / "by_class.npz", test=test, held_out=held_out)
     np.savez(runs / "ce-sgd-s2" / "by_class.npz", test=test[::-1, ::-1])
     file = runs / "ce-sgd-s1" / "summary.json"
-    found = {"rate": 0.382, "low": 0.341, "high": 0.42, "samples": 144}
-    file.write_text(json.dumps(json.loads(file.read_text()) | {"noise_at_end": found}))
+    found = {"estimate": 0.382, "low": 0.341, "high": 0.42, "coverage": 0.9, "source": "held-out predictions"}
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"noise_estimate": found}))
     report = gather([runs], images=0)
     assert [group.label for group in report.groups] == ["ncsam", "sgd"]
     assert report.classes.accuracies[2][0] is None
@@ -138,7 +138,9 @@ def test_classes(runs, tmp_path):
     html = write_report([runs], tmp_path / "r.html", images=0, markdown=True)
     page = Page(html[0].read_text(encoding="utf-8"))
     assert page.open == []
-    assert "about 38.2 % of the labels are wrong (95 % interval 34.1 to 42.0)" in " ".join(page.text)
+    assert "about 38 % of the labels are wrong (90 % interval 34 to 42 %, from held-out predictions)" in " ".join(
+        page.text
+    )
     assert "| 2 | - | 55.0 ± 35.4 |" in html[1].read_text(encoding="utf-8")
 
 

@@ -1,7 +1,7 @@
 """`leaderboard.json`: every candidate with its metrics on noisy labels, what was stopped, what was chosen, and
 estimates.
 
-Accuracies and rates are percentages, except for `noise_rate_estimate`, a fraction.
+Accuracies are percentages, `noise_rate` is a fraction.
 """
 
 from __future__ import annotations
@@ -25,12 +25,10 @@ from ncsam.automl.verified import Verified
 from ncsam.engine.checkpoint import writing
 from ncsam.engine.class_metrics import balanced_accuracy, macro_auc, macro_f1
 from ncsam.errors import RunError
+from ncsam.issues.noise_rate import noise_rate_of
 from ncsam.runs import layout
 
 NAME = layout.LEADERBOARD
-#: Half width of the interval of the noise rate without verified labels, meant to hold for nine datasets in ten
-#: (docs/experiments/recommendations.md says how it was found).
-HALF_WIDTH = 0.15
 _METRICS = ("noisy_accuracy", "standard_error", "noisy_balanced_accuracy", "noisy_f1", "noisy_auc")
 _MEANING = {
     "noisy_accuracy": "share of held-out samples predicted as they are labeled, percent; labels may be wrong",
@@ -39,7 +37,7 @@ _MEANING = {
     "noisy_f1": "mean F1 of the classes on held-out samples under their given labels, percent",
     "noisy_auc": "mean area under the ROC curve of each class against the rest, given labels, percent",
     "noise_rate": "share of wrong labels: with verified labels an unbiased estimate and a 95 % interval; without, the "
-    "share of confident predictions that contradict the label, +- 15 points",
+    "share of confident predictions that contradict the label, +- 15 points; null if it cannot be determined",
     "clean_accuracy": "accuracy of the chosen model on true labels, with a 95 % interval; null without verified "
     "labels: it cannot be determined from noisy labels",
     "seconds": "time of training, all folds",
@@ -66,7 +64,6 @@ def make(
         "folds": problem.num_folds,
         "verified": 0 if verified is None else len(np.unique(verified.rows)),
         "chosen": {"candidates": chosen.names, "model": chosen.member.model, **_metrics(chosen.probabilities, labels)},
-        "noise_rate_estimate": noise["estimate"],
         "noise_rate": noise,
         "clean_accuracy": accuracy,
         "candidates": rows,
@@ -74,30 +71,13 @@ def make(
     }
 
 
-def confident_noise_rate(labels: npt.NDArray[np.int64], probabilities: npt.NDArray[np.float64]) -> float:
-    """Share of wrong labels among the samples with a confident prediction, as confident learning counts them.
-
-    A class is confident if its probability reaches the mean probability of the class among the samples labeled so.
-    """
-    classes = probabilities.shape[1]
-    sums = np.bincount(labels, probabilities[np.arange(len(labels)), labels], minlength=classes)
-    counts = np.bincount(labels, minlength=classes)
-    thresholds = np.where(counts > 0, sums / np.maximum(counts, 1), 1.0)
-    confident = probabilities >= thresholds
-    believed = np.where(confident, probabilities, -1.0).argmax(axis=1)
-    counted = confident.any(axis=1)
-    return float((believed != labels)[counted].mean()) if counted.any() else 0.0
-
-
 def _estimates(
     problem: Problem, outcomes: Sequence[Outcome], chosen: Chosen, verified: Verified | None
-) -> tuple[dict[str, Any], dict[str, Any] | None]:
+) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
     labels = held_out_labels(problem)
     drawn = None if verified is None else verified.drawn()
     if verified is None or drawn is None:
-        rate = confident_noise_rate(labels, chosen.probabilities)
-        low, high = max(0.0, rate - HALF_WIDTH), min(1.0, rate + HALF_WIDTH)
-        return {"estimate": rate, "low": low, "high": high, "coverage": 0.9, "source": "held-out predictions"}, None
+        return noise_rate_of(labels, chosen.probabilities), None
     groups = group_probabilities(groups_of(problem, outcomes))
     noise = verification.noise_rate(groups, labels, drawn).to_dict()
     predicted = chosen.probabilities.argmax(axis=1)
@@ -146,11 +126,13 @@ def read(folder: Path) -> dict[str, Any]:
         board = read_json(path)
         rows = [board["chosen"], *board["candidates"]]
         texts = [(row["name"], row["status"]) for row in board["candidates"]] + [board["chosen"]["candidates"]]
-        numbers = [board["noise_rate_estimate"], *(row[name] for row in rows for name in _METRICS)]
+        numbers = [*(row[name] for row in rows for name in _METRICS)]
         numbers += [row[name] for row in board["candidates"] for name in ("seconds", "chosen")]
+        rate = board["noise_rate"]
+        required = [] if rate is None else [rate[name] for name in ("estimate", "low", "high")]
+        numbers += required
         fine = all(isinstance(word, str) for words in texts for word in words)
         fine &= all(isinstance(number, (int, float, NoneType)) for number in numbers)
-        required = [*(board["noise_rate"][name] for name in ("estimate", "low", "high"))]
         required += [board["chosen"][name] for name in _METRICS[:2]]
         fine &= None not in [*required, *(row["seconds"] for row in board["candidates"])]
     except (OSError, ValueError, LookupError, TypeError):

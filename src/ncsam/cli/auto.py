@@ -16,6 +16,7 @@ from ncsam.cli.options import ConfigCommand, config_options, default_out, resolv
 from ncsam.cli.output import say, show_table
 from ncsam.cli.paths import Written
 from ncsam.engine.config import RunConfig
+from ncsam.issues.noise_rate import noise_rate_words
 from ncsam.jobs.executor import ExecutorConfig
 
 EPILOG = """\b
@@ -121,11 +122,13 @@ def show(board: dict[str, Any]) -> None:
     names = " and ".join(chosen["candidates"])
     what = f"a combination of {names}" if len(chosen["candidates"]) > 1 else names
     say(f"chosen (*): {what}: {chosen['noisy_accuracy']:.1f} +- {chosen['standard_error']:.1f} % of held-out labels")
-    rate, clean = board["noise_rate"], board["clean_accuracy"]
-    about = f"{100 * rate['estimate']:.0f} % ({100 * rate['low']:.0f} to {100 * rate['high']:.0f} %)"
-    say(f"wrong labels: {about}, from {rate['source']}")
+    clean = board["clean_accuracy"]
+    say(f"noise rate: {noise_rate_words(board['noise_rate'])}")
     if clean is None:
-        say("accuracy on true labels: cannot be determined without verified labels (--verified FILE)")
+        say(
+            "accuracy on true labels: cannot be determined without verified labels "
+            "(ncsam review RUN --for model-selection)"
+        )
     else:
         say(f"accuracy on true labels: {clean['estimate']:.1f} % ({clean['low']:.1f} to {clean['high']:.1f} %)")
 

@@ -11,6 +11,7 @@ import click
 from ncsam.cli.options import method_option, model_option
 from ncsam.cli.output import as_csv, say, show_table
 from ncsam.cli.paths import files_of, keep
+from ncsam.issues.noise_rate import noise_rate_words
 from ncsam.issues.table import LabelIssues
 from ncsam.run import Run
 
@@ -112,6 +113,8 @@ def _show(issues: LabelIssues, auroc: float | None) -> None:
     show_table([*words, "index", "label_quality", *chances], lines, left=len(words))
     if auroc is not None:
         say(f"AUROC of label_quality against the clean labels: {auroc:.3f}")
+    if "noise_estimate" in run.summary:
+        say(f"noise rate: {noise_rate_words(run.summary['noise_estimate'])}")
     say(issues.expectation())
 
 

@@ -8,7 +8,11 @@ from typing import Any
 from ncsam._statistics import Spread
 from ncsam.cli.output import is_narrow, say, show_table
 from ncsam.engine.metrics import SUMMARY
+from ncsam.issues.noise_rate import noise_rate_words
 from ncsam.runs.reader import RunFolder
+
+#: Columns of a comparison that a narrow window has no room for.
+_WIDE = ("last10", "test_balanced_accuracy", "test_f1", "test_auc", "label_issues_auroc", "seconds")
 
 
 def show_summary(run: RunFolder) -> None:
@@ -16,13 +20,15 @@ def show_summary(run: RunFolder) -> None:
     known = [(name, run.summary[name]) for name in SUMMARY if run.summary.get(name) is not None]
     rows = [[name, f"{value:.{SUMMARY[name].digits}f}", run.metric_names.get(name, "")] for name, value in known]
     show_table(["metric", "value", "meaning"], rows, left=3)
+    if "noise_estimate" in run.summary:
+        say(f"noise rate: {noise_rate_words(run.summary['noise_estimate'])}")
 
 
 def show_comparison(rows: Sequence[Mapping[str, Any]], meanings: Mapping[str, str]) -> None:
     """Mean ± standard deviation over seeds of every metric that was measured, a line for each combination."""
     columns = [name for name in SUMMARY if any(_spread(row, name) for row in rows)]
     if is_narrow():
-        columns = [name for name in columns if name not in ("last10", "label_issues_auroc", "seconds")]
+        columns = [name for name in columns if name not in _WIDE]
     lines = [[row["method"], row["optimizer"], _seeds(row["seeds"]), *(_text(row, c) for c in columns)] for row in rows]
     show_table(["method", "optimizer", "seeds", *columns], lines, left=2)
     say("mean ±standard deviation over seeds" + ("; further columns in a wider window" if is_narrow() else ""))

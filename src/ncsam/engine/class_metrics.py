@@ -4,34 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 from torch import nn
 
 from ncsam.data.types import UNKNOWN, Labels
-from ncsam.engine.evaluate import Evaluator
+from ncsam.issues.noise_rate import noise_rate_of
 from ncsam.noise import estimate_noise
+
+if TYPE_CHECKING:
+    from ncsam.engine.evaluate import Evaluator
 
 Floats = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int64]
-_DRAWS = 200  # of the bootstrap
-_MOST_NUMBERS = 2_000_000  # samples times classes of a bootstrap draw; with more, only the first samples are used
+MOST_NUMBERS = 10_000_000  # samples times classes for which an AUC is computed after every epoch
 _FEWEST_SAMPLES = 20
-
-
-@dataclass(frozen=True)
-class NoiseRate:
-    """An estimated share of wrong labels, with the bounds of a 95 % interval of a bootstrap.
-
-    The interval covers sampling alone: errors of the model make the estimate too high.
-    """
-
-    rate: float
-    low: float
-    high: float
-    samples: int
 
 
 @dataclass(frozen=True)
@@ -39,13 +28,14 @@ class ByClass:
     """Counts (classes, classes), each `None` where there are no such samples.
 
     test: true class against predicted class. held_out: given label against predicted class, for samples that the
-    network was not trained on. transition: estimated P(given label | true class), rows may be NaN.
+    network was not trained on. transition: estimated P(given label | true class), rows may be NaN. noise: see
+    `noise_rate_of`.
     """
 
     test: Counts | None
     held_out: Counts | None
     transition: npt.NDArray[np.float64] | None
-    noise: NoiseRate | None
+    noise: dict[str, Any] | None
 
     def arrays(self) -> dict[str, npt.NDArray[Any] | None]:
         """What `by_class.npz` holds, by name."""
@@ -63,7 +53,7 @@ def measure_by_class(evaluator: Evaluator, networks: Sequence[nn.Module]) -> ByC
         held_out = confusion(labels, probabilities.argmax(axis=1), classes)
         known = labels != UNKNOWN
         if known.sum() >= _FEWEST_SAMPLES:
-            noise = noise_rate(labels[known], probabilities[known])
+            noise = noise_rate_of(labels[known], probabilities[known])
             transition = estimate_noise(labels[known], probabilities[known]).transition
     return ByClass(test, held_out, transition, noise)
 
@@ -75,32 +65,20 @@ def confusion(labels: Labels, predicted: Labels, classes: int) -> Counts:
     return counts.astype(np.int64).reshape(classes, classes)
 
 
-def noise_rate(labels: Labels, probabilities: npt.NDArray[Any], seed: int = 0) -> NoiseRate:
-    """By confident-learning counts; the interval by 200 bootstrap draws."""
-    enough = max(_FEWEST_SAMPLES, _MOST_NUMBERS // probabilities.shape[1])
-    labels, probabilities = labels[:enough], probabilities[:enough]
-    random = np.random.default_rng(seed)
-    draws = (random.integers(len(labels), size=len(labels)) for _ in range(_DRAWS))
-    rates = [estimate_noise(labels[rows], probabilities[rows]).rate for rows in draws]
-    low, high = np.percentile(rates, (2.5, 97.5))
-    return NoiseRate(estimate_noise(labels, probabilities).rate, float(low), float(high), len(labels))
-
-
 def balanced_accuracy(predicted: Labels, labels: Labels) -> float:
     """Mean over the classes in `labels` of the share of their samples that is predicted as such (recall)."""
-    return float(np.mean([(predicted[labels == c] == c).mean() for c in np.unique(labels)]))
+    hits, given, _ = _counts(predicted, labels)
+    return float((hits[given > 0] / given[given > 0]).mean())
 
 
 def macro_f1(predicted: Labels, labels: Labels) -> float:
     """Mean over the classes of 2 TP / (2 TP + FP + FN); classes that are neither labeled nor predicted do not count."""
-    scores = []
-    for c in np.union1d(labels, predicted):
-        hit = int(((predicted == c) & (labels == c)).sum())
-        scores.append(2 * hit / (int((predicted == c).sum()) + int((labels == c).sum())))
-    return float(np.mean(scores))
+    hits, given, found = _counts(predicted, labels)
+    there = given + found > 0
+    return float((2 * hits[there] / (given + found)[there]).mean())
 
 
-def macro_auc(probabilities: Floats, labels: Labels) -> float | None:
+def macro_auc(probabilities: npt.NDArray[np.floating[Any]], labels: Labels) -> float | None:
     """Mean over the classes of the area under the ROC curve of one class against the rest; `None` for one class only.
 
     With two classes both areas are the same.
@@ -115,16 +93,39 @@ def macro_auc(probabilities: Floats, labels: Labels) -> float | None:
     return float(np.mean(areas)) if areas else None
 
 
-def class_metrics(probabilities: Floats, labels: Labels) -> dict[str, float | None]:
-    """Balanced accuracy, mean F1 and mean AUC of test predictions, in percent, as a record of metrics names them."""
-    predicted = probabilities.argmax(axis=1)
-    values = {"test_balanced_accuracy": balanced_accuracy(predicted, labels), "test_f1": macro_f1(predicted, labels)}
-    found: dict[str, float | None] = {name: 100 * value for name, value in values.items()}
-    area = macro_auc(probabilities, labels)
-    return {**found, "test_auc": None if area is None else 100 * area}
+def class_metrics(
+    split: str, predicted: Labels, labels: Labels, probabilities: npt.NDArray[np.floating[Any]] | None
+) -> dict[str, float | None]:
+    """Balanced accuracy, mean F1 and mean AUC in percent, as a record of metrics names them.
+
+    Args:
+        split: "test" or "val", before the names.
+        predicted: classes (n,).
+        labels: (n,); samples whose label is not known do not count.
+        probabilities: (n, K); without, and for more than ten million numbers, there is no AUC.
+    """
+    names = [f"{split}_{metric}" for metric in ("balanced_accuracy", "f1", "auc")]
+    known = labels != UNKNOWN
+    if not known.any():
+        return dict.fromkeys(names)
+    predicted, labels = predicted[known], labels[known]
+    area = None
+    if probabilities is not None and probabilities.size <= MOST_NUMBERS:
+        area = macro_auc(probabilities[known], labels)
+    values = (balanced_accuracy(predicted, labels), macro_f1(predicted, labels), area)
+    return {name: None if value is None else 100 * value for name, value in zip(names, values, strict=True)}
 
 
-def _ranks(scores: Floats) -> Floats:
+def _counts(predicted: Labels, labels: Labels) -> tuple[Labels, Labels, Labels]:
+    """Of every class: samples that are both, that are labeled so, and that are predicted so."""
+    classes = int(max(predicted.max(), labels.max())) + 1
+    hits, given, found = (
+        np.bincount(each, minlength=classes) for each in (labels[predicted == labels], labels, predicted)
+    )
+    return hits, given, found
+
+
+def _ranks(scores: npt.NDArray[np.floating[Any]]) -> Floats:
     """Ranks from 1; equal values share the mean of theirs."""
     _, inverse, sizes = np.unique(scores, return_inverse=True, return_counts=True)
     found: Floats = (np.cumsum(sizes) - (sizes - 1) / 2)[inverse]

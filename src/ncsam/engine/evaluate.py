@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from ncsam.data.loading.loader import Loader
 from ncsam.data.types import Labels
+from ncsam.engine.class_metrics import MOST_NUMBERS, class_metrics
 from ncsam.engine.config import ResolvedConfig
 from ncsam.engine.metrics import EVALUATED, accuracy, calibration_error, memorized
 from ncsam.engine.task import Task
@@ -142,8 +143,9 @@ class Evaluator:
         """
         record: dict[str, Any] = dict.fromkeys(EVALUATED)
         if self.test is not None:
-            on_test = self.predict(networks, self.test)
+            on_test = self.predict(networks, self.test, self._small(self.test))
             right = on_test.predicted == self.test.split.labels
+            record |= class_metrics("test", on_test.predicted, self.test.split.labels, on_test.probabilities)
             record["test_accuracy"] = 100.0 * float(right.mean())
             record["calibration_error"] = calibration_error(on_test.confidence, right)
         train: Predictions | None = None
@@ -153,11 +155,20 @@ class Evaluator:
             record |= self.on_training_split(train)
         if self.val is not None:
             reused = train is not None and self.task.dataset.val is None
-            on_val = train if reused and train is not None else self.predict(networks, self.val)
+            if reused and train is not None:
+                on_val = train
+            else:
+                on_val = self.predict(networks, self.val, self._small(self.val))
             held = slice(None) if self.task.val is None else self.task.val
+            chances = None if on_val.probabilities is None else on_val.probabilities[held]
+            record |= class_metrics("val", on_val.predicted[held], self.held_out_labels, chances)
             record["val_accuracy"] = accuracy(on_val.predicted[held], self.held_out_labels)
             record["val_loss"] = float(on_val.loss[held].mean(dtype=np.float64))
         return record, train
+
+    def _small(self, loader: Loader) -> bool:
+        """Whether all class probabilities of a split are few enough to be kept after every epoch."""
+        return len(loader.split) * self.task.dataset.num_classes <= MOST_NUMBERS
 
     def on_training_split(self, predictions: Predictions) -> dict[str, Any]:
         """The accuracies on the samples trained on."""

@@ -31,6 +31,7 @@ from ncsam.engine.resolve import recommended_model
 from ncsam.engine.samples import Dynamics, SampleTable
 from ncsam.engine.task import Task
 from ncsam.errors import UsageError
+from ncsam.issues.noise_rate import noise_rate_of
 from ncsam.noise import estimate_noise
 from ncsam.runs import layout
 from ncsam.runs.reader import read_verified_labels
@@ -129,7 +130,8 @@ def smooth_out_of_fold(config: RunConfig, task: Task) -> OutOfFold | None:
         folds=FOLDS,
     )
     rows = classifiers.issue_probabilities(fitted, split.labels, table=is_table(task))
-    return OutOfFold.of(rows, split.labels, {"folds": FOLDS, "seed": 0, "model": model})
+    rate = noise_rate_of(split.labels, fitted.probabilities)
+    return OutOfFold.of(rows, split.labels, {"folds": FOLDS, "seed": 0, "model": model, "noise_rate": rate})
 
 
 def wrong_label_probabilities(config: RunConfig, task: Task) -> Tensor:
@@ -221,7 +223,7 @@ def write_fitted(
         "data": config.data,
         "model": config.model,
         "val_accuracy": record["val_accuracy"],
-        **{name: record.get(name) for name in ("test_balanced_accuracy", "test_f1", "test_auc")},
+        "noise_estimate": noise_rate_of(split.labels, probabilities),
         **results,
     }
     verified = read_verified_labels(folder, dataset.classes)
@@ -259,6 +261,7 @@ def _measured(task: Task, probabilities: Floats, predict: Callable[[Split], Floa
     record |= {"epoch": 1, "train_loss": float(-np.log(np.maximum(own, 1e-12)).mean()), "telemetry": {}}
     unseen = task.train if task.val is None else task.val
     record["val_accuracy"] = accuracy(predicted[unseen], labels[unseen])
+    record |= class_metrics("val", predicted[unseen], labels[unseen], probabilities[unseen])
     fitted = predict(split).argmax(axis=1)
     record["train_accuracy_observed"] = accuracy(fitted[task.train], labels[task.train])
     if split.clean is not None:
@@ -272,6 +275,6 @@ def _measured(task: Task, probabilities: Floats, predict: Callable[[Split], Floa
         record["test_accuracy"] = 100.0 * float(right.mean())
         record["calibration_error"] = calibration_error(p.max(axis=1), right)
         test = confusion(dataset.test.labels, p.argmax(axis=1), classes)
-        record |= class_metrics(p, dataset.test.labels)
+        record |= class_metrics("test", p.argmax(axis=1), dataset.test.labels, p)
     transition = estimate_noise(labels, probabilities).transition
     return record, ByClass(test, confusion(labels, predicted, classes), transition, None)

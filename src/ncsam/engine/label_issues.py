@@ -20,6 +20,7 @@ from ncsam.engine.predictor import load_predictor
 from ncsam.engine.samples import Dynamics, SampleTable
 from ncsam.engine.task import Task, task_of
 from ncsam.issues.find import issues_of_training, judge
+from ncsam.issues.noise_rate import noise_rate_of
 from ncsam.issues.table import LabelIssues
 from ncsam.runs import layout
 from ncsam.runs.reader import load_oof, read_verified_labels
@@ -80,7 +81,10 @@ def rewrite_label_issues(folder: str | os.PathLike[str], *, dataset: DataSet | N
     issues = label_issues_of(task.dataset, dynamics, task.val, oof, verified)
     write_label_issues(folder, issues)
     summary = read_json(folder / layout.SUMMARY)
-    write_json(folder / layout.SUMMARY, {**summary, "label_issues_auroc": issues.about["label_issues_auroc"]})
+    summary["label_issues_auroc"] = issues.about["label_issues_auroc"]
+    if oof is not None and not verified:
+        summary["noise_estimate"] = noise_rate_of(task.dataset.train.labels, oof.probabilities)
+    write_json(folder / layout.SUMMARY, summary)
 
 
 def load_sample_stats(folder: Path, task: Task) -> SampleTable:

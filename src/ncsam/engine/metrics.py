@@ -31,6 +31,9 @@ SUMMARY = {
     "last5": Metric("mean WHERE of the last 5 epochs, percent"),
     "last10": Metric("mean WHERE of the last 10 epochs, percent"),
     "val_chosen": Metric("WHERE at the epoch with the best noisy validation accuracy, percent"),
+    "test_balanced_accuracy": Metric("mean test recall of the classes after the last epoch, percent"),
+    "test_f1": Metric("mean test F1 of the classes after the last epoch, percent"),
+    "test_auc": Metric("mean test AUC, each class against the rest, after the last epoch, percent"),
     "memorized": Metric(
         "mislabeled training samples predicted as their wrong label after the last epoch, percent", False
     ),
@@ -39,8 +42,8 @@ SUMMARY = {
 }
 #: Further numbers of a summary, which say what was trained on rather than how well.
 _FACTS = {
-    "noise_estimate": "the noise rate estimated after warm-up, as a fraction",
-    "noise_at_end": "the noise rate estimated by the finished model on held-out samples, with a 95 % interval",
+    "noise_estimate": "estimated noise rate, as a fraction, with an interval; null if it cannot be determined",
+    "warmup_noise": "what was estimated of held-out samples after warm-up, for flip_ratio only, as a fraction",
     "noise_rate": "realized share of wrong labels among the samples trained on, as a fraction",
 }
 #: What an evaluation measures, in percent, and `val_loss` in nats; `None` where the dataset does not allow it.
@@ -52,7 +55,9 @@ EVALUATED = (
     "val_accuracy",
     "val_loss",
     "calibration_error",
+    *(f"{split}_{metric}" for split in ("test", "val") for metric in ("balanced_accuracy", "f1", "auc")),
 )
+_OF_CLASSES = ("test_balanced_accuracy", "test_f1", "test_auc")
 #: What the optimizer reports of a step, averaged over the steps of an epoch in which it was measured.
 TELEMETRY = (
     "rho",
@@ -178,6 +183,7 @@ def summarize(history: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "last5": float(np.mean(values[-5:])) if len(values) >= 5 else None,
         "last10": float(np.mean(values[-10:])) if len(values) >= 10 else None,
         "val_chosen": chosen,
+        **{name: history[-1].get(name) if history else None for name in _OF_CLASSES},
         "memorized": history[-1]["memorized"] if history else None,  # of the last, which may have ended at chance
         "metric_names": {name: metric.meaning.replace("WHERE", where) for name, metric in SUMMARY.items()} | _FACTS,
     }

@@ -7,7 +7,6 @@ import contextlib
 import gc
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -327,11 +326,11 @@ def _finish(trainer: Trainer, folder: Path | None) -> TrainSummary:
             "model": config.model,
             "warmup_epochs": control.warmup_epochs if config.sharpness_aware else None,
             "flip_ratio": control.flip_ratio if control.flips_labels else None,
-            "noise_estimate": control.noise_estimate,
+            "warmup_noise": control.noise_estimate,
             "verified": trainer.verified,
-            "noise_at_end": None if by_class.noise is None else asdict(by_class.noise),
         }
         oof = smooth_out_of_fold(config, task) if config.fold is None else None
+        summary["noise_estimate"] = by_class.noise if oof is None else oof.about["noise_rate"]
         issues = label_issues_of(task.original, trainer.dynamics, task.val, oof)
         if folder is None:
             summary["label_issues_auroc"] = issues.about.get("label_issues_auroc")

@@ -111,7 +111,8 @@ class ScheduleController:
         self.noise_estimate = float(estimate_noise(labels, probabilities).rate)
         self.flip_ratio = min(self.noise_estimate, recipes.MAX_FLIP_RATIO.value)
         self.notify(
-            f"estimated noise rate after warm-up: {100 * self.noise_estimate:.1f} %; flip_ratio {self.flip_ratio:.3f}"
+            f"after warm-up {100 * self.noise_estimate:.1f} % of the held-out labels look wrong to the model: "
+            f"flip_ratio {self.flip_ratio:.3f}"
         )
 
     def state_dict(self) -> dict[str, Any]:

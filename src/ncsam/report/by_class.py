@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ncsam._statistics import Spread
+from ncsam.issues.noise_rate import noise_rate_words
 from ncsam.issues.table import class_name
 from ncsam.report.groups import Group
 from ncsam.runs import layout
@@ -107,13 +108,8 @@ def _flagged(run: RunFolder) -> Counter[tuple[int, int]]:
 
 def noise_words(summary: dict[str, Any]) -> str | None:
     """The estimated noise rate in a sentence; `None` where the run made no estimate."""
-    found = summary.get("noise_at_end")
-    if not found:
+    if "noise_estimate" not in summary:
         return None
-    rate, low, high = (f"{100 * found[name]:.1f}" for name in ("rate", "low", "high"))
     truth = summary.get("noise_rate")
     known = "" if truth is None else f"; actually {100 * truth:.1f} %"
-    return (
-        f"about {rate} % of the labels are wrong (95 % interval {low} to {high}), estimated on {found['samples']:,} "
-        f"held-out samples{known}. The interval covers sampling error only: errors of the model raise the estimate"
-    )
+    return noise_rate_words(summary["noise_estimate"]) + known

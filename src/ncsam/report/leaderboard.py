@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ncsam._files import read_json
+from ncsam.issues.noise_rate import noise_rate_words
 from ncsam.runs import layout
 from ncsam.runs.reader import RunFolder
 
@@ -15,6 +16,8 @@ _COLUMNS = {
     "noisy_accuracy": "accuracy, given labels, %",
     "standard_error": "±",
     "noisy_balanced_accuracy": "balanced accuracy, %",
+    "noisy_f1": "F1, %",
+    "noisy_auc": "AUC, %",
     "seconds": "seconds",
 }
 
@@ -62,17 +65,20 @@ def _summary(board: Mapping[str, Any]) -> str:
     what = f"An ensemble of {len(names)}" if len(names) > 1 else f"The candidate {', '.join(map(str, names))}"
     accuracy = _text(chosen.get("noisy_accuracy"))
     said = [f"{what} was selected (*): it predicts {accuracy} % of the held-out given labels."]
-    for key, factor, words in (
-        ("noise_rate", 100.0, "Estimated share of wrong labels"),
-        ("clean_accuracy", 1.0, "Estimated accuracy on true labels"),
-    ):
-        found = board.get(key)
-        if isinstance(found, dict) and all(isinstance(found.get(n), (int, float)) for n in ("estimate", "low", "high")):
-            middle, low, high = (factor * found[name] for name in ("estimate", "low", "high"))
-            said.append(f"{words}: {middle:.0f} % ({low:.0f} to {high:.0f} %, from {found.get('source')}).")
-    if board.get("clean_accuracy") is None:
+    said.append(f"Noise rate: {noise_rate_words(board.get('noise_rate') if _known(board, 'noise_rate') else None)}.")
+    if _known(board, "clean_accuracy"):
+        middle, low, high = (board["clean_accuracy"][name] for name in ("estimate", "low", "high"))
+        said.append(f"Accuracy on true labels: {middle:.0f} % (95 % interval {low:.0f} to {high:.0f} %).")
+    else:
         said.append("The accuracy on true labels cannot be estimated without verified labels.")
     return " ".join(said)
+
+
+def _known(board: Mapping[str, Any], key: str) -> bool:
+    """Whether an estimate with an interval is there."""
+    found = board.get(key)
+    names = ("estimate", "low", "high")
+    return isinstance(found, dict) and all(isinstance(found.get(name), (int, float)) for name in names)
 
 
 def _text(value: object) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ncsam.issues.noise_rate import noise_rate_words
 from ncsam.issues.table import expectation, unreliable
 from ncsam.review.queue import Queue
 from ncsam.runs.decisions import Decisions
@@ -15,12 +16,15 @@ _LEAST = 20  # decisions before they are extrapolated
 _WEIGHT = 10.0  # wrong labels of the prior: how strongly the first decisions lean on the estimate
 
 
-def progress(queue: Queue, decisions: Decisions, posterior: Mapping[str, Any]) -> dict[str, Any]:
+def progress(
+    queue: Queue, decisions: Decisions, posterior: Mapping[str, Any], noise: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
     """Numbers and sentences for the page.
 
     With probabilities, the wrong labels left are their sum over the samples not reviewed, times
     (found + 10) / (expected + 10), which learns from the samples that were. Without, the share of wrong labels among
-    the last 50 decisions bounds those left from above, since the most likely wrong come first.
+    the last 50 decisions bounds those left from above, since the most likely wrong come first. Probabilities are
+    scaled so that their sum is the run's estimate of the noise rate (`noise`), where it has one.
     """
     decided = decisions.decided()
     verdicts = {index: decisions.verdict(index) for index in decided}
@@ -30,7 +34,8 @@ def progress(queue: Queue, decisions: Decisions, posterior: Mapping[str, Any]) -
     wrong = [index for index in sure if verdicts[index].label != given[index]]  # type: ignore[union-attr]
     dropped = sum(verdict is not None and verdict.drop for verdict in verdicts.values())
     open_ = len(decided) - len(sure) - dropped
-    left = _left(queue, decided, sure, wrong)
+    scale = noise["estimate"] * len(queue) / queue.expected_wrong if noise and queue.expected_wrong else 1.0
+    left = _left(queue, decided, sure, wrong, scale)
     said = f"{len(decided):,} of {len(queue):,} reviewed: {len(wrong):,} wrong, {len(sure) - len(wrong):,} correct"
     said += f", {dropped:,} to leave out" if dropped else ""
     said += f", {open_:,} unsure or disputed" if open_ else ""
@@ -47,15 +52,20 @@ def progress(queue: Queue, decisions: Decisions, posterior: Mapping[str, Any]) -
         "unsure": open_,
         "left": left,
         "sentence": said + ".",
-        "expected": _expected(queue, decided, posterior),
+        "expected": f"{_expected(queue, decided, posterior)} {_rate(noise)}".strip(),
     }
 
 
-def _left(queue: Queue, decided: list[int], sure: list[int], wrong: list[int]) -> float | None:
+def _rate(noise: Mapping[str, Any] | None) -> str:
+    words = noise_rate_words(noise) if noise else ""
+    return f"Of all, {words}." if words else ""
+
+
+def _left(queue: Queue, decided: list[int], sure: list[int], wrong: list[int], scale: float) -> float | None:
     if queue.p_wrong is None:
         return None
-    expected = float(queue.p_wrong[queue.row_of[sure]].sum())
-    rest = queue.expected_wrong - float(queue.p_wrong[queue.row_of[decided]].sum())
+    expected = scale * float(queue.p_wrong[queue.row_of[sure]].sum())
+    rest = scale * (queue.expected_wrong - float(queue.p_wrong[queue.row_of[decided]].sum()))
     return rest * (len(wrong) + _WEIGHT) / (expected + _WEIGHT)
 
 

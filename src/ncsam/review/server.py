@@ -74,6 +74,7 @@ class Review:
             self.decisions.close()
             raise
         self.posterior = run.posterior
+        self.noise = run.summary.get("noise_estimate")
         try:
             selects = purpose == "model-selection"
             self.questions = Questions(folder, candidate_predictions(folder, task)) if selects else None
@@ -108,7 +109,7 @@ class Review:
         }
 
     def state(self) -> dict[str, Any]:
-        found = progress(self.queue, self.decisions, self.posterior)
+        found = progress(self.queue, self.decisions, self.posterior, self.noise)
         if self.questions is not None:
             asked = self.questions.asked()
             decided = sum(self.decisions.verdict(index) is not None for index in asked)

@@ -37,7 +37,10 @@ _FIGURES = (
         "val_chosen",
         "memorized",
         "noise_rate",
-        "noise_estimate",
+        "warmup_noise",
+        "test_balanced_accuracy",
+        "test_f1",
+        "test_auc",
         "label_issues_auroc",
     ),
     *("seconds", "flip_ratio"),
@@ -50,7 +53,7 @@ _TEXT = ("path", "text")
 _MAPPINGS: dict[str, dict[str, Any]] = {
     "metric_names": {},
     "verified": {"samples": int, "source": str},
-    "noise_at_end": {"rate": float, "low": float, "high": float, "samples": int},
+    "noise_estimate": {"estimate": float, "low": float, "high": float},
 }
 
 
