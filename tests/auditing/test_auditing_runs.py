@@ -13,8 +13,8 @@ from click.testing import CliRunner
 import ncsam
 from ncsam.cli.main import main
 from ncsam.errors import UsageError
-from ncsam.runs.decisions import Decisions
 from ncsam.review.queue import Queue, View
+from ncsam.runs.decisions import Decisions
 
 
 @pytest.fixture(scope="module")

@@ -17,8 +17,8 @@ from ncsam.exchange import hugging_face, label_studio, spreadsheet
 from ncsam.exchange.answers import Answer, answers_of_columns
 from ncsam.issues.table import LabelIssues
 from ncsam.review.clean import cleaned
-from ncsam.runs.decisions import Decisions
 from ncsam.review.imported import imported, take_decisions
+from ncsam.runs.decisions import Decisions
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "review"))
 from review_cases import CLASSES, made_run

@@ -164,9 +164,11 @@ def write_verified(folder: Path, rows: Labels, labels: Sequence[str], probabilit
     """Write `verified.csv`: `index`, `label` and, unless the samples were drawn evenly, `probability`, which is "none"
     for those that were not drawn at random."""
     head = ("index", "label", *(() if probabilities is None else ("probability",)))
-    drawn: list[Any] = [()] * len(rows) if probabilities is None else [
-        (NOT_DRAWN if np.isnan(p) else repr(float(p)),) for p in probabilities
-    ]
+    drawn: list[Any] = (
+        [()] * len(rows)
+        if probabilities is None
+        else [(NOT_DRAWN if np.isnan(p) else repr(float(p)),) for p in probabilities]
+    )
     cells = [(int(row), table_cell(label), *p) for row, label, p in zip(rows, labels, drawn, strict=True)]
     with writing(folder / layout.VERIFIED):
         _write_rows(folder / layout.VERIFIED, head, cells)
