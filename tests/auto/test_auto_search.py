@@ -126,6 +126,11 @@ def test_the_leaderboard_has_scikit_learns_metrics(tmp_path):
 def test_a_budget_skips_networks_but_never_the_first_candidate(tmp_path):
     outcomes = search(problem(), tmp_path / "one", [lda(), Spy("network")], budget=1e-9)
     assert [outcome.status for outcome in outcomes] == ["finished", "skipped"]
+    closed = [ClosedForm("smooth", "smooth"), ClosedForm("knn-30", "knn", {"k": 30}), ClosedForm("other", "prototypes")]
+    found = search(problem(), tmp_path / "three", closed, budget=1e-9)
+    assert [outcome.status for outcome in found] == ["finished", "finished", "skipped"]
+    again = search(problem(), tmp_path / "three", closed)  # what was skipped is done without the budget
+    assert [outcome.status for outcome in again] == ["finished"] * 3
     (only,) = search(problem(), tmp_path / "two", [Spy("network")], budget=1e-9)
     assert only.status == "finished"
 

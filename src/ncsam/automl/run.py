@@ -68,7 +68,8 @@ def auto(
             length are the candidates' own.
         out: the run folder.
         folds: parts, each of which is predicted by candidates trained on the others.
-        budget: seconds of training; what would not be done in time is skipped, except for closed-form candidates.
+        budget: seconds of training; what would not be done in time is skipped, except for the recommended candidate and
+            those that verified labels combine with it.
         dataset: data in memory, used in place of `config.data`.
         verified: labels that a person has verified, which decide how candidates are combined, replace given labels
             in training and give unbiased estimates: a mapping from sample index to class; a sequence with a class or

@@ -12,6 +12,7 @@ from ncsam._text import format_duration
 from ncsam.automl.candidates import Candidate, ClosedForm
 from ncsam.automl.outcome import Outcome, correct, fit_candidate, read_outcome
 from ncsam.automl.problem import Problem
+from ncsam.automl.selection import GROUPED
 from ncsam.automl.verified import Verified
 from ncsam.engine.backbone import with_backbone
 from ncsam.engine.config import RunConfig
@@ -42,7 +43,8 @@ def run_candidates(
         candidates: what to train.
         folder: holds a folder for each candidate.
         where: this process by default; worker processes, Ray and mirrors as for runs.
-        budget: seconds of training; networks that would not be done in time are skipped, but never the first candidate.
+        budget: seconds of training; candidates that would not be done in time are skipped, but never the recommended
+            one and those that verified labels combine with it.
         say: takes lines of progress.
         before_writing: called before anything is written.
     """
@@ -50,18 +52,28 @@ def run_candidates(
     first = closed_form or list(candidates[:1])
     rest = [each for each in candidates if each not in first]
     search = _Search(problem, folder, where, say, before_writing)
-    search.run(first)
     skipped: dict[str, str] = {}
-    if budget is not None:
-        left = budget - sum(outcome.seconds for outcome in search.outcomes.values())
+    if budget is None:
+        search.run(first)
+        if rest:
+            expected = format_duration(sum(each.seconds(problem) for each in rest))
+            say(f"networks: about {expected} if none is stopped early")
+    else:
+        needed = [each for each in first if each.name in GROUPED] or first[:1]
+        search.run(needed)
+        for each in [each for each in first if each not in needed]:
+            if search.seconds() < budget or (folder / each.name / layout.SUMMARY).is_file():
+                search.run([each])
+            else:
+                skipped[each.name] = "the budget is used up"
+                first.remove(each)
+        left = budget - search.seconds()
         for each in list(rest):
-            expected = 0.0 if (folder / each.name / layout.SUMMARY).is_file() else each.seconds(problem)
-            if expected > left:
-                skipped[each.name] = f"about {format_duration(expected)} would exceed the budget"
+            seconds = 0.0 if (folder / each.name / layout.SUMMARY).is_file() else each.seconds(problem)
+            if seconds > left:
+                skipped[each.name] = f"about {format_duration(seconds)} would exceed the budget"
                 rest.remove(each)
-            left -= expected
-    elif rest:
-        say(f"networks: about {format_duration(sum(each.seconds(problem) for each in rest))} if none is stopped early")
+            left -= seconds
     search.run(rest, against=[each.name for each in first])
     return [
         Outcome(each, status="skipped", reason=skipped[each.name])
@@ -88,6 +100,10 @@ class _Search:
         self.say = say
         self.before_writing = before_writing
         self.outcomes: dict[str, Outcome] = {}
+
+    def seconds(self) -> float:
+        """Of training so far."""
+        return sum(outcome.seconds for outcome in self.outcomes.values())
 
     def run(self, candidates: Sequence[Candidate], against: Sequence[str] = ()) -> None:
         """Run candidates as jobs, each in its folder."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -78,7 +80,7 @@ def issues(
     elif to_csv:
         click.echo(as_csv(list(listed.rows())), nl=False)
     else:
-        _show(listed, found.summary.get("label_issues_auroc"))
+        _show(listed, found.summary)
 
 
 def _send(run: Run, issues: LabelIssues, tool: str, out: Path, root: str) -> None:
@@ -97,7 +99,7 @@ def _send(run: Run, issues: LabelIssues, tool: str, out: Path, root: str) -> Non
         say(f"next: ncsam clean {run.path} --from {tool} FILE --out cleaned.csv")
 
 
-def _show(issues: LabelIssues, auroc: float | None) -> None:
+def _show(issues: LabelIssues, summary: Mapping[str, Any]) -> None:
     wanted = ("path", "text", "given_label", "suggested_label", "clean_label")
     words = [name for name in wanted if name in issues.columns]
     chances = ["p_wrong", "p_suggested"] if issues.reliable else []
@@ -111,10 +113,10 @@ def _show(issues: LabelIssues, auroc: float | None) -> None:
         for row in issues.rows()
     ]
     show_table([*words, "index", "label_quality", *chances], lines, left=len(words))
-    if auroc is not None:
+    if (auroc := summary.get("label_issues_auroc")) is not None:
         say(f"AUROC of label_quality against the clean labels: {auroc:.3f}")
-    if "noise_estimate" in run.summary:
-        say(f"noise rate: {noise_rate_words(run.summary['noise_estimate'])}")
+    if "noise_estimate" in summary:
+        say(f"noise rate: {noise_rate_words(summary['noise_estimate'])}")
     say(issues.expectation())
 
 
