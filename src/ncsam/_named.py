@@ -11,6 +11,7 @@ from ncsam._errors import bad_value
 from ncsam.errors import UsageError
 
 _REFERENCE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
+_TRANSFORMERS = "transformers:"  # never its code, only safetensors; nothing is downloaded for a run that is read
 _LIBRARIES = ("torchvision:", "timm:")  # whose own list of names is asked before anything is built
 
 
@@ -46,7 +47,7 @@ def require_explicit_import(where: str, config: Mapping[str, Any], named: Mappin
     place of a method, an optimizer, its base, the data, or a backbone.
     """
     backbone = str(config.get("backbone") or "")
-    listed = backbone.startswith(_LIBRARIES)
+    listed = backbone.startswith((_TRANSFORMERS, *_LIBRARIES))
     for option in ("method", "optimizer", "base", "data", *(() if listed else ("backbone",))):
         if is_reference(config.get(option)) and config[option] != named.get(option):
             raise UsageError(
@@ -56,6 +57,8 @@ def require_explicit_import(where: str, config: Mapping[str, Any], named: Mappin
             )
     model, options = config.get("model"), config.get("model_options")
     if not isinstance(model, str) or ":" not in model or model == named.get("model"):
+        return
+    if model.startswith(_TRANSFORMERS):
         return
     listed = model.startswith(_LIBRARIES)
     if not listed or options:

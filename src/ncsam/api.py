@@ -38,6 +38,7 @@ def train(
     folds: int | None = None,
     console: bool = False,
     command: str | None = None,
+    approve: Callable[[float, str], None] | None = None,
     **options: Any,
 ) -> Run:
     """Train a model on data whose labels may be wrong.
@@ -56,6 +57,8 @@ def train(
         folds: cross-validate afterwards, as in `Run.find_label_issues(folds=...)`.
         console: print progress.
         command: recorded in `config.yaml`.
+        approve: called with the expected seconds of "features" and of "training" before they start; what it raises
+            ends the call.
         **options: fields of `RunConfig` (`epochs=30`, `optimizer="ncsam"`, `noise="symmetric"`, `rate=0.4`), which win
             over `config` and `preset`; for data in memory also `test`, `label_column` and `input_column`.
 
@@ -82,7 +85,7 @@ def train(
         check_folds(chosen, folds, dataset)
     folder, temporary = _folder(out)
     given: dict[str, Any] = {} if model is None or isinstance(model, str) else {"model": model}
-    engine_train(chosen, folder, dataset=dataset, console=console, command=command, **given)
+    engine_train(chosen, folder, dataset=dataset, console=console, command=command, approve=approve, **given)
     run = Run(folder, dataset=dataset, **given, named=_named(chosen), temporary=temporary)
     if folds is not None:
         run.find_label_issues(folds, console=console)
@@ -99,6 +102,7 @@ def auto(
     config: RunConfig | str | os.PathLike[str] | None = None,
     console: bool = False,
     command: str | None = None,
+    approve: Callable[[float, str], None] | None = None,
     **options: Any,
 ) -> Run:
     """Find a classifier with nothing to tune: the recommended one, or with verified labels a combination.
@@ -114,6 +118,7 @@ def auto(
         config: start from a configuration or YAML file; data, labels, seed and hardware count.
         console: print progress.
         command: recorded in `config.yaml`.
+        approve: as in `train`.
         **options: fields of `RunConfig`, as in `train`.
 
     Returns:
@@ -128,7 +133,15 @@ def auto(
     folder, temporary = _folder(out)
     say = _print if console else _silent
     engine_auto(
-        chosen, folder, folds=folds, budget=budget, dataset=dataset, verified=verified, say=say, command=command
+        chosen,
+        folder,
+        folds=folds,
+        budget=budget,
+        dataset=dataset,
+        verified=verified,
+        say=say,
+        command=command,
+        approve=approve,
     )
     return Run(folder, dataset=dataset, temporary=temporary)
 

@@ -101,12 +101,14 @@ def test_a_wrong_argument_is_named(arguments, options, message):
 
 
 def test_families_and_pretrained_weights_are_traits(tmp_path):
-    families = {name: models.family(name) for name in models.names()}
+    families = {name: models.traits(name).family for name in models.names()}
     assert families.pop("mlp") == "mlp"
     assert families.pop("text_mean") == "text"
     assert set(families.values()) == {"conv"}
-    assert models.family("mlp", hidden=()) == "linear"
-    assert models.family("torchvision:resnet18") == models.family("mine:net") == "other"  # not before it is built
+    assert models.traits("mlp", hidden=()).family == "linear"
+    assert models.traits("mine:net") == models.Traits("other")  # not before it is built
+    assert models.traits("resnet18").batch_norm
+    assert models.traits("mlp", in_features=4, hidden=()).weights == 2 * 5
     network = models.create("mlp", 3, in_features=4, hidden=())
     assert network.family == "linear"
     assert not network.pretrained

@@ -15,12 +15,12 @@ from ncsam import classifiers
 from ncsam.automl.problem import Problem
 from ncsam.classifiers import Fitted, Member
 from ncsam.engine.config import ResolvedConfig
+from ncsam.engine.forecast import step_seconds, training_seconds
 from ncsam.engine.predictor import Predictor
 from ncsam.engine.resolve import resolve
 from ncsam.engine.sinks import CheckpointSink
 from ncsam.engine.task import Task
 from ncsam.engine.trainer import Trainer
-from ncsam.jobs.estimate import step_seconds, training_seconds
 from ncsam.runs import layout
 
 
@@ -76,7 +76,8 @@ class Network:
     def config(self, problem: Problem, task: Task) -> ResolvedConfig:
         """The resolved configuration of one fold."""
         config = problem.config.replace(evaluate_train_every=None, telemetry_every=0, loggers=[])
-        wanted = self.changes.get("batch_size") or config.batch_size or self.default_batch
+        given = config.batch_size if isinstance(config.batch_size, int) else None
+        wanted = self.changes.get("batch_size") or given or self.default_batch
         changes = {**self.changes, "batch_size": equal_batches(len(task.train), wanted)}
         return resolve(config.replace(**changes), task)
 

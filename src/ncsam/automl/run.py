@@ -32,6 +32,7 @@ from ncsam.engine.checkpoint import mismatch_as_run_error, writing
 from ncsam.engine.config import NEUTRAL, RunConfig
 from ncsam.engine.device import check_accelerator
 from ncsam.engine.fitted_run import write_fitted
+from ncsam.engine.forecast import Approve
 from ncsam.engine.network import check_network, create_network
 from ncsam.engine.task import load_task
 from ncsam.errors import RunError
@@ -57,6 +58,7 @@ def auto(
     where: ExecutorConfig | None = None,
     say: Callable[[str], None] = print,
     command: str | None = None,
+    approve: Approve | None = None,
 ) -> dict[str, Any]:
     """Try the portfolio on `config.data`, write the run folder `out`, and return its leaderboard.
 
@@ -78,6 +80,8 @@ def auto(
         where: worker processes or a Ray cluster for the candidates, and a mirror; by default this process.
         say: takes lines of progress.
         command: stored in `config.yaml`.
+        approve: called with the expected seconds of features and of networks before they start; it raises where they
+            are not to start.
     """
     if budget is not None:
         number("budget", budget, "a number of seconds above 0, or None", lambda seconds: seconds > 0)
@@ -94,7 +98,9 @@ def auto(
     if mirror is not None:
         mirror.fetch("", folder)
     with locked(folder) as held:
-        config, task = with_backbone(config, load_task(config, dataset), say=say, wanted=config.model == "auto")
+        config, task = with_backbone(
+            config, load_task(config, dataset), say=say, wanted=config.model == "auto", approve=approve
+        )
         answers = None if verified is None else read_verified(verified, task.dataset)
         problem = Problem(config, task, folds, answers)
         if ":" in config.model and not problem.is_vectors:
@@ -125,7 +131,14 @@ def auto(
             return leaderboard.read(folder)
         with _free_after_a_mistake(folder):
             outcomes = run_candidates(
-                problem, candidates, folder / CANDIDATES, where, budget=budget, say=say, before_writing=held.check
+                problem,
+                candidates,
+                folder / CANDIDATES,
+                where,
+                budget=budget,
+                say=say,
+                before_writing=held.check,
+                approve=approve,
             )
         known = None if answers is None else in_fold_order(answers, problem)
         chosen = choose(problem, outcomes, known)

@@ -16,6 +16,7 @@ from ncsam.automl.selection import GROUPED
 from ncsam.automl.verified import Verified
 from ncsam.engine.backbone import with_backbone
 from ncsam.engine.config import RunConfig
+from ncsam.engine.forecast import Approve
 from ncsam.engine.task import load_task
 from ncsam.errors import RunError
 from ncsam.jobs import ExecutorConfig, Job, run_jobs
@@ -31,6 +32,7 @@ def run_candidates(
     budget: float | None = None,
     say: Callable[[str], None] = print,
     before_writing: Callable[[], None] = lambda: None,
+    approve: Approve | None = None,
 ) -> list[Outcome]:
     """Train all candidates and return their outcomes, in order.
 
@@ -47,17 +49,20 @@ def run_candidates(
             one and those that verified labels combine with it.
         say: takes lines of progress.
         before_writing: called before anything is written.
+        approve: called with the expected seconds of the networks, where no budget limits them.
     """
     closed_form: list[Candidate] = [each for each in candidates if isinstance(each, ClosedForm)]
     first = closed_form or list(candidates[:1])
     rest = [each for each in candidates if each not in first]
+    if budget is None and rest:
+        seconds = sum(each.seconds(problem) for each in rest)
+        say(f"networks: about {format_duration(seconds)} if none is stopped early")
+        if approve is not None:
+            approve(seconds, "training")
     search = _Search(problem, folder, where, say, before_writing)
     skipped: dict[str, str] = {}
     if budget is None:
         search.run(first)
-        if rest:
-            expected = format_duration(sum(each.seconds(problem) for each in rest))
-            say(f"networks: about {expected} if none is stopped early")
     else:
         needed = [each for each in first if each.name in GROUPED] or first[:1]
         search.run(needed)

@@ -11,6 +11,7 @@ from typing import Any, Literal
 import click
 
 from ncsam.automl import auto as run_auto
+from ncsam.cli.approval import approval, yes_option
 from ncsam.cli.executor_options import CLUSTER, on_options
 from ncsam.cli.options import ConfigCommand, config_options, default_out, resolve
 from ncsam.cli.output import say, show_table
@@ -61,6 +62,7 @@ def seconds_of(ctx: click.Context, param: click.Parameter, text: str | None) -> 
 )
 @click.option("--budget", callback=seconds_of, metavar="TIME", help="time for training: 90s, 30m, 2h [no limit]")
 @on_options
+@yes_option
 @click.option("--quiet", is_flag=True, help="no progress, only the result")
 @click.pass_context
 def auto(
@@ -73,6 +75,7 @@ def auto(
     on: Literal["local", "ray"],
     resources: str,
     mirror: str,
+    yes: bool,
     quiet: bool,
     **_: Any,
 ) -> None:
@@ -97,6 +100,7 @@ def auto(
         where=ExecutorConfig(on=on, resources=resources, mirror=mirror),
         say=(lambda text: None) if quiet else say,
         command=shlex.join(ctx.meta["ncsam.command"]),
+        approve=approval(yes, quiet=True, shorter="limit it with --budget 30m"),
     )
     show(board)
     here = shlex.quote(str(folder))

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from ncsam.api import train as run_training
+from ncsam.cli.approval import approval, yes_option
 from ncsam.cli.failures import can_skip_damaged
 from ncsam.cli.options import ConfigCommand, config_options, default_out, echo_config, resolve
 from ncsam.cli.output import say
@@ -39,9 +40,12 @@ Rerun the command to resume after an interruption.
     help="cross-validate: train this many more times, so that every label is judged by a model that never saw it",
 )
 @click.option("--dry-run", is_flag=True, help="print the resolved configuration and what would be done")
+@yes_option
 @click.option("--quiet", is_flag=True, help="no progress, only the result")
 @click.pass_context
-def train(ctx: click.Context, /, out: Path | None, folds: int | None, dry_run: bool, quiet: bool, **_: Any) -> None:
+def train(
+    ctx: click.Context, /, out: Path | None, folds: int | None, dry_run: bool, yes: bool, quiet: bool, **_: Any
+) -> None:
     """Train a model on DATA, whose labels may be wrong.
 
     DATA is a known name (`ncsam data list`), a folder with one sub-folder of images per class, a table of paths,
@@ -58,9 +62,11 @@ def train(ctx: click.Context, /, out: Path | None, folds: int | None, dry_run: b
         if folds is not None:
             say(f"# then {folds} runs in {folder / 'folds'}, each with a part held out; finished ones stay")
         return
+    shorter = "choose a smaller model or fewer epochs, or leave the model to `ncsam train`, which takes frozen features"
+    approve = approval(yes, quiet=quiet, runs=1 + (folds or 0), shorter=shorter)
     with can_skip_damaged():
         command = shlex.join(ctx.meta["ncsam.command"])
-        run_training(config=config, out=folder, folds=folds, console=not quiet, command=command)
+        run_training(config=config, out=folder, folds=folds, console=not quiet, command=command, approve=approve)
     fabric = sys.modules.get("lightning_fabric.utilities")  # imported where there may be several processes
     if fabric is not None and getattr(fabric.rank_zero_only, "rank", None):  # of which one speaks
         return

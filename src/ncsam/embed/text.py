@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
 
-from ncsam._errors import bad_value, need, unknown_name
+from ncsam._errors import bad_value, unknown_name
 from ncsam.embed.cache import Source
 from ncsam.embed.encoder import usable_device
+from ncsam.pretrained.hub import model_folder
 from ncsam.pretrained.minilm import SentenceEncoder
 from ncsam.pretrained.text import Floats, TextEncoder
 from ncsam.pretrained.wordllama import WordLlama
@@ -19,8 +19,6 @@ from ncsam.pretrained.wordllama import WordLlama
 NAMES = ("minilm", "wordllama", "transformers:NAME")
 #: Precisions as the engine names them, and as the encoders do.
 _PRECISIONS = {"auto": "auto", "32-true": "float32", "bf16-mixed": "bfloat16"}
-#: Files of a published model that are needed: no code, and no pickles of weights.
-_FILES = ("*.json", "*.txt", "*.model", "*.safetensors")
 
 
 @dataclass(frozen=True)
@@ -107,19 +105,3 @@ def text_encoder(
         **options,
     )
     return NamedTextEncoder(name, encoder, encoder.max_length, precision)
-
-
-def model_folder(model: str) -> Path:
-    """The folder of a model: itself, or where the Hugging Face hub keeps it, after a download if need be."""
-    if Path(model).expanduser().is_dir():
-        return Path(model).expanduser()
-    hub = need("huggingface_hub", "text", f"the model 'transformers:{model}'")
-    for offline in (True, False):
-        try:
-            return Path(hub.snapshot_download(model, allow_patterns=list(_FILES), local_files_only=offline))
-        except Exception as error:  # the hub has many kinds: no such model, no network, no permission
-            reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
-            failure = error
-    raise bad_value(
-        "model", f"transformers:{model}", f"a folder, or a model that can be downloaded ({reason})"
-    ) from failure

@@ -18,7 +18,8 @@ from ncsam.embed import Choice, Encoder, NamedTextEncoder, choose_encoder, featu
 from ncsam.embed.choose import input_size
 from ncsam.embed.encoder import PHOTOGRAPH
 from ncsam.embed.features import encode, image_loader
-from ncsam.engine.config import RunConfig
+from ncsam.engine.config import ResolvedConfig, RunConfig
+from ncsam.engine.forecast import Approve
 from ncsam.engine.task import Task
 from ncsam.models.backbone import Backbone
 from ncsam.models.channels_last import to_channels_last
@@ -35,6 +36,7 @@ def with_backbone(
     say: Callable[[str], None] = lambda text: None,
     *,
     wanted: bool | None = None,
+    approve: Approve | None = None,
 ) -> tuple[RunConfig, Task]:
     """The task on features of the backbone that a configuration asks for, and the configuration that names it.
 
@@ -47,14 +49,19 @@ def with_backbone(
         device: Where features are computed.
         say: Gets what was chosen, why, and how long it will take.
         wanted: Whether "auto" asks for a backbone; by default as described above.
+        approve: Called with the expected seconds before features are computed.
     """
     if config.backbone == NONE or not isinstance(task.modality, (Images, Texts)) or task.dataset.encoding is not None:
         return config.replace(backbone=NONE), task
     if config.backbone != "auto":
-        encoder: Encoder | NamedTextEncoder | None = named_encoder(config.backbone, task.dataset, device)
+        encoder: Encoder | NamedTextEncoder | None = named_encoder(
+            config.backbone, task.dataset, device, config.max_length
+        )
         choice = Choice(config.backbone, f"backbone {config.backbone}")
     elif config.leaves_training_open if wanted is None else wanted:
         encoder, choice = choose_encoder(task.dataset, device)
+        if choice.name is not None and config.max_length is not None:
+            encoder = named_encoder(choice.name, task.dataset, device, config.max_length)
     else:
         return config.replace(backbone=NONE), task
     if encoder is None or choice.name is None:
@@ -63,38 +70,48 @@ def with_backbone(
     if not choice.frozen and choice.name != "minilm":
         say(f"{choice.reason}: fine-tuned on {device}")
         return config.replace(model=choice.name, pretrained=True, backbone=NONE), task
-    return config.replace(backbone=choice.name), on_features(task, encoder, choice.reason, config.workers, say)
+    return config.replace(backbone=choice.name), on_features(task, encoder, choice.reason, config.workers, say, approve)
 
 
 def on_features(
-    task: Task, encoder: Encoder | NamedTextEncoder, reason: str, workers: int, say: Callable[[str], None]
+    task: Task,
+    encoder: Encoder | NamedTextEncoder,
+    reason: str,
+    workers: int,
+    say: Callable[[str], None],
+    approve: Approve | None = None,
 ) -> Task:
     """The task with features in the place of its samples, which it remembers."""
     dataset = task.dataset
     samples = sum(len(split) for split in dataset.splits.values())
-    say(f"{reason}: features of {samples:,} samples, {_forecast(dataset, encoder, samples)}")
+    seconds = _forecast(dataset, encoder, samples)
+    about = f"at most {format_duration(seconds)} (cached ones are not computed again)"
+    say(f"{reason}: features of {samples:,} samples, {about}")
+    if approve is not None:
+        approve(seconds, "features")
     return dataclasses.replace(task, dataset=features_of(dataset, encoder, workers=workers, say=say))
 
 
-def named_encoder(name: str, dataset: DataSet, device: str) -> Encoder | NamedTextEncoder:
+def named_encoder(
+    name: str, dataset: DataSet, device: str, max_length: int | None = None
+) -> Encoder | NamedTextEncoder:
     """The encoder of a name for a dataset of images or texts, with the input size that suits it."""
     if dataset.size is None:
-        return text_encoder(name, device=device)
+        return text_encoder(name, device=device, max_length=max_length)
     side = input_size(dataset.size, device.partition(":")[0] == "cpu")
     return image_encoder(name, size=(side, side), crop=min(dataset.size) >= PHOTOGRAPH, device=device)
 
 
-def _forecast(dataset: DataSet, encoder: Encoder | NamedTextEncoder, samples: int) -> str:
-    """About how long features take where none is cached, from a few of them."""
+def _forecast(dataset: DataSet, encoder: Encoder | NamedTextEncoder, samples: int) -> float:
+    """About how many seconds features take where none is cached, from a few of them."""
     few: Any = dataset.train.inputs[:_TIMED]
     began = time.perf_counter()
     encode(few, encoder, None, _TIMED)
-    seconds = (time.perf_counter() - began) / max(1, len(few)) * samples
-    return f"at most {format_duration(seconds)} (cached ones are not computed again)"
+    return (time.perf_counter() - began) / max(1, len(few)) * samples
 
 
 def with_features(
-    config: RunConfig,
+    config: ResolvedConfig,
     task: Task,
     create: Callable[[], nn.Module],
     views: Sequence[str],
@@ -115,7 +132,7 @@ def with_features(
     encoder = Encoder(network, dataset.mean, dataset.std, dataset.size)
     if not _head_is_last(encoder, task):
         return task
-    found = features_of(dataset, encoder, batch_size=config.batch_size or 64, workers=config.workers, say=say)
+    found = features_of(dataset, encoder, batch_size=config.batch_size, workers=config.workers, say=say)
     width = network.num_features
     # the run's model is the whole network, which takes images: the features are not stored as its encoding
     plain = dataclasses.replace(found, mean=(0.0,) * width, std=(1.0,) * width, extra=dataset.extra, encoding=None)

@@ -22,13 +22,14 @@ from ncsam._files import atomic_path, parse_yaml, read_text
 from ncsam._named import find_named, is_reference, require_explicit_import
 from ncsam._options import coerce
 from ncsam._version import __version__
+from ncsam.engine import recipes
 from ncsam.errors import UsageError
 from ncsam.issues.folds import parse_fold
 
 #: Base optimizers and their default learning rates.
 BASES = {"sgd": 0.05, "adamw": 0.001}
 AUGMENTATIONS = ("auto", "none", "standard", "paper", "strong")
-SCHEDULES = ("cosine", "linear", "constant", "steps")
+SCHEDULES = ("auto", "cosine", "linear", "constant", "steps")
 LOGGERS = ("tensorboard", "wandb", "mlflow")
 #: Fabric's names.
 ACCELERATORS = ("auto", "cpu", "cuda", "gpu", "mps", "tpu")
@@ -46,11 +47,11 @@ _DEVICES = re.compile(r"auto|\d+(,\d+)*,?")
 _WITH_COLUMNS = (".npz", ".csv", ".tsv", ".parquet")
 _ABOUT_THE_FILE = ("version", "command")  # written next to the options for the reader, and ignored when read
 #: What leaves an option to `resolve`: it agrees with any value that a saved run has.
-_OPEN: Mapping[str, Any] = {
-    **dict.fromkeys(
-        ("model", "backbone", "augment", "rho_target", "lr", "weight_decay", "epochs", "precision"), "auto"
-    ),
-    **dict.fromkeys(("rho", "kappa", "batch_size", "flip_ratio", "warmup"), None),
+_OPEN: Mapping[str, tuple[Any, ...]] = {
+    **dict.fromkeys(("model", "backbone", "augment", "rho_target", "lr", "weight_decay", "epochs"), ("auto",)),
+    **dict.fromkeys(("base", "schedule", "lr_warmup", "clip_norm", "layer_decay", "patience", "precision"), ("auto",)),
+    **dict.fromkeys(("rho", "kappa", "flip_ratio", "warmup", "max_length"), (None,)),
+    "batch_size": ("auto", None),
 }
 #: As `model`: the default network, trained by gradient steps, whatever else is left open.
 NETWORK = "network"
@@ -160,21 +161,29 @@ class RunConfig:
     method: str = _option("ce", "learning method, or module:Name for your own class")
     method_options: dict[str, Any] = _option({}, "options of the method", _without("name"))
     optimizer: str = _option(
-        "sam",
-        "sam, ncsam, asam, bsam, friendlysam, saner; or sgd or adamw alone; or module:Name",
-        _named_or_own(lambda: optimizer_names()),
+        "auto",
+        "sam, ncsam, asam, bsam, friendlysam, saner; or sgd or adamw alone; or module:Name; auto: adamw for "
+        "transformers:NAME, otherwise sam",
+        _named_or_own(lambda: ["auto", *optimizer_names()]),
     )
     base: str = _option(
-        "sgd", "optimizer inside a sharpness-aware one: sgd, adamw or module:Name", _named_or_own(lambda: [*BASES])
+        "auto",
+        "optimizer inside a sharpness-aware one: sgd, adamw or module:Name; auto: adamw for transformers and ConvNeXt, "
+        "otherwise sgd",
+        _named_or_own(lambda: ["auto", *BASES]),
     )
     lr: float | Literal["auto"] | None = _option(
         "auto",
-        "initial learning rate; null: .05, for adamw .001; auto: a quarter of that for mlps and pretrained models",
+        "initial learning rate; null: .05, for adamw .001; auto: a quarter of that for mlps and pretrained models, by "
+        "the model's size for pretrained transformers",
         _size,
     )
     momentum: float = _option(0.9, "momentum of sgd", below_one)
     weight_decay: float | Literal["auto"] = _option(
-        "auto", "weight decay of the base optimizer; auto: .001, for mlps .005, on a frozen backbone .3", _size
+        "auto",
+        "weight decay of the base optimizer, with adamw not of biases and norms; auto: .001, for mlps .005, on a "
+        "frozen backbone .3, for pretrained transformers .01",
+        _size,
     )
     rho: float | Literal["auto", "validation"] | None = _option(
         "validation",
@@ -204,14 +213,29 @@ class RunConfig:
     )
     optimizer_options: dict[str, Any] = _option({}, "further options of the optimizer")
     schedule: str = _option(
-        "cosine", "learning-rate schedule: cosine (to 0), linear (to 0), constant, steps", _one_of(SCHEDULES)
+        "auto",
+        "learning-rate schedule: cosine (to 0), linear (to 0), constant, steps; auto: linear for pretrained "
+        "transformers, otherwise cosine",
+        _one_of(SCHEDULES),
     )
     schedule_options: dict[str, Any] = _option({}, "for steps: milestones (shares of training), gamma")
+    lr_warmup: float | Literal["auto"] = _option(
+        "auto",
+        "share of training in which the learning rate rises linearly from 0; auto: .1 for pretrained transformers, "
+        "otherwise 0",
+        below_one,
+    )
+    clip_norm: float | Literal["auto"] | None = _option(
+        "auto",
+        "largest norm of the gradient; null: no limit; auto: 1 for pretrained transformers, else no limit",
+        _size,
+    )
     # model
     model: str = _option(
         "auto",
         "name of a model; auto: the recommended classifier for features and tables, fitted in seconds, unless another "
-        "option asks for training; network: mlp for features and up to 16 pixels, text_mean, resnet18",
+        "option asks for training; transformers:NAME_OR_FOLDER, timm:NAME, torchvision:NAME; network: mlp for "
+        "features and up to 16 pixels, text_mean, resnet18",
     )
     backbone: str = _option(
         "auto",
@@ -226,12 +250,35 @@ class RunConfig:
         [], "parts that are not trained, by prefixes of their names; backbone: all but the head"
     )
     head_lr: float | None = _option(None, "learning rate of the head; null: lr", _size)
+    layer_decay: float | Literal["auto"] = _option(
+        "auto",
+        "factor of the learning rate from each layer to the one below; auto: .75 for pretrained models of timm and "
+        "torchvision, otherwise 1",
+        ratio,
+    )
+    lora: int | None = _option(
+        None, "rank of low-rank updates trained in the place of a transformer's weights", _from_one
+    )
+    max_length: int | None = _option(
+        None, "tokens of a text that a model reads; null: 256, or as many as a transformer can read", _from_one
+    )
     # training
     epochs: int | Literal["auto"] = _option(
-        "auto", "passes over the training split; auto: 60, for mlps 30 and at least 800 steps", _from_one
+        "auto",
+        "passes over the training split; auto: 60, for mlps 30 and at least 800 steps, for pretrained transformers 4",
+        _from_one,
     )
-    batch_size: int | None = _option(
-        128, "samples per step, over all devices; null: 128, or 32 below 5,000 samples", _from_one
+    patience: int | Literal["auto"] | None = _option(
+        "auto",
+        "stop after so many epochs without a higher accuracy on validation labels, and restore the best weights; null: "
+        "train to the end and keep the last; auto: 2 for pretrained transformers, otherwise null",
+        _from_one,
+    )
+    batch_size: int | Literal["auto"] | None = _option(
+        "auto",
+        "samples per step, over all devices; auto: 128, for pretrained transformers 32; null: 128, or 32 below 5,000 "
+        "samples",
+        _from_one,
     )
     batches: Literal["equal", "full"] = _option(
         "equal", "equal: batch sizes of an epoch differ by at most one; full: all are full except a short last one"
@@ -265,6 +312,10 @@ class RunConfig:
 
     def __post_init__(self) -> None:
         kind: Any = type(self)
+        if self.optimizer == "auto":
+            transformer = isinstance(self.model, str) and self.model.startswith("transformers:")
+            chosen = recipes.TRANSFORMER_OPTIMIZER if transformer else recipes.OPTIMIZER
+            object.__setattr__(self, "optimizer", chosen.value)
         for name, hint in _hints(kind).items():
             value = coerce(name, getattr(self, name), hint)
             object.__setattr__(self, name, value)
@@ -345,11 +396,12 @@ class RunConfig:
         wanted, there = self.to_dict(), saved.to_dict()
         for config, options in ((self, wanted), (saved, there)):
             base = config.base if config.sharpness_aware else config.optimizer
+            base = saved.base if base == "auto" else base
             options["base"] = base
             if config.lr is None and (base == self.base or not is_reference(base)):
                 options["lr"] = default_lr(base)  # independent of the data; a foreign base is not called
         for name, unresolved in _OPEN.items():
-            if wanted[name] == unresolved or (name == "model" and wanted[name] == NETWORK):
+            if wanted[name] in unresolved or (name == "model" and wanted[name] == NETWORK):
                 wanted[name] = there[name]
         wanted["model_options"] = {**there["model_options"], **wanted["model_options"]}
         return {n: (there[n], wanted[n]) for n in wanted if n not in NEUTRAL and wanted[n] != there[n]}
@@ -374,6 +426,10 @@ class ResolvedConfig(RunConfig):
     epochs: int
     batch_size: int
     warmup: float | Literal["auto"]
+    lr_warmup: float
+    clip_norm: float | None
+    layer_decay: float
+    patience: int | None
 
     @property
     def warmup_epochs(self) -> int:
@@ -384,7 +440,8 @@ class ResolvedConfig(RunConfig):
 #: Options of which any other value than the default asks for a model that is trained by gradient steps.
 TRAINING = (
     *("method", "method_options", "optimizer", "base", "lr", "momentum", "weight_decay", "rho", "rho_target", "kappa"),
-    *("flip_ratio", "warmup", "optimizer_options", "schedule", "schedule_options", "model", "model_options"),
+    *("flip_ratio", "warmup", "optimizer_options", "schedule", "schedule_options", "lr_warmup", "clip_norm"),
+    *("model", "model_options", "layer_decay", "lora", "patience"),
     *("pretrained", "freeze", "head_lr", "epochs", "batch_size", "batches", "augment", "compile", "loggers"),
     *("checkpoint_every", "evaluate_train_every", "devices", "num_nodes", "strategy"),
 )
@@ -457,7 +514,7 @@ def _defaults() -> dict[str, Any]:
     for each in dataclasses.fields(RunConfig):
         made = each.default_factory is not dataclasses.MISSING
         found[each.name] = each.default_factory() if made else each.default  # type: ignore[operator]
-    return found
+    return found | {"optimizer": recipes.OPTIMIZER.value}
 
 
 @functools.cache

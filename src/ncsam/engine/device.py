@@ -97,6 +97,11 @@ class OneCpu:
     def backward(self, loss: Tensor, **options: Any) -> None:
         torch.autograd.backward(loss, **options)
 
+    def clip_gradients(
+        self, module: nn.Module, optimizer: object, *, max_norm: float, error_if_nonfinite: bool
+    ) -> None:
+        torch.nn.utils.clip_grad_norm_(module.parameters(), max_norm, error_if_nonfinite=error_if_nonfinite)
+
     def no_backward_sync(self, module: nn.Module) -> AbstractContextManager[None]:
         return nullcontext()
 

@@ -45,6 +45,7 @@ class Learner:
         self._stepper: Any = fabric.setup_optimizers(self.optimizer)
         self._scaler = getattr(fabric.strategy.precision, "scaler", None)
         self._sharded = is_sharded(network)
+        self._clip_norm = config.clip_norm
         if self._sharded and getattr(self.optimizer, "perturbation", "synced") == "local":
             raise bad_value(
                 "perturbation", "local", "synced, because the weights are sharded; local needs strategy='ddp'"
@@ -67,6 +68,8 @@ class Learner:
                 backward=self.fabric.backward,
                 scaler=self._scaler,  # for its scale, and to report an overflow; Fabric's backward does the scaling
             )
+        if self._clip_norm is not None:
+            self.fabric.clip_gradients(self.network, self._stepper, max_norm=self._clip_norm, error_if_nonfinite=False)
         self._stepper.step()
         return loss.detach()
 

@@ -13,6 +13,7 @@ from ncsam._errors import bad_value
 from ncsam.engine.config import IN_MEMORY, RunConfig
 from ncsam.models.freeze import freeze
 from ncsam.models.tapped import as_backbone
+from ncsam.pretrained.hub import PREFIX
 
 
 def check_network(config: RunConfig, num_classes: int, channels: int) -> None:
@@ -26,7 +27,7 @@ def create_network(config: RunConfig, num_classes: int, channels: int, *, pretra
     """Build a model by name, with its pretrained weights if wanted and its frozen parts frozen."""
     if config.model == IN_MEMORY:
         raise bad_value("model", config.model, "the model itself, because the run was given it as a Python object")
-    weights = config.pretrained if pretrained else False
+    weights = (config.pretrained or config.model.startswith(PREFIX)) if pretrained else False
     return prepared(
         config, models.create(config.model, num_classes, channels, pretrained=weights, **config.model_options)
     )

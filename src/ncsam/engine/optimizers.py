@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -28,8 +29,9 @@ _OF_THE_RUN = ("rho", "rho_target", "kappa", "flip_ratio", "telemetry_every")
 #: What the engine itself passes to the optimizer.
 _OF_THE_ENGINE = ("criterion", "total_steps", "warmup_steps", "model", "process_group", "generator")
 #: Values of options that are left to the data, where options are checked without it.
-_STAND_INS = {"lr": 0.05, "weight_decay": 0.0, "rho_target": 0.5, "kappa": 0.1, "epochs": 1}
-_STAND_INS |= {"batch_size": 1, "warmup": 0.0}
+_STAND_INS: dict[str, Any] = {"lr": 0.05, "weight_decay": 0.0, "rho_target": 0.5, "kappa": 0.1, "epochs": 1}
+_STAND_INS |= {"batch_size": 1, "warmup": 0.0, "schedule": "cosine", "lr_warmup": 0.0, "clip_norm": None}
+_STAND_INS |= {"patience": None}
 _SEED_STRIDE = 2**20  # between the draws of a method's models, far larger than seeds that people choose
 
 
@@ -86,7 +88,7 @@ def check_options(config: RunConfig) -> None:
     method = create_method(config.method, **config.method_options)
     base = config.base if config.sharpness_aware else config.optimizer
     if not (is_reference(config.optimizer) or is_reference(base)):
-        options = {**config.to_dict(), "base": base, "head_lr": None}
+        options = {**config.to_dict(), "base": "sgd" if base == "auto" else base, "head_lr": None, "layer_decay": 1.0}
         options |= {name: value for name, value in _STAND_INS.items() if options[name] in (None, "auto")}
         if options["rho"] is None:
             options["rho"] = 0.05
@@ -103,15 +105,49 @@ def _radius(config: ResolvedConfig) -> RadiusLike:
 
 
 def _groups(config: ResolvedConfig, network: nn.Module) -> list[dict[str, Any]]:
-    """The trained parameters in one group; or two, where the head has its own learning rate."""
-    trained = [p for p in network.parameters() if p.requires_grad]
-    if config.head_lr is None:
-        return [{"params": trained}]
-    head = next(module for module in network.modules() if isinstance(module, Backbone)).head
-    own = {id(p) for p in head.parameters()}
-    rest = [p for p in trained if id(p) not in own]
-    groups = [{"params": rest}] if rest else []
-    return [*groups, {"params": [p for p in trained if id(p) in own], "lr": config.head_lr}]
+    """The trained parameters by learning rate and weight decay, those with the largest learning rate first.
+
+    AdamW does not decay biases and the parameters of norms, which have one dimension. With `layer_decay` d below 1, a
+    parameter k layers below the head has the learning rate d^k lr.
+    """
+    named = [(name, p) for name, p in network.named_parameters() if p.requires_grad]
+    head = _head(network) if config.head_lr is not None or config.layer_decay < 1 else None
+    of_head = set() if head is None else {id(p) for p in head.parameters()}
+    depths = layer_depths([name for name, p in named if id(p) not in of_head]) if config.layer_decay < 1 else {}
+    top = 1 + max(depths.values(), default=0)
+    groups: dict[tuple[float, bool], list[nn.Parameter]] = {}
+    for name, parameter in named:
+        lr = config.lr * config.layer_decay ** (top - depths.get(name, top))
+        if config.head_lr is not None and id(parameter) in of_head:
+            lr = config.head_lr
+        groups.setdefault((lr, config.base == "adamw" and parameter.ndim < 2), []).append(parameter)
+    if len(groups) == 1:
+        return [{"params": params} for params in groups.values()]
+    ordered = sorted(groups.items(), key=lambda item: -item[0][0])
+    return [{"params": params, "lr": lr, **({"weight_decay": 0.0} if plain else {})} for (lr, plain), params in ordered]
+
+
+def _head(network: nn.Module) -> nn.Module:
+    found = next((module for module in network.modules() if isinstance(module, Backbone)), None)
+    if found is None:
+        raise bad_value("layer_decay", type(network).__name__, "a Backbone, such as all models of ncsam.models")
+    return found.head
+
+
+def layer_depths(names: list[str]) -> dict[str, int]:
+    """The layer of each parameter, from 0, by the first number in its name; without one, that of the layers so far.
+
+    Examples:
+        >>> layer_depths(["embed.weight", "blocks.0.w", "blocks.1.w", "norm.weight"])
+        {'embed.weight': 0, 'blocks.0.w': 1, 'blocks.1.w': 2, 'norm.weight': 2}
+    """
+    found: dict[str, int] = {}
+    deepest = 0
+    for name in names:
+        number = re.search(r"\d+", name)
+        found[name] = deepest if number is None else 1 + int(number[0])
+        deepest = max(deepest, found[name])
+    return found
 
 
 def _build_base(config: ResolvedConfig, params: list[dict[str, Any]]) -> Optimizer:
@@ -156,6 +192,8 @@ def learning_rate(config: RunConfig) -> Callable[[float], float]:
 
     cosine: (1 + cos(pi t)) / 2, per iteration to 0. linear: 1 - t. constant: 1.
     steps: gamma (default .1) to the number of `milestones` (shares of training, default .5 and .75) that are passed.
+    With a warm-up of the learning rate over a share w of training, the factor is t / w before, and that of
+    (t - w) / (1 - w) afterwards.
     """
     options = dict(config.schedule_options)
     if config.schedule == "steps":
@@ -173,4 +211,7 @@ def learning_rate(config: RunConfig) -> Callable[[float], float]:
     else:
         factor = lambda t: 0.5 * (1.0 + math.cos(math.pi * t))  # noqa: E731
     refuse_unknown(config.schedule, options, ["milestones", "gamma"] if config.schedule == "steps" else [])
-    return factor
+    rise = config.lr_warmup
+    if not isinstance(rise, float) or rise == 0:
+        return factor
+    return lambda t: t / rise if t < rise else factor((t - rise) / (1 - rise))

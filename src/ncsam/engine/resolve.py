@@ -25,6 +25,7 @@ from ncsam.methods import Method
 from ncsam.models.backbone import Family
 from ncsam.models.freeze import BACKBONE
 from ncsam.optim.sharpness_aware import SharpnessAware
+from ncsam.pretrained.hub import PREFIX
 
 #: Options of our models that say how large their inputs are.
 _INPUT_SIZES = {"mlp": "in_features", "text_mean": "tokens"}
@@ -46,14 +47,18 @@ def resolve(config: RunConfig, task: Task, *, family: Family = "other") -> Resol
         UsageError: Options do not fit the data or each other.
     """
     model, options = _model(config, task)
-    if config.model != IN_MEMORY:
-        family = models.family(model, **options)
+    traits = models.Traits(family) if config.model == IN_MEMORY else models.traits(model, **options)
+    family, encoder = traits.family, _is_pretrained_encoder(config, model, traits)
     augment = _augment(config, task)
-    batch_size = config.batch_size or _batch_size(len(task.train))
+    batch_size = _batch_size(config, len(task.train), encoder)
     method = methods.get(config.method)
     optimizer = optim.get(config.optimizer) if config.sharpness_aware else None
     base = config.optimizer if optimizer is None else config.base
-    epochs = _epochs(family, len(task.train), batch_size) if config.epochs == "auto" else config.epochs
+    if base == "auto":
+        base = "adamw" if _has_layer_norm(model, traits) else "sgd"
+    epochs = config.epochs
+    if epochs == "auto":
+        epochs = recipes.ENCODER_EPOCHS.value if encoder else _epochs(family, len(task.train), batch_size)
     warmup = default_warmup(optimizer, method, config.rho) if config.warmup is None else config.warmup
     found: dict[str, Any] = {
         "model": model,
@@ -63,14 +68,17 @@ def resolve(config: RunConfig, task: Task, *, family: Family = "other") -> Resol
         "base": base,
         "epochs": epochs,
         "warmup": warmup,
-        "lr": _learning_rate(config, base, family),
-        "weight_decay": _weight_decay(config, family) if config.weight_decay == "auto" else config.weight_decay,
+        "lr": _learning_rate(config, base, family, traits.weights if encoder else None),
+        "weight_decay": config.weight_decay,
         "rho": _default(optimizer, "rho", 0.05) if config.rho is None and optimizer is not None else config.rho,
         "kappa": _default(optimizer, "kappa", 0.1) if config.kappa is None else config.kappa,
         "rho_target": config.rho_target,
         "flip_ratio": config.flip_ratio,
         "precision": _precision(config, model, family) if config.precision == "auto" else config.precision,
+        **_fine_tuning(config, task, model, encoder),
     }
+    if config.weight_decay == "auto":
+        found["weight_decay"] = recipes.ENCODER_WEIGHT_DECAY.value if encoder else _weight_decay(config, family)
     if config.rho_target == "auto":
         found["rho_target"] = _rho_target(family, method, augment, options.get("in_features"))
     warmup_epochs = epochs if warmup == "auto" else round(warmup * epochs)
@@ -79,6 +87,31 @@ def resolve(config: RunConfig, task: Task, *, family: Family = "other") -> Resol
     if not models.is_closed_form(model):
         _check(config, task, flips=optimizer is not None and optimizer.flips_labels, warmup_epochs=warmup_epochs)
     return ResolvedConfig(**{**config.to_dict(), **found})
+
+
+def _has_layer_norm(model: str, traits: models.Traits) -> bool:
+    """Transformers, and convolutional networks of other libraries without batch normalization, such as ConvNeXt."""
+    return traits.family == "transformer" or (":" in model and traits.family == "conv" and not traits.batch_norm)
+
+
+def _is_pretrained_encoder(config: RunConfig, model: str, traits: models.Traits) -> bool:
+    """Whether the run fine-tunes a pretrained transformer, or a network that is trained like one."""
+    pretrained = bool(config.pretrained) or model.startswith(PREFIX)
+    return pretrained and BACKBONE not in config.freeze and _has_layer_norm(model, traits)
+
+
+def _fine_tuning(config: RunConfig, task: Task, model: str, encoder: bool) -> dict[str, Any]:
+    """Schedule, clipping, layer-wise learning rates and early stopping."""
+    no_validation = task.val is None and task.dataset.val is None
+    library = bool(config.pretrained) and model.startswith(("timm:", "torchvision:")) and not config.freeze
+    usual: dict[str, Any] = {
+        "schedule": "linear" if encoder else "cosine",
+        "lr_warmup": recipes.ENCODER_LR_WARMUP.value if encoder else 0.0,
+        "clip_norm": recipes.ENCODER_CLIP.value if encoder else None,
+        "patience": recipes.ENCODER_PATIENCE.value if encoder and not no_validation else None,
+        "layer_decay": recipes.LAYER_DECAY.value if library else 1.0,
+    }
+    return {name: value if getattr(config, name) == "auto" else getattr(config, name) for name, value in usual.items()}
 
 
 def recommended_model(task: Task) -> str:
@@ -136,7 +169,11 @@ def _model(config: RunConfig, task: Task) -> tuple[str, dict[str, Any]]:
         return recommended_model(task), {}
     name, usual = default_model(modality) if config.model in ("auto", NETWORK) else (config.model, {})
     option, sizes = _INPUT_SIZES.get(name), modality.input_sizes()
-    required = {option: sizes[option]} if option in sizes else {}
+    required: dict[str, Any] = {option: sizes[option]} if option in sizes else {}
+    if config.lora is not None:
+        if not name.startswith(PREFIX):
+            raise bad_value("lora", config.lora, f"null, because {name} is no model of transformers")
+        required["lora"] = config.lora
     return name, {**required, **usual, **config.model_options}
 
 
@@ -149,8 +186,12 @@ def _augment(config: RunConfig, task: Task) -> str:
     return augment
 
 
-def _batch_size(samples: int) -> int:
-    return recipes.BATCH.value if samples >= recipes.SMALL_DATA.value else recipes.SMALL_BATCH.value
+def _batch_size(config: RunConfig, samples: int, encoder: bool) -> int:
+    if config.batch_size == "auto":
+        return (recipes.ENCODER_BATCH if encoder else recipes.BATCH).value
+    if config.batch_size is None:
+        return (recipes.BATCH if samples >= recipes.SMALL_DATA.value else recipes.SMALL_BATCH).value
+    return config.batch_size
 
 
 def _epochs(family: Family, samples: int, batch_size: int) -> int:
@@ -159,12 +200,20 @@ def _epochs(family: Family, samples: int, batch_size: int) -> int:
     return max(recipes.MLP_EPOCHS.value, math.ceil(recipes.MLP_STEPS.value / math.ceil(samples / batch_size)))
 
 
-def _learning_rate(config: RunConfig, base: str, family: Family) -> float:
+def _learning_rate(config: RunConfig, base: str, family: Family, encoder_weights: int | None) -> float:
+    """The learning rate; `encoder_weights` is the size of a pretrained transformer that is fine-tuned."""
     if isinstance(config.lr, float):
         return config.lr
     usual = default_lr(base)
+    if config.lr is None:
+        return usual
+    if encoder_weights is not None and base == "adamw":
+        if config.lora is not None:
+            return recipes.LORA_LR.value
+        large = encoder_weights >= recipes.LARGE_ENCODER.value
+        return (recipes.LARGE_ENCODER_LR if large else recipes.SMALL_ENCODER_LR).value
     small = family in _SMALL_FAMILIES or config.pretrained or BACKBONE in config.freeze
-    return recipes.LR_FACTOR.value * usual if config.lr == "auto" and small else usual
+    return recipes.LR_FACTOR.value * usual if small else usual
 
 
 def _weight_decay(config: RunConfig, family: Family) -> float:
@@ -206,5 +255,7 @@ def _check(config: RunConfig, task: Task, *, flips: bool, warmup_epochs: int) ->
         if config.warmup == "auto":
             raise bad_value("warmup", "auto", f"a number, or {needed}")
         raise bad_value("rho", "validation", f"a number or auto, or {needed}")
+    if isinstance(config.patience, int) and no_validation:
+        raise bad_value("patience", config.patience, "null, or validation samples to watch: val_share above 0 (now 0)")
     if flips and config.flip_ratio == "auto" and warmup_epochs == 0:
         raise bad_value("flip_ratio", "auto", "a number, or at least one epoch of warm-up to estimate it after (now 0)")

@@ -23,6 +23,7 @@ from ncsam.engine.class_metrics import measure_by_class
 from ncsam.engine.config import IN_MEMORY, ResolvedConfig, RunConfig, read_yaml
 from ncsam.engine.device import choose_device
 from ncsam.engine.fitted_run import fit_run, smooth_out_of_fold
+from ncsam.engine.forecast import Approve, remaining_seconds
 from ncsam.engine.label_issues import label_issues_of
 from ncsam.engine.metrics import summarize
 from ncsam.engine.network import create_network, prepared
@@ -34,6 +35,7 @@ from ncsam.errors import DivergedError, Interrupted, RunError
 from ncsam.methods import create as create_method
 from ncsam.models.external import guess_family
 from ncsam.models.freeze import BACKBONE
+from ncsam.pretrained.hub import PREFIX
 from ncsam.runs import layout
 from ncsam.runs.lock import FolderLock, locked
 from ncsam.runs.reader import read_summary
@@ -60,6 +62,7 @@ def train(
     model: str | Model | None = None,
     console: bool = True,
     command: str | None = None,
+    approve: Approve | None = None,
 ) -> TrainSummary:
     """Train as a configuration says.
 
@@ -75,6 +78,8 @@ def train(
             one. The latter two are recorded as `model: <in memory>`.
         console: Print progress.
         command: A command line to record in `config.yaml`.
+        approve: Called with the expected seconds before features are computed and before training starts, by a run in
+            one process; it raises where the run is not to start.
 
     Returns:
         The summary, as in `summary.json`.
@@ -102,7 +107,7 @@ def train(
     device = choose_device(config)
     main: Any = _train
     result: TrainSummary = device.launch(
-        main, config, None if out is None else Path(out), dataset, model, console, command
+        main, config, None if out is None else Path(out), dataset, model, console, command, approve
     )
     return result
 
@@ -129,8 +134,10 @@ def _train(
     model: Model | None,
     console: bool,
     command: str | None,
+    approve: Approve | None,
 ) -> TrainSummary:
     if device.world_size > 1:
+        approve = None  # ranks cannot wait for an answer
         atexit.register(_leave_group)
     with contextlib.ExitStack() as stack:
         locks: list[FolderLock] = []  # of the first rank alone
@@ -145,7 +152,9 @@ def _train(
         with device.rank_zero_first(local=True):  # one process downloads, the others find the result
             task = load_task(config, dataset)
         with device.rank_zero_first(local=True):  # one process computes features, the others find them in the cache
-            config, task = with_backbone(config, task, str(device.device), print if console else _silent)
+            config, task = with_backbone(
+                config, task, str(device.device), print if console else _silent, approve=approve
+            )
         resolved = resolve(config, task, family=guess_family(model) if isinstance(model, nn.Module) else "other")
         if models.is_closed_form(resolved.model):  # fitted at once, by one process
             return _fit_closed_form(device, resolved, task, folder, dataset, console, command)
@@ -170,6 +179,8 @@ def _train(
             shown = ConsoleSink(True, resolved.epochs, trainer.steps_per_epoch, str(device.device), task.modality.name)
             sinks.insert(len(sinks) - 1 if folder is not None else 0, shown)
             _introduce(shown, trainer, folder, resumed)
+        if approve is not None and not trainer.is_finished:
+            approve(remaining_seconds(trainer), "training")
         device.barrier()
         _fit(trainer, sinks, folder)
         if resolved.evaluate_train_every is None:
@@ -237,6 +248,13 @@ def _introduce(console: ConsoleSink, trainer: Trainer, folder: Path | None, resu
     config, task = trainer.config, trainer.task
     where = f"resumed at epoch {trainer.epoch}, batch {trainer.batch}" if resumed else "from the start"
     console.say(f"{folder or 'training'}: {config.method} with {config.optimizer} on {trainer.fabric.device}, {where}")
+    if config.model.startswith(PREFIX):
+        weights = sum(p.numel() for p in trainer.networks[0].parameters())
+        stops = "" if config.patience is None else f", stopped after {config.patience} without a better validation"
+        console.say(
+            f"fine-tuning {config.model} ({weights / 1e6:.1f} million weights): {config.base}, learning rate "
+            f"{config.lr:g}, batches of {config.batch_size}, at most {config.epochs} epochs{stops}"
+        )
     if (warning := sam_warning(config)) is not None:
         console.say(warning)
     if task.damaged:
@@ -315,10 +333,11 @@ def _finish(trainer: Trainer, folder: Path | None) -> TrainSummary:
     summary: dict[str, Any] = {}
     if device.is_global_zero:
         summary = {
-            **summarize(trainer.history),
+            **summarize(trainer.history[: trainer.kept_epoch]),
             "noise_rate": task.noise_rate,
             "seconds": trainer.seconds,
             "epochs": config.epochs,
+            "kept_epoch": trainer.kept_epoch,
             "method": config.method,
             "optimizer": config.optimizer,
             "seed": config.seed,

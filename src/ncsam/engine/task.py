@@ -17,12 +17,13 @@ import torch
 
 from ncsam import data, noise
 from ncsam._errors import bad_value, refuse_unknown, unknown_name
-from ncsam._files import open_arrays
+from ncsam._files import open_arrays, read_json
 from ncsam._options import coerce_options
 from ncsam.data.images.files import BadImage
 from ncsam.data.labels import stratified
 from ncsam.data.loading.loader import Loader
 from ncsam.data.modalities import Modality, modality_of
+from ncsam.data.modalities.text import Pretrained, TextList
 from ncsam.data.stored import load_dataset
 from ncsam.data.tables.columns import CLEANED, TABLE_SUFFIXES, read_columns
 from ncsam.data.types import DataSet, Labels, Split
@@ -30,6 +31,7 @@ from ncsam.engine.config import IN_MEMORY, RunConfig
 from ncsam.issues.folds import parse_fold, stratified_folds
 from ncsam.methods import Method
 from ncsam.noise import NoisyLabels
+from ncsam.pretrained.hub import PREFIX, model_folder
 from ncsam.runs import layout
 
 Indices = npt.NDArray[np.int64]
@@ -128,6 +130,7 @@ def load_task(config: RunConfig, dataset: DataSet | None = None) -> Task:
         dataset = data.load(config.data, config.data_root, download=config.download, **reader_options(config.to_dict()))
     if dataset.num_classes < 2:
         raise bad_value("data", config.data, f"data of at least two classes, but this has only {list(dataset.classes)}")
+    dataset = _tokenized(config, dataset)
     damaged: list[BadImage] = []
     if config.skip_damaged:
         dataset, damaged = without_damaged(dataset, config.workers)
@@ -150,6 +153,32 @@ def load_task(config: RunConfig, dataset: DataSet | None = None) -> Task:
     if len(held) == 0:
         raise bad_value("val_share", config.val_share, f"a share that holds out some of {len(every)} samples, or 0")
     return Task(dataset, kept, held, record, damaged=damaged)
+
+
+def _tokenized(config: RunConfig, dataset: DataSet) -> DataSet:
+    """Texts with the tokenizer of the transformer that reads them, and the length that the configuration asks for."""
+    is_text = isinstance(dataset.train.inputs, TextList)
+    transformer = config.model.startswith(PREFIX)
+    if transformer and not is_text:
+        raise bad_value("model", config.model, f"a model for {modality_of(dataset).name}; transformers reads texts")
+    if not is_text or not (transformer or config.max_length):
+        if config.max_length is not None and dataset.encoding is None:
+            raise bad_value("max_length", config.max_length, f"null, because {dataset.name} contains no texts")
+        return dataset
+    tokenizer, longest = (None, config.max_length or 0)
+    if transformer:
+        name = config.model.removeprefix(PREFIX)
+        positions = read_json(model_folder(name) / "config.json").get("max_position_embeddings")
+        tokenizer = Pretrained(name, download=False)
+        longest = min(tokenizer.longest, positions if isinstance(positions, int) else tokenizer.longest)
+    splits: dict[str, Any] = {}
+    for name, split in dataset.splits.items():
+        texts = split.inputs
+        assert isinstance(texts, TextList)
+        length = min(config.max_length or texts.length, longest)
+        changed = TextList(texts.texts, tokenizer or texts.tokenizer, length, texts.column)
+        splits[name] = dataclasses.replace(split, inputs=changed)
+    return dataclasses.replace(dataset, **splits)
 
 
 def without_damaged(dataset: DataSet, workers: int = 0) -> tuple[DataSet, list[BadImage]]:

@@ -20,6 +20,7 @@ from ncsam.engine.checkpoint import random_state, restore_random_state
 from ncsam.engine.config import ResolvedConfig
 from ncsam.engine.context import MethodContext, verdicts
 from ncsam.engine.device import set_precision
+from ncsam.engine.early_stopping import EarlyStopping
 from ncsam.engine.evaluate import Evaluator
 from ncsam.engine.fitted_run import wrong_label_probabilities
 from ncsam.engine.learner import Learner
@@ -36,6 +37,7 @@ from ncsam.methods import Method, Plan, State
 from ncsam.methods import create as create_method
 from ncsam.models.channels_last import is_convolutional
 from ncsam.optim import WeightedSAM
+from ncsam.pretrained.hub import PREFIX
 from ncsam.runs.reader import is_record
 
 if TYPE_CHECKING:
@@ -102,6 +104,7 @@ class Trainer:
             rank=device.global_rank,
             world_size=device.world_size,
             channels_last=any(map(is_convolutional, networks)),
+            by_length=config.model.startswith(PREFIX),
         )
         self.steps_per_epoch = len(self.loader)
         self.schedule = learning_rate(config)
@@ -138,6 +141,7 @@ class Trainer:
         found, self.verified = verdicts(self.method, task, config.seed)
         self.state.verified = None if found is None else torch.from_numpy(found).to(device.device)
         self.method.on_train_start(self.state)
+        self.stopping = EarlyStopping(config.patience, self.learners, self.method)
         self.control = ScheduleController(config, self.evaluator, self.notify)
         self.sinks: Sequence[Sink] = ()
         self.epoch = self.batch = 0
@@ -169,7 +173,11 @@ class Trainer:
             with Interrupt() as interrupt:
                 while not self.is_finished:
                     self.train_epoch(interrupt)
-            self.control.report_fit(self.history)
+            if self.kept_epoch < self.epoch:
+                self.notify(
+                    f"epoch {self.kept_epoch} had the highest accuracy on validation labels: its weights are kept"
+                )
+            self.control.report_fit(self.history[: self.kept_epoch])
         finally:
             for sink in sinks:
                 sink.close()
@@ -198,6 +206,10 @@ class Trainer:
         self.history.append(record)
         self.seconds += total
         self.epoch, self.batch = epoch, 0
+        if self.state.stage == len(self.stages.stages) - 1:  # a method's last stage: before, its model is not whole
+            self.stopping.update(epoch, record["val_accuracy"])
+            if self.is_finished:  # before the checkpoint is written
+                self.stopping.restore()
         self.sums = EpochSums(self.fabric.device)
         for sink in self.sinks:
             sink.on_epoch_end(self, record)
@@ -207,7 +219,12 @@ class Trainer:
 
     @property
     def is_finished(self) -> bool:
-        return self.epoch >= self.config.epochs
+        return self.epoch >= self.config.epochs or self.stopping.is_over(self.epoch)
+
+    @property
+    def kept_epoch(self) -> int:
+        """The epoch whose weights the finished run has: the last, or the best by `patience`."""
+        return self.stopping.best_epoch or self.epoch
 
     @property
     def steps_done(self) -> int:
@@ -369,6 +386,7 @@ class Trainer:
             "ranks": ranks,
             "history": self.history,
             **self.control.state_dict(),
+            "early_stopping": self.stopping.state_dict(),
             "seconds": self.seconds,
         }
 
@@ -404,6 +422,7 @@ class Trainer:
         self.epoch, self.batch = epoch, batch
         self.history, self.seconds = history, state["seconds"]
         self.control.load_state_dict(state)
+        self.stopping.load_state_dict(state["early_stopping"])
         own = state["ranks"][self.fabric.global_rank]
         self.sums.load_state_dict(own["sums"])
         restore_random_state(own["random"])

@@ -108,4 +108,4 @@ def is_small(config: RunConfig) -> bool:
         if Path(config.data).is_dir():  # a folder of images: never small, and slow to look through
             return False
         config = resolve(config, load_task(config))
-    return models.family(config.model, **config.model_options) in _SMALL
+    return ":" not in config.model and models.traits(config.model, **config.model_options).family in _SMALL

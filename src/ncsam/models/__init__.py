@@ -10,18 +10,19 @@ Examples:
 # Each family enters its names when it is imported.
 from ncsam.models import cnn, lite0, mlp, preact_resnet, resnet, resnet9, text_mean, vgg, wrn  # noqa: F401
 from ncsam.models.backbone import Backbone
-from ncsam.models.registry import closed_form_names, create, family, is_closed_form, names, options, register
+from ncsam.models.registry import Traits, closed_form_names, create, is_closed_form, names, options, register, traits
 from ncsam.models.weights import LoadReport, load_weights
 
 __all__ = [
     "Backbone",
     "LoadReport",
+    "Traits",
     "closed_form_names",
     "create",
-    "family",
     "is_closed_form",
     "load_weights",
     "names",
     "options",
     "register",
+    "traits",
 ]

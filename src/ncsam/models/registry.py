@@ -1,4 +1,4 @@
-"""Models by name: ours, a library's (`torchvision:NAME`, `timm:NAME`), or your own (`module:factory`)."""
+"""Models by name: ours, a library's (`transformers:`, `torchvision:`, `timm:NAME`), or your own (`module:factory`)."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import functools
 import inspect
 import os
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import torch
 from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from ncsam._checks import positive
 from ncsam._errors import bad_value, unknown_name
@@ -19,9 +21,13 @@ from ncsam.models.external import from_timm, from_torchvision, from_user
 from ncsam.models.fitted import CLOSED_FORM
 from ncsam.models.mean import mean
 from ncsam.models.stacked import stacked
+from ncsam.models.transformer import from_transformers
 from ncsam.models.weights import is_file, load_published, load_weights
+from ncsam.pretrained.hub import PREFIX, model_folder
 
 _MOST_WEIGHTS = 10_000_000_000  # 40 GB
+#: Libraries whose models are reached by a prefix of the name.
+_LIBRARIES = (PREFIX, "torchvision:", "timm:")
 _GIVEN = ("num_classes", "in_channels")
 #: Of other models, so they are on no list: without members there is nothing to build.
 _COMBINED: dict[str, Callable[..., nn.Module]] = {"mean": mean, "stacked": stacked}
@@ -65,25 +71,46 @@ def options(name: str) -> dict[str, Any]:
     return {p.name: p.default for p in inspect.signature(_BUILDERS[name]).parameters.values() if p.name not in _GIVEN}
 
 
-def family(name: str, **options: Any) -> Family:
-    """What kind of model a name stands for, without allocating its weights.
+@dataclass(frozen=True)
+class Traits:
+    """What defaults of training depend on.
+
+    Attributes:
+        family: "linear", "mlp", "conv", "transformer" or "text"; "other" for your own `module:factory`, which is built
+            only where it is used.
+        weights: Number of weights; 0 where it is not known.
+        batch_norm: Whether it has batch normalization, as ResNets have; transformers and ConvNeXt have none.
+    """
+
+    family: Family
+    weights: int = 0
+    batch_norm: bool = False
+
+
+def traits(name: str, **options: Any) -> Traits:
+    """The traits of the model called `name`, without allocating its weights where that can be avoided.
 
     Args:
         name: As for `create`.
         **options: The model's own.
 
-    Returns:
-        `Backbone.family` of the model: "linear", "mlp", "conv", "transformer" or "text"; "other" for a model from
-        elsewhere, whose family is known only once it has been built.
-
     Examples:
-        >>> family("mlp"), family("mlp", hidden=()), family("resnet18"), family("text_mean")
-        ('mlp', 'linear', 'conv', 'text')
+        >>> [traits(name).family for name in ("mlp", "resnet18", "text_mean")], traits("mlp", hidden=()).family
+        (['mlp', 'conv', 'text'], 'linear')
     """
-    if name not in _BUILDERS:
-        return "other"
-    with torch.device("meta"):
-        return _BUILDERS[name](2, **check_options(name, _BUILDERS[name], options, but=_GIVEN)).family
+    library = name.partition(":")[0] if name.startswith(_LIBRARIES) else ""
+    if name not in _BUILDERS and not library:
+        return Traits("other")
+    if library == "transformers":
+        model_folder(name.removeprefix(PREFIX))  # `create` itself downloads nothing unless it is to load weights
+    try:
+        with torch.device("meta"):
+            model = create(name, 2, **options)
+    except (NotImplementedError, RuntimeError):  # some builders compute with the values of their weights
+        model = create(name, 2, **options)
+    known = model.family if isinstance(model, Backbone) else "other"
+    weights = sum(p.numel() for p in model.parameters())
+    return Traits(known, weights, any(isinstance(module, _BatchNorm) for module in model.modules()))
 
 
 def closed_form_names() -> list[str]:
@@ -128,8 +155,9 @@ def create(
     """Build a model by name.
 
     Args:
-        name: One of `names()`, "torchvision:NAME", "timm:NAME", or "module:factory" for your own function or class,
-            which is called with `num_classes`, `options`, and with `in_channels` if it takes that.
+        name: One of `names()`, "torchvision:NAME", "timm:NAME", "transformers:NAME" (a folder or a model of the
+            Hugging Face hub, for texts), or "module:factory" for your own function or class, which is called with
+            `num_classes`, `options`, and with `in_channels` if it takes that.
         num_classes: Number of classes.
         in_channels: Channels of the input images.
         pretrained: True for the usual published weights, a string for particular ones ("imagenet1k_v2"), or a file
@@ -169,6 +197,9 @@ def _build(name: str, num_classes: int, in_channels: int, pretrained: bool | str
         return from_torchvision(rest, num_classes, in_channels, pretrained, options)
     if source == "timm" and colon:
         return from_timm(rest, num_classes, in_channels, pretrained, options)
+    if source == "transformers" and colon:
+        given = check_options("transformers", from_transformers, options, but=("name", "num_classes", "pretrained"))
+        return from_transformers(rest, num_classes, pretrained, **given)
     if colon:
         return from_user(name, num_classes, in_channels, pretrained, options)
     if name in _COMBINED:
@@ -180,7 +211,9 @@ def _build(name: str, num_classes: int, in_channels: int, pretrained: bool | str
         options = check_options(name, CLOSED_FORM[name], options, but=_GIVEN)
         return CLOSED_FORM[name](num_classes, in_channels, **options)
     if name not in _BUILDERS:
-        raise unknown_name("model", name, [*_BUILDERS, *CLOSED_FORM, "torchvision:NAME", "timm:NAME", "module:factory"])
+        raise unknown_name(
+            "model", name, [*_BUILDERS, *CLOSED_FORM, *(f"{each}NAME" for each in _LIBRARIES), "module:factory"]
+        )
     options = check_options(name, _BUILDERS[name], options, but=_GIVEN)
     build = functools.partial(_BUILDERS[name], num_classes, in_channels, **options)
     _refuse_huge(name, build, {"num_classes": num_classes, "in_channels": in_channels, **options})

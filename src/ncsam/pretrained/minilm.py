@@ -17,9 +17,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ncsam._errors import bad_value, need
+from ncsam._errors import bad_value
 from ncsam._files import sha256_of
 from ncsam._hardware import native_bfloat16
+from ncsam.pretrained.hub import load_encoder, load_tokenizer
 from ncsam.pretrained.packaged import PackagedFile
 from ncsam.pretrained.text import Floats, batches_by_length, checked
 
@@ -76,15 +77,8 @@ class SentenceEncoder:
         self.device = torch.device(device)
         self.batch_tokens = batch_tokens
         self.bfloat16 = precision == "bfloat16" or (precision == "auto" and native_bfloat16(self.device))
-        library = need("transformers", "text", f"the encoder {self.folder.name!r}")
-        local: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
-        try:
-            self._tokenizer: Any = library.AutoTokenizer.from_pretrained(self.folder, **local)
-            # Only safetensors: a pickle of weights could run code.
-            model = library.AutoModel.from_pretrained(self.folder, use_safetensors=True, dtype=torch.float32, **local)
-        except (OSError, ValueError, KeyError) as error:
-            reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
-            raise bad_value("folder", str(self.folder), f"an encoder that transformers can open ({reason})") from error
+        self._tokenizer: Any = load_tokenizer(self.folder)
+        model = load_encoder(self.folder, pretrained=True)
         self._model: Any = model.to(self.device).eval().requires_grad_(False)
         self.num_features = int(self._model.config.hidden_size)
         positions = getattr(self._model.config, "max_position_embeddings", None)

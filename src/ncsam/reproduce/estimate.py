@@ -8,8 +8,8 @@ from typing import Any
 
 from ncsam._text import format_duration
 from ncsam.engine import RunConfig
+from ncsam.engine.forecast import random_batch, step_seconds, training_seconds
 from ncsam.jobs import ExecutorConfig, Job
-from ncsam.jobs.estimate import random_batch, step_seconds, training_seconds
 
 _TIMED = 8  # images of the timed batch where they are large; the time of a step grows with the batch
 _SMALL_SIDE = 16
@@ -70,7 +70,7 @@ def _kind(name: str) -> str:
 
 def _expected(config: RunConfig, steps: dict[Any, float]) -> float:
     shape = shape_of(config)
-    assert config.batch_size is not None
+    assert isinstance(config.batch_size, int)
     key = (config.model, repr(config.model_options), config.batch_size, shape)
     if key not in steps:
         count = config.batch_size if shape.side <= _SMALL_SIDE else min(_TIMED, config.batch_size)

@@ -21,7 +21,16 @@ from ncsam._checks import count, flag, instance, number, positive
 from ncsam._errors import bad_value
 from ncsam._trees import Tree, to_device
 from ncsam.data.augment.views import View
-from ncsam.data.loading.sampling import Batches, BatchRequest, Indices, Layout, epoch_order, uniforms
+from ncsam.data.loading.sampling import (
+    Batches,
+    BatchRequest,
+    Indices,
+    Layout,
+    batch_order,
+    epoch_order,
+    grouped_by_length,
+    uniforms,
+)
 from ncsam.data.modalities import BatchTransform, Store, open_store
 from ncsam.data.types import Split
 
@@ -69,6 +78,8 @@ class Loader:
     - `device`: where images in memory are kept and augmented, and where batches arrive.
     - `dtype`, `channels_last`: type and memory order of the views.
     - `workers`: processes that decode files. Without effect for what is in memory.
+    - `by_length`: texts of similar length share batches, so that little is padded: shuffled, within pieces of 32
+      batches; else over the whole split, whose order is then another.
     - `store`: the samples as another loader holds them; `with_options` passes it on.
 
     `iterate(epoch, start_batch)` is the plain way in. `for batch in loader` walks the current epoch and, at its end,
@@ -101,6 +112,7 @@ class Loader:
     dtype: torch.dtype = torch.float32
     channels_last: bool = False
     workers: int = 0
+    by_length: bool = False
     store: Store | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
@@ -136,7 +148,7 @@ class Loader:
         """What would otherwise be noticed in the first batch, if at all."""
         for name, most in (("seed", 2**32 - 1), ("workers", _MOST_WORKERS)):
             setattr(self, name, count(name, getattr(self, name), most=most))
-        for name in ("shuffle", "channels_last"):
+        for name in ("shuffle", "channels_last", "by_length"):
             flag(name, getattr(self, name))
         if self.size is not None:
             sides = tuple(self.size) if isinstance(self.size, (tuple, list)) else ()
@@ -182,11 +194,19 @@ class Loader:
         order = self._samples
         if self.shuffle:
             order = order[epoch_order(len(order), self.seed, epoch)]
+        assert self.store is not None
+        place = np.arange(len(self))
+        if self.by_length and (lengths := self.store.row_lengths) is not None:
+            if self.shuffle:
+                order = grouped_by_length(order, lengths, self.batch_size * self.world_size)
+                place = batch_order(len(self), self.seed, epoch)
+            else:
+                order = order[np.argsort(-lengths[order], kind="stable")]
         handed_out: deque[Indices] = deque()  # the store may take several batches before it returns the first
 
         def requests() -> Iterator[BatchRequest]:
             for batch in range(start_batch, len(self)):
-                part = self._layout.part(batch)
+                part = self._layout.part(int(place[batch]))
                 draws = [
                     uniforms(part.rows, view.draws, self.seed, epoch, batch, number)[part.start : part.stop]
                     for number, view in enumerate(self._transform.views)
@@ -194,7 +214,6 @@ class Loader:
                 handed_out.append(order[part.positions])
                 yield BatchRequest(handed_out[-1], tuple(draws))
 
-        assert self.store is not None
         for views in self.store.render(requests(), self._transform):
             index = torch.from_numpy(handed_out.popleft()).to(self.device)
             yield Batch(views, self._labels.index_select(0, index), index)

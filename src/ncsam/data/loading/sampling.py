@@ -21,6 +21,7 @@ Draws = npt.NDArray[np.float32]
 #: How an epoch is cut into batches; see `Layout`.
 Batches = Literal["equal", "full"]
 
+_GROUPED = 32  # batches within which samples are sorted by length
 _ORDER = 0  # stream 0 orders the epoch; stream 1 + v draws for view v
 
 
@@ -31,6 +32,24 @@ def _stream(seed: int, epoch: int, batch: int, stream: int) -> np.random.Generat
 def epoch_order(samples: int, seed: int, epoch: int) -> Indices:
     """A permutation of `samples` that depends on seed and epoch alone."""
     return _stream(seed, epoch, 0, _ORDER).permutation(samples)
+
+
+def grouped_by_length(order: Indices, lengths: npt.NDArray[np.int64], batch_size: int) -> Indices:
+    """An order in which neighbors have similar lengths: sorted, the longest first, within pieces of 32 batches.
+
+    Args:
+        order: Positions of the samples.
+        lengths: The length of every sample.
+        batch_size: Samples per batch.
+    """
+    piece = _GROUPED * batch_size
+    parts = [order[start : start + piece] for start in range(0, len(order), piece)]
+    return np.concatenate([part[np.argsort(-lengths[part], kind="stable")] for part in parts])
+
+
+def batch_order(batches: int, seed: int, epoch: int) -> Indices:
+    """A permutation of an epoch's batches, by which batches that were grouped by length come in random order."""
+    return _stream(seed, epoch, 1, _ORDER).permutation(batches)
 
 
 def uniforms(rows: int, columns: int, seed: int, epoch: int, batch: int, view: int) -> Draws:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -80,6 +81,8 @@ class Store(ABC):
     kind: ClassVar[str]
     #: The view of a loader that was not told which.
     usual_view: ClassVar[str] = "plain"
+    #: The length of each sample where samples have different ones, such as texts; batches may be grouped by it.
+    row_lengths: npt.NDArray[np.int64] | None = None
 
     @abstractmethod
     def __init__(self, inputs: Any, device: torch.device) -> None: ...

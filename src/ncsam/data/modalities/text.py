@@ -28,6 +28,7 @@ MAX_WORDS = 20_000
 _PAD, _UNKNOWN, _FIRST_WORD = 0, 1, 2
 _WORD = re.compile(r"\w+(?:['\u2019]\w+)*|[^\w\s]")
 _SHOWN = 200  # characters of a preview
+_LONGEST = 10**6  # tokens, where a tokenizer names no limit
 
 
 class Tokenizer(Protocol):
@@ -69,18 +70,26 @@ class Words:
 
 
 class Pretrained:
-    """A tokenizer of `transformers`: the name of a published one, or a folder that holds one."""
+    """A tokenizer of `transformers`: the name of a published one, or a folder that holds one.
 
-    def __init__(self, source: str) -> None:
+    Args:
+        source: The name or folder.
+        download: Whether a published one that is not on this machine may be downloaded.
+    """
+
+    def __init__(self, source: str, *, download: bool = True) -> None:
         library = need("transformers", "transformers", f"the tokenizer {source!r}")
         self.source = source
+        options = {"trust_remote_code": False, "local_files_only": not download}
         try:
-            self._tokenizer: Any = library.AutoTokenizer.from_pretrained(source, trust_remote_code=False)
+            self._tokenizer: Any = library.AutoTokenizer.from_pretrained(source, **options)
         except (OSError, ValueError) as error:
             reason = str(error).strip().splitlines()[0]
             raise bad_value("tokenizer", source, f"a tokenizer that transformers can open: {reason}") from error
         self.size = len(self._tokenizer)
         self.pad = self._tokenizer.pad_token_id or 0
+        #: The most tokens that its model can read.
+        self.longest = int(min(self._tokenizer.model_max_length, _LONGEST))
 
     def encode(self, texts: Sequence[str], length: int) -> list[list[int]]:
         found = self._tokenizer(list(texts), truncation=True, max_length=length, padding=False)
@@ -100,7 +109,7 @@ def tokenizer_for(name: str, texts: Iterable[str], max_words: int = MAX_WORDS) -
 
 def tokenizer_from(state: Mapping[str, Any]) -> Tokenizer:
     """The tokenizer that `state()` described."""
-    return Words(state["words"]) if "words" in state else Pretrained(state["transformers"])
+    return Words(state["words"]) if "words" in state else Pretrained(state["transformers"], download=False)
 
 
 class TextList(Sequence[str]):
@@ -222,6 +231,7 @@ class TextStore(Store):
         encoded = inputs.tokenizer.encode(inputs.texts, inputs.length)
         lengths = np.array([len(ids) for ids in encoded], dtype=np.int64)
         self.pad = inputs.tokenizer.pad
+        self.row_lengths = lengths
         self.lengths = torch.from_numpy(lengths).to(device)
         self.starts = torch.from_numpy(np.concatenate([[0], np.cumsum(lengths)[:-1]])).to(device)
         flat = np.fromiter((number for ids in encoded for number in ids), dtype=np.int64, count=int(lengths.sum()))

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import copy
 import time
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
 
 from ncsam import models, optim
-from ncsam.engine import RunConfig
+from ncsam.engine.checkpoint import random_state, restore_random_state
+from ncsam.engine.config import RunConfig
 from ncsam.methods import create as create_method
 
+if TYPE_CHECKING:
+    from ncsam.engine.trainer import Trainer
+
 _STEPS = 3  # timed steps; the first is slower and does not count
+#: Called with expected seconds of "features" or "training" before they start; raises where they are not to start.
+Approve = Callable[[float, str], None]
 
 
 def step_seconds(config: RunConfig, inputs: Any, labels: torch.Tensor, num_classes: int, in_channels: int) -> float:
@@ -41,12 +48,39 @@ def training_seconds(config: RunConfig, step: float, samples: int, evaluated: fl
         samples: training samples n.
         evaluated: samples m predicted after each epoch; a forward pass is a third of a step.
     """
-    assert config.batch_size is not None
+    assert isinstance(config.batch_size, int)
     assert config.epochs != "auto"
     method = create_method(config.method, **config.method_options)
     passes = passes_of(config.optimizer) * method.networks * max(1, len(method.views))
     batches = -(-samples // config.batch_size) * passes + evaluated / config.batch_size / 3 * method.networks
     return config.epochs * batches * step
+
+
+def remaining_seconds(trainer: Trainer) -> float:
+    """About how long the rest of a run takes: a copy of its model is timed on its first batches.
+
+    The run itself is not changed, generators included. Early stopping may end it sooner.
+    """
+    before = random_state()
+    network = copy.deepcopy(trainer.learners[0].bare).train()
+    precision, seconds = trainer.fabric.strategy.precision, []
+    batches = trainer.loader.iterate(1)
+    for _ in range(min(_STEPS, len(trainer.loader))):
+        began = time.perf_counter()
+        batch = next(batches)
+        with precision.forward_context():
+            logits = trainer.method.predict([network], precision.convert_input(batch.views[0]))
+            loss = F.cross_entropy(logits.float(), batch.labels)
+        loss.backward()  # type: ignore[no-untyped-call]
+        float(loss.detach())  # waits for an accelerator
+        seconds.append(time.perf_counter() - began)
+    restore_random_state(before)
+    config, task = trainer.config, trainer.task
+    step = sum(seconds[1:]) / len(seconds[1:]) if len(seconds) > 1 else seconds[0]
+    evaluated = sum(len(split) for split in task.dataset.splits.values())
+    left = config.epochs * trainer.steps_per_epoch - trainer.steps_done
+    whole = training_seconds(config, step, len(task.train), evaluated)
+    return whole * left / (config.epochs * trainer.steps_per_epoch)
 
 
 def passes_of(optimizer: str) -> float:
