@@ -8,12 +8,13 @@ import pytest
 import torch
 from integration_cases import largest_parameter_difference, make, twin
 
-from ncsam import NCSAM, SAM
+from ncsam import NCSAM, SAM, find_label_issues, methods
 
 transformers = pytest.importorskip("transformers")
 from ncsam.integrations.transformers import SharpnessAwareTrainer  # noqa: E402
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
 
 def bert(seed=0, labels=4, vocabulary=32, width=16, **options):
@@ -41,7 +42,7 @@ class InOrder(SharpnessAwareTrainer):
 
 
 def trainer(model, data, folder, kind=None, **options):
-    sharpness = {key: options.pop(key) for key in ("optimizers", "sharpness_aware") if key in options}
+    sharpness = {key: options.pop(key) for key in ("optimizers", "sharpness_aware", "method") if key in options}
     if kind is not None:
         sharpness["optimizers"] = (make(kind, model.parameters(), model), None)
     arguments = transformers.TrainingArguments(
@@ -211,3 +212,63 @@ def test_a_small_bert_learns_real_text_under_noisy_labels(tmp_path):
     found = client.predict([inputs[i] for i in test]).predictions.argmax(axis=1)
     most_common = max(np.bincount(packages[test])) / 300
     assert (found == packages[test]).mean() > most_common + 0.1
+
+
+# --- methods as losses, and label issues
+
+
+@pytest.mark.parametrize("method", [name for name in methods.names() if methods.get(name).is_loss])
+def test_a_method_is_the_loss(method, tmp_path):
+    data = rows(16)
+    model = bert()
+    subject = trainer(
+        model, data, tmp_path, method=method, sharpness_aware=lambda base: SAM(base, rho=0.05, model=model)
+    )
+    batch = {name: torch.stack([torch.as_tensor(row[name]) for row in data]) for name in data[0]}
+    loss = subject.compute_loss(model, dict(batch))
+    expected = methods.create(method).criterion(model(batch["input_ids"]).logits, batch["labels"])
+    assert loss.item() == pytest.approx(expected.item(), rel=1e-6)
+    before = [p.detach().clone() for p in model.parameters()]
+    subject.train()
+    assert any(not torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
+
+
+def test_cross_entropy_as_a_method_trains_as_the_model_itself(tmp_path):
+    data, one, other = rows(32), bert(), bert()
+    for model, method in ((one, {}), (other, {"method": "ce"})):
+        wrap = {"sharpness_aware": lambda base, model=model: SAM(base, rho=0.05, model=model)}
+        trainer(model, data, tmp_path, gradient_accumulation_steps=2, **wrap, **method).train()
+    assert largest_parameter_difference(one, other) < 1e-6
+
+
+def test_what_is_no_loss_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="method='coteaching'"):
+        trainer(bert(), rows(8), tmp_path, method="coteaching")
+    with pytest.raises(ValueError, match=r"label_smoothing_factor=0\.1"):
+        trainer(bert(), rows(8), tmp_path, method="gce", label_smoothing_factor=0.1)
+
+
+def test_predictions_go_straight_into_find_label_issues(tmp_path):
+    data, model = rows(24), bert()
+    output = trainer(model, data, tmp_path).predict(data)
+    found = find_label_issues(output)
+    with torch.no_grad():
+        p = model(torch.stack([row["input_ids"] for row in data])).logits.softmax(dim=1)
+    expected = find_label_issues([int(row["labels"]) for row in data], p.double().numpy())
+    assert found.numbers("index").tolist() == expected.numbers("index").tolist()
+    assert found.numbers("label_quality") == pytest.approx(expected.numbers("label_quality"), abs=1e-6)
+    with pytest.raises(ValueError, match="pred_probs=None"):
+        find_label_issues([0, 1, 0])
+
+
+def test_the_example_goes_from_a_table_to_metrics_and_issues(tmp_path):
+    import transformers_trainer
+    from tiny_transformer import save_texts, save_tiny_bert
+
+    folder = save_tiny_bert(tmp_path / "bert")
+    table = save_texts(tmp_path / "texts.csv", rows=45)
+    measured, issues, texts = transformers_trainer.main(table, str(folder), epochs=1, lr=0.01, rho=0.05)
+    assert set(measured) >= {"eval_accuracy", "eval_balanced_accuracy"}
+    assert 0 <= measured["eval_accuracy"] <= 1
+    assert len(issues) == len(texts) == 6  # a fifth of 30 training rows
+    assert set(issues["given_label"]) <= {"pos", "neg"}

@@ -40,9 +40,13 @@ def approval(yes: bool, *, quiet: bool = False, runs: int = 1, shorter: str) -> 
             say(f"{what}: about {format_duration(total)}")
         if total <= LONG or yes:
             return
-        if sys.stdin.isatty() and sys.stdout.isatty():
+        if _on_terminal():
             click.confirm(f"{what} takes about {format_duration(total)}. Start?", abort=True)
             return
         raise click.UsageError(f"{what} takes about {format_duration(total)}: add --yes to start it, or {shorter}.")
 
     return approve
+
+
+def _on_terminal() -> bool:
+    return sys.stdin.isatty() and sys.stdout.isatty()

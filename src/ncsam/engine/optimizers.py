@@ -210,7 +210,8 @@ def learning_rate(config: RunConfig) -> Callable[[float], float]:
         factor = lambda t: 1.0  # noqa: E731
     else:
         factor = lambda t: 0.5 * (1.0 + math.cos(math.pi * t))  # noqa: E731
-    refuse_unknown(config.schedule, options, ["milestones", "gamma"] if config.schedule == "steps" else [])
+    named = "cosine" if config.schedule == "auto" else config.schedule
+    refuse_unknown(named, options, ["milestones", "gamma"] if config.schedule == "steps" else [])
     rise = config.lr_warmup
     if not isinstance(rise, float) or rise == 0:
         return factor

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from ncsam._errors import need
+from ncsam import methods
+from ncsam._errors import bad_value, need
 from ncsam.integrations.accelerate import backward_by, unsynced
 from ncsam.integrations.wrapped import join_ranks, sharpness_aware_inside
 from ncsam.optim import SharpnessAware
@@ -34,6 +35,9 @@ class SharpnessAwareMixin:
     Args:
         sharpness_aware: makes our optimizer of the one that Trainer builds from its arguments, groups and decay
             included. `optimizers=(NCSAM(...), None)` does as well, for one that you build yourself.
+        method: the loss: a learning method that is a loss function (`ncsam.methods.get(name).is_loss`), such as "gce".
+            By default the model's own, or `compute_loss_func`.
+        method_options: its options.
 
     The number of steps is told to the optimizer. Accumulation, clipping, label smoothing, mixed precision, processes
     and checkpoints are Trainer's own; the loss it logs is that at w. Where a network ignores Trainer's
@@ -42,14 +46,25 @@ class SharpnessAwareMixin:
     """
 
     def __init__(
-        self, *args: Any, sharpness_aware: Callable[[Optimizer], SharpnessAware] | None = None, **options: Any
+        self,
+        *args: Any,
+        sharpness_aware: Callable[[Optimizer], SharpnessAware] | None = None,
+        method: str | None = None,
+        method_options: Mapping[str, Any] | None = None,
+        **options: Any,
     ) -> None:
         self._wrap = sharpness_aware
+        self._criterion = None if method is None else loss_of(method, method_options or {})
         self._micro_batches: list[tuple[dict[str, Any], tuple[Any, ...], dict[str, Any], RandomState | None]] = []
         #: Of the micro-batch at hand, for the labels that NCSAM flips and the automatic radius counts.
         self.logits_and_targets: tuple[Tensor, Tensor] | None = None
         self._knows_its_loss = False
         super().__init__(*args, **options)
+        if self._criterion is not None:
+            if self.args.label_smoothing_factor:  # type: ignore[attr-defined]
+                smoothing = self.args.label_smoothing_factor  # type: ignore[attr-defined]
+                raise bad_value("label_smoothing_factor", smoothing, f"0 with method={method!r}, which is the loss")
+            self.model_accepts_loss_kwargs = False  # the loss is a mean over the micro-batch
 
     def create_optimizer(self, *args: Any, **options: Any) -> Any:
         fresh = self.optimizer is None  # type: ignore[has-type]
@@ -70,6 +85,10 @@ class SharpnessAwareMixin:
         logits = outputs.get("logits") if hasattr(outputs, "get") else None
         if isinstance(logits, Tensor) and isinstance(labels, Tensor):
             self.logits_and_targets = (logits, labels)
+            if self._criterion is not None:
+                loss = self._criterion(logits.float(), labels)
+        elif self._criterion is not None:
+            raise TypeError("method= needs a model that returns logits, and batches with labels")
         return (loss, outputs) if return_outputs else loss
 
     def training_step(self, model: Any, inputs: dict[str, Any], *args: Any, **options: Any) -> Tensor:
@@ -158,6 +177,18 @@ class SharpnessAwareMixin:
                     with unsynced(accelerator, model, number < len(batches)):
                         step(model, dict(inputs), *args, **options)
         self.logits_and_targets = None
+
+
+def loss_of(method: str, options: Mapping[str, Any]) -> Callable[[Tensor, Tensor], Tensor]:
+    """The loss function of a learning method.
+
+    Raises:
+        UsageError: The method is unknown, or more than a loss function.
+    """
+    if not methods.get(method).is_loss:
+        known = [name for name in methods.names() if methods.get(name).is_loss]
+        raise bad_value("method", method, f"a loss function: {', '.join(known)}; `ncsam train` has all methods")
+    return methods.create(method, **options).criterion
 
 
 @contextmanager

@@ -29,8 +29,8 @@ _FOLDS = "cross-validation with 5 folds asks models that never saw the label"
 
 
 def find_label_issues(
-    labels: npt.ArrayLike,
-    pred_probs: npt.ArrayLike,
+    labels: npt.ArrayLike | Any,
+    pred_probs: npt.ArrayLike | None = None,
     *,
     classes: Sequence[str] | None = None,
     train_accuracy: float | None = None,
@@ -44,7 +44,8 @@ def find_label_issues(
     class has the largest probability among those whose probability reaches their class threshold.
 
     Args:
-        labels: the given labels, one per sample: class numbers from 0, or class names.
+        labels: the given labels, one per sample: class numbers from 0, or class names. Or what `Trainer.predict` of
+            transformers returns, whose `label_ids` are the labels and whose `predictions` are the logits.
         pred_probs: predicted class probabilities (samples, classes), from a model that was not trained on the sample's
             label, such as those of `sklearn.model_selection.cross_val_predict(..., method="predict_proba")`.
         classes: the class names in the order of the columns; for labels that are names, sorted names by default.
@@ -71,6 +72,8 @@ def find_label_issues(
     References:
         Northcutt, Jiang and Chuang 2021, Confident Learning: Estimating Uncertainty in Dataset Labels.
     """
+    if pred_probs is None:
+        labels, pred_probs = _of_prediction(labels)
     rows = _probabilities(pred_probs)
     train_accuracy = None if train_accuracy is None else ratio("train_accuracy", train_accuracy)
     given, names = _class_numbers("labels", labels, rows.shape[1], classes)
@@ -250,6 +253,20 @@ def _memorized(statistics: TrainingStatistics, held: npt.NDArray[np.bool_]) -> s
             f"those held out); {_FOLDS}"
         )
     return ""
+
+
+def _of_prediction(output: Any) -> tuple[npt.ArrayLike, npt.ArrayLike]:
+    """Labels and probabilities of the output of `Trainer.predict`: the softmax of its predictions."""
+    logits, labels = getattr(output, "predictions", None), getattr(output, "label_ids", None)
+    if isinstance(logits, tuple) and logits:  # some models return more than logits, which come first
+        logits = logits[0]
+    if logits is None or labels is None:
+        raise bad_value("pred_probs", None, "probabilities, unless `labels` is what Trainer.predict returned for them")
+    values = np.asarray(logits, dtype=np.float64)
+    if values.ndim != 2:
+        raise bad_value("predictions", f"array of shape {values.shape}", "logits (samples, classes)")
+    exponentials = np.exp(values - values.max(axis=1, keepdims=True))
+    return labels, exponentials / exponentials.sum(axis=1, keepdims=True)
 
 
 def _probabilities(pred_probs: npt.ArrayLike) -> Floats:

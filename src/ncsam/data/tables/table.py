@@ -186,6 +186,9 @@ def from_columns(
         usual = IMAGENET_MEAN, IMAGENET_STD
     elif texts is not None:
         written = [str(text) for text in complete(rest, texts, "text", where)]
+        empty = next((row for row, text in enumerate(written) if not text.strip()), None)
+        if empty is not None:
+            raise ValueError(f"{where}: row {empty:,} has an empty text; remove it, or write something in its place")
         chosen = tokenizer_for(tokenizer, [written[row] for row in rows["train"]], max_words)
         inputs = TextList(written, chosen, max_length, texts)
         notes = _unused(rest, texts)
