@@ -181,7 +181,7 @@ def test_a_corrupt_image_is_named(tmp_path):
         "--quiet",
         "--out",
         tmp_path / "run",
-        code=2,
+        code=1,
     )
     assert "broken.png" in result.output
     assert not (tmp_path / "run" / "summary.json").exists()

@@ -63,7 +63,7 @@ def test_a_transformer_gets_the_recipe_of_fine_tuning(bert: str, texts: Path) ->
 
 def test_options_override_the_recipe(bert: str, texts: Path) -> None:
     given = {"base": "sgd", "lr": 0.5, "schedule": "cosine", "lr_warmup": 0.3, "clip_norm": None, "patience": None}
-    asked = config(bert, texts, **given, batch_size=8, epochs=7)
+    asked = config(bert, texts, **given, optimizer="sam", batch_size=8, epochs=7)
     found = resolve(asked, load_task(asked))
     assert {name: getattr(found, name) for name in given} == given
     assert (found.batch_size, found.epochs) == (8, 7)
