@@ -20,6 +20,7 @@ PURPOSES = {
     "images": "photos: a pretrained backbone that runs on a CPU",
     "text": "texts: pretrained embeddings",
     "transformers": "fine-tuning Hugging Face models",
+    "lora": "fine-tuning by low-rank updates",
     "review": "the local review page",
     "parquet": "Parquet tables",
     "lightning": "the Lightning integration",
