@@ -59,7 +59,8 @@ def bound(
     known = alpha if alpha is not None else task.noise_rate if task.noise_rate is not None else config.rate
     if known is None:
         raise bad_value("alpha", None, "a share in [0, 1): the clean labels of this run are not known, name it")
-    loader = task.loader(task.dataset.train, config, config.batch_size or 128, subset=task.train).evaluation()
+    rows = config.batch_size if isinstance(config.batch_size, int) else 128
+    loader = task.loader(task.dataset.train, config, rows, subset=task.train).evaluation()
     surface = theory.LossSurface(trained.network, loader)
     size, norm = surface.num_parameters, surface.weight_norm
     ball = radius(trained, rho)

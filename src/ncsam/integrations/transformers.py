@@ -124,7 +124,7 @@ class SharpnessAwareMixin:
     def _know_its_loss(self, model: Any, inputs: dict[str, Any], items: Any) -> None:
         """Find out whether the network's loss is divided by `num_items_in_batch`, as Trainer takes for granted."""
         self._knows_its_loss = True
-        if not self.model_accepts_loss_kwargs or self.compute_loss_func is not None:  # type: ignore[has-type, attr-defined]
+        if not self.model_accepts_loss_kwargs or self.compute_loss_func is not None:  # type: ignore[attr-defined]
             return
         random = RandomState([next(model.parameters()).device])
         losses = []
