@@ -364,13 +364,14 @@ class Run:
             from ncsam.engine.label_issues import take_predictions
 
             take_predictions(self.path, np.asarray(pred_probs, dtype=np.float64), dataset=self._dataset)
+        say: Callable[[str], None] = print if console else (lambda text: None)
         findings, notes = audit_folder(
             self.path,
             dataset=self._dataset,
             checks=checks,
             features=features,
             pred_probs=pred_probs,
-            say=print if console else lambda text: None,
+            say=say,
         )
         save_findings(self.path, findings, notes)
         return Audit(self, findings, notes)

@@ -32,6 +32,6 @@ def findings_of_datalab(issues: Any) -> list[Finding]:
         rows = np.flatnonzero(flagged)
         for i in rows[np.argsort(-scores[rows], kind="stable")].tolist():
             said = f"Datalab: {name} score {1 - scores[i]:.3f}"
-            place = {"split": "train", "index": i, "evidence": said}
+            place: dict[str, Any] = {"split": "train", "index": i, "evidence": said}
             found.append(Finding(check, float(scores[i]), least, _DECISIONS[check], **place))
     return found

@@ -76,4 +76,4 @@ def save(path: str | os.PathLike[str], **arrays: Any) -> None:
     kept = {name: np.asarray(value) for name, value in arrays.items() if value is not None}
     plain = {name: value.astype(str) if value.dtype == object else value for name, value in kept.items()}
     with atomic_path(path) as temporary, temporary.open("wb") as file:
-        np.savez(file, **plain)
+        np.savez(file, **plain)  # type: ignore[arg-type]

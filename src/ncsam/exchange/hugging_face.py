@@ -36,7 +36,8 @@ def to_dataset(
         raise bad_value("dataset", f"{len(dataset):,} rows", f"a row for each of the {len(index):,} samples")
     order = np.argsort(index, kind="stable") if dataset is not None else np.arange(len(index))
     label = None if classes is None else datasets.ClassLabel(names=list(classes))
-    values, features = {}, {}
+    values: dict[str, list[Any]] = {}
+    features: dict[str, Any] = {}
     for name, column in columns.items():
         values[name] = [None if each != each else each for each in column[order].tolist()]
         kind = (

@@ -64,7 +64,7 @@ def tasks(
             data[name] = row.get(name)
         data["hint"] = f"Given label: {row['given_label']}. Suggested label: {row['suggested_label']}."
         score = row["p_wrong"] if row.get("p_wrong") is not None else 1 - row["label_quality"]
-        result = {"from_name": _LABEL, "to_name": _SAMPLE, "type": "choices"}
+        result: dict[str, Any] = {"from_name": _LABEL, "to_name": _SAMPLE, "type": "choices"}
         result["value"] = {"choices": [row["suggested_label"]]}
         made.append(
             {"data": data, "predictions": [{"model_version": model_version, "score": score, "result": [result]}]}

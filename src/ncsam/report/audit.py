@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from ncsam.auditing.findings import CHECKS, Check, Finding, load_findings
-from ncsam.data.modalities import modality_of
+from ncsam.data.modalities import Modality, modality_of
+from ncsam.data.types import Split
 from ncsam.errors import RunError
 from ncsam.report.previews import data_uri, dataset_of
 from ncsam.runs.reader import RunFolder
@@ -41,11 +43,11 @@ def audit_sections(run: RunFolder, most: int = SHOWN) -> list[AuditSection]:
     if audited is None:
         return []
     findings, notes = audited
-    try:
-        splits = dataset_of(run).splits
-        kind = modality_of(dataset_of(run))
-    except (OSError, ValueError, ImportError, RunError):
-        splits, kind = {}, None  # type: ignore[assignment]
+    splits: Mapping[str, Split] = {}
+    kind: Modality | None = None
+    with suppress(OSError, ValueError, ImportError, RunError):  # the gallery says why the samples are not shown
+        dataset = dataset_of(run)
+        splits, kind = dataset.splits, modality_of(dataset)
 
     def sight(split: str, index: int) -> Sight:
         name = f"{split} {index}"
