@@ -44,7 +44,7 @@ def make_files(folder: Path) -> None:
         ["text", "sentiment"],
         [[text, ("good", "bad")[name == "b"]] for text, name in texts[5:]],
     )
-    answers = [[f"item {i} {name}", name, name, "ab"[i % 3 == 0]] for i, (_, name) in enumerate(texts)]
+    answers = [[f"item {i} {name}", name, name, "ba"[name == "b"]] for i, (_, name) in enumerate(texts)]
     answers[7][1:] = ["a", "b", ""]
     _write(folder / "answers.csv", ["text", "ada", "bob", "eve"], answers)
 
