@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +14,8 @@ Floats = npt.NDArray[np.float32]
 _BLOCK = 4096  # rows and columns: 64 MB of distances
 
 
-class Neighbors(NamedTuple):
+@dataclass(frozen=True)
+class Neighbors:
     """The nearest rows: `index` (N, k), and their Euclidean distances `distance` (N, k), the nearest first."""
 
     index: npt.NDArray[np.int64]
@@ -102,7 +103,7 @@ def _among(a: torch.Tensor, b: torch.Tensor, k: int) -> torch.Tensor:
 def _distances(rows: torch.Tensor, others: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
     parts = [
         (others[near] - part[:, None]).square().sum(dim=2).sqrt()
-        for part, near in zip(rows.split(_BLOCK), index.split(_BLOCK), strict=True)
+        for part, near in zip(torch.split(rows, _BLOCK), torch.split(index, _BLOCK), strict=True)
     ]
     return torch.cat(parts)
 
