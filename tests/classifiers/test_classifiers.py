@@ -258,12 +258,12 @@ def test_smoother_members_replace_those_of_all_rows_where_they_explain_the_label
     assert len(state["weight"]) + len(state["coefficients"]) == len(state["betas"]) == members
 
 
-def test_a_difference_is_significant_beyond_two_standard_errors():
+def test_a_difference_is_clear_beyond_three_standard_errors():
     labels = torch.zeros(100, dtype=torch.long)
     right, wrong = torch.tensor([0.9, 0.1]), torch.tensor([0.1, 0.9])
     best = right.repeat(100, 1)
-    three, five = best.clone(), best.clone()
-    three[:3], five[:5] = wrong, wrong  # standard errors of the paired differences: .017 and .022
-    assert not smooth._worse(three, best, labels)
-    assert smooth._worse(five, best, labels)
-    assert not smooth._worse(best, five, labels)
+    five, ten = best.clone(), best.clone()
+    five[:5], ten[:10] = wrong, wrong  # standard errors of the paired differences: .022 and .030
+    assert not smooth._worse(five, best, labels)
+    assert smooth._worse(ten, best, labels)
+    assert not smooth._worse(best, ten, labels)

@@ -5,7 +5,7 @@
 3. The members are fitted to all rows and again without the pruned rows. Each has the temperature that fits the labels
    of held-out rows. The result is the mean of their probabilities.
 4. Embeddings of which at least a tenth was pruned: if two much smoother classifiers (shrinkage .95, class means),
-   fitted without the pruned rows, predict the labels of held-out rows not significantly worse, the simpler explanation
+   fitted without the pruned rows, predict the labels of held-out rows not clearly worse, the simpler explanation
    is preferred: they replace the members that were fitted to all rows.
 
 How this was chosen, and what it is worth: docs/experiments/recommendations.md.
@@ -171,6 +171,6 @@ def _held_out_scores(rows: Tensor, y: Tensor, num_classes: int, folds: Tensor, k
 
 
 def _worse(one: Tensor, other: Tensor, y: Tensor) -> bool:
-    """Whether the first probabilities (N, K) are right significantly less often than the second (paired z < -2)."""
+    """Whether the first probabilities (N, K) are right significantly less often than the second (paired z < -3)."""
     difference = (one.argmax(dim=1) == y).double() - (other.argmax(dim=1) == y).double()
-    return bool(difference.mean() < -2 * difference.std() / math.sqrt(len(y)))
+    return bool(difference.mean() < -3 * difference.std() / math.sqrt(len(y)))
