@@ -253,7 +253,8 @@ def _checkerboard() -> Any:
 def test_smoother_members_replace_those_of_all_rows_where_they_explain_the_labels_as_well(data, members):
     x, labels = data()
     classes = int(labels.max()) + 1
-    fitted = smooth.fit_smooth(x, labels, classes, torch.arange(len(labels)) % 5)
+    trusted = torch.zeros(len(labels), dtype=torch.bool)
+    fitted = smooth.fit_smooth(x, labels, classes, torch.arange(len(labels)) % 5, trusted)
     state = fitted.member.state
     assert len(state["weight"]) + len(state["coefficients"]) == len(state["betas"]) == members
 
