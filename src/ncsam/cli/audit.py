@@ -54,8 +54,7 @@ def audit(ctx: click.Context, /, out: Path | None, checks: list[str] | None, qui
     `ncsam clean --findings` applies their decisions.
     """
     given = ctx.params.get("data")
-    is_run = given is not None and (Path(given) / layout.CONFIG).is_file()
-    if is_run:
+    if given is not None and (Path(given) / layout.CONFIG).is_file():
         folder = Path(given)
         found = run_audit(folder, checks=checks, console=not quiet)
     else:

@@ -58,7 +58,7 @@ def audit_sections(run: RunFolder, most: int = SHOWN) -> list[AuditSection]:
             Sight(name, text=preview) if preview is None or isinstance(preview, str) else Sight(name, data_uri(preview))
         )
 
-    sections = []
+    sections: list[AuditSection] = []
     for name, check in CHECKS.items():
         found = [each for each in findings if each.check == name]
         if found:
