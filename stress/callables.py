@@ -71,7 +71,7 @@ def calls() -> tuple[Call, ...]:
         *(_call(f"models.create.{name}", partial(models.create, name), _BUILDERS[name]) for name in _MODELS),
         *(_call(f"methods.create.{name}", partial(methods.create, name), kind) for name, kind in _METHODS.items()),
         _call("engine.RunConfig", RunConfig),
-        _call("find_label_issues", find_label_issues),
+        _call("find_label_issues", _find_label_issues),
         *(_call(function.__name__.strip("_"), function) for function in (_as_dataset, _train, _auto, _compare)),
     )
 
@@ -266,6 +266,10 @@ def _phases(kind: str, logits: Any, targets: Any, clean_targets: Any = None) -> 
 
 def _as_dataset(samples: Any) -> data.DataSet:
     return data.as_dataset(samples)
+
+
+def _find_label_issues(labels: Any, pred_probs: Any, classes: Any = None, train_accuracy: Any = None) -> None:
+    find_label_issues(labels, pred_probs, classes=classes, train_accuracy=train_accuracy)
 
 
 def _train(samples: Any) -> None:

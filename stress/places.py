@@ -82,6 +82,7 @@ data check {{photos}}
 methods show ce
 presets show recommended
 version
+doctor --json
 reproduce list
 reproduce show {{cells}} curves
 reproduce curves --scale smoke --rows sgd --columns cifar10-40 --out {{cells}}

@@ -13,7 +13,6 @@ import pytest
 import torch
 from click.testing import CliRunner
 
-from ncsam.cli import compare as command
 from ncsam.cli.main import main
 from ncsam.comparison import compare
 from ncsam.engine import RunConfig, RunError
@@ -21,6 +20,7 @@ from ncsam.jobs import local
 from ncsam.jobs.executor import check_size
 from ncsam.jobs.job import Job, Result
 from ncsam.jobs.job import do as answer
+from ncsam.report import content, figures
 from ncsam.runs.lock import locked
 
 
@@ -98,8 +98,8 @@ def test_a_run_that_is_refused_costs_neither_the_others_nor_the_report(
     tmp_path: Path, config: RunConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written: list[Any] = []
-    monkeypatch.setattr(command, "write_report", lambda runs, page: (written.append(runs), [page])[1])
-    monkeypatch.setattr(command, "curves_png", lambda groups, path, title: path)
+    monkeypatch.setattr(content, "write_report", lambda runs, page, **_: (written.append(runs), [page])[1])
+    monkeypatch.setattr(figures, "curves_png", lambda groups, path, title: path)
     out = tmp_path / "out"
     options = ["--methods", "unicon,ce", "--optimizers", "sgd", "--seeds", "1", "--epochs", "1", "--out", str(out)]
     result = CliRunner().invoke(main, ["compare", config.data, *options])

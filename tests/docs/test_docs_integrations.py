@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+import ncsam
 from ncsam import NCSAM, SAM
 from ncsam.engine import recipes
 
@@ -84,9 +85,10 @@ def test_transformers(tmp_path: Path) -> None:
     )  # fmt: skip
     data = [{"input_ids": torch.arange(5), "labels": i % 3} for i in range(12)]
     names = surroundings(model=transformers.BertForSequenceClassification(config), args=args, data=data)
-    (code,) = blocks("Hugging Face's Trainer")
-    exec(code, names)
+    sharpness_aware, method = blocks("Hugging Face's Trainer")
+    exec(sharpness_aware, names)
     assert steps(names["trainer"].optimizer) == 3
+    exec(method, names | {"ncsam": ncsam, "held_out": data})
 
 
 @pytest.mark.parametrize("framework", ["Accelerate", "Fabric"])

@@ -88,7 +88,8 @@ def site(tmp_path_factory):
     folder = tmp_path_factory.mktemp("site")
     shutil.copytree(ROOT / "docs", folder / "docs", ignore=shutil.ignore_patterns("notebooks"))
     shutil.copy(ROOT / "mkdocs.yml", folder)
-    (folder / "src").symlink_to(ROOT / "src")
+    for name in ("src", "tools"):
+        (folder / name).symlink_to(ROOT / name)
     (folder / "docs" / "notebooks").mkdir()
     for path in (ROOT / "notebooks").glob("*.py"):
         (folder / "docs" / "notebooks" / f"{path.stem}.md").write_text(f"# {path.stem}\n", encoding="utf-8")

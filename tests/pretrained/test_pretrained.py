@@ -193,7 +193,7 @@ def test_bad_folders_and_precisions(tmp_path: Path) -> None:
         minilm.SentenceEncoder(tmp_path, precision="half")
     pytest.importorskip("transformers")
     (tmp_path / "config.json").write_text('{"model_type": "bert"}')
-    with pytest.raises(ValueError, match="folder="):
+    with pytest.raises(ValueError, match="model='transformers:"):
         minilm.SentenceEncoder(tmp_path)
 
 

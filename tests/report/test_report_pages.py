@@ -319,7 +319,9 @@ def test_an_auto_run_shows_its_leaderboard_and_estimates(tmp_path):
     words = " ".join(page.text)
     assert page.open == []
     assert "An ensemble of 2 was selected (*): it predicts 65.7 % of the held-out given labels." in words
-    assert "Estimated share of wrong labels: 24 % (9 to 39 %, from held-out predictions)." in words
+    assert (
+        "Noise rate: about 24 % of the labels are wrong (90 % interval 9 to 39 %, from held-out predictions)." in words
+    )
     assert "cannot be estimated without verified labels" in words
     at = page.cells.index("* <b>")
     assert page.cells[at : at + 4] == ["* <b>", "finished", "65.0", "1.2"]

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from ncsam.engine import RunConfig
-from ncsam.jobs import estimate as times
+from ncsam.engine import forecast as times
 from ncsam.jobs import local, ray_cluster
 from ncsam.jobs.executor import ExecutorConfig
 from ncsam.jobs.job import Job, Result

@@ -218,7 +218,7 @@ class Questions:
         return question_probabilities(self.known.predicted, belief, weights / weights.sum())
 
     def said(self, decisions: Decisions) -> dict[str, Any]:
-        """What the page shows, computed anew after every ten answers."""
+        """What the page shows, computed again after every ten answers."""
         answers = self.verified(decisions)
         drawn = None if answers is None else answers.drawn()
         count = 0 if drawn is None else len(drawn) - len(drawn) % ROUND

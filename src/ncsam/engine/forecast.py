@@ -69,7 +69,7 @@ def remaining_seconds(trainer: Trainer) -> float:
         began = time.perf_counter()
         batch = next(batches)
         with precision.forward_context():
-            logits = trainer.method.predict([network], precision.convert_input(batch.views[0]))
+            logits = network(precision.convert_input(batch.views[0]))
             loss = F.cross_entropy(logits.float(), batch.labels)
         loss.backward()  # type: ignore[no-untyped-call]
         float(loss.detach())  # waits for an accelerator

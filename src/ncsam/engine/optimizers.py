@@ -107,20 +107,21 @@ def _radius(config: ResolvedConfig) -> RadiusLike:
 def _groups(config: ResolvedConfig, network: nn.Module) -> list[dict[str, Any]]:
     """The trained parameters by learning rate and weight decay, those with the largest learning rate first.
 
-    AdamW does not decay biases and the parameters of norms, which have one dimension. With `layer_decay` d below 1, a
-    parameter k layers below the head has the learning rate d^k lr.
+    AdamW does not decay biases and norms of pretrained models, which is how these are fine-tuned; all others train as by
+    torch itself. With `layer_decay` d below 1, a parameter k layers below the head has the learning rate d^k lr.
     """
     named = [(name, p) for name, p in network.named_parameters() if p.requires_grad]
     head = _head(network) if config.head_lr is not None or config.layer_decay < 1 else None
     of_head = set() if head is None else {id(p) for p in head.parameters()}
     depths = layer_depths([name for name, p in named if id(p) not in of_head]) if config.layer_decay < 1 else {}
     top = 1 + max(depths.values(), default=0)
+    spared = config.base == "adamw" and config.model.startswith(("transformers:", "timm:", "torchvision:"))
     groups: dict[tuple[float, bool], list[nn.Parameter]] = {}
     for name, parameter in named:
         lr = config.lr * config.layer_decay ** (top - depths.get(name, top))
         if config.head_lr is not None and id(parameter) in of_head:
             lr = config.head_lr
-        groups.setdefault((lr, config.base == "adamw" and parameter.ndim < 2), []).append(parameter)
+        groups.setdefault((lr, spared and parameter.ndim < 2), []).append(parameter)
     if len(groups) == 1:
         return [{"params": params} for params in groups.values()]
     ordered = sorted(groups.items(), key=lambda item: -item[0][0])

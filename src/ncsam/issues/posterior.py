@@ -25,6 +25,7 @@ import numpy.typing as npt
 
 from ncsam._errors import bad_value
 from ncsam.issues.calibration import best_stiffness, calibrated
+from ncsam.issues.noise_rate import LEAST_AGREEMENT
 from ncsam.noise import estimate_noise
 
 Floats = npt.NDArray[np.float64]
@@ -33,8 +34,6 @@ Labels = npt.NDArray[np.int64]
 _SURE = 0.1  # share of each predicted class whose predictions are taken to be right
 _PSEUDO = 10  # samples by which a class leans on the mean of all classes
 _LEAST_NOISE = 1e-4  # of any entry of T: no label is impossible
-#: A model that agrees with fewer labels has learned too little to judge them, or the labels are too bad to learn from.
-LEAST_AGREEMENT = 0.45
 #: Below this scale predictions were so overconfident that calibration cannot fix them.
 LEAST_SCALE = 0.4
 #: A model that fits the labels it was trained on better by more than this has memorized wrong labels, which makes

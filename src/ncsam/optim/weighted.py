@@ -33,6 +33,10 @@ class WeightedSAM(SAM):
     alone. The weights enter the first backward, so a step costs what SAM's does. s = 0, or no `p_wrong`, gives SAM bit
     for bit. A wrong p does harm: docs/experiments/outside_estimate.md says where this helps and where not.
 
+    Note:
+        The gain depends on p alone: probabilities that are wrong for whole groups of samples cost many points. Prefer
+        confident ones (p above .9, the others set to 0), and compare with `strength=0`.
+
     Args:
         base_optimizer: An instance of any `torch.optim.Optimizer`; its groups and state are shared.
         rho: Radius of the perturbation, as for `SAM`.
