@@ -133,7 +133,7 @@ def test_a_copy_of_a_frozen_network_is_frozen_too():
 
 def test_the_head_has_its_own_learning_rate():
     network = create("cnn_small", 3)
-    options = RunConfig(optimizer="sgd", lr=0.01, head_lr=0.1, weight_decay=0.001, layer_decay=1.0)
+    options = RunConfig(optimizer="sgd", lr=0.01, head_lr=0.1, weight_decay=0.001, layer_decay=1.0, base="sgd")
     optimizer = build_optimizer(options, nn.Sequential(network), create_method("ce"), 5)
     body, head = optimizer.param_groups
     assert (body["lr"], head["lr"], head["initial_lr"]) == (0.01, 0.1, 0.1)

@@ -101,7 +101,7 @@ def test_the_learning_rate_rises_linearly_and_falls_to_zero() -> None:
 
 def test_adamw_decays_neither_biases_nor_norms(bert: str) -> None:
     network = models.create(bert, 2)
-    groups = _groups(resolved(optimizer="adamw", weight_decay=0.01), network)
+    groups = _groups(resolved(optimizer="adamw", weight_decay=0.01, model=bert), network)
     decayed, plain = groups
     assert "weight_decay" not in decayed
     assert plain["weight_decay"] == 0.0
@@ -109,7 +109,8 @@ def test_adamw_decays_neither_biases_nor_norms(bert: str) -> None:
     assert {p.ndim for p in plain["params"]} == {1}
     trained = sum(p.requires_grad for p in network.parameters())
     assert sum(len(group["params"]) for group in groups) == trained
-    assert len(_groups(resolved(optimizer="sgd"), network)) == 1
+    assert len(_groups(resolved(optimizer="sgd", model=bert), network)) == 1
+    assert len(_groups(resolved(optimizer="adamw", model="mlp"), models.create("mlp", 2, in_features=3))) == 1
 
 
 def test_layers_have_decaying_learning_rates(bert: str) -> None:

@@ -105,9 +105,9 @@ def _radius(config: ResolvedConfig) -> RadiusLike:
 
 
 def _groups(config: ResolvedConfig, network: nn.Module) -> list[dict[str, Any]]:
-    """The trained parameters by learning rate and weight decay, those with the largest learning rate first.
+    """The trained parameters by learning rate and weight decay, those with the learning rate `lr` first.
 
-    AdamW does not decay biases and norms of pretrained models, which is how these are fine-tuned; all others train as by
+    AdamW does not decay biases and norms of pretrained models, which is how these are fine-tuned; others train as by
     torch itself. With `layer_decay` d below 1, a parameter k layers below the head has the learning rate d^k lr.
     """
     named = [(name, p) for name, p in network.named_parameters() if p.requires_grad]
@@ -124,7 +124,7 @@ def _groups(config: ResolvedConfig, network: nn.Module) -> list[dict[str, Any]]:
         groups.setdefault((lr, spared and parameter.ndim < 2), []).append(parameter)
     if len(groups) == 1:
         return [{"params": params} for params in groups.values()]
-    ordered = sorted(groups.items(), key=lambda item: -item[0][0])
+    ordered = sorted(groups.items(), key=lambda item: (item[0][0] != config.lr, -item[0][0]))
     return [{"params": params, "lr": lr, **({"weight_decay": 0.0} if plain else {})} for (lr, plain), params in ordered]
 
 
