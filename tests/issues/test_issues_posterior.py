@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 
-from ncsam.issues.calibration import best_stiffness, calibrated
+from ncsam.issues.calibration import _fit, best_stiffness, calibrated, minimize
 from ncsam.issues.posterior import assess
 from ncsam.issues.scores import SCORES, label_quality, ranks
 
@@ -145,3 +146,44 @@ def test_scores_are_those_of_cleanlab() -> None:
 def test_shapes_that_do_not_fit() -> None:
     with pytest.raises(ValueError, match=r"probabilities.shape=\(2, 3\)"):
         assess([0, 1, 2], np.ones((2, 3)) / 3)
+
+
+def test_minimize_finds_the_minimum_of_a_valley() -> None:
+    """Rosenbrock's function, whose minimum is at (1, 1)."""
+
+    def valley(x):
+        a, b = x
+        return (1 - a) ** 2 + 100 * (b - a * a) ** 2, np.array([2 * (a - 1) - 400 * a * (b - a * a), 200 * (b - a * a)])
+
+    np.testing.assert_allclose(minimize(valley, np.array([-1.2, 1.0])), [1, 1], atol=1e-4)
+
+
+@pytest.mark.parametrize("noisy", [False, True])
+@pytest.mark.parametrize("stiffness", [np.inf, 1.0])
+def test_a_fitted_map_equals_that_of_torchs_lbfgs(noisy: bool, stiffness: float) -> None:
+    generator = np.random.default_rng(0)
+    logs = np.log(generator.dirichlet(np.ones(4), 300))
+    labels = np.where(generator.random(300) < 0.3, logs.argmax(axis=1), generator.integers(0, 4, 300))
+    noise = 0.6 * np.eye(4) + 0.1 if noisy else None
+    scale, mapped = _fit(logs, labels, noise, stiffness)
+
+    x, transition = torch.from_numpy(logs), torch.eye(4, dtype=torch.float64) if noise is None else torch.tensor(noise)
+    log_scale, shift = torch.zeros(1, dtype=torch.float64), torch.zeros(4, dtype=torch.float64)
+    matrix = torch.zeros(4, 4, dtype=torch.float64)
+    free = [log_scale, shift, *([matrix] if np.isfinite(stiffness) else [])]
+    for each in free:
+        each.requires_grad_()
+    optimizer = torch.optim.LBFGS(free, max_iter=500, tolerance_change=1e-12, line_search_fn="strong_wolfe")
+
+    def objective():
+        optimizer.zero_grad()
+        q = (log_scale.exp() * x + shift + x @ matrix).softmax(dim=1) @ transition
+        loss = -q[torch.arange(300), torch.from_numpy(labels)].log().mean() + (shift**2).sum() / 1000
+        loss = loss + (stiffness / 300 * (matrix**2).sum() if np.isfinite(stiffness) else 0)
+        loss.backward()
+        return loss
+
+    optimizer.step(objective)
+    expected = (log_scale.exp() * x + shift + x @ matrix).softmax(dim=1).detach().numpy()
+    np.testing.assert_allclose(mapped(logs), expected, atol=2e-4)
+    assert scale == pytest.approx(float(log_scale.detach().exp()), rel=2e-3)

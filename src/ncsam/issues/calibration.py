@@ -14,10 +14,7 @@ from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch import Tensor
 
-from ncsam._guards import without_guards
 from ncsam.issues.folds import stratified_folds
 
 Floats = npt.NDArray[np.float64]
@@ -35,20 +32,17 @@ def calibrated(
     probabilities: Floats, labels: Labels, transition: Floats | None = None, stiffness: float = math.inf
 ) -> tuple[Floats, float]:
     """q of every sample, and the mean scale a. The samples are cut into three parts, each mapped as fits the others."""
-    logs = torch.from_numpy(np.log(np.clip(probabilities, _SMALLEST, 1.0)))
-    given = torch.from_numpy(labels.copy())
-    noise = None if transition is None else torch.from_numpy(transition)
+    logs = np.log(np.clip(probabilities, _SMALLEST, 1.0)).astype(np.float64)
     parts = stratified_folds(labels, min(_PARTS, len(labels)))
     generator = np.random.default_rng(0)
-    fitted = torch.empty_like(logs)
+    fitted = np.empty_like(logs)
     scales = []
     for part in np.unique(parts):
         others = generator.permutation(np.flatnonzero(parts != part))[:_MOST_SAMPLES]
-        scale, mapped = _fit(logs[others], given[others], noise, stiffness)
-        here = torch.from_numpy(parts == part)
-        fitted[here] = mapped(logs[here])
+        scale, mapped = _fit(logs[others], labels[others], transition, stiffness)
+        fitted[parts == part] = mapped(logs[parts == part])
         scales.append(scale)
-    return fitted.numpy(), float(np.mean(scales))
+    return fitted, float(np.mean(scales))
 
 
 def best_stiffness(probabilities: Floats, labels: Labels) -> tuple[float, Floats, float]:
@@ -65,35 +59,91 @@ def best_stiffness(probabilities: Floats, labels: Labels) -> tuple[float, Floats
 
 
 def _fit(
-    logs: Tensor, labels: Tensor, noise: Tensor | None, stiffness: float
-) -> tuple[float, Callable[[Tensor], Tensor]]:
+    logs: Floats, labels: Labels, noise: Floats | None, stiffness: float
+) -> tuple[float, Callable[[Floats], Floats]]:
     """The scale, and the map of further log probabilities to q."""
-    size = logs.shape[1]
-    log_scale = torch.zeros((), dtype=torch.float64, requires_grad=True)
-    shift = torch.zeros(size, dtype=torch.float64, requires_grad=True)
-    matrix = torch.zeros(size, size, dtype=torch.float64, requires_grad=math.isfinite(stiffness))
-    free = [log_scale, shift, *([matrix] if matrix.requires_grad else [])]
-    optimizer = without_guards(torch.optim.LBFGS)(free, max_iter=100, line_search_fn="strong_wolfe")
+    count, size = logs.shape
+    free = math.isfinite(stiffness)
+    columns = (np.eye(size) if noise is None else noise)[:, labels].T  # T[:, s] of every sample
 
-    def scores(given: Tensor) -> Tensor:
-        linear = log_scale.exp() * given + shift
-        return linear + given @ matrix if matrix.requires_grad else linear
+    def unpacked(x: Floats) -> tuple[float, Floats, Floats]:
+        return math.exp(x[0]), x[1 : 1 + size], x[1 + size :].reshape(-1, size)
 
-    def objective() -> Tensor:
-        optimizer.zero_grad()
-        found = scores(logs)
-        log_p = found.log_softmax(dim=1) if noise is None else (found.softmax(dim=1) @ noise).log()
-        loss = torch.nn.functional.nll_loss(log_p, labels) + (shift**2).sum() / 1000
-        if matrix.requires_grad:
-            loss = loss + stiffness / len(labels) * (matrix**2).sum()
-        loss.backward()  # type: ignore[no-untyped-call]
-        return loss
+    def mapped(given: Floats, x: Floats) -> Floats:
+        scale, shift, matrix = unpacked(x)
+        scores = scale * given + shift + (given @ matrix if free else 0.0)
+        powers = np.exp(scores - scores.max(axis=1, keepdims=True))
+        found: Floats = powers / powers.sum(axis=1, keepdims=True)
+        return found
 
-    with torch.enable_grad():
-        optimizer.step(objective)
+    def objective(x: Floats) -> tuple[float, Floats]:
+        scale, shift, matrix = unpacked(x)
+        q = mapped(logs, x)
+        likelihood = np.maximum((q * columns).sum(axis=1, keepdims=True), 1e-300)
+        loss = -float(np.log(likelihood).mean()) + float(shift @ shift) / 1000
+        by_score = q * (1 - columns / likelihood) / count
+        parts = [np.array([scale * (by_score * logs).sum()]), by_score.sum(axis=0) + shift / 500]
+        if free:
+            loss += stiffness / count * float((matrix**2).sum())
+            parts.append((logs.T @ by_score + 2 * stiffness / count * matrix).ravel())
+        return loss, np.concatenate(parts)
 
-    @torch.no_grad()
-    def mapped(given: Tensor) -> Tensor:
-        return scores(given).softmax(dim=1)
+    best = minimize(objective, np.zeros(1 + size + (size * size if free else 0)))
+    return math.exp(best[0]), lambda given: mapped(given, best)
 
-    return float(log_scale.detach().exp()), mapped
+
+def minimize(
+    objective: Callable[[Floats], tuple[float, Floats]], start: Floats, most: int = 100, memory: int = 10
+) -> Floats:
+    """The minimum of a smooth function by L-BFGS with halved steps.
+
+    Args:
+        objective: gives value and gradient.
+        start: where to begin.
+        most: number of iterations.
+        memory: number of pairs of steps and gradient differences that are kept.
+
+    Returns:
+        The point at which no component of the gradient exceeds 1e-6, or no further step helps.
+
+    References:
+        Nocedal and Wright, Numerical Optimization, 2006, algorithm 7.4.
+    """
+    x, (value, gradient) = start, objective(start)
+    pairs: list[tuple[Floats, Floats, float]] = []
+    for _ in range(most):
+        if np.abs(gradient).max() <= 1e-6:
+            break
+        direction = -_two_loops(gradient, pairs)
+        step = 1.0 if pairs else min(1.0, 1.0 / float(np.abs(gradient).sum()))
+        slope = float(gradient @ direction)
+        while True:
+            ahead = x + step * direction
+            found, slopes = objective(ahead)
+            if found <= value + 1e-4 * step * slope:
+                break
+            step /= 2
+            if step < 1e-10:
+                return x
+        moved, turned = ahead - x, slopes - gradient
+        if (curvature := float(moved @ turned)) > 1e-12:
+            pairs = [*pairs[1 - memory :], (moved, turned, curvature)]
+        finished = value - found < 1e-10
+        x, value, gradient = ahead, found, slopes
+        if finished:
+            break
+    return x
+
+
+def _two_loops(gradient: Floats, pairs: list[tuple[Floats, Floats, float]]) -> Floats:
+    """The gradient times the estimate of the inverse Hessian."""
+    rest, factors = gradient, []
+    for moved, turned, curvature in reversed(pairs):
+        factors.append(float(moved @ rest) / curvature)
+        rest = rest - factors[-1] * turned
+    if pairs:
+        _, turned, curvature = pairs[-1]
+        rest = rest * (curvature / float(turned @ turned))
+    for (moved, turned, curvature), factor in zip(pairs, reversed(factors), strict=True):
+        rest = rest + (factor - float(turned @ rest) / curvature) * moved
+    return rest
