@@ -160,7 +160,7 @@ def test_a_threshold_rounded_down_decides_alike(threshold: float, x: float) -> N
 @pytest.mark.parametrize("model", models.closed_form_names())
 def test_every_model_is_fitted_saved_loaded_and_exported(model: str, tmp_path: Any) -> None:
     x, y, clean = clouds(wrong=0.3)
-    options: dict[str, Any] = {"trees": 10} if model == "forest" else {}
+    options: dict[str, Any] = {"trees": 10} if model in ("forest", "smooth_table") else {}
     found = classifiers.cross_fit(model, x, y, 4, **options)  # class 3 has no sample
     network = found.member.network(4)
     assert getattr(network, "closed_form", False)
@@ -182,7 +182,7 @@ def test_every_model_is_fitted_saved_loaded_and_exported(model: str, tmp_path: A
 @pytest.mark.parametrize("model", models.closed_form_names())
 def test_a_label_does_not_reach_the_prediction_of_its_own_row(model: str) -> None:
     x, y, _ = clouds(samples=60)
-    options: dict[str, Any] = {"trees": 10} if model == "forest" else {}
+    options: dict[str, Any] = {"trees": 10} if model in ("forest", "smooth_table") else {}
     folds = np.arange(60) % 5
     changed = y.clone()
     changed[0] = (y[0] + 1) % 3
