@@ -187,3 +187,11 @@ def test_a_fitted_map_equals_that_of_torchs_lbfgs(noisy: bool, stiffness: float)
     expected = (log_scale.exp() * x + shift + x @ matrix).softmax(dim=1).detach().numpy()
     np.testing.assert_allclose(mapped(logs), expected, atol=2e-4)
     assert scale == pytest.approx(float(log_scale.detach().exp()), rel=2e-3)
+
+
+def test_labels_that_predictions_give_away_leave_the_scale_finite() -> None:
+    rows = np.full((40, 2), 0.49)
+    rows[np.arange(40), np.arange(40) % 2] = 0.51
+    fitted, scale = calibrated(rows / rows.sum(axis=1, keepdims=True), np.arange(40) % 2)
+    assert np.isfinite(scale)
+    assert (fitted.max(axis=1) > 0.99).all()

@@ -26,6 +26,7 @@ _PARTS = 3
 _MOST_SAMPLES = 3000  # that a map is fitted to
 _MOST_CLASSES = 30  # for which a matrix is tried
 _SMALLEST = 1e-6
+_MOST_LOG_SCALE = 20.0
 
 
 def calibrated(
@@ -77,6 +78,8 @@ def _fit(
         return found
 
     def objective(x: Floats) -> tuple[float, Floats]:
+        if x[0] > _MOST_LOG_SCALE:  # a line search that went too far
+            return math.inf, x
         scale, shift, matrix = unpacked(x)
         q = mapped(logs, x)
         likelihood = np.maximum((q * columns).sum(axis=1, keepdims=True), 1e-300)
