@@ -268,3 +268,11 @@ def test_a_difference_is_clear_beyond_three_standard_errors():
     assert not smooth._worse(five, best, labels)
     assert smooth._worse(ten, best, labels)
     assert not smooth._worse(best, ten, labels)
+
+
+def test_kernel_ridge_of_many_rows_in_few_columns_has_a_solution() -> None:
+    """Ill-conditioned: 2,000 landmarks on a line."""
+    x = torch.linspace(-1, 1, 3000).unsqueeze(1)
+    state = kernel.kernel_ridge(x, (x.squeeze(1) > 0).long(), 2, penalty=0.1)
+    values = kernel.gaussian_kernel(x, state["rows"], float(state["width"])) @ state["coefficients"] + state["bias"]
+    assert (values.argmax(dim=1) == (x.squeeze(1) > 0)).float().mean() > 0.99

@@ -146,7 +146,7 @@ def test_a_task_declares_what_it_needs_and_is_given_again():
     ]
 
 
-@pytest.mark.slow
+@pytest.mark.stress
 @needs_proc
 def test_a_lost_worker_changes_no_bit(tmp_path):
     pytest.importorskip("ray", reason="needs the extra ray")

@@ -170,7 +170,7 @@ def test_an_interrupt_at_any_line_leaves_no_weight_moved_and_gradients_on(kind):
 
     total, _ = run(0)
     assert total > 100
-    moved = [stop for stop in range(1, total + 1, 3) if not run(stop)[1]]
+    moved = [stop for stop in range(1, total + 1, 11) if not run(stop)[1]]
     assert moved == []
 
 

@@ -71,7 +71,22 @@ class KernelSystem:
         if self.exact:
             system = self.kernel.clone()
             system.diagonal().add_(penalty)
+            factor = torch.linalg.cholesky(system)
         else:
-            system = self.inner + penalty * self.kernel.double()
-            system.diagonal().add_(1e-6 * float(system.diagonal().mean()))
-        return torch.cholesky_solve(self.right.to(system), torch.linalg.cholesky(system)).float()
+            factor = _cholesky(self.inner + penalty * self.kernel.double())
+        return torch.cholesky_solve(self.right.to(factor), factor).float()
+
+
+def _cholesky(system: Tensor) -> Tensor:
+    """The factor of a matrix that rounding may have made singular: its diagonal is raised until it has one.
+
+    Kernels of few columns are smooth: their matrices have tiny eigenvalues, below the errors of float32 products.
+    """
+    level = float(system.diagonal().mean())
+    for share in (1e-6, 1e-5, 1e-4, 1e-3, 1e-2):
+        raised = system.clone()
+        raised.diagonal().add_(share * level)
+        factor, failed = torch.linalg.cholesky_ex(raised)
+        if not failed:
+            return factor
+    return torch.linalg.cholesky(raised)
