@@ -86,7 +86,9 @@ def _cholesky(system: Tensor) -> Tensor:
     for share in (1e-6, 1e-5, 1e-4, 1e-3, 1e-2):
         raised = system.clone()
         raised.diagonal().add_(share * level)
-        factor, failed = torch.linalg.cholesky_ex(raised)
-        if not failed:
+        found = torch.linalg.cholesky_ex(raised)
+        if not found.info:
+            factor: Tensor = found.L
             return factor
-    return torch.linalg.cholesky(raised)
+    last: Tensor = torch.linalg.cholesky(raised)
+    return last
