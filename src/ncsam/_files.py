@@ -36,6 +36,22 @@ _MOST_VALUES = 4_000_000  # of a configuration: a transition matrix of 2,000 cla
 _SHORT = re.compile(r"\d+ requested and \d+ written")  # all that numpy says of a disk that is full
 
 
+def json_lines(path: Path) -> Iterator[tuple[int, bytes, Any]]:
+    """Number, bytes and value of every line of a file that is appended to; nothing if there is no such file.
+
+    A line that is not JSON was cut off by a kill, and is left out: the next start completes it as a line of its own.
+    """
+    if not path.is_file():
+        return
+    with path.open("rb") as file:
+        for number, raw in enumerate(file, start=1):
+            try:
+                value = json.loads(raw)
+            except (ValueError, RecursionError):
+                continue
+            yield number, raw, value
+
+
 @contextmanager
 def atomic_path(path: str | os.PathLike[str], *, make_folder: bool = True) -> Iterator[Path]:
     """Yield a temporary path beside `path`; rename it to `path` if the block succeeds, remove it if not.
@@ -232,6 +248,7 @@ def open_arrays(path: str | os.PathLike[str]) -> Iterator[Arrays]:
             if not hasattr(file, "files"):
                 raise UsageError(f"{path} holds a single array; an .npz file of named ones is expected")
             yield Arrays(path, file)
+    # zipfile raises NotImplementedError for a compression it does not know, RuntimeError for an encrypted member.
     except (zipfile.BadZipFile, EOFError, zlib.error, NotImplementedError, RuntimeError, UnicodeError) as error:
         raise damaged from error
     except OSError as error:

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ncsam._errors import bad_value
-from ncsam._files import atomic_path, open_arrays
+from ncsam._files import atomic_path, json_lines, open_arrays
 from ncsam.automl.candidates import ClosedForm
 from ncsam.automl.outcome import Outcome
 from ncsam.automl.portfolio import portfolio
@@ -280,20 +280,13 @@ def verified_decisions(decisions: Decisions, rounds: Sequence[tuple[list[int], l
 
 def read_rounds(path: Path) -> Iterator[tuple[list[int], list[float]]]:
     """The rounds of `questions.jsonl`: samples and the probabilities with which they were drawn."""
-    if not path.is_file():
-        return
-    with path.open("rb") as file:
-        for number, raw in enumerate(file, start=1):
-            try:
-                line = json.loads(raw)
-            except (ValueError, RecursionError):
-                continue  # empty, or cut off by a kill
-            asked = line.get("index") if isinstance(line, dict) else None
-            chances = line.get("probability") if isinstance(line, dict) else None
-            fine = isinstance(asked, list) and isinstance(chances, list) and len(asked) == len(chances)
-            fine = fine and all(type(i) is int and i >= 0 for i in asked or ())
-            if not fine or not all(isinstance(p, float) and 0 < p <= 1 for p in chances or ()):
-                raise ValueError(f"{path}, line {number}, is not a round of questions: {raw[:80]!r}")
-            assert asked is not None
-            assert chances is not None
-            yield asked, chances
+    for number, raw, line in json_lines(path):
+        asked = line.get("index") if isinstance(line, dict) else None
+        chances = line.get("probability") if isinstance(line, dict) else None
+        fine = isinstance(asked, list) and isinstance(chances, list) and len(asked) == len(chances)
+        fine = fine and all(type(i) is int and i >= 0 for i in asked or ())
+        if not fine or not all(isinstance(p, float) and 0 < p <= 1 for p in chances or ()):
+            raise ValueError(f"{path}, line {number}, is not a round of questions: {raw[:80]!r}")
+        assert asked is not None
+        assert chances is not None
+        yield asked, chances

@@ -50,7 +50,7 @@ class ClosedForm(nn.Module):
 
     def scores(self, x: Tensor) -> Tensor:
         """Uncalibrated logits (N, K) of prepared rows (N, d)."""
-        raise NotImplementedError
+        raise NotImplementedError  # abstract: each model's own
 
     def prepare(self, x: Tensor) -> Tensor:
         """Standardized inputs of any shape as rows (N, d); what is more than ten standard deviations out is clipped."""

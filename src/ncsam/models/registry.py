@@ -106,7 +106,7 @@ def traits(name: str, **options: Any) -> Traits:
     try:
         with torch.device("meta"):
             model = create(name, 2, **options)
-    except (NotImplementedError, RuntimeError):  # some builders compute with the values of their weights
+    except (NotImplementedError, RuntimeError):  # what torch raises where a builder reads values of weights on "meta"
         model = create(name, 2, **options)
     known = model.family if isinstance(model, Backbone) else "other"
     weights = sum(p.numel() for p in model.parameters())

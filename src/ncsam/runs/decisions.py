@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from ncsam._errors import bad_value, unknown_name
-from ncsam._files import is_open_file
+from ncsam._files import is_open_file, json_lines
 from ncsam.errors import RunError
 from ncsam.runs import layout
 
@@ -214,17 +214,10 @@ def _open_plain(path: str, flags: int) -> int:
 
 
 def _lines(path: Path) -> Iterator[dict[str, Any]]:
-    if not path.is_file():
-        return
-    with path.open("rb") as file:
-        for number, raw in enumerate(file, start=1):
-            try:
-                line = json.loads(raw)
-            except (ValueError, RecursionError):
-                continue  # cut off by a kill, or completed as a line of its own by the next start
-            if not _is_decision(line):
-                raise ValueError(f"{path}, line {number}, is not a decision: {raw[:80]!r}")
-            yield line
+    for number, raw, line in json_lines(path):
+        if not _is_decision(line):
+            raise ValueError(f"{path}, line {number}, is not a decision: {raw[:80]!r}")
+        yield line
 
 
 def _is_decision(line: Any) -> bool:
