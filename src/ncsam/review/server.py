@@ -115,7 +115,8 @@ class Review:
             decided = sum(self.decisions.verdict(index) is not None for index in asked)
             said = self.questions.said(self.decisions)
             found |= {"total": len(asked), "decided": decided, **said}
-            found["sentence"] = f"{decided:,} of {len(asked):,} questions answered. {said['sentence']}"
+            answered = f"{decided:,} of {len(asked):,} questions answered. " if asked else ""  # none drawn yet
+            found["sentence"] = answered + said["sentence"]
         return {"progress": found, "reviewers": self.decisions.reviewers}
 
     def keep_view(self, given: dict[str, Any]) -> View:
