@@ -34,7 +34,7 @@ from ncsam.automl.outcome import Outcome, held_out_labels
 from ncsam.automl.portfolio import portfolio
 from ncsam.automl.problem import Problem
 from ncsam.automl.search import run_candidates
-from ncsam.automl.selection import RECOMMENDED, group_probabilities, groups_of
+from ncsam.automl.selection import RECOMMENDED, group_probabilities, groups_of, is_imbalanced_table
 from ncsam.automl.verified import Verified, question_probabilities
 from ncsam.classifiers import Fitted, issue_probabilities
 from ncsam.data import from_arrays
@@ -266,7 +266,7 @@ def _issues(problem: Problem, outcomes: Sequence[Outcome], logistic: Floats) -> 
     order = np.concatenate(problem.held_out)
     recommended = next(outcome for outcome in outcomes if outcome.name in RECOMMENDED)
     labels, wrong = held_out_labels(problem), (problem.labels != clean)[order]
-    fitted = Fitted(recommended.members[0], recommended.probabilities(), recommended.pruned())
+    fitted = Fitted(recommended.members[0], recommended.probabilities(), recommended.for_issues())
     p = issue_probabilities(fitted, labels, table=problem.is_table)
     table = find_label_issues(labels, p)
     quality = np.empty(len(labels))
@@ -303,7 +303,7 @@ def _answers(problem: Problem, outcomes: Sequence[Outcome], generator: np.random
             rows, chances = np.concatenate([rows, draws]), np.concatenate([chances, pi[draws]])
             if len(rows) in ANSWERS:
                 answers = Verified(rows, true[rows], chances)
-                theta, bias = verification.stack(groups, answers)
+                theta, bias = verification.stack(groups, answers, balanced=is_imbalanced_table(problem))
                 scores = sum(w * np.log(p + SMALLEST) for w, p in zip(theta, tests, strict=True)) + bias
                 powers = np.exp(scores - np.max(scores, axis=1, keepdims=True))
                 noise_rate = verification.noise_rate(groups, given, answers)

@@ -99,6 +99,7 @@ def auto(
     folds: int = 5,
     budget: float | None = None,
     verified: Any = None,
+    metric: Literal["auto", "accuracy", "balanced_accuracy"] = "auto",
     config: RunConfig | str | os.PathLike[str] | None = None,
     console: bool = False,
     command: str | None = None,
@@ -115,6 +116,8 @@ def auto(
         verified: labels that a person has verified: `{index: class}`, a class or `None` for every sample, the name of a
             column of `data`, a CSV file (`index`, `label` and, unless drawn evenly, `probability`), or a run folder
             with review decisions. They decide how candidates are combined, are trained on, and give estimates.
+        metric: what predictions are to maximize on true labels: "accuracy", "balanced_accuracy" (the mean recall of the
+            classes), or "auto": the latter for tables with a rare class and verified labels.
         config: start from a configuration or YAML file; data, labels, seed and hardware count.
         console: print progress.
         command: recorded in `config.yaml`.
@@ -139,6 +142,7 @@ def auto(
         budget=budget,
         dataset=dataset,
         verified=verified,
+        metric=metric,
         say=say,
         command=command,
         approve=approve,

@@ -14,6 +14,7 @@ from auto_cases import clouds, config
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import ncsam
 from ncsam.automl import auto, portfolio, verified
 from ncsam.automl import run as auto_run
 from ncsam.automl.candidates import ClosedForm
@@ -206,3 +207,57 @@ def test_auto_with_verified_labels(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     plain = auto(config(), tmp_path / "plain", **options)
     assert plain["clean_accuracy"] is None
     assert plain["noise_rate"]["source"] == "held-out predictions"
+
+
+def test_a_balanced_stack_divides_by_the_mean_probabilities() -> None:
+    rng, truth, _, p = a_problem(n=600)
+    answers = Verified(rows := rng.choice(600, 100, replace=False), truth[rows])
+    skewed = p * [8.0, 1.0, 1.0] / (p * [8.0, 1.0, 1.0]).sum(axis=1, keepdims=True)
+    theta, bias = verified.stack([skewed], answers)
+    same, shifted = verified.stack([skewed], answers, balanced=True)
+    np.testing.assert_array_equal(theta, same)
+    plain, balanced = (verified.stacked_probabilities([skewed], theta, b) for b in (bias, shifted))
+    wanted = plain / plain.mean(axis=0)
+    np.testing.assert_allclose(balanced, wanted / wanted.sum(axis=1, keepdims=True))
+    predicted = verified.held_out_predictions([skewed], answers, balanced=True)
+    rest = np.setdiff1d(np.arange(600), rows)
+    np.testing.assert_array_equal(predicted[rest], balanced.argmax(axis=1)[rest])
+
+
+def test_rare_classes_of_tables_are_predicted_for_balanced_accuracy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    few = [ClosedForm("smooth_table", "smooth_table", {"trees": 20}), ClosedForm("prototypes", "prototypes")]
+    for module in (auto_run, portfolio):
+        monkeypatch.setattr(module, "portfolio", lambda problem: few)
+    rng = np.random.default_rng(0)
+    truth = (rng.random(600) < 0.12).astype(np.int64)
+    x = pd.DataFrame(rng.normal(size=(600, 4)) + 1.2 * truth[:, None], columns=list("abcd"))
+    given = np.where(rng.random(600) < 0.1, 1 - truth, truth)
+    rows = rng.choice(300, 60, replace=False)
+    table = x[:300].assign(label=given[:300])
+
+    def result(metric: Any, known: Any) -> tuple[Any, float, float]:
+        run = ncsam.auto(
+            table, tmp_path / f"{metric}-{known is None}", metric=metric, verified=known, folds=3, label_column="label"
+        )
+        found = np.array([int(label) for label in run.predict(x[300:]).labels])
+        right = found == truth[300:]
+        recalls = [right[truth[300:] == k].mean() for k in (0, 1)]
+        board = json.loads((Path(run.path) / "leaderboard.json").read_text())
+        return board, float(right.mean()), float(np.mean(recalls))
+
+    known = {int(i): int(truth[i]) for i in rows}
+    board, accuracy, balanced = result("auto", known)
+    assert board["metric"] == "balanced_accuracy"
+    other, higher, lower = result("accuracy", known)
+    assert other["metric"] == "accuracy"
+    assert balanced > lower
+    assert higher > accuracy
+    assert board["clean_accuracy"]["estimate"] < other["clean_accuracy"]["estimate"]
+    without, _, explicit = result("balanced_accuracy", None)
+    assert without["metric"] == "balanced_accuracy"
+    assert result("auto", None)[0]["metric"] == "accuracy"
+    assert explicit > lower
+    with pytest.raises(ValueError, match="metric"):
+        ncsam.auto(table, metric="f1", label_column="label")  # type: ignore[arg-type]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from ncsam import classifiers, models
 from ncsam.classifiers import kernel, linear, smooth
-from ncsam.classifiers.fit import confident_issues
+from ncsam.classifiers.fit import confident_issues, fit_masked
 from ncsam.classifiers.trees import _rounded_down
 
 
@@ -192,6 +192,22 @@ def test_a_label_does_not_reach_the_prediction_of_its_own_row(model: str) -> Non
     else:
         ranks = [np.argsort(fitted.probabilities[0]) for fitted in (one, two)]
         np.testing.assert_array_equal(*ranks)
+
+
+def test_label_issues_of_tables_are_ranked_by_the_forests() -> None:
+    x, y, _ = clouds(samples=120, wrong=0.3)
+    folds = np.arange(120) % 5
+    found = classifiers.cross_fit("smooth_table", x, y, 3, folds=folds, trees=10)
+    view = smooth.normal_scores(x)(x)
+    members = (("forest", {"trees": 10, "leaf": 5, "extra": True}), ("forest", {"trees": 10, "leaf": 5}))
+    assigned = torch.from_numpy(folds)
+    kept = ~smooth._issues((*members, ("lda", {"shrinkage": 0.8, "unit": False})), view, y, 3, assigned)
+    forests = [
+        fit_masked("forest", view, y, 3, assigned, mask, trees=10, leaf=5, extra=True).probabilities
+        for mask in (torch.ones(120, dtype=torch.bool), kept)
+    ]
+    ranked = classifiers.issue_probabilities(found, y.numpy(), table=True)
+    np.testing.assert_allclose(ranked, np.mean(forests, axis=0), atol=1e-6)
 
 
 def test_pruning_leaves_out_wrong_labels() -> None:

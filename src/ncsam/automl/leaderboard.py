@@ -31,6 +31,7 @@ from ncsam.runs import layout
 NAME = layout.LEADERBOARD
 _METRICS = ("noisy_accuracy", "standard_error", "noisy_balanced_accuracy", "noisy_f1", "noisy_auc")
 _MEANING = {
+    "metric": "what the predictions of the chosen model maximize",
     "noisy_accuracy": "share of held-out samples predicted as they are labeled, percent; labels may be wrong",
     "standard_error": "of noisy_accuracy, percent",
     "noisy_balanced_accuracy": "mean recall of the classes on held-out samples under their given labels, percent",
@@ -63,6 +64,7 @@ def make(
         "samples": len(problem.positions),
         "folds": problem.num_folds,
         "verified": 0 if verified is None else len(np.unique(verified.rows)),
+        "metric": "balanced_accuracy" if chosen.balanced else "accuracy",
         "chosen": {"candidates": chosen.names, "model": chosen.member.model, **_metrics(chosen.probabilities, labels)},
         "noise_rate": noise,
         "clean_accuracy": accuracy,
@@ -77,12 +79,13 @@ def _estimates(
     labels = held_out_labels(problem)
     drawn = None if verified is None else verified.drawn()
     if verified is None or drawn is None:
-        return noise_rate_of(labels, chosen.probabilities), None
+        natural = chosen.for_issues if chosen.balanced else None
+        return noise_rate_of(labels, chosen.probabilities if natural is None else natural), None
     groups = group_probabilities(groups_of(problem, outcomes))
     noise = verification.noise_rate(groups, labels, drawn).to_dict()
     predicted = chosen.probabilities.argmax(axis=1)
     if chosen.member.model == "stacked":
-        predicted = verification.held_out_predictions(groups, verified)
+        predicted = verification.held_out_predictions(groups, verified, balanced=chosen.balanced)
     accuracy = verification.clean_accuracy(predicted, groups, labels, drawn).to_dict()
     about = {"coverage": 0.95, "source": "verified labels"}
     return {**noise, **about}, {**{name: 100 * value for name, value in accuracy.items()}, **about}

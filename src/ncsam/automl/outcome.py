@@ -39,7 +39,7 @@ class Part:
     seconds: float
     log_probabilities: Floats
     members: list[Member]
-    pruned: Floats | None = None  # log probabilities of the members fitted without label issues, for label issues
+    for_issues: Floats | None = None  # log probabilities by which label issues are ranked
 
 
 @dataclass
@@ -75,9 +75,9 @@ class Outcome:
         """Mean over models of softmax(log p / temperature): a row per sample predicted so far, fold after fold."""
         return np.concatenate([softened(part.log_probabilities, temperature) for part in self.parts])
 
-    def pruned(self) -> npt.NDArray[np.float64] | None:
-        """Out-of-fold probabilities of the members that were fitted without label issues, if there are such."""
-        found = self.parts[0].pruned if self.parts else None
+    def for_issues(self) -> npt.NDArray[np.float64] | None:
+        """Out-of-fold probabilities by which label issues are ranked, if the model has some of its own."""
+        found = self.parts[0].for_issues if self.parts else None
         return None if found is None else np.exp(found.astype(np.float64))
 
     def predicted(self) -> npt.NDArray[np.int64]:
@@ -181,8 +181,8 @@ def _closed_form(problem: Problem, candidate: ClosedForm) -> Part:
     began = time.perf_counter()
     fitted = candidate.cross_fit(problem)
     logs = _logs(fitted.probabilities)
-    pruned = None if fitted.pruned is None else _logs(fitted.pruned)
-    return Part(time.perf_counter() - began, logs[None], [fitted.member], pruned)
+    for_issues = None if fitted.for_issues is None else _logs(fitted.for_issues)
+    return Part(time.perf_counter() - began, logs[None], [fitted.member], for_issues)
 
 
 def _logs(probabilities: npt.NDArray[np.float64]) -> Floats:
@@ -215,7 +215,7 @@ def _stored(path: Path, problem: Problem, samples: int, make: Callable[[], Part]
         "seconds": part.seconds,
         "log_probabilities": torch.from_numpy(part.log_probabilities),
         "members": [{"model": m.model, "options": m.options, "state": m.state} for m in part.members],
-        "pruned": None if part.pruned is None else torch.from_numpy(part.pruned),
+        "for_issues": None if part.for_issues is None else torch.from_numpy(part.for_issues),
     }
     with writing(path), atomic_path(path) as temporary:
         torch.save(state, temporary)
@@ -226,8 +226,8 @@ def _read(path: Path, problem: Problem, samples: int) -> Part:
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
         members = [Member(str(m["model"]), dict(m["options"]), dict(m["state"])) for m in state["members"]]
-        pruned = None if state["pruned"] is None else state["pruned"].numpy()
-        found = Part(float(state["seconds"]), state["log_probabilities"].numpy(), members, pruned)
+        for_issues = None if state["for_issues"] is None else state["for_issues"].numpy()
+        found = Part(float(state["seconds"]), state["log_probabilities"].numpy(), members, for_issues)
         shape = (len(members), samples, problem.classes)
         if state["format"] != _FORMAT or not members or found.log_probabilities.shape != shape:
             raise ValueError(f"its predictions are of shape {found.log_probabilities.shape}")

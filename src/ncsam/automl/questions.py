@@ -24,7 +24,7 @@ from ncsam.automl.candidates import ClosedForm
 from ncsam.automl.outcome import Outcome
 from ncsam.automl.portfolio import portfolio
 from ncsam.automl.problem import Problem
-from ncsam.automl.selection import GROUPED, group_probabilities, groups_of
+from ncsam.automl.selection import GROUPED, group_probabilities, groups_of, is_imbalanced_table
 from ncsam.automl.verified import (
     Interval,
     Verified,
@@ -61,6 +61,7 @@ class CandidatePredictions:
         names: of the candidates.
         predicted: the class that each candidate predicts (n, candidates).
         groups: probabilities (n, K) of the recommended, a more regularized and a more flexible group of candidates.
+        balanced: whether their combination maximizes balanced accuracy.
     """
 
     index: Labels
@@ -68,6 +69,7 @@ class CandidatePredictions:
     names: list[str]
     predicted: Labels
     groups: list[Floats]
+    balanced: bool = False
 
     @classmethod
     def of(cls, problem: Problem, outcomes: Sequence[Outcome]) -> CandidatePredictions:
@@ -76,7 +78,8 @@ class CandidatePredictions:
         index = np.concatenate(problem.held_out)
         predicted = np.stack([outcome.predicted() for outcome in finished], axis=1)
         groups = group_probabilities(groups_of(problem, outcomes))
-        return cls(index, problem.labels[index], [outcome.name for outcome in finished], predicted, groups)
+        names = [outcome.name for outcome in finished]
+        return cls(index, problem.labels[index], names, predicted, groups, is_imbalanced_table(problem))
 
     def save(self, folder: Path) -> None:
         """Write `candidates.npz`."""
@@ -89,6 +92,7 @@ class CandidatePredictions:
                 names=np.array(self.names),
                 predicted=self.predicted.astype(np.int32),
                 groups=np.stack(self.groups).astype(np.float32),
+                balanced=np.array(self.balanced),
             )
 
     @classmethod
@@ -107,6 +111,7 @@ class CandidatePredictions:
                 [str(name) for name in found["names"]],
                 found["predicted"].astype(np.int64),
                 groups,
+                bool(found["balanced"]),
             )
             shape = (len(made.index), groups[0].shape[1])
             fine = all(each.shape == shape and np.isfinite(each).all() for each in groups)
@@ -231,7 +236,9 @@ class Questions:
             return {"sentence": f"What is known is shown after {ROUND} answers.", "expected": ""}
         groups, given = self.known.groups, self.known.given
         rate = noise_rate(groups, given, drawn)
-        accuracy = clean_accuracy(held_out_predictions(groups, answers), groups, given, drawn)
+        accuracy = clean_accuracy(
+            held_out_predictions(groups, answers, balanced=self.known.balanced), groups, given, drawn
+        )
         belief = posterior(groups, given, answers)
         expected = np.take_along_axis(belief, self.known.predicted, axis=1).mean(axis=0)
         best = self.known.names[int(expected.argmax())]

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ncsam._checks import number
-from ncsam._errors import bad_value
+from ncsam._errors import bad_value, known_name
 from ncsam._files import atomic_path, read_json
 from ncsam.automl import leaderboard
 from ncsam.automl.candidates import Network
@@ -22,7 +22,7 @@ from ncsam.automl.portfolio import portfolio
 from ncsam.automl.problem import Problem
 from ncsam.automl.questions import CandidatePredictions
 from ncsam.automl.search import run_candidates
-from ncsam.automl.selection import Chosen, choose
+from ncsam.automl.selection import METRICS, Chosen, Metric, choose
 from ncsam.automl.verified import Verified
 from ncsam.automl.verified_source import in_fold_order, read_verified, without_column
 from ncsam.classifiers import Fitted, issue_probabilities
@@ -55,6 +55,7 @@ def auto(
     budget: float | None = None,
     dataset: DataSet | None = None,
     verified: Any = None,
+    metric: Metric = "auto",
     where: ExecutorConfig | None = None,
     say: Callable[[str], None] = print,
     command: str | None = None,
@@ -77,6 +78,8 @@ def auto(
             in training and give unbiased estimates: a mapping from sample index to class; a sequence with a class or
             `None` for every sample; a CSV file with columns `index`, `label` and, for samples that were not drawn
             evenly, `probability`; the name of a column of the data; or a run folder with review decisions.
+        metric: what predictions are to maximize on true labels: "accuracy", "balanced_accuracy" (the mean recall of the
+            classes), or "auto": the latter for tables with a rare class and verified labels.
         where: worker processes or a Ray cluster for the candidates, and a mirror; by default this process.
         say: takes lines of progress.
         command: stored in `config.yaml`.
@@ -85,6 +88,7 @@ def auto(
     """
     if budget is not None:
         number("budget", budget, "a number of seconds above 0, or None", lambda seconds: seconds > 0)
+    known_name("metric", metric, METRICS)
     where = where or ExecutorConfig()
     if dataset is not None and where.on == "ray":
         raise bad_value("dataset", dataset.name, "the path of data that every node can read, with on='ray'")
@@ -121,7 +125,7 @@ def auto(
                 "training networks on images is slow on a CPU. Embeddings of a pretrained model take minutes: "
                 f"ncsam embed {shlex.quote(config.data)} --model NAME --out features.npz; ncsam auto features.npz"
             )
-        _claim(folder, problem, {each.name: each.settings() for each in candidates}, answers)
+        _claim(folder, problem, {each.name: each.settings() for each in candidates}, answers, metric)
         if mirror is not None:
             _claim_mirror(mirror, folder)
         if (folder / layout.SUMMARY).is_file():
@@ -141,7 +145,7 @@ def auto(
                 approve=approve,
             )
         known = None if answers is None else in_fold_order(answers, problem)
-        chosen = choose(problem, outcomes, known)
+        chosen = choose(problem, outcomes, known, metric)
         board = leaderboard.make(problem, outcomes, chosen, known)
         held.check()
         if answers is not None:
@@ -175,7 +179,9 @@ def _claim_mirror(mirror: Mirror, folder: Path) -> None:
         raise RunError(f"{mirror.url} holds the copy of another search than {folder}: choose another URL")
 
 
-def _claim(folder: Path, problem: Problem, candidates: dict[str, Any], verified: Verified | None) -> None:
+def _claim(
+    folder: Path, problem: Problem, candidates: dict[str, Any], verified: Verified | None, metric: Metric
+) -> None:
     """Store what the folder is for, or refuse one that is for something else."""
     config = {name: value for name, value in problem.config.to_dict().items() if name not in NEUTRAL}
     about = {
@@ -183,6 +189,7 @@ def _claim(folder: Path, problem: Problem, candidates: dict[str, Any], verified:
         "folds": problem.num_folds,
         "labels_sha256": problem.task.labels_sha256,
         "candidates": candidates,
+        "metric": metric,
         "verified": None if verified is None else verified.sha256(),
     }
     about = json.loads(json.dumps(about))
@@ -244,11 +251,13 @@ def _write_run(folder: Path, problem: Problem, chosen: Chosen, board: dict[str, 
 
 def _issue_probabilities(problem: Problem, chosen: Chosen, rows: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     """Probabilities by which label issues are ranked: the recommended classifier's own, where it is the result."""
-    pruned = chosen.outcomes[0].pruned()
-    if len(chosen.outcomes) > 1 or pruned is None:
+    if chosen.for_issues is None:
         return rows
     order = np.concatenate(problem.held_out)
-    found = Fitted(chosen.member, chosen.probabilities, pruned)
     issues: npt.NDArray[np.float64] = rows.copy()
-    issues[order] = issue_probabilities(found, problem.labels[order], table=problem.is_table)
+    if chosen.member.model == "stacked":
+        issues[order] = chosen.for_issues
+    else:
+        found = Fitted(chosen.member, chosen.probabilities, chosen.for_issues)
+        issues[order] = issue_probabilities(found, problem.labels[order], table=problem.is_table)
     return issues

@@ -3,8 +3,8 @@
 Accuracy on noisy labels rewards candidates that learn the errors, and no rule that sees noisy labels only was better
 than always taking the recommended classifier (docs/experiments/recommendations.md). So that is the choice for
 features. With verified labels the recommended, a more regularized and a more flexible group of candidates are combined
-by a conditional logit fitted to them. Networks on images have no recommended candidate: there the best on noisy labels
-is taken.
+by a conditional logit fitted to them; for balanced accuracy its probabilities are divided by their means. Networks on
+images have no recommended candidate: there the best on noisy labels is taken.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +26,8 @@ from ncsam.classifiers import Member
 from ncsam.models.stacked import Stacked
 
 Floats = npt.NDArray[np.float64]
+Metric = Literal["auto", "accuracy", "balanced_accuracy"]
+METRICS: tuple[Metric, ...] = ("auto", "accuracy", "balanced_accuracy")
 
 #: Recommended classifiers, the first that is there.
 RECOMMENDED = ("smooth_table", "smooth")
@@ -35,38 +37,62 @@ _FLEXIBLE = ("knn-30", "kernel-0.1")
 _TABLE_REGULARIZED, _TABLE_FLEXIBLE = ("lda-0.95", "prototypes"), ("forest-5",)
 #: All candidates that are in a group.
 GROUPED = frozenset((*RECOMMENDED, *_REGULARIZED, *_FLEXIBLE, *_TABLE_REGULARIZED, *_TABLE_FLEXIBLE))
+_IMBALANCED = 0.6  # a class with less than this share of an even split is rare
 _LOG_RANGE = (-3.0, 4.0)  # of temperatures
 _GOLDEN = (math.sqrt(5) - 1) / 2
 
 
 @dataclass(frozen=True)
 class Chosen:
-    """The result: which candidates it is made of, the model, and its out-of-fold probabilities, fold after fold."""
+    """The result.
+
+    Attributes:
+        outcomes: the candidates it is made of.
+        member: the model.
+        probabilities: its out-of-fold probabilities, fold after fold.
+        for_issues: those by which label issues are ranked; `None`: the same.
+        balanced: whether it was made for balanced accuracy.
+    """
 
     outcomes: list[Outcome]
     member: Member
     probabilities: Floats
+    for_issues: Floats | None = None
+    balanced: bool = False
 
     @property
     def names(self) -> list[str]:
         return [outcome.name for outcome in self.outcomes]
 
 
-def choose(problem: Problem, outcomes: Sequence[Outcome], verified: Verified | None = None) -> Chosen:
+def choose(
+    problem: Problem, outcomes: Sequence[Outcome], verified: Verified | None = None, metric: Metric = "auto"
+) -> Chosen:
     """The result for a problem.
 
     Args:
         problem: data and folds.
         outcomes: all candidates.
         verified: verified labels; `rows` count in the order of the folds (`Outcome.probabilities`).
+        metric: what the predictions are to maximize on true labels. "auto": balanced accuracy for tables with a rare
+            class where there are verified labels, accuracy otherwise.
     """
     groups = groups_of(problem, outcomes)
     first = groups[0][0]
     if first.name not in RECOMMENDED:
         return _averaged(problem, first)
-    if verified is None:
-        return Chosen([first], first.members[0], first.probabilities())
-    return _stacked(problem, groups, verified)
+    if verified is not None:
+        balanced = is_imbalanced_table(problem) if metric == "auto" else metric == "balanced_accuracy"
+        return _stacked(problem, groups, *stack(group_probabilities(groups), verified), balanced)
+    if metric == "balanced_accuracy":
+        return _stacked(problem, groups[:1], np.ones(1), np.zeros(problem.classes), balanced=True)
+    return Chosen([first], first.members[0], first.probabilities(), first.for_issues())
+
+
+def is_imbalanced_table(problem: Problem) -> bool:
+    """Whether the data is a table in which some class is given to less than .6 / K of the samples."""
+    shares = np.bincount(problem.labels[problem.positions], minlength=problem.classes) / len(problem.positions)
+    return problem.is_table and bool(shares.min() < _IMBALANCED / problem.classes)
 
 
 def groups_of(problem: Problem, outcomes: Sequence[Outcome]) -> list[list[Outcome]]:
@@ -124,10 +150,12 @@ def _averaged(problem: Problem, outcome: Outcome) -> Chosen:
     return Chosen([outcome], Member("mean", options, network.state_dict()), outcome.probabilities(temperature))
 
 
-def _stacked(problem: Problem, groups: list[list[Outcome]], verified: Verified) -> Chosen:
-    """A conditional logit over the groups, fitted to the verified labels."""
+def _stacked(problem: Problem, groups: list[list[Outcome]], theta: Floats, bias: Floats, balanced: bool) -> Chosen:
+    """The groups combined by a conditional logit; if `balanced`, its probabilities are divided by their means."""
     held_out = group_probabilities(groups)
-    theta, bias = stack(held_out, verified)
+    natural = stacked_probabilities(held_out, theta, bias)
+    if balanced:
+        bias = bias - np.log(natural.mean(axis=0))
     members = [[member for outcome in group for member in outcome.members] for group in groups]
     listed = [[{"model": member.model, "options": member.options} for member in group] for group in members]
     network = models.create("stacked", problem.classes, problem.channels, groups=listed)
@@ -138,4 +166,4 @@ def _stacked(problem: Problem, groups: list[list[Outcome]], verified: Verified) 
     network.theta, network.bias = torch.from_numpy(theta).float(), torch.from_numpy(bias).float()
     outcomes = [outcome for group in groups for outcome in group]
     member = Member("stacked", {"groups": listed}, network.state_dict())
-    return Chosen(outcomes, member, stacked_probabilities(held_out, theta, bias))
+    return Chosen(outcomes, member, stacked_probabilities(held_out, theta, bias), natural, balanced)

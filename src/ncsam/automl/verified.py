@@ -122,7 +122,7 @@ class ConditionalLogit:
         return _softmax(self.features @ self.theta)
 
 
-def stack(groups: Sequence[Floats], verified: Verified) -> tuple[Floats, Floats]:
+def stack(groups: Sequence[Floats], verified: Verified, *, balanced: bool = False) -> tuple[Floats, Floats]:
     """Weights of groups of models, and a bias per class, that explain verified labels best.
 
     Without answers the result is nearly the first group.
@@ -130,6 +130,8 @@ def stack(groups: Sequence[Floats], verified: Verified) -> tuple[Floats, Floats]
     Args:
         groups: out-of-fold probabilities (n, K): the recommended model, a more regularized one, a more flexible one.
         verified: rows and their true classes.
+        balanced: predict the class of the largest p_k / mean(p_k) rather than p_k, which maximizes the mean recall of
+            the classes (balanced accuracy) rather than the share of right predictions.
 
     Returns:
         theta (groups,) and bias (K,) of `ncsam.models.stacked.Stacked`.
@@ -142,7 +144,8 @@ def stack(groups: Sequence[Floats], verified: Verified) -> tuple[Floats, Floats]
     model = ConditionalLogit(np.concatenate([logs, biases], axis=2), mean, scale)
     rows, first = np.unique(verified.rows, return_index=True)
     model.fit(rows, verified.labels[first])
-    return model.theta[: len(groups)], model.theta[len(groups) :]
+    theta, bias = model.theta[: len(groups)], model.theta[len(groups) :]
+    return theta, bias - np.log(model.probabilities().mean(axis=0)) if balanced else bias
 
 
 def stacked_probabilities(groups: Sequence[Floats], theta: Floats, bias: Floats) -> Floats:
@@ -150,19 +153,19 @@ def stacked_probabilities(groups: Sequence[Floats], theta: Floats, bias: Floats)
     return _softmax(_logs(groups) @ theta + bias)
 
 
-def held_out_predictions(groups: Sequence[Floats], verified: Verified) -> Labels:
+def held_out_predictions(groups: Sequence[Floats], verified: Verified, *, balanced: bool = False) -> Labels:
     """Classes (n,) that the stack predicts, for answered samples by a stack that was fitted without their answer.
 
     The stack fits the answers that it was fitted to better than others, so its accuracy is estimated from these.
     """
-    predicted = stacked_probabilities(groups, *stack(groups, verified)).argmax(axis=1)
+    predicted = stacked_probabilities(groups, *stack(groups, verified, balanced=balanced)).argmax(axis=1)
     rows = np.unique(verified.rows)
     part_of = {row: number % _PARTS for number, row in enumerate(rows.tolist())}
     parts = np.array([part_of[row] for row in verified.rows.tolist()])
     for part in range(_PARTS) if len(rows) > _PARTS else ():
         others = parts != part
         held = np.unique(verified.rows[~others])
-        fitted = stack(groups, Verified(verified.rows[others], verified.labels[others]))
+        fitted = stack(groups, Verified(verified.rows[others], verified.labels[others]), balanced=balanced)
         predicted[held] = stacked_probabilities([p[held] for p in groups], *fitted).argmax(axis=1)
     return np.asarray(predicted, dtype=np.int64)
 

@@ -61,13 +61,13 @@ class Fitted:
     Attributes:
         member: the model, its probabilities calibrated on held-out rows.
         probabilities: out-of-fold class probabilities (N, K).
-        pruned: out-of-fold probabilities of the members that were fitted without label issues, by which label issues
-            are ranked; `None` for a model without such members.
+        for_issues: out-of-fold probabilities of the members by which label issues are ranked: of embeddings those that
+            were fitted without label issues, of tables the forests; `None` for a model without members.
     """
 
     member: Member
     probabilities: npt.NDArray[np.float64]
-    pruned: npt.NDArray[np.float64] | None = None
+    for_issues: npt.NDArray[np.float64] | None = None
 
 
 @torch.no_grad()
@@ -187,18 +187,19 @@ def issue_probabilities(fitted: Fitted, labels: npt.NDArray[np.int64], *, table:
 
     Embeddings: those of the members fitted without label issues, divided by the frequencies f of the given labels,
     :math:`q_k \propto p_k / f_k`, which label errors inflate; but not if some class has less than .3 / K of the
-    samples, where that would turn the whole majority class into label issues. Tables: those of all members.
+    samples, where that would turn the whole majority class into label issues. Tables: those of the forests, with and
+    without label issues: the classes of tables are often imbalanced, and other members overrate the rare ones.
 
     Args:
         fitted: a cross-fitted model.
         labels: the given labels.
         table: whether the features are columns of a table.
     """
-    if table or fitted.pruned is None:
+    if fitted.for_issues is None:
         return fitted.probabilities
-    classes = fitted.pruned.shape[1]
+    classes = fitted.for_issues.shape[1]
     counts = np.bincount(labels, minlength=classes)
-    if counts.min() < 0.3 / classes * len(labels):
-        return fitted.pruned
-    adjusted = fitted.pruned / ((counts + 1) / (len(labels) + classes))
+    if table or counts.min() < 0.3 / classes * len(labels):
+        return fitted.for_issues
+    adjusted = fitted.for_issues / ((counts + 1) / (len(labels) + classes))
     return np.asarray(adjusted / adjusted.sum(axis=1, keepdims=True))

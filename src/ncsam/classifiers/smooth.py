@@ -92,8 +92,8 @@ def fit_table(x: Tensor, y: Tensor, num_classes: int, folds: Tensor, trusted: Te
     state = {f"members.{i}.{name}": value for i, each in enumerate(found) for name, value in each.member.state.items()}
     state |= {f"view.{name}": value for name, value in view.state_dict().items()}
     probabilities = np.mean([each.probabilities for each in found], axis=0)
-    pruned = np.mean([each.probabilities for each in found[len(members) :]], axis=0)
-    return Fitted(Member("smooth_table", {"trees": trees}, {**state, "scale": torch.ones(())}), probabilities, pruned)
+    forests = (found[0].probabilities + found[len(members)].probabilities) / 2
+    return Fitted(Member("smooth_table", {"trees": trees}, {**state, "scale": torch.ones(())}), probabilities, forests)
 
 
 def normal_scores(x: Tensor) -> NormalScores:

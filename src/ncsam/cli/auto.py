@@ -11,6 +11,7 @@ from typing import Any, Literal
 import click
 
 from ncsam.automl import auto as run_auto
+from ncsam.automl.selection import METRICS, Metric
 from ncsam.cli.approval import approval, yes_option
 from ncsam.cli.executor_options import CLUSTER, on_options
 from ncsam.cli.options import ConfigCommand, config_options, default_out, resolve
@@ -60,6 +61,13 @@ def seconds_of(ctx: click.Context, param: click.Parameter, text: str | None) -> 
     help="labels that a person verified: a CSV (index, label and, unless drawn evenly, probability), a reviewed run, "
     "or a column of DATA",
 )
+@click.option(
+    "--metric",
+    type=click.Choice(METRICS),
+    default="auto",
+    show_default=True,
+    help="what predictions maximize; auto: balanced accuracy for tables with a rare class and verified labels",
+)
 @click.option("--budget", callback=seconds_of, metavar="TIME", help="time for training: 90s, 30m, 2h [no limit]")
 @on_options
 @yes_option
@@ -72,6 +80,7 @@ def auto(
     folds: int,
     budget: float | None,
     verified: str | None,
+    metric: Metric,
     on: Literal["local", "ray"],
     resources: str,
     mirror: str,
@@ -97,6 +106,7 @@ def auto(
         folds=folds,
         budget=budget,
         verified=verified,
+        metric=metric,
         where=ExecutorConfig(on=on, resources=resources, mirror=mirror),
         say=(lambda text: None) if quiet else say,
         command=shlex.join(ctx.meta["ncsam.command"]),
