@@ -204,7 +204,7 @@ def _fitted(
     data: Any, out: str | os.PathLike[str] | None, console: bool, command: str | None, options: dict[str, Any]
 ) -> Run:
     """A run of the recommended classifier, on embeddings where there is a pretrained model for the data."""
-    from ncsam.auditing.gather import recommended
+    from ncsam.engine.audit import recommended
     from ncsam.engine.run import train as engine_train
 
     chosen, dataset = make_config(data, **{"val_share": 0.0, "skip_damaged": True, **options})

@@ -356,9 +356,9 @@ class Run:
                 place of the run's own.
             console: print progress.
         """
-        from ncsam.auditing.findings import save_findings
-        from ncsam.auditing.gather import audit_folder
         from ncsam.audits import Audit
+        from ncsam.engine.audit import audit_folder
+        from ncsam.runs.findings import save_findings
 
         if pred_probs is not None:
             from ncsam.engine.label_issues import take_predictions

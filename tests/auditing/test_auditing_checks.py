@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ncsam.auditing import classes, columns, duplicates, images, samples, texts
-from ncsam.auditing.findings import CHECKS, Finding, finding, known_checks, load_findings, save_findings
+from ncsam.auditing import classes, columns, duplicates, images, samples, shift, texts
+from ncsam.auditing.findings import CHECKS, Finding, finding, known_checks
 from ncsam.auditing.neighbors import nearest
 from ncsam.errors import UsageError
 from ncsam.issues.find import find_label_issues
+from ncsam.runs.findings import load_findings, save_findings
 
 RNG = np.random.default_rng(0)
 BLOB = RNG.normal(size=(60, 5)).astype(np.float32)
@@ -31,6 +32,18 @@ def test_neighbors_are_those_of_the_whole_distance_matrix(block: int, monkeypatc
     assert nearest(BLOB[:3], 10).index.shape == (3, 2)
     with pytest.raises(UsageError, match="among"):
         nearest(BLOB, 1, among=np.zeros((3, 2)))
+
+
+def test_neighbors_by_faiss_are_almost_all_of_the_exact_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("faiss")
+    rows = RNG.normal(size=(2000, 8)).astype(np.float32)
+    rows[1500:1510] = rows[7]  # copies, among which a row finds itself anywhere
+    exact = nearest(rows, 5)
+    monkeypatch.setattr("ncsam.auditing.neighbors._EXACT", 100)
+    near, among = nearest(rows, 5), nearest(rows[:9], 1, among=rows)
+    assert (near.index != np.arange(2000)[:, None]).all()
+    assert np.isclose(near.distance, exact.distance, rtol=1e-5).mean() > 0.99
+    np.testing.assert_array_equal(among.distance, 0)
 
 
 def test_exact_near_and_conflicting_duplicates() -> None:
@@ -107,7 +120,8 @@ def test_overlapping_classes_have_an_auc_of_a_half() -> None:
 def test_a_class_of_two_groups_is_heterogeneous() -> None:
     x = np.concatenate([BLOB[:30], BLOB[30:40] + 50, BLOB[40:] - 50]).astype(np.float32)
     labels = np.repeat([0, 1], [40, 20])
-    (only,) = classes.find_heterogeneous(labels, x, ["two", "one"])
+    only, *apart = classes.find_heterogeneous(labels, x, ["two", "one"])
+    assert [(each.index, each.decision) for each in apart] == [(i, "drop") for i in range(30, 40)]
     assert only.name == "two"
     assert only.score == pytest.approx(0.25)
     assert only.related == ("train 0", "train 30")
@@ -124,8 +138,9 @@ def test_annotators_who_guess_and_samples_without_a_majority() -> None:
         np.array([[0, 1, 1], [0, 0, 1]]), ["x", "y", "eve"], [only], np.array([1, 0]), "ab"
     )
     assert moved == []  # a tie of the two left keeps the label
-    moved = classes.without_annotators(np.array([[0, 0, 1]]), ["x", "y", "eve"], [only], np.array([1]), "ab")
-    assert [(each.index, each.target, each.decision) for each in moved] == [(0, 0, "relabel")]
+    answers = np.array([[0, 0, 1], [-1, -1, 1]])
+    moved = classes.without_annotators(answers, ["x", "y", "eve"], [only], np.array([1, 1]), "ab")
+    assert [(each.index, each.target, each.decision) for each in moved] == [(0, 0, "relabel"), (1, -1, "drop")]
 
 
 def test_dark_blurred_truncated_and_oddly_sized_images() -> None:
@@ -191,17 +206,29 @@ def test_columns_that_name_rows_or_give_the_label_away() -> None:
 
 
 def test_shifted_columns_and_labels() -> None:
-    assert columns.ks_statistic([1, 2, 3, 4], [3, 4, 5, 6]) == 0.5
-    assert columns.total_variation("aab", "abb") == pytest.approx(1 / 3)
+    assert shift.ks_statistic([1, 2, 3, 4], [3, 4, 5, 6]) == 0.5
+    assert shift.total_variation("aab", "abb") == pytest.approx(1 / 3)
     train = {"moved": BLOB[:, 0], "same": BLOB[:, 1], "kind": ["a"] * 60}
     test = {"moved": BLOB[:, 0] + 3, "same": BLOB[:, 1], "kind": ["b"] * 60}
-    shifted = {each.name: each.score for each in columns.find_shifted(train, test)}
+    shifted = {each.name: each.score for each in shift.find_shifted(train, test)}
     assert shifted.keys() == {"moved", "kind"}
     assert shifted["kind"] == 1.0
     half = np.repeat([0, 1], 100)
-    assert columns.find_label_shift(half, half[::2], ["a", "b"]) == []
-    (only,) = columns.find_label_shift(half, np.zeros(100, dtype=np.int64), ["a", "b"])
+    assert shift.find_label_shift(half, half[::2], ["a", "b"]) == []
+    (only,) = shift.find_label_shift(half, np.zeros(100, dtype=np.int64), ["a", "b"])
     assert only.score == pytest.approx(0.75)
+    assert (only.index, only.decision) == (0, "review")
+
+
+def test_training_samples_unlike_the_test_split_are_left_out() -> None:
+    train, test = np.concatenate([BLOB, BLOB[:50] + 20]), BLOB[::-1] * 0.9
+    whole, *apart = shift.find_shift(train, test)
+    assert whole.score == pytest.approx(50 / 110 + 60 / 110 * 0.5, abs=0.1)
+    assert sorted(each.index for each in apart) == list(range(60, 110))
+    assert {each.decision for each in apart} == {"drop"}
+    (only,) = shift.find_shift(BLOB + 20, BLOB)  # all differ: no choice of samples helps
+    assert only.decision == "review"
+    assert shift.find_shift(BLOB, BLOB[::-1] * 0.9) == []
 
 
 def test_findings_are_stored_and_a_forged_file_is_refused(tmp_path) -> None:  # type: ignore[no-untyped-def]

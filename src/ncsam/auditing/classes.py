@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ncsam.auditing.duplicates import groups
-from ncsam.auditing.findings import CHECKS, Finding, finding
+from ncsam.auditing.findings import CHECKS, Finding, finding, reached
 from ncsam.auditing.neighbors import nearest
 from ncsam.issues.find import auroc
 
-Floats = npt.NDArray[np.float64]
 Labels = npt.NDArray[np.int64]
 _NEIGHBORS = 5
 _LEAST = 20  # samples of a class or pair for which a statement is made
@@ -25,13 +25,11 @@ def find_rare(labels: Labels, classes: Sequence[str]) -> list[Finding]:
     """Classes with less than a tenth of the mean number of samples."""
     counts = np.bincount(labels, minlength=len(classes))
     mean = len(labels) / len(classes)
-    scores = {c: mean / n for c, n in enumerate(counts.tolist()) if n}
+    scores = np.where(counts, mean / np.maximum(counts, 1), 0)
+    said = f"{{:,}} samples; the mean is {mean:,.1f}"
     return [
-        finding(
-            "rare_class", score, index=c, name=classes[c], evidence=f"{counts[c]:,} samples; the mean is {mean:,.1f}"
-        )
-        for c, score in sorted(scores.items(), key=lambda each: -each[1])
-        if score >= CHECKS["rare_class"].threshold
+        finding("rare_class", scores[c], index=c, name=classes[c], evidence=said.format(counts[c]))
+        for c in reached("rare_class", scores)
     ]
 
 
@@ -81,7 +79,7 @@ def component_share(rows: npt.ArrayLike) -> tuple[float, Labels]:
 def find_heterogeneous(
     labels: Labels, features: npt.NDArray[np.float32], classes: Sequence[str], without: Labels | None = None
 ) -> list[Finding]:
-    """Classes whose samples fall into groups without a neighbor in common.
+    """Classes whose samples fall into groups without a neighbor in common, and the samples of all but the largest.
 
     Args:
         labels: the given labels.
@@ -99,13 +97,14 @@ def find_heterogeneous(
         score, component = component_share(features[members])
         if score < CHECKS["heterogeneous_class"].threshold:
             continue
-        parts, counts = np.unique(component, return_counts=True)
-        parts, counts = parts[np.argsort(-counts, kind="stable")], np.sort(counts)[::-1]
-        firsts = [int(members[np.flatnonzero(component == part)[0]]) for part in parts[counts >= _NEIGHBORS]]
-        sizes = ", ".join(f"{n:,}" for n in counts[counts >= _NEIGHBORS][:5])
-        said = f"groups of {sizes} samples"
-        related = tuple(f"train {i}" for i in firsts[:5])
-        found.append(finding("heterogeneous_class", score, name=name, evidence=said, related=related, index=c))
+        parts = [members[component == part] for part in np.unique(component)]
+        parts = sorted((part for part in parts if len(part) >= _NEIGHBORS), key=len, reverse=True)
+        about: dict[str, Any] = {"evidence": f"groups of {', '.join(f'{len(part):,}' for part in parts[:5])} samples"}
+        about["related"] = tuple(f"train {part[0]}" for part in parts[:5])
+        found.append(finding("heterogeneous_class", score, name=name, index=c, decision="review", **about))
+        for part in parts[1:]:
+            about = {"split": "train", "evidence": f"one of {len(part):,} samples apart from the rest of class {name}"}
+            found += [finding("heterogeneous_class", score, index=i, **about) for i in part.tolist()]
     return sorted(found, key=lambda each: -each.score)
 
 
@@ -117,11 +116,10 @@ def find_annotators(names: Sequence[str], accuracy: npt.ArrayLike, num_classes: 
     given = np.asarray(accuracy, dtype=np.float64)
     chance, median = 1 / num_classes, float(np.median(given)) if len(given) else 0.0
     scores = (median - given) / (median - chance) if median > chance else np.zeros(len(given))
-    said = "estimated accuracy {:.0f} %; the median is {:.0f} %"
+    said = f"estimated accuracy {{:.0f}} %; the median is {100 * median:.0f} %"
     return [
-        finding("annotator", scores[i], name=names[i], evidence=said.format(100 * given[i], 100 * median))
-        for i in np.argsort(-scores, kind="stable")
-        if scores[i] >= CHECKS["annotator"].threshold
+        finding("annotator", scores[i], name=names[i], evidence=said.format(100 * given[i]), decision="review")
+        for i in reached("annotator", scores)
     ]
 
 
@@ -134,10 +132,8 @@ def find_disagreement(answers: Labels, classes: Sequence[str]) -> list[Finding]:
     """
     votes = np.stack([(answers == c).sum(axis=1) for c in range(len(classes))], axis=1)
     total = votes.sum(axis=1)
-    scores = 1 - votes.max(axis=1) / np.maximum(total, 1)
-    reached = np.flatnonzero((total >= 2) & (scores >= CHECKS["disagreement"].threshold))
-    found = []
-    for i in reached[np.argsort(-scores[reached], kind="stable")].tolist():
+    scores, found = np.where(total >= 2, 1 - votes.max(axis=1) / np.maximum(total, 1), 0), []
+    for i in reached("disagreement", scores):
         said = ", ".join(f"{classes[c]} {votes[i, c]}" for c in np.argsort(-votes[i], kind="stable") if votes[i, c])
         found.append(finding("disagreement", scores[i], split="train", index=i, evidence=f"answers: {said}"))
     return found
@@ -146,16 +142,18 @@ def find_disagreement(answers: Labels, classes: Sequence[str]) -> list[Finding]:
 def without_annotators(
     answers: Labels, names: Sequence[str], bad: Sequence[Finding], labels: Labels, classes: Sequence[str]
 ) -> list[Finding]:
-    """The samples whose majority is another class without the annotators found, with that class as the new label."""
+    """What changes without the annotators found: samples with another majority, and samples that only they answered."""
     left_out = {each.name for each in bad}
+    if not left_out:
+        return []
     kept = answers[:, [name not in left_out for name in names]]
     votes = np.stack([(kept == c).sum(axis=1) for c in range(len(classes))], axis=1)
-    found = []
-    for i in np.flatnonzero((votes.max(axis=1) > 0) & (votes.argmax(axis=1) != labels)).tolist() if left_out else []:
-        if votes[i, labels[i]] == votes[i].max():
-            continue  # a tie that the given label shares
-        new = int(votes[i].argmax())
-        said = f"without {', '.join(sorted(left_out))} the majority is {classes[new]}"
-        about = {"split": "train", "index": i, "target": new, "decision": "relabel"}
-        found.append(finding("annotator", max(each.score for each in bad), evidence=said, **about))
+    moved = votes[np.arange(len(labels)), labels] < votes.max(axis=1)
+    who, worst, found = ", ".join(sorted(left_out)), max(each.score for each in bad), []
+    for i in np.flatnonzero(moved | ~votes.any(axis=1)).tolist():
+        about: dict[str, Any] = {"evidence": f"only {who} answered", "decision": "drop"}
+        if moved[i]:
+            new = int(votes[i].argmax())
+            about = {"evidence": f"without {who} the majority is {classes[new]}", "target": new}
+        found.append(finding("annotator", worst, split="train", index=i, **about))
     return found

@@ -1,22 +1,15 @@
-"""What an audit finds: the checks with their thresholds, the findings, and the file that holds them."""
+"""What an audit finds: the checks with their thresholds, and the findings."""
 
 from __future__ import annotations
 
-import json
-import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
-from pathlib import Path
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from ncsam._errors import unknown_name
-from ncsam._files import read_json
-from ncsam.errors import DamagedFileError
-from ncsam.runs import layout
-from ncsam.runs.writer import write_json
 
 #: What `clean` does with a finding. "review" changes nothing by itself: it is a filter on the review page.
 DECISIONS = ("relabel", "drop", "merge", "drop column", "review")
@@ -29,7 +22,7 @@ class Check(NamedTuple):
     finds: str
     score: str
     threshold: float
-    decision: str
+    decision: str = "drop"
 
 
 #: The checks by name, in the order of reports.
@@ -42,46 +35,28 @@ CHECKS: dict[str, Check] = {
         "relabel",
     ),
     "exact_duplicate": Check(
-        "Exact duplicates",
-        "samples with the same content as an earlier one",
-        "1: the content is identical",
-        1.0,
-        "drop",
+        "Exact duplicates", "samples with the content of an earlier one", "1: the content is identical", 1.0
     ),
     "near_duplicate": Check(
         "Near duplicates",
         "samples almost identical to an earlier one",
         "1 - distance / median distance of nearest neighbors",
         0.8,
-        "drop",
     ),
     "conflicting_duplicate": Check(
-        "Duplicates with different labels",
-        "identical or almost identical samples whose labels differ",
-        "as for duplicates",
-        0.8,
-        "drop",
+        "Duplicates with different labels", "the same, or almost, with other labels", "as for duplicates", 0.8
     ),
     "train_test_duplicate": Check(
-        "Duplicates across train and test",
-        "training samples that are in the test or validation split, too",
-        "as for duplicates",
-        0.8,
-        "drop",
+        "Duplicates across train and test", "training samples that other splits hold, too", "as for duplicates", 0.8
     ),
     "outlier": Check(
         "Outliers",
         "samples far from all others",
         "interquartile ranges by which log mean distance to the 10 nearest neighbors exceeds its third quartile",
         3.0,
-        "drop",
     ),
     "rare_class": Check(
-        "Rare classes",
-        "classes with few samples",
-        "mean number of samples per class / samples of this class",
-        10.0,
-        "drop",
+        "Rare classes", "classes with few samples", "mean number of samples per class / samples of this class", 10.0
     ),
     "overlapping_classes": Check(
         "Overlapping classes",
@@ -92,55 +67,44 @@ CHECKS: dict[str, Check] = {
     ),
     "heterogeneous_class": Check(
         "Heterogeneous classes",
-        "classes that fall into separate groups",
-        "share of a class outside the largest component of its 5-nearest-neighbor graph",
+        "classes in separate groups",
+        "share outside the largest component of its 5-nearest-neighbor graph",
         0.1,
-        "review",
     ),
     "annotator": Check(
         "Disagreeing annotators",
         "annotators whose answers are closer to chance than to those of the others",
         "0 for the median accuracy, 1 for that of guessing",
         0.5,
-        "review",
+        "relabel",
     ),
     "disagreement": Check(
         "Samples without a majority",
         "samples on which annotators disagree",
         "1 - share of the most frequent answer, of at least two",
         0.5,
-        "drop",
     ),
-    "dark_image": Check(
-        "Dark images", "images without a bright pixel", "1 - 95th percentile of luminance", 0.8, "drop"
-    ),
-    "blurred_image": Check(
-        "Blurred images", "images without fine detail", "blur effect (Crete et al. 2007)", 0.7, "drop"
-    ),
-    "truncated_image": Check(
-        "Truncated images", "files that cannot be decoded to the end", "1: decoding fails", 1.0, "drop"
-    ),
+    "dark_image": Check("Dark images", "images without a bright pixel", "1 - 95th percentile of luminance", 0.8),
+    "blurred_image": Check("Blurred images", "images without fine detail", "blur effect (Crete et al. 2007)", 0.7),
+    "truncated_image": Check("Truncated images", "files that cannot be decoded to the end", "1: decoding fails", 1.0),
     "odd_size": Check(
         "Oddly sized images",
         "images much larger, smaller, wider or higher than the others",
         "ratio of side length or aspect ratio to the median, or its inverse",
         4.0,
-        "drop",
     ),
-    "empty_text": Check("Empty texts", "texts without a letter or digit", "1: nothing to read", 1.0, "drop"),
+    "empty_text": Check("Empty texts", "texts without a letter or digit", "1: nothing to read", 1.0),
     "bad_encoding": Check(
         "Badly encoded texts",
         "texts that were decoded with the wrong encoding",
         "share of characters that are replacements, controls or UTF-8 read as Windows-1252",
         0.005,
-        "drop",
     ),
     "other_language": Check(
         "Texts in another language",
         "texts unlike the others in their sequences of letters",
         "interquartile ranges by which bits per trigram exceed their third quartile",
         3.0,
-        "drop",
     ),
     "id_column": Check(
         "ID-like columns",
@@ -151,14 +115,14 @@ CHECKS: dict[str, Check] = {
     ),
     "leaking_column": Check(
         "Label-leaking columns",
-        "columns that give the label away by themselves",
-        "AUC of the label, predicted from this column alone out of fold",
+        "columns that give the label away",
+        "AUC of the label, from this column alone, out of fold",
         0.99,
         "drop column",
     ),
     "shifted_column": Check(
         "Shifted columns",
-        "columns whose values are distributed differently in train and test",
+        "columns with other values in the test split",
         "Kolmogorov-Smirnov statistic; total variation for categories",
         0.2,
         "drop column",
@@ -168,7 +132,6 @@ CHECKS: dict[str, Check] = {
         "training and test samples, or their labels, that differ as a whole",
         "AUC of a classifier of train against test; 0.5 + half the total variation of labels",
         0.7,
-        "review",
     ),
 }
 
@@ -207,7 +170,9 @@ class Finding:
         return self.index if self.split == "train" and self.index >= 0 else None
 
     def affects(self, labels: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """The training samples it is about: the sample itself, or all of its class or pair of classes."""
+        """The training samples it is about: the sample, all of its class or pair of classes, all for a column."""
+        if self.decision == "drop column":
+            return np.arange(len(labels))
         if self.split == "train":
             return np.array([self.index]) if 0 <= self.index < len(labels) else np.zeros(0, dtype=np.int64)
         of_class = not self.split and self.index >= 0
@@ -219,17 +184,10 @@ def finding(check: str, score: float, **about: Any) -> Finding:
     return Finding(check, float(score), CHECKS[check].threshold, **{"decision": CHECKS[check].decision, **about})
 
 
-def samples(check: str, scores: Any, split: str = "train", evidence: str = "", **about: Any) -> list[Finding]:
-    """A finding for every sample whose score reaches the threshold of the check, the worst first.
-
-    `evidence` may name the score: "{score:.2f}".
-    """
-    reached = np.flatnonzero(np.asarray(scores) >= CHECKS[check].threshold)
-    order = reached[np.argsort(-np.asarray(scores)[reached], kind="stable")]
-    return [
-        finding(check, scores[i], split=split, index=int(i), evidence=evidence.format(score=scores[i]), **about)
-        for i in order
-    ]
+def reached(check: str, scores: npt.NDArray[np.floating]) -> list[int]:
+    """Where a score reaches the threshold of the check, the worst first."""
+    found = np.flatnonzero(scores >= CHECKS[check].threshold)
+    return found[np.argsort(-scores[found], kind="stable")].tolist()  # type: ignore[no-any-return]
 
 
 def known_checks(names: Iterable[str] | None) -> tuple[str, ...]:
@@ -241,48 +199,3 @@ def known_checks(names: Iterable[str] | None) -> tuple[str, ...]:
         if name not in CHECKS:
             raise unknown_name("check", name, CHECKS)
     return tuple(name for name in CHECKS if name in wanted)
-
-
-# --- in a run folder
-
-
-def save_findings(folder: Path, findings: Sequence[Finding], notes: Sequence[str] = ()) -> None:
-    """Write `audit.json`: the findings, and notes on checks that were not possible."""
-    write_json(folder / layout.AUDIT, {"notes": list(notes), "findings": [asdict(each) for each in findings]})
-
-
-def load_findings(folder: Path) -> tuple[list[Finding], list[str]] | None:
-    """The findings and notes of a run folder; `None` if it was not audited.
-
-    Raises:
-        DamagedFileError: if the file is not what `save_findings` writes.
-    """
-    path = folder / layout.AUDIT
-    if not path.is_file():
-        return None
-    content = read_json(path)
-    rows, notes = content.get("findings"), content.get("notes")
-    if not isinstance(rows, list) or not isinstance(notes, list) or not all(isinstance(each, str) for each in notes):
-        raise DamagedFileError(f"{path} is damaged: it does not hold findings and notes")
-    for number, row in enumerate(rows):
-        if not _is_finding(row):
-            shown = json.dumps(row)[:80]
-            raise DamagedFileError(f"{path} is damaged: finding {number} is not one that an audit writes: {shown}")
-    return [Finding(**{**row, "related": tuple(row["related"])}) for row in rows], notes
-
-
-def _is_finding(row: Any) -> bool:
-    kinds: Mapping[str, Any] = {"score": (int, float), "threshold": (int, float), "index": int, "target": int}
-    kinds = {**kinds, "related": list}
-    if not isinstance(row, dict) or set(row) != {field.name for field in fields(Finding)}:
-        return False
-    if any(isinstance(row[name], bool) or not isinstance(row[name], kinds.get(name, str)) for name in row):
-        return False
-    if (
-        row["check"] not in CHECKS
-        or row["decision"] not in DECISIONS
-        or row["split"] not in ("", "train", "val", "test")
-    ):
-        return False
-    whole = all(-1 <= row[name] < 2**63 for name in ("index", "target"))
-    return whole and math.isfinite(row["score"]) and all(isinstance(each, str) for each in row["related"])

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import numpy.typing as npt
 
-from ncsam.auditing.findings import Finding, finding, samples
+from ncsam.auditing.findings import Finding, finding, reached
 from ncsam.auditing.neighbors import Neighbors
 from ncsam.issues.table import LabelIssues
 
@@ -36,11 +34,12 @@ def outlier_scores(distance: npt.NDArray[np.float32]) -> Floats:
 
 def find_outliers(near: Neighbors) -> list[Finding]:
     """Samples far from all others, with their nearest neighbors as evidence."""
-    said = "{score:.1f} interquartile ranges beyond the third quartile of distances"
-    return [
-        replace(each, related=tuple(f"train {i}" for i in near.index[each.index, :3].tolist()))
-        for each in samples("outlier", outlier_scores(near.distance), evidence=said)
-    ]
+    scores, found = outlier_scores(near.distance), []
+    for i in reached("outlier", scores):
+        said = f"{scores[i]:.1f} interquartile ranges beyond the third quartile of distances"
+        related = tuple(f"train {other}" for other in near.index[i, :3].tolist())
+        found.append(finding("outlier", scores[i], split="train", index=i, evidence=said, related=related))
+    return found
 
 
 def find_label_issues(issues: LabelIssues) -> list[Finding]:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from ncsam.auditing.findings import CHECKS, Finding, finding
+from ncsam.auditing.findings import CHECKS, Finding, finding, reached
 from ncsam.auditing.samples import beyond_quartile
 
 Floats = npt.NDArray[np.float64]
@@ -93,8 +93,9 @@ def find_texts(texts: Sequence[str]) -> list[Finding]:
     bits = language_bits(texts)
     known = np.flatnonzero(np.isfinite(bits))
     if len(known) >= _LEAST_TEXTS:
-        for i, score in zip(known.tolist(), beyond_quartile(bits[known]).tolist(), strict=True):
-            if score >= CHECKS["other_language"].threshold:
-                said = f"{bits[i]:.1f} bits per trigram; the median is {np.median(bits[known]):.1f}"
-                found.append(finding("other_language", score, split="train", index=i, evidence=said))
+        beyond = np.full(len(bits), -np.inf)
+        beyond[known] = beyond_quartile(bits[known])
+        for i in reached("other_language", beyond):
+            said = f"{bits[i]:.1f} bits per trigram; the median is {np.median(bits[known]):.1f}"
+            found.append(finding("other_language", beyond[i], split="train", index=i, evidence=said))
     return sorted(found, key=lambda each: (each.check, -each.score))

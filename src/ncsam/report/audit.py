@@ -7,11 +7,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from ncsam.auditing.findings import CHECKS, Check, Finding, load_findings
+from ncsam.auditing.findings import CHECKS, Check, Finding
 from ncsam.data.modalities import Modality, modality_of
 from ncsam.data.types import Split
 from ncsam.errors import RunError
 from ncsam.report.previews import data_uri, dataset_of
+from ncsam.runs.findings import load_findings
 from ncsam.runs.reader import RunFolder
 
 SHOWN = 12  # findings of a check

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from ncsam._errors import bad_value, need, unknown_name
 from ncsam._files import atomic_path
 from ncsam._text import path_cell, printable
-from ncsam.auditing.findings import Finding, known_checks, load_findings
+from ncsam.auditing.findings import Finding, known_checks
 from ncsam.data.modalities.rows import TableRows
 from ncsam.data.modalities.text import TextList
 from ncsam.data.tables.columns import CLEANED
@@ -27,6 +27,7 @@ from ncsam.engine.task import task_of
 from ncsam.errors import RunError
 from ncsam.review.queue import Queue
 from ncsam.runs.decisions import Decisions
+from ncsam.runs.findings import load_findings
 from ncsam.runs.reader import RunFolder
 
 _NEEDS_SAMPLES = "an .npz, because a file of labels cannot leave samples out"
@@ -155,6 +156,8 @@ def cleaned(
     probability = np.full(len(split), np.nan)
     dropped = np.zeros(len(split), dtype=bool)
     _apply_findings(chosen, split.labels, labels, source, dropped)
+    if dropped.all():
+        raise bad_value("findings", list(findings), "checks that leave some sample of the training split")
     known = queue.p_wrong is not None and queue.p_suggested is not None
     for row, index in enumerate(queue.index.tolist()):
         verdict = decisions.verdict(index)
@@ -203,11 +206,11 @@ def _apply_findings(
     source: list[str],
     dropped: npt.NDArray[np.bool_],
 ) -> None:
-    """Change labels and drop samples in place."""
-    for each in found:
+    """Change labels and drop samples in place. Classes are merged last, with the samples that were moved into them."""
+    for each in sorted(found, key=lambda each: each.decision == "merge"):
         if each.decision not in ("drop", "relabel", "merge"):
             continue
-        rows = np.flatnonzero(given == each.index) if each.decision == "merge" else each.affects(given)
+        rows = np.flatnonzero(labels == each.index) if each.decision == "merge" else each.affects(given)
         if each.decision == "drop":
             dropped[rows] = True
         elif each.target >= 0:

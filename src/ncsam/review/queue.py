@@ -10,9 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ncsam._errors import bad_value, unknown_name
-from ncsam.auditing.findings import CHECKS, Finding, load_findings
+from ncsam.auditing.findings import CHECKS, Finding
 from ncsam.runs import layout
 from ncsam.runs.decisions import CHOICES, Decisions
+from ncsam.runs.findings import load_findings
 from ncsam.runs.reader import RunFolder
 
 Indices = npt.NDArray[np.int64]

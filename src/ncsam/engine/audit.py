@@ -1,4 +1,4 @@
-"""All checks that a run's data allows: what each needs is read, computed or named as missing."""
+"""The audit of a run's data: what each check needs is read, computed or named as missing."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ import torch
 from ncsam import classifiers
 from ncsam._errors import bad_value
 from ncsam.auditing import classes as by_class
-from ncsam.auditing import columns as by_column
+from ncsam.auditing.columns import find_columns
 from ncsam.auditing.duplicates import find_duplicates, find_leaks, typical_distance
 from ncsam.auditing.findings import CHECKS, Finding, finding, known_checks
 from ncsam.auditing.images import Measured, find_images, measure
 from ncsam.auditing.neighbors import Neighbors, nearest
 from ncsam.auditing.samples import find_label_issues, find_outliers
+from ncsam.auditing.shift import find_label_shift, find_shift, find_shifted
 from ncsam.auditing.texts import find_texts
 from ncsam.data.images.exif import exif_transpose, open_image
 from ncsam.data.modalities.images import Images
@@ -36,7 +37,6 @@ from ncsam.engine.config import RunConfig
 from ncsam.engine.fitted_run import feature_rows
 from ncsam.engine.resolve import recommended_model
 from ncsam.engine.task import Task, load_task, task_of
-from ncsam.issues.find import auroc
 from ncsam.issues.table import LabelIssues
 from ncsam.runs.reader import RunFolder, load_oof
 
@@ -44,8 +44,6 @@ Rows = npt.NDArray[np.float32]
 _NEIGHBORS = 10
 _MOST_FITTED = 50_000  # samples to which a classifier is fitted here
 _MOST_BYTES = 2**30  # of images that are compared pixel by pixel
-_MOST_COMPARED = 5_000  # samples of each split in the classifier of train against test
-_LEAST = 20  # of them
 _DRAFT = 512  # pixels of the longer side to which JPEG files are reduced while they are decoded
 
 
@@ -127,8 +125,8 @@ class _Gathered:
         tables = {name: _table(self.original, split) for name, split in self.splits.items()}
         if tables["train"]:
             self.say("columns: IDs, leaks, shift")
-            yield by_column.find_columns(tables["train"], self.labels)
-            yield by_column.find_shifted(tables["train"], tables.get("test") or {})
+            yield find_columns(tables["train"], self.labels)
+            yield find_shifted(tables["train"], tables.get("test") or {})
         yield by_class.find_rare(self.labels, self.classes)
         yield from self._annotators()
         yield from self._by_features(wanted, issues)
@@ -160,9 +158,9 @@ class _Gathered:
             yield by_class.find_heterogeneous(self.labels, own, self.classes, flagged)
         test = self.original.test
         if test is not None:
-            yield by_column.find_label_shift(self.labels, test.labels, self.classes)
+            yield find_label_shift(self.labels, test.labels, self.classes)
             if own is not None and "test" in features:
-                yield shift_of_features(own, features["test"])
+                yield find_shift(own, features["test"])
 
     # --- what they need
 
@@ -223,25 +221,6 @@ class _Gathered:
         joined = join(given.answers, len(self.classes))
         bad = by_class.find_annotators(given.annotators, joined.accuracy, len(self.classes))
         yield by_class.without_annotators(given.answers, given.annotators, bad, self.labels, self.classes)
-
-
-def shift_of_features(train: Rows, test: Rows) -> list[Finding]:
-    """A finding if a linear classifier tells training from test samples: its AUC, out of fold, on up to 5,000 each."""
-    generator = np.random.default_rng(0)
-    places = [np.sort(generator.permutation(len(rows))[:_MOST_COMPARED]) for rows in (train, test)]
-    if min(map(len, places)) < _LEAST:
-        return []
-    x = np.concatenate([train[places[0]], test[places[1]]])
-    x = (x - x.mean(axis=0)) / np.maximum(x.std(axis=0), 1e-6)
-    y = np.repeat([0, 1], [len(each) for each in places])
-    fitted = classifiers.cross_fit("lda", torch.from_numpy(x), torch.from_numpy(y), 2)
-    area = auroc(fitted.probabilities[:, 1], y == 1) or 0.5
-    if area < CHECKS["distribution_shift"].threshold:
-        return []
-    most = np.argsort(-fitted.probabilities[y == 1, 1], kind="stable")[:3]
-    related = tuple(f"test {i}" for i in places[1][most].tolist())
-    said = f"a linear classifier tells train from test with an AUC of {area:.2f}"
-    return [finding("distribution_shift", area, name="samples", evidence=said, related=related)]
 
 
 def _rows(name: str, given: npt.ArrayLike, count: int) -> Rows:
