@@ -7,8 +7,9 @@ import shutil
 from functools import cache
 from pathlib import Path
 
-from ncsam.auditing.findings import finding, save_findings
+from ncsam.auditing.findings import finding
 from ncsam.issues.table import LabelIssues
+from ncsam.runs.findings import save_findings
 from ncsam.runs.reader import RunFolder
 from stress import places
 from stress.harness import Draw, pick
@@ -69,5 +70,24 @@ def audit(draw: Draw, top: Path) -> Case:
     return line(call, top, run=run), f"audit, {what}"
 
 
-#: Kinds of what comes back.
-EXCHANGE = {"answers": answers, "audit": audit}
+def sent(draw: Draw, top: Path) -> Case:
+    """A damaged run folder whose label issues go to a tool."""
+    run = Path(shutil.copytree(places.finished(), top / "theirs"))
+    what = damage(draw, run / pick(draw, "label_issues.csv", "label_posterior.json", "config.yaml"))
+    tool, out = pick(draw, ("label-studio", "t.json"), ("csv", "i.csv"), ("huggingface", "hf"), ("datalab", "d.npz"))
+    return line(f"issues {{run}} --to {tool} --out {{top}}/{out}", top, run=run), f"to {tool}, {what}"
+
+
+def audited(draw: Draw, top: Path) -> Case:
+    """An audit of a damaged table: texts, columns, or several annotators."""
+    file = top / "table.csv"
+    heads = {"text,label": "a text {i},{c}", "user,age,label": "u{i},{i},{c}", "text,ada,bob": "item {i},{c},{c}"}
+    head = pick(draw, *heads)
+    rows = [heads[head].format(i=i, c="xy"[i % 2]) for i in range(24)]
+    file.write_text("\n".join([head, *rows]) + "\n")
+    what = damage(draw, file)
+    return line(f"audit {file} --quiet --backbone none --out {{top}}/out", top), f"audit of {head}, {what}"
+
+
+#: Kinds of what goes to other tools, comes back, or is audited.
+EXCHANGE = {"answers": answers, "sent": sent, "audit": audit, "audited": audited}

@@ -10,8 +10,10 @@ from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
+import pandas
 import pytest
 
+import ncsam
 from ncsam.errors import UsageError
 from ncsam.exchange import hugging_face, label_studio, spreadsheet
 from ncsam.exchange.answers import Answer, answers_of_columns
@@ -96,10 +98,26 @@ def test_a_configuration_shows_every_kind(kind: str) -> None:
         label_studio.labeling_config(["a\x01"], kind)
 
 
-def test_the_labels_of_a_configuration_are_parsed_by_label_studios_own_library() -> None:
-    interface = pytest.importorskip("label_studio_sdk.label_interface", reason="label-studio-sdk is not installed")
-    parsed = interface.LabelInterface(label_studio.labeling_config(["a", "b"], "text"))
-    assert list(parsed.get_control("label").labels) == ["a", "b"]
+@pytest.mark.parametrize("kind", label_studio.KINDS)
+def test_label_studios_own_library_accepts_what_we_write_and_we_read_what_it_writes(kind: str) -> None:
+    library = pytest.importorskip("label_studio_sdk.label_interface", reason="label-studio-sdk is not installed")
+    interface = library.LabelInterface(label_studio.labeling_config(NAMES, kind))
+    interface.validate()  # of names, references between tags and attributes; raises
+    assert list(interface.get_control("label").labels) == NAMES
+    sample = {"image": {"image": "/a b/ä.png"}, "text": {"text": "a\nb"}, "table": {"row": {"x": 1, "y": None}}}[kind]
+    for row in issues().rows():
+        (task,) = label_studio.tasks([row], [sample])
+        assert interface.validate_task({"data": task["data"]})  # every variable of the configuration has a value
+        assert interface.validate_prediction(task["predictions"][0], return_errors=True) == []
+    wrong = {**task["predictions"][0], "result": [{**task["predictions"][0]["result"][0], "value": {"choices": ["?"]}}]}
+    assert interface.validate_prediction(wrong, return_errors=True)
+    made = interface.generate_sample_annotation()
+    said = {each["from_name"]: each["value"]["choices"][0] for each in made["result"]}
+    (answer,) = label_studio.read([{**task, "annotations": [made]}])
+    assert (answer.index, answer.decision) == (task["data"]["ncsam_index"], said["verdict"])
+    label_only = {**made, "result": [each for each in made["result"] if each["from_name"] == "label"]}
+    (answer,) = label_studio.read([{**task, "annotations": [label_only]}])
+    assert answer.decision == said["label"]
 
 
 def test_images_are_addressed_below_the_document_root(tmp_path: Path) -> None:
@@ -211,11 +229,41 @@ def test_datalabs_table_and_back() -> None:
         LabelIssues.from_datalab(table.drop(columns="label_score"))
 
 
-def test_a_hundred_thousand_rows(tmp_path: Path) -> None:
+def test_texts_leave_a_run_with_all_their_lines(tmp_path: Path) -> None:
+    table = [(f"{'good' if i % 2 else 'bad'} {i}\n  second \\n line", "ab"[i % 2]) for i in range(20)]
+    pandas.DataFrame(table, columns=["text", "label"]).to_csv(tmp_path / "t.csv", index=False)
+    run = ncsam.train(tmp_path / "t.csv", model="text_mean", optimizer="sgd", epochs=1, val_share=0.0)
+    found = run.find_label_issues()
+    found.to_csv(tmp_path / "issues.csv")
+    sheet = pandas.read_csv(tmp_path / "issues.csv")
+    for index, text in [*zip(sheet["index"], sheet["text"], strict=True)]:
+        assert text == table[index][0]
+    pytest.importorskip("datasets")
+    made = found.to_huggingface()
+    assert made["text"][:] == [table[index][0] for index in made["index"][:]]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tool", ["label-studio", "csv", "huggingface"])
+def test_a_hundred_thousand_rows(tool: str, tmp_path: Path) -> None:
     many = issues(100_000)
-    exported = annotated(many.to_label_studio(), {i: [(1, {"label": NAMES[i % 5]})] for i in range(100_000)})
-    (tmp_path / "export.json").write_text(json.dumps(exported))
-    found = label_studio.read(tmp_path / "export.json")
+    if tool == "label-studio":
+        exported = annotated(many.to_label_studio(), {i: [(1, {"label": NAMES[i % 5]})] for i in range(100_000)})
+        (tmp_path / "export.json").write_text(json.dumps(exported))
+        found = label_studio.read(tmp_path / "export.json")
+    elif tool == "csv":
+        many.to_csv(tmp_path / "issues.csv")
+        table = pandas.read_csv(tmp_path / "issues.csv", dtype=str, keep_default_na=False)
+        assert table["text"][0] == f"line 99999\n{NAMES[4]}"
+        table["decision"] = [NAMES[i % 5] for i in table["index"].astype(int)]
+        table.to_csv(tmp_path / "issues.csv", index=False)
+        found = spreadsheet.read(tmp_path / "issues.csv")
+    else:
+        pytest.importorskip("datasets")
+        table = many.to_huggingface()
+        decided = [NAMES[i % 5] for i in table["index"][:]]
+        table.remove_columns("decision").add_column("decision", decided).save_to_disk(str(tmp_path / "saved"))
+        found = hugging_face.read(tmp_path / "saved")
     assert {each.index: each.decision for each in found} == {i: NAMES[i % 5] for i in range(100_000)}
 
 

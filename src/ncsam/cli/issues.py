@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from ncsam._errors import need
 from ncsam.cli.options import method_option, model_option
 from ncsam.cli.output import as_csv, say, show_table
 from ncsam.cli.paths import files_of, keep
@@ -89,7 +90,9 @@ def _send(run: Run, issues: LabelIssues, tool: str, out: Path, root: str) -> Non
         issues.to_label_studio(out, root=root, model_version=f"ncsam {run.path.name}")
         say(str(out.with_suffix(".xml")))
     elif tool == "huggingface":
-        issues.to_huggingface().save_to_disk(str(out))
+        made = issues.to_huggingface()
+        need("datasets", None, "exchange with Hugging Face").disable_progress_bars()
+        made.save_to_disk(str(out))
     elif tool == "datalab":
         run.to_datalab(out)
     else:

@@ -163,7 +163,7 @@ class LabelIssues:
         """
         from ncsam.exchange import hugging_face
 
-        return hugging_face.to_dataset(self._columns, self.classes, dataset)
+        return hugging_face.to_dataset(self._whole_texts()._columns, self.classes, dataset)
 
     def to_datalab(self) -> Any:
         """A `pandas.DataFrame` in the form of cleanlab's `Datalab.get_issues("label")`, in the order of the data."""
@@ -184,7 +184,15 @@ class LabelIssues:
         `reviewer`; `to_frame().to_csv` writes the bare table."""
         from ncsam.exchange import spreadsheet
 
-        spreadsheet.write(list(self.rows()), path)
+        spreadsheet.write(list(self._whole_texts().rows()), path)
+
+    def _whole_texts(self) -> LabelIssues:
+        """With texts as they are in the data, where a run folder keeps them on one line."""
+        if self.sample is None or "text" not in self._columns:
+            return self
+        texts = [self.sample(index)["text"] for index in self._columns["index"].tolist()]
+        columns = {**self._columns, "text": np.array(texts, dtype=object)}
+        return LabelIssues(columns, self.classes, self.about, self.sample)
 
     def _sample(self, row: Mapping[str, Any]) -> dict[str, Any]:
         if self.sample is not None:
