@@ -4,6 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
+# The tests start many processes; compiled files are worth keeping.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help demo test tests fast lint types stress bench docs package clean
 .DEFAULT_GOAL := help
 
@@ -32,10 +35,10 @@ test: lint
 	$(MAKE) --no-print-directory --jobs 2 types tests
 
 tests: $(STAMP)
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+	$(BIN)/python -m pytest -n 2 --dist loadscope
 
 fast: $(STAMP)
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow and not stress"
+	$(BIN)/python -m pytest -n 2 --dist loadscope -m "not slow and not stress"
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
@@ -46,7 +49,7 @@ types: $(STAMP)
 
 stress: $(STAMP)
 	$(BIN)/python -m stress
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m stress
+	$(BIN)/python -m pytest -n 2 --dist loadscope -m stress
 
 bench: $(STAMP)
 	@for script in $(filter-out benchmarks/timing.py,$(wildcard benchmarks/*.py)); do echo "== $$script"; $(BIN)/python $$script --quick || exit 1; done

@@ -24,6 +24,14 @@ def _seed() -> None:
     torch.manual_seed(0)
 
 
+@pytest.fixture
+def jobs_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Comparisons train in this process. Workers, which import torch first, have their tests in tests/compare."""
+    from jobs_here import run_here
+
+    monkeypatch.setattr("ncsam.jobs.local.run_all", run_here)
+
+
 @pytest.fixture(scope="session")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A real one without a window."""

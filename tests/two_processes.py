@@ -2,75 +2,79 @@
 
 from __future__ import annotations
 
-import json
+import contextlib
+import importlib
 import os
 import socket
-import subprocess
-import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+import torch.multiprocessing
 
-_SCRIPT = """
-import importlib, json, os, sys, torch
-torch.set_num_threads(1)
-for module in sys.argv[2:]:
-    importlib.import_module(module)
+from forks import ready_to_fork
 from ncsam.engine import RunConfig, train
 from ncsam.engine.sinks import CheckpointSink
-
-save, stop = CheckpointSink.save, None
-def saving(self, trainer):
-    save(self, trainer)
-    if stop is not None and [trainer.epoch, trainer.batch] == stop:
-        raise ZeroDivisionError
-CheckpointSink.save = saving
-for out, options, stop in json.loads(sys.argv[1]):
-    try:
-        train(RunConfig.from_dict(options), out, console=False)
-    except ZeroDivisionError:
-        pass
-os._exit(0)  # the runs are what is tried, not how torch's threads end with the interpreter
-"""
+from ncsam.engine.trainer import Trainer
 
 
-def train_by_two(
-    runs: Sequence[tuple[Path, dict[str, Any], list[int] | None]], *modules: str, timeout: float = 300
-) -> None:
-    """Train one run after another in two processes, started once, as torchrun starts them: importing takes longest.
+def by_two(work: Callable[..., None], *args: Any, timeout: float = 300, **environment: object) -> None:
+    """Call `work(rank, *args)` in two processes with torchrun's variables; raise what either raises.
 
-    A run is its folder, its options, and, unless it goes to its end, the (epoch, batch) whose checkpoint is its last.
-    `modules` are imported first, from wherever this process would find them.
+    The processes are forks of this one: importing torch and its frameworks again takes longer than most tests.
     """
-    place = {"GROUP_RANK": 0, "WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2, "TORCHELASTIC_RUN_ID": "test"}
-    where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": _free_port()}
-    listed = json.dumps([(str(out), options, stop) for out, options, stop in runs])
-    running = [
-        subprocess.Popen(
-            [sys.executable, "-c", _SCRIPT, listed, *modules],
-            env={
-                **os.environ,
-                "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
-                **{k: str(v) for k, v in {**place, **where, "RANK": r, "LOCAL_RANK": r}.items()},
-            },
-            stderr=subprocess.PIPE,
-            text=True,
+    shared = {"GROUP_RANK": 0, "WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2, "TORCHELASTIC_RUN_ID": "test"}
+    shared |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port(), "GLOO_SOCKET_IFNAME": "lo", **environment}
+    with ready_to_fork():
+        running = torch.multiprocessing.start_processes(
+            _as_rank, (shared, work, args), nprocs=2, join=False, start_method="fork"
         )
-        for r in range(2)
-    ]
+    until = time.monotonic() + timeout
     try:
-        for process in running:
-            _, words = process.communicate(timeout=timeout)
-            assert process.returncode == 0, words
+        while not running.join(timeout=1):
+            assert time.monotonic() < until, f"the two processes did not end within {timeout} s"
     finally:
-        for process in running:
+        for process in running.processes:
             process.kill()
 
 
-def _free_port() -> int:
+def _as_rank(rank: int, shared: dict[str, object], work: Callable[..., None], args: Sequence[Any]) -> None:
+    os.environ.update({name: str(value) for name, value in {**shared, "RANK": rank, "LOCAL_RANK": rank}.items()})
+    torch.set_num_threads(1)
+    work(rank, *args)
+
+
+def train_by_two(runs: Sequence[tuple[Path, dict[str, Any], list[int] | None]], *modules: str) -> None:
+    """Train one run after another in two processes.
+
+    A run is its folder, its options, and, unless it goes to its end, the (epoch, batch) whose checkpoint is its last.
+    `modules` are imported first.
+    """
+    for module in ("lightning_fabric", "torch.distributed.fsdp"):  # before the fork: once instead of twice
+        importlib.import_module(module)
+    by_two(_train_all, runs, modules)
+
+
+def _train_all(_: int, runs: Sequence[tuple[Path, dict[str, Any], list[int] | None]], modules: Sequence[str]) -> None:
+    for module in modules:
+        importlib.import_module(module)
+    save, stop = CheckpointSink.save, None
+
+    def saving(self: CheckpointSink, trainer: Trainer) -> None:
+        save(self, trainer)
+        if stop is not None and [trainer.epoch, trainer.batch] == stop:
+            raise ZeroDivisionError
+
+    CheckpointSink.save = saving  # type: ignore[method-assign]
+    for out, options, stop in runs:  # noqa: B007
+        with contextlib.suppress(ZeroDivisionError):
+            train(RunConfig.from_dict(options), out, console=False)
+
+
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

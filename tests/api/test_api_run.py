@@ -127,6 +127,7 @@ def test_a_report_whose_data_has_changed_shows_no_samples(tmp_path: Path) -> Non
         ncsam.load_run(tmp_path / "run").data  # noqa: B018
 
 
+@pytest.mark.usefixtures("jobs_here")
 def test_comparisons_are_tables(clouds, tmp_path: Path) -> None:
     x, y, _ = clouds
     found = ncsam.compare((x, y), tmp_path, optimizers=["sgd", "sam"], seeds=2, epochs=2, workers=1)

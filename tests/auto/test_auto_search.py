@@ -1,20 +1,16 @@
 """Folds, out-of-fold predictions, ranking, stopping, the mean; and a search that was killed."""
 
 import json
-import os
 import shutil
-import signal
-import subprocess
-import sys
 import time
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from auto_cases import clouds, config, problem
 
+from forks import fork
 from ncsam.automl import auto, leaderboard
 from ncsam.automl import run as auto_run
 from ncsam.automl.candidates import ClosedForm, Network, equal_batches
@@ -267,36 +263,28 @@ def test_samples_held_out_for_good_are_in_no_fold(tmp_path, quick):
     assert issues.numbers("held_out").sum() == 240  # every prediction was made without the sample
 
 
-SCRIPT = """
-import sys
-sys.path[:0] = {path!r}
-from auto_cases import clouds, config
-from ncsam.automl import auto, run
-from ncsam.automl.candidates import ClosedForm, Network
-run.portfolio = lambda problem: [
-    ClosedForm("lda", "lda"),
-    Network("sgd", {{"optimizer": "sgd", "epochs": 8, "batch_size": 32}}),
-    Network("sam", {{"optimizer": "sam", "rho": "auto", "epochs": 4, "batch_size": 32}}),
-]
-auto(config(), sys.argv[1], folds=3, dataset=clouds(), say=lambda text: print(text, flush=True))
-"""
-
-
 @pytest.mark.slow
-def test_a_killed_search_ends_with_the_same_leaderboard(tmp_path):
-    script = tmp_path / "search.py"
-    script.write_text(SCRIPT.format(path=[str(Path(__file__).parent), *sys.path]))
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+def test_a_killed_search_ends_with_the_same_leaderboard(tmp_path, monkeypatch):
+    candidates = [
+        ClosedForm("lda", "lda"),
+        Network("sgd", {"optimizer": "sgd", "epochs": 8, "batch_size": 32}),
+        Network("sam", {"optimizer": "sam", "rho": "auto", "epochs": 4, "batch_size": 32}),
+    ]
+    monkeypatch.setattr("ncsam.automl.run.portfolio", lambda problem: candidates)
+
+    def search(folder):
+        auto(config(), folder, folds=3, dataset=clouds(), say=str)
+
     undisturbed, killed = tmp_path / "one", tmp_path / "two"
-    subprocess.run([sys.executable, script, undisturbed], check=True, env=environment, capture_output=True)
-    process = subprocess.Popen([sys.executable, script, killed], env=environment, stdout=subprocess.DEVNULL)
+    search(undisturbed)
+    process = fork(search, killed)
     deadline = time.monotonic() + 120
     while not (killed / "candidates" / "sgd" / "part-0.pt").exists() and time.monotonic() < deadline:
         time.sleep(0.02)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    process.kill()
+    process.join()
     assert not (killed / "summary.json").exists()
-    subprocess.run([sys.executable, script, killed], check=True, env=environment, capture_output=True)
+    search(killed)
     assert timeless(leaderboard.read(undisturbed)) == timeless(leaderboard.read(killed))
     one, two = (torch.load(f / "checkpoints" / "last.ckpt", weights_only=True) for f in (undisturbed, killed))
     for name, value in one["learners"][0]["network"].items():

@@ -4,13 +4,15 @@ import csv
 import json
 import os
 import signal
-import subprocess
 import sys
 
 import numpy as np
 import pytest
 from cli_cases import call
 
+from forks import fork
+from ncsam.cli.main import main
+from ncsam.engine.sinks import CheckpointSink
 from ncsam.runs.reader import load_oof
 
 OPTIONS = ["--optimizer", "sgd", "--epochs", "12", "--model-options", "hidden=[8]", "--lr", "0.1", "--quiet"]
@@ -20,22 +22,19 @@ from ncsam import models
 def build(num_classes, **options):
     return models.create("mlp", num_classes, in_features=3, hidden=[8])
 """
-DYING = """
-import os, signal, sys
-from ncsam.cli.main import main
-from ncsam.engine.sinks import CheckpointSink
 
-fold, epoch = sys.argv[1], int(sys.argv[2])
-on_epoch_end = CheckpointSink.on_epoch_end
 
-def dying(self, trainer, record):
-    if (trainer.config.fold, trainer.epoch) == (fold, epoch):
-        os.kill(os.getpid(), signal.SIGKILL)
-    on_epoch_end(self, trainer, record)
+def die_in(fold, epoch, command):
+    """Call the command in a process that kills itself at the end of an epoch of a fold."""
+    on_epoch_end = CheckpointSink.on_epoch_end
 
-CheckpointSink.on_epoch_end = dying
-main(sys.argv[3:])
-"""
+    def dying(self, trainer, record):
+        if (trainer.config.fold, trainer.epoch) == (fold, epoch):
+            os.kill(os.getpid(), signal.SIGKILL)
+        on_epoch_end(self, trainer, record)
+
+    CheckpointSink.on_epoch_end = dying
+    main(command)
 
 
 @pytest.fixture(scope="module")
@@ -89,11 +88,12 @@ def test_a_network_of_one_s_own_is_named_again_where_it_is_built(clouds, tmp_pat
 @pytest.mark.slow
 def test_folds_that_were_killed_go_on_and_end_with_the_same_bits(clouds, tmp_path):
     """It is the process itself that ends at a moment of its run: seen from outside, that moment may have passed."""
-    options = [*OPTIONS, "--epochs", "40", "--folds", "3"]
+    options = [*OPTIONS, "--epochs", "8", "--folds", "3"]
     command = ["train", str(clouds), *options, "--out", str(tmp_path / "killed")]
-    for fold, epoch in (("2/3", 1), ("3/3", 20)):
-        process = subprocess.run([sys.executable, "-c", DYING, fold, str(epoch), *command], check=False)
-        assert process.returncode == -signal.SIGKILL
+    for fold, epoch in (("2/3", 1), ("3/3", 4)):
+        process = fork(die_in, fold, epoch, command)
+        process.join()
+        assert process.exitcode == -signal.SIGKILL
         begun = tmp_path / "killed" / "folds" / fold.replace("/", "-of-")
         assert len((begun / "metrics.jsonl").read_text().splitlines()) == epoch
         assert not (begun / "summary.json").exists()

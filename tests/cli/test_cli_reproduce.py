@@ -30,6 +30,7 @@ def test_a_dry_run_prints_the_plan_and_runs_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("jobs_here")
 def test_a_table(tmp_path: Path) -> None:
     options = ["--scale", "smoke", "--rows", "sgd,ncsam", "--columns", "cifar10-40", "--out", tmp_path]
     text = call("reproduce", "table2", *options).output

@@ -255,7 +255,7 @@ def test_a_wrong_option_of_a_method_is_said_before_anything_is_done(tmp_path):
 
 
 @pytest.mark.slow
-def test_compare_ends_in_a_table_a_image_a_report_and_numbers(tmp_path):
+def test_compare_ends_in_a_table_a_image_a_report_and_numbers(tmp_path, jobs_here):
     arguments = ["compare", "digits", *QUICK, "--optimizers", "sgd,ncsam", "--seeds", "2", "--out", tmp_path / "c"]
     output = call(*arguments).output
     rows = json.loads((tmp_path / "c" / "comparison.json").read_text())
@@ -278,7 +278,7 @@ def test_compare_ends_in_a_table_a_image_a_report_and_numbers(tmp_path):
 
 
 @pytest.mark.slow
-def test_compare_names_the_runs_that_failed(tmp_path):
+def test_compare_names_the_runs_that_failed(tmp_path, jobs_here):
     arguments = [
         "compare",
         "digits",

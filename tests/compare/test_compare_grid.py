@@ -184,7 +184,8 @@ def test_small_networks_have_one_thread(tmp_path: Path) -> None:
     assert not is_small(RunConfig(data=str(tmp_path), model="auto"))
 
 
-def test_data_in_memory_is_written_once_and_read_by_the_workers(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("jobs_here")
+def test_data_in_memory_is_written_once_and_read_by_the_jobs(tmp_path: Path) -> None:
     x = np.random.default_rng(0).normal(size=(60, 4)).astype(np.float32)
     y = (x[:, 0] > 0).astype(np.int64)
     dataset = from_arrays(x, y, x_test=x[:20], y_test=y[:20], classes=["no", "yes"])

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import importlib
-import os
 import re
-import subprocess
+import runpy
 import sys
 import textwrap
 from pathlib import Path
@@ -97,13 +96,14 @@ def test_a_dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
-def test_an_experiment(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("jobs_here")
+def test_an_experiment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     code = recipe("An experiment")
     assert len(code.splitlines()) < 40
     (tmp_path / "radii.py").write_text(code)
-    paths = [str(ROOT / "src"), str(ROOT / "experiments"), os.environ.get("PYTHONPATH", "")]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
-    command = [sys.executable, str(tmp_path / "radii.py"), str(tmp_path / "runs"), "--quick", "--jobs", "1"]
-    shown = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+    monkeypatch.syspath_prepend(ROOT / "experiments")
+    monkeypatch.setattr(sys, "argv", ["radii.py", str(tmp_path / "runs"), "--quick", "--jobs", "1"])
+    runpy.run_path(str(tmp_path / "radii.py"), run_name="__main__")
+    shown = capsys.readouterr().out
     assert "## radii, 1 seed" in shown
     assert re.search(r"\| SAM \.05 less SGD \| [+-]\d+\.\d \|", shown)

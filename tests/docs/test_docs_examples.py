@@ -27,6 +27,7 @@ def modules_with_examples() -> list[str]:
     return sorted(name for name, text in texts.items() if ">>>" in text)
 
 
+@pytest.mark.usefixtures("jobs_here")
 @pytest.mark.parametrize("name", modules_with_examples())
 def test_the_examples_of_a_module(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if name.startswith("ncsam.integrations."):

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 import pytest
 import torch
 import torch.distributed as dist
-import torch.multiprocessing
 
 from ncsam.engine import RunConfig, train
 from ncsam.engine.metrics import TIME_FIELDS
 from ncsam.engine.samples import SampleTable
-from two_processes import checkpoint, on_features, train_by_two, write_features
+from two_processes import by_two, checkpoint, on_features, train_by_two, write_features
 
 pytestmark = pytest.mark.slow
 
@@ -121,8 +119,8 @@ def test_sharded_weights_equal_one_process_and_survive_a_stop(tmp_path: Path, fo
     assert lines(folder / "fsdp") == lines(folder / "fsdp stopped")
 
 
-def share_a_table(rank: int, port: int) -> None:
-    dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
+def share_a_table(rank: int) -> None:
+    dist.init_process_group("gloo")
     table = SampleTable(6)
     table.column("votes", (2,))
     table.column("count", dtype=torch.int64)
@@ -143,5 +141,4 @@ def share_a_table(rank: int, port: int) -> None:
 
 
 def test_a_sample_table_becomes_the_same_on_all_ranks() -> None:
-    port = 20000 + (os.getpid() + 7) % 20000
-    torch.multiprocessing.start_processes(share_a_table, (port,), nprocs=2, start_method="fork")
+    by_two(share_a_table)

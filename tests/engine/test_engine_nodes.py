@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import os
-import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 
+from ncsam.cli.main import main
 from ncsam.engine import RunConfig, train
-from two_processes import checkpoint, on_features, write_features
+from two_processes import by_two, checkpoint, on_features, write_features
 
 pytestmark = pytest.mark.slow
+
+
+def node(rank: int, *words: str) -> None:
+    for name in ("RANK", "LOCAL_RANK", "GROUP_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "TORCHELASTIC_RUN_ID"):
+        del os.environ[name]  # torchrun's; a cluster sets the three that are left
+    os.environ["NODE_RANK"] = str(rank)
+    main(list(words), standalone_mode=False)
 
 
 def test_two_nodes_equal_one_process(tmp_path: Path) -> None:
@@ -23,34 +28,7 @@ def test_two_nodes_equal_one_process(tmp_path: Path) -> None:
     options = on_features(data, optimizer="ncsam", kappa=0.4)
     train(RunConfig.from_dict(options), tmp_path / "alone", console=False)
     RunConfig.from_dict({**options, "num_nodes": 2, "strategy": "ddp"}).save(tmp_path / "config.yaml")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
-    command = [sys.executable, "-m", "ncsam", "train", "--config", str(tmp_path / "config.yaml")]
-    nodes = [
-        subprocess.Popen(
-            [*command, "--out", str(tmp_path / "nodes")],
-            env={
-                **os.environ,
-                "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
-                "OMP_NUM_THREADS": "1",
-                "MASTER_ADDR": "127.0.0.1",
-                "MASTER_PORT": port,
-                "NODE_RANK": str(rank),
-            },
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for rank in range(2)
-    ]
-    try:
-        for node in nodes:
-            words, _ = node.communicate(timeout=300)
-            assert node.returncode == 0, words
-    finally:
-        for node in nodes:
-            node.kill()
+    by_two(node, "train", "--config", str(tmp_path / "config.yaml"), "--out", str(tmp_path / "nodes"))
     one, other = (checkpoint(tmp_path / name)["learners"][0]["network"] for name in ("alone", "nodes"))
     assert all(torch.allclose(value, other[name], rtol=0, atol=1e-7) for name, value in one.items())
     assert len(checkpoint(tmp_path / "nodes")["ranks"]) == 2

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
-import math
-import multiprocessing
 import os
 import random
 import signal
 import threading
 import time
+from collections.abc import Callable
+from multiprocessing.context import ForkProcess
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+from forks import fork
 from ncsam.data import from_arrays
 from ncsam.data.types import DataSet
 from ncsam.engine import Interrupted, RunConfig, RunError, train
@@ -99,25 +101,18 @@ def lines_without_time(folder: Path) -> list[dict[str, object]]:
 @pytest.mark.parametrize("checkpoint_every", [pytest.param(None, marks=pytest.mark.stress), 1])
 def test_a_run_killed_at_random_points_ends_with_the_same_bits(tmp_path: Path, checkpoint_every: int | None) -> None:
     config = small_config(checkpoint_every=checkpoint_every, epochs=12)
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["ncsam.engine.run"])
 
-    def start(out: str) -> multiprocessing.process.BaseProcess:
-        process = context.Process(target=run_in_process, args=(config, str(tmp_path / out)))
-        process.start()
-        return process
+    def start(out: str) -> ForkProcess:
+        return fork(run_in_process, config, str(tmp_path / out))
 
-    start("warm").join()  # the first one also pays for the imports
-    duration = math.inf
-    for out in ("twin", "whole"):  # the shorter time: a kill must come before the end
-        began = time.monotonic()
-        whole = start(out)
-        whole.join()
-        duration = min(duration, time.monotonic() - began)
-        assert whole.exitcode == 0
+    began = time.monotonic()
+    whole = start("whole")
+    whole.join()
+    duration = time.monotonic() - began
+    assert whole.exitcode == 0
     chance = random.Random(7)
     kills = 0
-    for _ in range(12):
+    for _ in range(4):
         process = start("killed")
         process.join(chance.uniform(0.1, 0.7) * duration)
         if process.exitcode is None:
@@ -131,7 +126,6 @@ def test_a_run_killed_at_random_points_ends_with_the_same_bits(tmp_path: Path, c
     assert final.exitcode == 0
     assert kills >= 1
     assert_same_run(tmp_path / "whole", tmp_path / "killed")
-    assert_same_run(tmp_path / "whole", tmp_path / "warm")
 
 
 SETTLED_ON_THE_WAY = {
@@ -145,6 +139,20 @@ SETTLED_ON_THE_WAY = {
 }
 
 
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Callable[[RunConfig], Path]:
+    """The folder of an undisturbed run, trained when it is first asked for."""
+    top = tmp_path_factory.mktemp("whole")
+
+    def trained(config: RunConfig) -> Path:
+        folder = top / hashlib.sha256(repr(config).encode()).hexdigest()
+        if not folder.exists():
+            train(config, folder, dataset=small_data(), console=False)
+        return folder
+
+    return trained
+
+
 @pytest.mark.parametrize(
     ("changes", "at"),
     [
@@ -154,12 +162,17 @@ SETTLED_ON_THE_WAY = {
         *((SETTLED_ON_THE_WAY, at) for at in (5, 10, 11, 25)),  # two steps an epoch; warm-up ends after five
     ],
 )
-def test_a_run_stopped_after_any_step_goes_on_with_the_same_bits(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, object], at: int
+def test_a_run_stopped_after_any_step_resumes_with_the_same_bits(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    whole: Callable[[RunConfig], Path],
+    changes: dict[str, object],
+    at: int,
 ) -> None:
     config = small_config(checkpoint_every=1, **changes)
-    whole = train(config, tmp_path / "whole", dataset=small_data(), console=False)
-    assert whole["warmup_epochs"] == (5 if "warmup" in changes else 2)
+    undisturbed = whole(config)
+    summary = json.loads((undisturbed / "summary.json").read_text())
+    assert summary["warmup_epochs"] == (5 if "warmup" in changes else 2)
     step, count = Trainer._step, [0]
 
     def failing(self: Trainer, *args: object) -> None:
@@ -173,7 +186,7 @@ def test_a_run_stopped_after_any_step_goes_on_with_the_same_bits(
         train(config, tmp_path / "stopped", dataset=small_data(), console=False)
     monkeypatch.undo()
     train(config, tmp_path / "stopped", dataset=small_data(), console=False)
-    assert_same_run(tmp_path / "whole", tmp_path / "stopped")
+    assert_same_run(undisturbed, tmp_path / "stopped")
 
 
 def test_ctrl_c_leaves_a_run_that_goes_on_from_that_very_step(tmp_path: Path) -> None:
@@ -192,10 +205,10 @@ def test_ctrl_c_leaves_a_run_that_goes_on_from_that_very_step(tmp_path: Path) ->
 
 
 def test_interrupted_in_the_middle_of_an_epoch_ends_with_the_same_bits(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: Callable[[RunConfig], Path]
 ) -> None:
     config = small_config()
-    train(config, tmp_path / "whole", dataset=small_data(), console=False)
+    undisturbed = whole(config)
     step, count = Trainer._step, [0]
 
     def interrupting(self: Trainer, *args: object) -> None:
@@ -211,7 +224,7 @@ def test_interrupted_in_the_middle_of_an_epoch_ends_with_the_same_bits(
     state = torch.load(tmp_path / "run/checkpoints/last.ckpt", weights_only=True)
     assert (state["epoch"], state["batch"]) == (1, 2)
     train(config, tmp_path / "run", dataset=small_data(), console=False)
-    assert_same_run(tmp_path / "whole", tmp_path / "run")
+    assert_same_run(undisturbed, tmp_path / "run")
 
 
 def test_metrics_written_after_the_last_checkpoint_are_taken_back(

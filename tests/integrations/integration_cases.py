@@ -3,13 +3,7 @@
 from __future__ import annotations
 
 import copy
-import json
-import os
-import socket
-import subprocess
-import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -96,34 +90,3 @@ def largest_difference(one: nn.Module, two: nn.Module) -> float:
     left, right = one.state_dict(), two.state_dict()
     assert left.keys() == right.keys()
     return max(float((left[k].double() - right[k].double()).abs().max()) for k in left)
-
-
-def run_two(folder: Path, timeout: float = 600) -> dict[str, Any]:
-    """Run `two_ranks.py` in two processes, started as torchrun starts them; what rank 0 found."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    shared = {
-        "WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2, "GROUP_RANK": 0, "TORCHELASTIC_RUN_ID": "test", "OMP_NUM_THREADS": 1,
-        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "ACCELERATE_USE_CPU": "true",
-    }  # fmt: skip
-    script, out = Path(__file__).with_name("two_ranks.py"), folder / "found.json"
-    running = [
-        subprocess.Popen(
-            [sys.executable, str(script), str(out)],
-            env={**os.environ, **{k: str(v) for k, v in {**shared, "RANK": rank, "LOCAL_RANK": rank}.items()}},
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(2)
-    ]
-    try:
-        for process in running:
-            _, words = process.communicate(timeout=timeout)
-            assert process.returncode == 0, words
-    finally:
-        for process in running:
-            process.kill()
-    found: dict[str, Any] = json.loads(out.read_text(encoding="utf-8"))
-    return found

@@ -1,7 +1,10 @@
 """Two processes: every framework trains as the plain two phases over torch's own DDP."""
 
+import json
+
 import pytest
-from integration_cases import run_two
+
+from two_processes import by_two
 
 pytest.importorskip("pytorch_lightning")
 pytest.importorskip("transformers")
@@ -9,7 +12,10 @@ pytest.importorskip("transformers")
 
 @pytest.mark.slow
 def test_two_processes_train_as_torchs_own_ddp(tmp_path):
-    found = run_two(tmp_path)
+    from two_ranks import main
+
+    by_two(main, tmp_path / "found.json", ACCELERATE_USE_CPU="true")
+    found = json.loads((tmp_path / "found.json").read_text(encoding="utf-8"))
     assert len(found) == 11
     for name, (steps, apart, difference) in found.items():
         assert steps == (10 if "accumulated" in name else 20), name

@@ -1,14 +1,12 @@
 """Training by two processes, each framework against torch's own DDP and the plain two phases; run by the tests.
 
-`python two_ranks.py OUT` in each process, with torchrun's variables. Rank 0 writes what it found: the steps done, how
-far the ranks are apart, and how far from the plain loop.
+Each process calls `main`. Rank 0 writes what it found: the steps done, how far the ranks are apart, and how far from
+the plain loop.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,7 +16,6 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from integration_cases import batches, largest_parameter_difference, make, network, twin
 
-RANK = int(os.environ["RANK"])
 BATCHES = 20
 
 
@@ -66,11 +63,11 @@ def compared(
     return [steps, apart, largest_parameter_difference(model, other)]
 
 
-def lightning(folder: str) -> dict[str, list[float]]:
+def lightning(rank: int, folder: str) -> dict[str, list[float]]:
     import pytorch_lightning
     from test_integrations_lightning import Manual, Net
 
-    data = batches(BATCHES, seed=1 + RANK)
+    data = batches(BATCHES, seed=1 + rank)
     found = {}
     for name, module, kind, parts, options in (
         ("automatic sam, accumulated", Net, "sam", 2, {}),
@@ -94,12 +91,14 @@ def lightning(folder: str) -> dict[str, list[float]]:
     return found
 
 
-def accelerate(folder: str) -> dict[str, list[float]]:
+def accelerate(rank: int, folder: str) -> dict[str, list[float]]:
     from accelerate import Accelerator
+    from accelerate.state import AcceleratorState
 
     from ncsam.integrations.accelerate import sharpness_step
 
-    data = batches(BATCHES, seed=1 + RANK)
+    AcceleratorState._reset_state(reset_partial_state=True)  # of the process that was forked
+    data = batches(BATCHES, seed=1 + rank)
     found = {}
     for name, kind, parts in (("sam, accumulated", "sam", 2), ("auto", "auto", 1), ("ncsam", "ncsam", 1)):
 
@@ -121,11 +120,11 @@ def accelerate(folder: str) -> dict[str, list[float]]:
     return found
 
 
-def transformers(folder: str) -> dict[str, list[float]]:
+def transformers(rank: int, folder: str) -> dict[str, list[float]]:
     from test_integrations_transformers import bert, rows, trainer
 
     data = rows(8 * 2 * BATCHES)
-    mine = [data[i : i + 8] for i in range(8 * RANK, len(data), 16)]
+    mine = [data[i : i + 8] for i in range(8 * rank, len(data), 16)]
     own = [(torch.stack([r["input_ids"] for r in b]), torch.stack([r["labels"] for r in b])) for b in mine]
     found = {}
     for name, kind, parts in (("sam, accumulated", "sam", 2), ("ncsam", "ncsam", 1)):
@@ -139,11 +138,9 @@ def transformers(folder: str) -> dict[str, list[float]]:
     return found
 
 
-if __name__ == "__main__":
-    torch.set_num_threads(1)
-    out = Path(sys.argv[1])
+def main(rank: int, out: Path) -> None:
     result = {}
     for framework in (lightning, accelerate, transformers):
-        result |= framework(str(out.parent))
-    if RANK == 0:
+        result |= framework(rank, str(out.parent))
+    if rank == 0:
         out.write_text(json.dumps(result), encoding="utf-8")

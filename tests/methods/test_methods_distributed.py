@@ -38,6 +38,9 @@ WITHIN_A_BATCH = (
 #: These want images.
 OF_IMAGES = ("colearning", "ctrr", "unicon")
 METHODS = SAMPLE_BY_SAMPLE + WITHIN_A_BATCH + OF_IMAGES
+#: One of each mechanism: samples for themselves, an optimizer of its own, two networks, mixtures, stages, views.
+QUICK = (*SAMPLE_BY_SAMPLE, "cleannet", "coteaching_plus", "dividemix", "trevision", "unicon")
+THE_REST = tuple(name for name in METHODS if name not in QUICK)
 
 
 def options(data: Path, method: str) -> dict[str, object]:
@@ -55,15 +58,24 @@ def data_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_features(folder / "small.npz")
 
 
+def trained(names: tuple[str, ...], folder: Path, data_file: Path) -> Path:
+    train_by_two([(folder / name, options(data_file, name), None) for name in names])
+    return folder
+
+
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory, data_file: Path) -> Path:
-    out = tmp_path_factory.mktemp("two")
-    train_by_two([(out / name, options(data_file, name), None) for name in METHODS])
-    return out
+def quick(tmp_path_factory: pytest.TempPathFactory, data_file: Path) -> Path:
+    return trained(QUICK, tmp_path_factory.mktemp("quick"), data_file)
 
 
-@pytest.mark.parametrize("name", METHODS)
-def test_two_processes(name: str, folder: Path, data_file: Path, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def rest(tmp_path_factory: pytest.TempPathFactory, data_file: Path) -> Path:
+    return trained(THE_REST, tmp_path_factory.mktemp("rest"), data_file)
+
+
+@pytest.mark.parametrize("name", [*QUICK, *(pytest.param(name, marks=pytest.mark.stress) for name in THE_REST)])
+def test_two_processes(name: str, request: pytest.FixtureRequest, data_file: Path, tmp_path: Path) -> None:
+    folder: Path = request.getfixturevalue("quick" if name in QUICK else "rest")
     both = checkpoint(folder / name)
     assert len(both["ranks"]) == 2
     assert all(math.isfinite(record["train_loss"]) for record in both["history"])

@@ -94,8 +94,7 @@ def test_parameters_are_as_published(name, num_classes, options, published):
     assert count(name, num_classes, **options) == published
 
 
-@pytest.mark.parametrize("channels", [1, 3])
-@pytest.mark.parametrize("classes", [10, 100])
+@pytest.mark.parametrize(("channels", "classes"), [(1, 10), (3, 100)])
 def test_parameters_are_the_sum_over_layers(channels, classes):
     k = channels
     stem = conv(k, 64, 3)
@@ -248,18 +247,24 @@ def test_mlp_says_what_it_was_built_for():
     assert network(torch.randn(2, 64)).shape == network(torch.randn(2, 4, 4, 4)).shape == (2, 10)
 
 
-def built(name: str, num_classes: int = 10) -> Backbone:
-    network = models.create(name, num_classes)
+def built(name: str) -> Backbone:
+    network = models.create(name, 10)
     assert isinstance(network, Backbone)
     return network
+
+
+@pytest.fixture(scope="module")
+def vgg() -> Backbone:
+    """140 million parameters, drawn once."""
+    return built("vgg19_bn")
 
 
 ALL = [pytest.param(n, marks=pytest.mark.slow) if n == "vgg19_bn" else n for n in models.names()]
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_logits_are_the_head_of_the_features_and_every_parameter_learns(name):
-    network = built(name)
+def test_logits_are_the_head_of_the_features_and_every_parameter_learns(name, request):
+    network = request.getfixturevalue("vgg") if name == "vgg19_bn" else built(name)
     x = torch.randn(4, 3, 32, 32)
     if name == "text_mean":
         x = {"input_ids": torch.randint(0, 99, (4, 7)), "attention_mask": torch.rand(4, 7) < 0.8}
@@ -385,14 +390,14 @@ def test_convolutions_start_as_he_says():
 
 
 @pytest.mark.slow
-def test_vgg_starts_as_torchvision_does():
-    network = built("vgg19_bn")
+def test_vgg_starts_as_torchvision_does(vgg):
+    network = vgg
     assert all(not module.bias.any() for module in network.modules() if isinstance(module, (nn.Conv2d, nn.Linear)))
     assert network.classifier[3].weight.std().item() == pytest.approx(0.01, rel=1e-3)
     assert network.features[3].weight.std().item() == pytest.approx(math.sqrt(2 / (64 * 9)), rel=0.03)
 
 
-@pytest.mark.slow
+@pytest.mark.stress  # compiling takes long, and whether a network is one graph is tested below
 @pytest.mark.skipif(shutil.which("g++") is None, reason="the default compiler of torch.compile needs a C++ compiler")
 def test_a_compiled_network_agrees():
     network = models.create("mlp", 10, in_features=12, hidden=(8,))
@@ -401,8 +406,8 @@ def test_a_compiled_network_agrees():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["resnet8", "cnn_small"])
+@pytest.mark.parametrize("name", ["resnet8", "mlp"])
 def test_networks_trace_as_one_graph(name):
     network = models.create(name, 10).eval()
-    x = torch.randn(2, 3, 16, 16)
+    x = torch.randn(2, 3, 32, 32)
     torch.testing.assert_close(torch.compile(network, fullgraph=True, backend="eager")(x), network(x))

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import sys
 import traceback
 from pathlib import Path
 
@@ -13,12 +11,10 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
+from optim_cases import batch, network, parameters, same_bits
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
-
-sys.path.insert(0, str(Path(__file__).parent))
-from optim_cases import batch, network, parameters, same_bits
 
 from ncsam import BSAM, NCSAM, SAM
 
@@ -353,10 +349,8 @@ CHECKS = {
 }
 
 
-def main(rank: int, folder: str) -> None:
-    torch.set_num_threads(1)
-    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
+def main(rank: int, folder: Path) -> None:
+    dist.init_process_group("gloo")
     results = {}
     for name, check in CHECKS.items():
         try:
@@ -366,7 +360,3 @@ def main(rank: int, folder: str) -> None:
             results[name] = traceback.format_exc()
     Path(folder, f"{rank}.json").write_text(json.dumps(results))
     dist.destroy_process_group()
-
-
-if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2])

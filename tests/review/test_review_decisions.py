@@ -212,7 +212,7 @@ decision = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(lines=st.lists(decision | values, max_size=4))
 def test_whatever_stands_in_the_file_is_a_decision_or_refused(tmp_path, lines):
     (tmp_path / "review.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
