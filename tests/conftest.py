@@ -3,6 +3,7 @@
 import shutil
 import signal
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -22,6 +23,16 @@ def _ctrl_c() -> None:
 @pytest.fixture(autouse=True)
 def _seed() -> None:
     torch.manual_seed(0)
+
+
+@pytest.fixture(scope="module")
+def short_fits() -> Iterator[None]:
+    """p_wrong is fitted in five steps instead of a hundred, for modules whose many small runs are not about it."""
+    from ncsam.issues import calibration
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(calibration, "minimize", partial(calibration.minimize, most=5))
+        yield
 
 
 @pytest.fixture

@@ -28,6 +28,8 @@ from ncsam.engine.sinks import CheckpointSink
 from ncsam.engine.trainer import Trainer
 from ncsam.runs.lock import locked
 
+pytestmark = pytest.mark.usefixtures("short_fits")
+
 
 def small_data(samples: int = 96, seed: int = 0) -> DataSet:
     rng = np.random.default_rng(seed)

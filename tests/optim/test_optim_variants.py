@@ -4,8 +4,6 @@ import ast
 import copy
 import inspect
 import math
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,7 +12,9 @@ from optim_cases import Counter, batch, largest_difference, network, parameters,
 from torch import nn
 
 import ncsam.optim
+from forks import fork
 from ncsam import ASAM, SAM, SANER, FriendlySAM
+from ncsam.engine import RunConfig
 from ncsam.optim import AESAM, MSAM, AutoRadius, LossBudgetRadius, StableSAM, reference
 
 ALL = {name: ncsam.optim.get(name) for name in ncsam.optim.names()}
@@ -359,19 +359,20 @@ def test_a_file_put_beside_the_others_is_found(tmp_path):
         "            for p in step.params:\n"
         "                p.grad *= 0.5\n"
     )
-    code = (
-        "import ncsam.optim, torch\n"
-        f"ncsam.optim.__path__.append({str(tmp_path)!r})\n"
-        "from ncsam.engine import RunConfig\n"
-        "assert RunConfig(optimizer='halfsam').sharpness_aware\n"
-        "w = torch.nn.Parameter(torch.tensor([[3.0, 1.0]]))\n"
-        "kind = ncsam.optim.get('halfsam')\n"
-        "optimizer = kind(torch.optim.SGD([w], lr=0.0), 0.5, criterion=lambda z, y: (z * z).sum() / 2)\n"
-        "optimizer.step(lambda: w * 1.0, torch.tensor([0]))\n"
-        "expected = 0.5 * w.detach() * (1 + 0.5 / w.detach().norm())\n"
-        "torch.testing.assert_close(w.grad, expected)\n"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)
+
+    def use():
+        ncsam.optim.__path__.append(str(tmp_path))
+        assert RunConfig(optimizer="halfsam").sharpness_aware
+        w = torch.nn.Parameter(torch.tensor([[3.0, 1.0]]))
+        optimizer = ncsam.optim.get("halfsam")(
+            torch.optim.SGD([w], lr=0.0), 0.5, criterion=lambda z, y: (z * z).sum() / 2
+        )
+        optimizer.step(lambda: w * 1.0, torch.tensor([0]))
+        torch.testing.assert_close(w.grad, 0.5 * w.detach() * (1 + 0.5 / w.detach().norm()))
+
+    process = fork(use)  # another process: what is registered stays
+    process.join()
+    assert process.exitcode == 0
 
 
 def test_the_loss_budget_names_a_wrong_start():
