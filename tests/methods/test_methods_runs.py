@@ -108,7 +108,7 @@ def assert_equal(a: object, b: object, where: str = "") -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("preset", ["uniform", "sparse"])
+@pytest.mark.parametrize("preset", ["uniform", pytest.param("sparse", marks=pytest.mark.stress)])
 def test_peers_presets_learn_in_short_runs_too(preset: str, tmp_path: Path) -> None:
     """Their authors' last alpha from the start would leave digits at 10 to 50 %."""
     options = {"method": "peer", "method_options": {"preset": preset}, "optimizer": "sgd", "epochs": 20}
