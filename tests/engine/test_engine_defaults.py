@@ -22,8 +22,6 @@ from ncsam.engine.task import load_task
 from ncsam.methods import create
 from ncsam.methods.elr import ELR
 
-pytestmark = pytest.mark.usefixtures("short_fits")
-
 
 def features(folder: Path, samples: int, columns: int = 40) -> str:
     rng = np.random.default_rng(0)

@@ -21,8 +21,6 @@ from ncsam.engine.predictor import load_predictor
 from ncsam.engine.trainer import Trainer
 from two_processes import checkpoint, train_by_two
 
-pytestmark = pytest.mark.usefixtures("short_fits")
-
 GOOD, BAD = ["lovely", "great", "superb"], ["awful", "dull", "poor"]
 
 

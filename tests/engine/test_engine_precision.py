@@ -23,8 +23,6 @@ from ncsam.methods import Plan
 from ncsam.models.channels_last import is_convolutional, to_channels_last
 from ncsam.optim import SAM
 
-pytestmark = pytest.mark.usefixtures("short_fits")
-
 resolving = resolve.resolve
 FORMATS = {"contiguous": torch.contiguous_format, "channels_last": torch.channels_last}
 

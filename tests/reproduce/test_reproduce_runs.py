@@ -26,8 +26,6 @@ from ncsam.reproduce.run import Plan, show
 from ncsam.reproduce.scales import Setting
 from ncsam.runs.reader import RunFolder
 
-pytestmark = pytest.mark.usefixtures("short_fits")
-
 QUIET: Callable[[str], None] = lambda line: None  # noqa: E731
 
 
