@@ -97,8 +97,10 @@ def _send(run: Run, issues: LabelIssues, tool: str, out: Path, root: str) -> Non
         run.to_datalab(out)
     else:
         issues.to_csv(out)
-    say(f"{out}: {len(issues):,} labels")
-    if tool != "datalab":
+    if tool == "datalab":
+        say(f"{out}: all labels")
+    else:
+        say(f"{out}: {len(issues):,} labels")
         say(f"next: ncsam clean {run.path} --from {tool} FILE --out cleaned.csv")
 
 
