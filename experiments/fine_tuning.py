@@ -28,6 +28,7 @@ from torch import Tensor, nn
 from ncsam import SAM, classifiers, losses, noise
 from ncsam.classifiers.fit import confident_issues
 from ncsam.data.labels import stratified
+from ncsam.engine.anchor import Interpolation
 from ncsam.pretrained.minilm import WEIGHTS, SentenceEncoder, masked_mean
 
 MAX_LENGTH, BATCH = 48, 32
@@ -150,6 +151,10 @@ def fine_tune(data: Problem, arm: dict[str, Any], teacher: np.ndarray | None, se
     if share := arm.get("teacher"):
         assert teacher is not None
         targets[data.train] = (1 - share) * targets[data.train] + share * torch.from_numpy(teacher).float()
+    if arm.get("head") == "lda":
+        lda_head(model, tokens, data)
+    shares = arm.get("interpolations", ())
+    kept = {share: Interpolation([model], share) for share in shares}
     plain = [p for p in model.parameters() if p.ndim < 2]
     weights = [p for p in model.parameters() if p.ndim >= 2]
     base = torch.optim.AdamW(
@@ -162,7 +167,9 @@ def fine_tune(data: Problem, arm: dict[str, Any], teacher: np.ndarray | None, se
         options = {"rho_target": arm["rho_target"]} if "rho_target" in arm else {}
         optimizer = SAM(base, rho=arm["rho"], model=model, total_steps=total, **options)
     memory = torch.zeros(len(labels), data.num_classes)
-    found: dict[str, list[np.ndarray]] = {"val": [], "test": []}
+    found: dict[str, list[np.ndarray]] = {
+        f"{part}{share or ''}": [] for part in ("val", "test") for share in (0, *shares)
+    }
     model.train()
     step = 0
     for _ in range(arm["epochs"]):
@@ -198,13 +205,37 @@ def fine_tune(data: Problem, arm: dict[str, Any], teacher: np.ndarray | None, se
             step += 1
         found["val"].append(tokens.probabilities(model, data.val))
         found["test"].append(test.probabilities(model, np.arange(len(test.ids))))
+        for share, interpolation in kept.items():
+            with interpolation.applied():
+                found[f"val{share}"].append(tokens.probabilities(model, data.val))
+                found[f"test{share}"].append(test.probabilities(model, np.arange(len(test.ids))))
         if optimizer is not base:
             p = found["val"][-1][np.arange(len(data.val)), data.labels[data.val]]
             optimizer.report_val_loss(float(-np.log(np.maximum(p, 1e-12)).mean()))
     return {name: np.stack(values) for name, values in found.items()}
 
 
+def lda_head(model: Classifier, tokens: Tokens, data: Problem) -> None:
+    """Start the head as discriminant analysis of the pretrained features, as `ncsam.engine.anchor.fit_head` does."""
+    head, model.fc = model.fc, nn.Identity()
+    model.eval()
+    with torch.no_grad():
+        parts = np.array_split(data.train, max(1, len(data.train) // 64))
+        x = torch.cat([model(*tokens.batch(part)) for part in parts])
+    model.fc = head
+    model.train()
+    mean, std = x.mean(dim=0), x.std(dim=0).clamp(min=1e-6)
+    labels = torch.from_numpy(data.labels[data.train])
+    options: dict[str, Any] = {"shrinkage": 0.8, "unit": False, "prune": 1}
+    state = classifiers.cross_fit("lda", (x - mean) / std, labels, data.num_classes, **options).member.state
+    weight = state["scale"] * state["weight"] / std
+    with torch.no_grad():
+        head.weight.copy_(weight)
+        head.bias.copy_(state["scale"] * state["bias"] - weight @ mean)
+
+
 ARMS: dict[str, dict[str, Any]] = {
+    "lda head": {"lr": 1e-4, "epochs": 3, "head": "lda", "interpolations": (0.25, 0.5, 0.75)},
     "adamw 2e-5": {"lr": 2e-5, "epochs": 3},
     "adamw 5e-5": {"lr": 5e-5, "epochs": 3},
     "adamw 1e-4": {"lr": 1e-4, "epochs": 3},
@@ -232,6 +263,9 @@ def summary(data: Problem, found: dict[str, np.ndarray], frozen: dict[str, np.nd
     best = int(np.argmax(val))  # the first of equals
     mixed = [right((p + frozen["test"][0]) / 2, data.test_labels) for p in found["test"]]
     chosen = {"last": test[-1], "early": test[best], "mean": mixed[best], "best_epoch": best + 1}
+    for share in (name.removeprefix("val") for name in found if name.startswith("val0")):
+        best = int(np.argmax([right(p, data.labels[data.val]) for p in found[f"val{share}"]]))
+        chosen[f"interpolated {share}"] = right(found[f"test{share}"][best], data.test_labels)
     return {"val": val, "test": test, **chosen}
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from ncsam import data, methods, models
+from ncsam import classifiers, data, methods, models
 from ncsam.data.loading.loader import Loader
 from ncsam.data.loading.sampling import grouped_by_length
 from ncsam.engine import RunConfig, train
@@ -57,6 +57,9 @@ def test_a_transformer_gets_the_recipe_of_fine_tuning(bert: str, texts: Path) ->
     assert (found.base, found.lr, found.weight_decay) == ("adamw", r.SMALL_ENCODER_LR.value, 0.01)
     assert (found.schedule, found.lr_warmup, found.clip_norm, found.batch_size) == ("linear", 0.1, 1.0, 32)
     assert (found.patience, found.epochs, found.layer_decay) == (r.ENCODER_PATIENCE.value, r.ENCODER_EPOCHS.value, 1.0)
+    assert (found.head_init, found.interpolation) == ("lda", 0.5)
+    digits = resolve(RunConfig(model="mlp"), load_task(RunConfig()))
+    assert (digits.head_init, digits.interpolation) == ("random", 1.0)
     assert resolve(asked.replace(val_share=0.0, rho=0.05), load_task(asked.replace(val_share=0.0))).patience is None
     assert not asked.conflicts(found)  # the same command resumes
 
@@ -136,6 +139,7 @@ def test_layers_have_decaying_learning_rates(bert: str) -> None:
 @pytest.mark.parametrize("optimizer", ["sgd", "sam"])
 def test_the_gradient_is_clipped(optimizer: str, bert: str, texts: Path) -> None:
     options = {"lr": 1.0, "momentum": 0.0, "weight_decay": 0.0, "schedule": "constant", "lr_warmup": 0.0, "rho": 0.05}
+    options |= {"interpolation": 1.0}
     asked = config(
         bert, texts, optimizer=optimizer, base="sgd", batch_size=64, epochs=1, clip_norm=1e-3, patience=None, **options
     )
@@ -389,3 +393,72 @@ def test_lora_trains_few_weights(bert: str, texts: Path) -> None:
     after = summary.trainer.learners[0].bare
     frozen = "encoder.base_model.model.encoder.layer.0.attention.self.query.base_layer.weight"
     assert torch.equal(after.get_parameter(frozen), network.get_parameter(frozen))
+
+
+# --- close to the pretrained model
+
+
+def weights(trainer: Trainer) -> torch.Tensor:
+    return torch.cat([p.detach().flatten() for p in trainer.learners[0].bare.parameters()])
+
+
+def trained(asked: RunConfig, *, halfway: bool = False) -> tuple[torch.Tensor, torch.Tensor, Trainer]:
+    """Weights before and after training; `halfway`, a second trainer continues after the first epoch."""
+    task = load_task(asked)
+    trainer = Trainer(choose_device(asked), resolve(asked, task), task)
+    start = weights(trainer)
+    if halfway:
+        trainer.train_epoch()
+        saved = trainer.state_dict()
+        trainer = Trainer(choose_device(asked), resolve(asked, task), task)
+        trainer.load_state_dict(saved)
+    trainer.fit()
+    return start, weights(trainer), trainer
+
+
+def test_the_head_starts_as_discriminant_analysis(bert: str, texts: Path) -> None:
+    asked = config(bert, texts)
+    task = load_task(asked)
+    trainer = Trainer(choose_device(asked), resolve(asked, task), task)
+    network: Any = trainer.learners[0].bare.eval()
+    batches = list(task.loader(task.dataset.train, asked, 8, subset=task.train).evaluation().iterate(0))
+    with torch.no_grad():
+        x = torch.cat([network.features(batch.views[0]) for batch in batches])
+        logits = network.head(x)
+    z = (x - x.mean(dim=0)) / x.std(dim=0).clamp(min=1e-6)
+    y = torch.from_numpy(task.dataset.train.labels[task.train])
+    lda = classifiers.cross_fit("lda", z, y, task.dataset.num_classes, shrinkage=0.8, unit=False, prune=1)
+    torch.testing.assert_close(logits, lda.member.network(task.dataset.num_classes)(z), rtol=1e-3, atol=1e-3)
+
+
+def test_interpolated_weights_lie_between_start_and_end(bert: str, texts: Path) -> None:
+    options = {"epochs": 2, "patience": None, "lr": 1e-3}
+    start, end, _ = trained(config(bert, texts, **options, interpolation=1.0))
+    again, between, trainer = trained(config(bert, texts, **options, interpolation=0.25))
+    assert torch.equal(start, again)
+    assert (end - start).norm() > 0
+    torch.testing.assert_close(between, start + 0.25 * (end - start))
+    last = trainer.history[-1]
+    trainer.measure_training_split()
+    assert trainer.history[-1] == last  # the epochs were measured with the weights that are kept
+    _, resumed, _ = trained(config(bert, texts, **options, interpolation=0.25), halfway=True)
+    assert torch.equal(between, resumed)
+
+
+def test_early_stopping_keeps_interpolated_weights(bert: str, texts: Path) -> None:
+    asked = config(bert, texts, epochs=2, patience=1, lr=1e-3, interpolation=0.5)
+    task = load_task(asked)
+    trainer = Trainer(choose_device(asked), resolve(asked, task), task)
+    start = weights(trainer)
+    trainer.train_epoch()
+    end = weights(trainer)
+    assert trainer.stopping.restore()
+    torch.testing.assert_close(weights(trainer), (start + end) / 2)
+    with pytest.raises(UsageError, match="interpolation"):
+        config(bert, texts, interpolation=0.0)
+
+
+def test_a_model_without_features_has_no_head_to_fit() -> None:
+    asked = RunConfig(data="digits", head_init="lda", epochs=1)
+    with pytest.raises(UsageError, match="head_init"):
+        train(asked, console=False, model=torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 10)))

@@ -50,6 +50,7 @@ _ABOUT_THE_FILE = ("version", "command")  # written next to the options for the 
 _OPEN: Mapping[str, tuple[Any, ...]] = {
     **dict.fromkeys(("model", "backbone", "augment", "rho_target", "lr", "weight_decay", "epochs"), ("auto",)),
     **dict.fromkeys(("base", "schedule", "lr_warmup", "clip_norm", "layer_decay", "patience", "precision"), ("auto",)),
+    **dict.fromkeys(("head_init", "interpolation"), ("auto",)),
     **dict.fromkeys(("rho", "kappa", "flip_ratio", "warmup", "max_length"), (None,)),
     "batch_size": ("auto", None),
 }
@@ -256,6 +257,17 @@ class RunConfig:
         "torchvision, otherwise 1",
         ratio,
     )
+    head_init: Literal["auto", "random", "lda"] = _option(
+        "auto",
+        "random, or lda: the head starts as discriminant analysis of the pretrained features; auto: lda for pretrained "
+        "transformers, otherwise random",
+    )
+    interpolation: float | Literal["auto"] = _option(
+        "auto",
+        "share of the trained weights in the model that is kept, the rest being those before training; auto: .5 for "
+        "pretrained transformers, otherwise 1",
+        partial(number, allowed="a number above 0 and at most 1", fine=lambda share: 0 < share <= 1),
+    )
     lora: int | None = _option(
         None, "rank of low-rank updates trained in the place of a transformer's weights", _from_one
     )
@@ -429,6 +441,8 @@ class ResolvedConfig(RunConfig):
     lr_warmup: float
     clip_norm: float | None
     layer_decay: float
+    head_init: Literal["random", "lda"]
+    interpolation: float
     patience: int | None
 
     @property
@@ -441,7 +455,7 @@ class ResolvedConfig(RunConfig):
 TRAINING = (
     *("method", "method_options", "optimizer", "base", "lr", "momentum", "weight_decay", "rho", "rho_target", "kappa"),
     *("flip_ratio", "warmup", "optimizer_options", "schedule", "schedule_options", "lr_warmup", "clip_norm"),
-    *("model", "model_options", "layer_decay", "lora", "patience"),
+    *("model", "model_options", "layer_decay", "lora", "patience", "head_init", "interpolation"),
     *("pretrained", "freeze", "head_lr", "epochs", "batch_size", "batches", "augment", "compile", "loggers"),
     *("checkpoint_every", "evaluate_train_every", "devices", "num_nodes", "strategy"),
 )

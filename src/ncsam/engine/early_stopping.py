@@ -47,13 +47,14 @@ class EarlyStopping:
         """Whether training ends after this epoch."""
         return self.patience is not None and 0 < self.best_epoch <= epoch - self.patience
 
-    def restore(self) -> None:
-        """Put the kept weights back."""
+    def restore(self) -> bool:
+        """Put the kept weights back, if there are any."""
         if self._kept is None:
-            return
+            return False
         for learner, network in zip(self.learners, self._kept["networks"], strict=True):
             load_network(learner.bare, network)
         self.method.load_state_dict(self._kept["method"])
+        return True
 
     def state_dict(self) -> dict[str, Any]:
         return {"best_epoch": self.best_epoch, "best_accuracy": self.best_accuracy, "kept": self._kept}

@@ -6,7 +6,7 @@ The threshold of memorization is `ncsam.issues.find.MEMORIZED_GAP`, because labe
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, Literal, TypeVar
 
 _T = TypeVar("_T")
 
@@ -77,6 +77,8 @@ ENCODER_LR_WARMUP = Recipe(0.1, "lr_warmup: auto, for pretrained transformers an
 ENCODER_CLIP = Recipe(1.0, "clip_norm: auto, for pretrained transformers and ConvNeXt", _NOT_MEASURED)
 #: With few, very noisy validation labels even this stops too early (docs/experiments/fine_tuning.md).
 ENCODER_PATIENCE = Recipe(2, "patience: auto, for pretrained transformers", _NOT_MEASURED)
+ENCODER_HEAD_INIT: Recipe[Literal["lda"]] = Recipe("lda", "head_init: auto, for pretrained transformers", _FINE_TUNING)
+ENCODER_INTERPOLATION = Recipe(0.5, "interpolation: auto, for pretrained transformers", _FINE_TUNING)
 LAYER_DECAY = Recipe(
     0.75,
     "layer_decay: auto, for pretrained models of timm and torchvision",

@@ -101,7 +101,7 @@ def _is_pretrained_encoder(config: RunConfig, model: str, traits: models.Traits)
 
 
 def _fine_tuning(config: RunConfig, task: Task, model: str, encoder: bool) -> dict[str, Any]:
-    """Schedule, clipping, layer-wise learning rates and early stopping."""
+    """Schedule, clipping, layer-wise learning rates, what keeps the model near the pretrained one, early stopping."""
     no_validation = task.val is None and task.dataset.val is None
     library = bool(config.pretrained) and model.startswith(("timm:", "torchvision:")) and not config.freeze
     usual: dict[str, Any] = {
@@ -110,6 +110,8 @@ def _fine_tuning(config: RunConfig, task: Task, model: str, encoder: bool) -> di
         "clip_norm": recipes.ENCODER_CLIP.value if encoder else None,
         "patience": recipes.ENCODER_PATIENCE.value if encoder and not no_validation else None,
         "layer_decay": recipes.LAYER_DECAY.value if library else 1.0,
+        "head_init": recipes.ENCODER_HEAD_INIT.value if encoder else "random",
+        "interpolation": recipes.ENCODER_INTERPOLATION.value if encoder else 1.0,
     }
     return {name: value if getattr(config, name) == "auto" else getattr(config, name) for name, value in usual.items()}
 

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from ncsam._errors import bad_value
 from ncsam._version import __version__
 from ncsam.data.modalities import saved_modality
+from ncsam.engine.anchor import Interpolation, fit_head
 from ncsam.engine.checkpoint import random_state, restore_random_state
 from ncsam.engine.config import ResolvedConfig
 from ncsam.engine.context import MethodContext, verdicts
@@ -93,7 +94,7 @@ class Trainer:
                 "batch_size", config.batch_size, f"a multiple of the {device.world_size} devices sharing it"
             )
         seed_all(config.seed)
-        networks = self.method.build(self._create)
+        networks = self._build()
         self.loader = task.loader(
             task.dataset.train,
             config,
@@ -114,6 +115,7 @@ class Trainer:
             for number, network in enumerate(networks)
         ]
         self.networks: list[nn.Module] = [learner.network for learner in self.learners]
+        self.interpolation = Interpolation([learner.bare for learner in self.learners], config.interpolation)
         seed_all(config.seed + device.global_rank)  # ranks draw different dropout masks
         split = task.dataset.train
         self.samples = SampleTable(len(split), device.device)
@@ -153,6 +155,16 @@ class Trainer:
         return create_network(
             self.config, self.task.dataset.num_classes, self.task.original_modality.in_channels, pretrained=True
         )
+
+    def _with_fitted_head(self) -> nn.Module:
+        split, device = self.task.dataset.train, self.fabric.device
+        loader = self.task.loader(split, self.config, self.config.batch_size, subset=self.task.train, device=device)
+        labels = torch.from_numpy(split.labels[self.task.train])
+        return fit_head(self._create(), loader.evaluation(), labels, device)
+
+    def _build(self) -> list[nn.Module]:
+        """The method's models."""
+        return self.method.build(self._with_fitted_head if self.config.head_init == "lda" else self._create)
 
     # --- training
 
@@ -197,7 +209,10 @@ class Trainer:
                 self._stop()
             began = time.perf_counter()
         train_seconds = self.sums.seconds
-        record = self._measure(epoch)
+        with self.interpolation.applied():
+            record = self._measure(epoch)
+            if self.state.stage == len(self.stages.stages) - 1:  # the last: before, a method's model is not whole
+                self.stopping.update(epoch, record["val_accuracy"])
         total = train_seconds + time.perf_counter() - began
         record |= {"seconds": total, "train_seconds": train_seconds}
         record["samples_per_second"] = len(self.task.train) / train_seconds
@@ -206,10 +221,8 @@ class Trainer:
         self.history.append(record)
         self.seconds += total
         self.epoch, self.batch = epoch, 0
-        if self.state.stage == len(self.stages.stages) - 1:  # a method's last stage: before, its model is not whole
-            self.stopping.update(epoch, record["val_accuracy"])
-            if self.is_finished:  # before the checkpoint is written
-                self.stopping.restore()
+        if self.is_finished and not self.stopping.restore():  # before the checkpoint is written
+            self.interpolation.apply()
         self.sums = EpochSums(self.fabric.device)
         for sink in self.sinks:
             sink.on_epoch_end(self, record)
@@ -261,7 +274,7 @@ class Trainer:
         networks: Sequence[nn.Module | None] = [None] * len(self.learners)
         if fresh:
             seed_all(self.config.seed + 2**20 * self.state.stage)
-            networks = self.method.build(self._create)
+            networks = self._build()
             seed_all(self.config.seed + 2**20 * self.state.stage + self.fabric.global_rank)
         for learner, network in zip(self.learners, networks, strict=True):
             learner.restart(network)
