@@ -15,23 +15,22 @@ import numpy as np
 import torch
 import torch.multiprocessing
 
-from forks import ready_to_fork
 from ncsam.engine import RunConfig, train
 from ncsam.engine.sinks import CheckpointSink
 from ncsam.engine.trainer import Trainer
+from processes import CONTEXT
 
 
 def by_two(work: Callable[..., None], *args: Any, timeout: float = 300, **environment: object) -> None:
     """Call `work(rank, *args)` in two processes with torchrun's variables; raise what either raises.
 
-    The processes are forks of this one: importing torch and its frameworks again takes longer than most tests.
+    `work` is a function of a module.
     """
     shared = {"GROUP_RANK": 0, "WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2, "TORCHELASTIC_RUN_ID": "test"}
     shared |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port(), "GLOO_SOCKET_IFNAME": "lo", **environment}
-    with ready_to_fork():
-        running = torch.multiprocessing.start_processes(
-            _as_rank, (shared, work, args), nprocs=2, join=False, start_method="fork"
-        )
+    running = torch.multiprocessing.start_processes(
+        _as_rank, (shared, work, args), nprocs=2, join=False, start_method=CONTEXT.get_start_method()
+    )
     until = time.monotonic() + timeout
     try:
         while not running.join(timeout=1):
@@ -53,8 +52,6 @@ def train_by_two(runs: Sequence[tuple[Path, dict[str, Any], list[int] | None]], 
     A run is its folder, its options, and, unless it goes to its end, the (epoch, batch) whose checkpoint is its last.
     `modules` are imported first.
     """
-    for module in ("lightning_fabric", "torch.distributed.fsdp"):  # before the fork: once instead of twice
-        importlib.import_module(module)
     by_two(_train_all, runs, modules)
 
 

@@ -10,7 +10,6 @@ import pytest
 import torch
 from auto_cases import clouds, config, problem
 
-from forks import fork
 from ncsam.automl import auto, leaderboard
 from ncsam.automl import run as auto_run
 from ncsam.automl.candidates import ClosedForm, Network, equal_batches
@@ -28,6 +27,7 @@ from ncsam.jobs import ExecutorConfig
 from ncsam.models import create
 from ncsam.models.mean import Mean
 from ncsam.runs.reader import RunFolder, load_oof
+from processes import start
 
 
 def lda(name="lda", **options):
@@ -263,28 +263,29 @@ def test_samples_held_out_for_good_are_in_no_fold(tmp_path, quick):
     assert issues.numbers("held_out").sum() == 240  # every prediction was made without the sample
 
 
-@pytest.mark.slow
-def test_a_killed_search_ends_with_the_same_leaderboard(tmp_path, monkeypatch):
+def search_whole(folder):
     candidates = [
         ClosedForm("lda", "lda"),
         Network("sgd", {"optimizer": "sgd", "epochs": 8, "batch_size": 32}),
         Network("sam", {"optimizer": "sam", "rho": "auto", "epochs": 4, "batch_size": 32}),
     ]
-    monkeypatch.setattr("ncsam.automl.run.portfolio", lambda problem: candidates)
-
-    def search(folder):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ncsam.automl.run.portfolio", lambda problem: candidates)
         auto(config(), folder, folds=3, dataset=clouds(), say=str)
 
+
+@pytest.mark.slow
+def test_a_killed_search_ends_with_the_same_leaderboard(tmp_path):
     undisturbed, killed = tmp_path / "one", tmp_path / "two"
-    search(undisturbed)
-    process = fork(search, killed)
+    search_whole(undisturbed)
+    process = start(search_whole, killed)
     deadline = time.monotonic() + 120
     while not (killed / "candidates" / "sgd" / "part-0.pt").exists() and time.monotonic() < deadline:
         time.sleep(0.02)
     process.kill()
     process.join()
     assert not (killed / "summary.json").exists()
-    search(killed)
+    search_whole(killed)
     assert timeless(leaderboard.read(undisturbed)) == timeless(leaderboard.read(killed))
     one, two = (torch.load(f / "checkpoints" / "last.ckpt", weights_only=True) for f in (undisturbed, killed))
     for name, value in one["learners"][0]["network"].items():

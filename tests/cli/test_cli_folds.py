@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from cli_cases import call
 
-from forks import fork
 from ncsam.cli.main import main
 from ncsam.engine.sinks import CheckpointSink
 from ncsam.runs.reader import load_oof
+from processes import start
 
 OPTIONS = ["--optimizer", "sgd", "--epochs", "12", "--model-options", "hidden=[8]", "--lr", "0.1", "--quiet"]
 FACTORY = """
@@ -91,7 +91,7 @@ def test_folds_that_were_killed_go_on_and_end_with_the_same_bits(clouds, tmp_pat
     options = [*OPTIONS, "--epochs", "8", "--folds", "3"]
     command = ["train", str(clouds), *options, "--out", str(tmp_path / "killed")]
     for fold, epoch in (("2/3", 1), ("3/3", 4)):
-        process = fork(die_in, fold, epoch, command)
+        process = start(die_in, fold, epoch, command)
         process.join()
         assert process.exitcode == -signal.SIGKILL
         begun = tmp_path / "killed" / "folds" / fold.replace("/", "-of-")

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-import multiprocessing
 import os
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from forks import ready_to_fork
 from ncsam.embed.cache import FeatureCache, Source, array_hash, default_folder, file_hash, text_hash
+from processes import CONTEXT
 
 SOURCE = Source("lite0", "ab" * 32, "v1 128")
 
@@ -155,9 +154,7 @@ def _work(folder: str, seed: int) -> float:
 
 
 def test_several_processes_share_a_folder(tmp_path: Path) -> None:
-    with ready_to_fork():
-        pool = multiprocessing.get_context("fork").Pool(3)
-    with pool:
+    with CONTEXT.Pool(3) as pool:
         assert pool.starmap(_work, [(str(tmp_path), seed) for seed in range(6)]) == [20 * 1000.0] * 6
     assert len(list(tmp_path.rglob("*.npy"))) == 40
     assert not list(tmp_path.rglob(".*"))

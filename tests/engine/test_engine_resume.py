@@ -11,14 +11,13 @@ import signal
 import threading
 import time
 from collections.abc import Callable
-from multiprocessing.context import ForkProcess
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from forks import fork
 from ncsam.data import from_arrays
 from ncsam.data.types import DataSet
 from ncsam.engine import Interrupted, RunConfig, RunError, train
@@ -27,6 +26,7 @@ from ncsam.engine.metrics import TIME_FIELDS
 from ncsam.engine.sinks import CheckpointSink
 from ncsam.engine.trainer import Trainer
 from ncsam.runs.lock import locked
+from processes import start
 
 pytestmark = pytest.mark.usefixtures("short_fits")
 
@@ -104,18 +104,18 @@ def lines_without_time(folder: Path) -> list[dict[str, object]]:
 def test_a_run_killed_at_random_points_ends_with_the_same_bits(tmp_path: Path, checkpoint_every: int | None) -> None:
     config = small_config(checkpoint_every=checkpoint_every, epochs=12)
 
-    def start(out: str) -> ForkProcess:
-        return fork(run_in_process, config, str(tmp_path / out))
+    def begin(out: str) -> ForkServerProcess:
+        return start(run_in_process, config, str(tmp_path / out))
 
     began = time.monotonic()
-    whole = start("whole")
+    whole = begin("whole")
     whole.join()
     duration = time.monotonic() - began
     assert whole.exitcode == 0
     chance = random.Random(7)
     kills = 0
     for _ in range(4):
-        process = start("killed")
+        process = begin("killed")
         process.join(chance.uniform(0.1, 0.7) * duration)
         if process.exitcode is None:
             process.kill()
@@ -123,7 +123,7 @@ def test_a_run_killed_at_random_points_ends_with_the_same_bits(tmp_path: Path, c
             kills += 1
         elif process.exitcode == 0:
             break
-    final = start("killed")
+    final = begin("killed")
     final.join()
     assert final.exitcode == 0
     assert kills >= 1

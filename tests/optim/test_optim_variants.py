@@ -12,10 +12,10 @@ from optim_cases import Counter, batch, largest_difference, network, parameters,
 from torch import nn
 
 import ncsam.optim
-from forks import fork
 from ncsam import ASAM, SAM, SANER, FriendlySAM
 from ncsam.engine import RunConfig
 from ncsam.optim import AESAM, MSAM, AutoRadius, LossBudgetRadius, StableSAM, reference
+from processes import start
 
 ALL = {name: ncsam.optim.get(name) for name in ncsam.optim.names()}
 NEW = {"aesam": AESAM, "asam": ASAM, "friendlysam": FriendlySAM, "msam": MSAM, "saner": SANER, "stablesam": StableSAM}
@@ -360,19 +360,18 @@ def test_a_file_put_beside_the_others_is_found(tmp_path):
         "                p.grad *= 0.5\n"
     )
 
-    def use():
-        ncsam.optim.__path__.append(str(tmp_path))
-        assert RunConfig(optimizer="halfsam").sharpness_aware
-        w = torch.nn.Parameter(torch.tensor([[3.0, 1.0]]))
-        optimizer = ncsam.optim.get("halfsam")(
-            torch.optim.SGD([w], lr=0.0), 0.5, criterion=lambda z, y: (z * z).sum() / 2
-        )
-        optimizer.step(lambda: w * 1.0, torch.tensor([0]))
-        torch.testing.assert_close(w.grad, 0.5 * w.detach() * (1 + 0.5 / w.detach().norm()))
-
-    process = fork(use)  # another process: what is registered stays
+    process = start(use_half_sam, str(tmp_path))  # another process: what is registered stays
     process.join()
     assert process.exitcode == 0
+
+
+def use_half_sam(folder):
+    ncsam.optim.__path__.append(folder)
+    assert RunConfig(optimizer="halfsam").sharpness_aware
+    w = torch.nn.Parameter(torch.tensor([[3.0, 1.0]]))
+    optimizer = ncsam.optim.get("halfsam")(torch.optim.SGD([w], lr=0.0), 0.5, criterion=lambda z, y: (z * z).sum() / 2)
+    optimizer.step(lambda: w * 1.0, torch.tensor([0]))
+    torch.testing.assert_close(w.grad, 0.5 * w.detach() * (1 + 0.5 / w.detach().norm()))
 
 
 def test_the_loss_budget_names_a_wrong_start():

@@ -1,7 +1,6 @@
 """A short version of the stress tests (`make stress` is the long one): every part except two processes, a few times."""
 
 import contextlib
-import multiprocessing
 import os
 import sys
 import time
@@ -12,7 +11,6 @@ import pytest
 from click.testing import CliRunner
 
 sys.path.append(str(Path(__file__).parents[2]))  # where the package `stress` is
-from forks import ready_to_fork
 from ncsam.vectors.saved import SavedWeights
 from stress import calls, faults, inputs, interrupts, kills, soak
 from stress.data_files import Data
@@ -27,11 +25,8 @@ PARTS = [(interrupts, 60), (faults, 3), (inputs, 1), (calls, 1), (kills, 1), (so
 @pytest.mark.parametrize(("part", "trials"), PARTS, ids=lambda part: getattr(part, "__name__", ""))
 def test_a_short_stress_test_holds(part, trials, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, sys.path)))
-    forking = multiprocessing.get_context("fork")  # this process has imported everything
-    monkeypatch.setattr(multiprocessing, "get_context", lambda _: forking)
     tally = Tally(part.__name__.removeprefix("stress."), seed=12, until=time.monotonic())
-    with ready_to_fork():
-        part.run(tally, trials)
+    part.run(tally, trials)
     assert tally.tried >= trials
     assert tally.broke == []
 

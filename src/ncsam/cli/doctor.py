@@ -29,6 +29,7 @@ PURPOSES = {
     "wandb": "logging to Weights & Biases",
     "mlflow": "logging to MLflow",
     "ray": "comparisons on a Ray cluster",
+    "neighbors": "audits of more than 200,000 samples",
     "s3": "data on Amazon S3",
     "gs": "data on Google Cloud Storage",
 }
