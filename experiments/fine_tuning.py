@@ -276,6 +276,7 @@ def main() -> None:
     parser.add_argument("--noise", nargs="+", default=["weak"], help="weak, symmetric0.4, ...")
     parser.add_argument("--arms", nargs="+", default=list(ARMS), choices=list(ARMS))
     parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--csv", type=Path, help="also write the results as a table")
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
     results_file = args.out / "fine_tuning.json"
@@ -306,6 +307,24 @@ def main() -> None:
                     f"mean {row['mean']:.1f}; val/test {shown}; {seconds:.0f} s",
                     flush=True,
                 )
+    if args.csv is not None:
+        write_table(args.csv, results)
+
+
+def write_table(path: Path, results: dict[str, Any]) -> None:
+    """One line per problem, arm and seed; accuracies in percent."""
+    shares = ("0.25", "0.5", "0.75")
+    columns = ["problem", "arm", "seed", "last", "early_stopped", "mean_with_frozen", "best_epoch"]
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow([*columns, *(f"interpolated_{share}" for share in shares), "cpu_seconds"])
+        for key in sorted(results):
+            row, (problem_name, arm, *seed) = results[key], key.split("|")
+            numbers = [row[name] for name in ("last", "early", "mean")]
+            kept = [row.get(f"interpolated {share}") for share in shares]
+            shown = ["" if value is None else f"{value:.1f}" for value in (*numbers, *kept)]
+            times = row.get("cpu_seconds", "")
+            writer.writerow([problem_name, arm, *(seed or [""]), *shown[:3], row["best_epoch"], *shown[3:], times])
 
 
 if __name__ == "__main__":

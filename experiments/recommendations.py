@@ -326,7 +326,8 @@ def tables(out: Path, target: Path) -> None:
     rows = []
     for name, each in found.items():
         dataset, _, seed = name.rpartition("--")
-        about = {"dataset": dataset.replace("--", "/"), "seed": seed, "family": each["family"]}
+        each["dataset"] = dataset.replace("--", "/")
+        about = {"dataset": each["dataset"], "seed": seed, "family": each["family"]}
         for row, scores in each["rows"].items():
             numbers = {metric: round(value, 2) for metric, value in scores.items() if value is not None}
             rows.append({**about, "noise": round(each["noise"], 4), "row": row, **numbers})
@@ -346,7 +347,7 @@ def tables(out: Path, target: Path) -> None:
     _by_dataset(found)
     print()
     for row in ("recommended", *(f"auto, {count} verified" for count in ANSWERS)):
-        regrets = [_regret(each, row) for each in noisy]
+        regrets = _by_dataset_means(noisy, lambda each, row=row: _regret(each, row))  # type: ignore[misc]
         print(
             f"- {row}: regret {np.mean(regrets):.1f} on average, {max(regrets):.1f} at worst (best of all candidates)"
         )
@@ -366,14 +367,25 @@ def tables(out: Path, target: Path) -> None:
 
 
 def _means(title: str, chosen: list[dict[str, Any]], names: list[str], metric: str) -> None:
-    print(f"\n## {title}, {metric} ({len(chosen)} datasets and seeds)\n")
+    datasets = len({each["dataset"] for each in chosen})
+    print(f"\n## {title}, {metric} ({datasets} datasets, {len(chosen)} runs)\n")
     print("| | mean | against the better baseline | worst |\n|---|---:|---:|---:|")
     for name in names:
         with_row = [each for each in chosen if each["rows"].get(name, {}).get(metric) is not None]
         if with_row:
-            gains = [_gain(each, name, metric) for each in with_row]
-            mean = np.mean([each["rows"][name][metric] for each in with_row])
+            gains = _by_dataset_means(with_row, lambda each, name=name: _gain(each, name, metric))  # type: ignore[misc]
+            mean = np.mean(
+                _by_dataset_means(with_row, lambda each, name=name: each["rows"][name][metric])  # type: ignore[misc]
+            )
             print(f"| {name} | {mean:.1f} | {np.mean(gains):+.1f} | {min(gains):+.1f} |")
+
+
+def _by_dataset_means(chosen: list[dict[str, Any]], value: Callable[[dict[str, Any]], float]) -> list[float]:
+    """The mean over the seeds of every dataset."""
+    of: dict[str, list[float]] = {}
+    for each in chosen:
+        of.setdefault(each["dataset"], []).append(value(each))
+    return [float(np.mean(values)) for values in of.values()]
 
 
 def _gain(each: dict[str, Any], name: str, metric: str) -> float:

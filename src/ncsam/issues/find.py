@@ -21,6 +21,7 @@ Floats = npt.NDArray[np.float64]
 Labels = npt.NDArray[np.int64]
 
 #: The labels whose estimates must agree for any p_wrong to be stated; of small data a tenth.
+_RARE = 0.6  # a class with less than this share of an even split is rare
 _CHECKED = 100
 #: The smallest gap between two accuracies that counts as memorization (docs/experiments/settings.md).
 MEMORIZED_GAP = 0.02
@@ -103,8 +104,16 @@ def judge(
     rows = np.asarray(probabilities, dtype=np.float64)
     posterior = assess(labels, rows, train_accuracy)
     quality = label_quality(labels, rows, posterior.p_wrong)
-    predicted, reason = rows.argmax(axis=1), posterior.reason
-    return _table(labels, rows, quality, predicted, posterior, reason, classes, source, extra, verified)
+    reason = posterior.reason or _disagreement(posterior, quality)
+    if reason and np.bincount(labels, minlength=rows.shape[1]).min() < _RARE / rows.shape[1] * len(labels):
+        quality = label_quality(labels, rows)  # a wrong transition matrix would suspect the whole rare class
+    return _table(labels, rows, quality, rows.argmax(axis=1), posterior, reason, classes, source, extra, verified)
+
+
+def _disagreement(posterior: LabelPosterior, quality: Floats) -> str:
+    """Why the two estimates of the first labels disagree; empty where they do not."""
+    order = np.lexsort((np.arange(len(quality)), quality))
+    return posterior.disagreement(order[: min(_CHECKED, max(1, len(order) // 10))])
 
 
 @dataclass(frozen=True)
@@ -146,7 +155,7 @@ def issues_of_training(
     posterior = None
     if not reason and statistics.probabilities is not None:
         posterior = assess(labels, statistics.probabilities)
-        reason = posterior.reason
+        reason = posterior.reason or _disagreement(posterior, statistics.label_quality)
     columns = {**statistics.diagnostics, "held_out": held.astype(np.int64), **(extra or {})}
     return _table(
         labels,
@@ -182,8 +191,6 @@ def _table(
     verified: Mapping[int, int] | None = None,
 ) -> LabelIssues:
     order = np.lexsort((np.arange(len(labels)), quality))
-    if posterior is not None and not reason:
-        reason = posterior.disagreement(order[: min(_CHECKED, max(1, len(order) // 10))])
     reliable = posterior is not None and not reason
     unknown = np.full(len(labels), np.nan)
     extra = dict(extra or {})

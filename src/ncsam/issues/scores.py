@@ -57,14 +57,16 @@ def ranks(scores: Floats) -> Floats:
     return found
 
 
-def label_quality(labels: Labels, probabilities: Floats, p_wrong: Floats) -> Floats:
-    """((rank of 1 - p_wrong + 2 rank of the odds) / 3 - 1/2) / N, in (0, 1).
+def label_quality(labels: Labels, probabilities: Floats, p_wrong: Floats | None = None) -> Floats:
+    """((rank of 1 - p_wrong + 2 rank of the odds) / 3 - 1/2) / N, in (0, 1); without p_wrong by the odds alone.
 
     p_wrong, which rests on a transition matrix, finds errors that depend on the class alone; the odds find those that
     depend on the sample, as most human errors do. Their mean rank is close to the better of the two for either kind
     (docs/tasks/clean-labels.md has the comparison).
     """
-    mean = (ranks(1.0 - p_wrong) + 2.0 * ranks(odds(labels, probabilities))) / 3.0
+    mean = ranks(odds(labels, probabilities))
+    if p_wrong is not None:
+        mean = (ranks(1.0 - p_wrong) + 2.0 * mean) / 3.0
     return np.asarray((mean - 0.5) / len(labels))
 
 
