@@ -49,7 +49,7 @@ _ABOUT_THE_FILE = ("version", "command")  # written next to the options for the 
 #: What leaves an option to `resolve`: it agrees with any value that a saved run has.
 _OPEN: Mapping[str, tuple[Any, ...]] = {
     **dict.fromkeys(("model", "backbone", "augment", "rho_target", "lr", "weight_decay", "epochs"), ("auto",)),
-    **dict.fromkeys(("base", "schedule", "lr_warmup", "clip_norm", "layer_decay", "patience", "precision"), ("auto",)),
+    **dict.fromkeys(("base", "schedule", "lr_warmup", "clip_norm", "layer_decay", "precision"), ("auto",)),
     **dict.fromkeys(("head_init", "interpolation"), ("auto",)),
     **dict.fromkeys(("rho", "kappa", "flip_ratio", "warmup", "max_length"), (None,)),
     "batch_size": ("auto", None),
@@ -277,13 +277,13 @@ class RunConfig:
     # training
     epochs: int | Literal["auto"] = _option(
         "auto",
-        "passes over the training split; auto: 60, for mlps 30 and at least 800 steps, for pretrained transformers 4",
+        "passes over the training split; auto: 60, for mlps 30 and at least 800 steps, for pretrained transformers 3",
         _from_one,
     )
-    patience: int | Literal["auto"] | None = _option(
-        "auto",
+    patience: int | None = _option(
+        None,
         "stop after so many epochs without a higher accuracy on validation labels, and restore the best weights; null: "
-        "train to the end and keep the last; auto: 2 for pretrained transformers, otherwise null",
+        "train to the end and keep the last",
         _from_one,
     )
     batch_size: int | Literal["auto"] | None = _option(
@@ -443,7 +443,6 @@ class ResolvedConfig(RunConfig):
     layer_decay: float
     head_init: Literal["random", "lda"]
     interpolation: float
-    patience: int | None
 
     @property
     def warmup_epochs(self) -> int:

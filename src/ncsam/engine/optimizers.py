@@ -31,7 +31,7 @@ _OF_THE_ENGINE = ("criterion", "total_steps", "warmup_steps", "model", "process_
 #: Values of options that are left to the data, where options are checked without it.
 _STAND_INS: dict[str, Any] = {"lr": 0.05, "weight_decay": 0.0, "rho_target": 0.5, "kappa": 0.1, "epochs": 1}
 _STAND_INS |= {"batch_size": 1, "warmup": 0.0, "schedule": "cosine", "lr_warmup": 0.0, "clip_norm": None}
-_STAND_INS |= {"patience": None, "head_init": "random", "interpolation": 1.0}
+_STAND_INS |= {"head_init": "random", "interpolation": 1.0}
 _SEED_STRIDE = 2**20  # between the draws of a method's models, far larger than seeds that people choose
 
 

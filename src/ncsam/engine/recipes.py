@@ -71,12 +71,10 @@ LARGE_ENCODER_LR = Recipe(2e-5, "lr: auto, for pretrained transformers from LARG
 SMALL_ENCODER_LR = Recipe(1e-4, "lr: auto, for smaller pretrained transformers", _FINE_TUNING)
 LORA_LR = Recipe(5e-4, "lr: auto, with lora", "common practice (Hu et al. 2022, arXiv:2106.09685), not measured here")
 ENCODER_WEIGHT_DECAY = Recipe(0.01, "weight_decay: auto, for pretrained transformers and ConvNeXt", _NOT_MEASURED)
-ENCODER_EPOCHS = Recipe(4, "epochs: auto, for pretrained transformers", _NOT_MEASURED)
+ENCODER_EPOCHS = Recipe(3, "epochs: auto, for pretrained transformers", _FINE_TUNING)
 ENCODER_BATCH = Recipe(32, "batch_size: auto, for pretrained transformers", _NOT_MEASURED)
 ENCODER_LR_WARMUP = Recipe(0.1, "lr_warmup: auto, for pretrained transformers and ConvNeXt", _NOT_MEASURED)
 ENCODER_CLIP = Recipe(1.0, "clip_norm: auto, for pretrained transformers and ConvNeXt", _NOT_MEASURED)
-#: With few, very noisy validation labels even this stops too early (docs/experiments/fine_tuning.md).
-ENCODER_PATIENCE = Recipe(2, "patience: auto, for pretrained transformers", _NOT_MEASURED)
 ENCODER_HEAD_INIT: Recipe[Literal["lda"]] = Recipe("lda", "head_init: auto, for pretrained transformers", _FINE_TUNING)
 ENCODER_INTERPOLATION = Recipe(0.5, "interpolation: auto, for pretrained transformers", _FINE_TUNING)
 LAYER_DECAY = Recipe(

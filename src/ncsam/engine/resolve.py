@@ -75,7 +75,7 @@ def resolve(config: RunConfig, task: Task, *, family: Family = "other") -> Resol
         "rho_target": config.rho_target,
         "flip_ratio": config.flip_ratio,
         "precision": _precision(config, model, family) if config.precision == "auto" else config.precision,
-        **_fine_tuning(config, task, model, encoder),
+        **_fine_tuning(config, model, encoder),
     }
     if config.weight_decay == "auto":
         found["weight_decay"] = recipes.ENCODER_WEIGHT_DECAY.value if encoder else _weight_decay(config, family)
@@ -100,15 +100,13 @@ def _is_pretrained_encoder(config: RunConfig, model: str, traits: models.Traits)
     return pretrained and BACKBONE not in config.freeze and _has_layer_norm(model, traits)
 
 
-def _fine_tuning(config: RunConfig, task: Task, model: str, encoder: bool) -> dict[str, Any]:
-    """Schedule, clipping, layer-wise learning rates, what keeps the model near the pretrained one, early stopping."""
-    no_validation = task.val is None and task.dataset.val is None
+def _fine_tuning(config: RunConfig, model: str, encoder: bool) -> dict[str, Any]:
+    """Schedule, clipping, layer-wise learning rates, and what keeps the model near the pretrained one."""
     library = bool(config.pretrained) and model.startswith(("timm:", "torchvision:")) and not config.freeze
     usual: dict[str, Any] = {
         "schedule": "linear" if encoder else "cosine",
         "lr_warmup": recipes.ENCODER_LR_WARMUP.value if encoder else 0.0,
         "clip_norm": recipes.ENCODER_CLIP.value if encoder else None,
-        "patience": recipes.ENCODER_PATIENCE.value if encoder and not no_validation else None,
         "layer_decay": recipes.LAYER_DECAY.value if library else 1.0,
         "head_init": recipes.ENCODER_HEAD_INIT.value if encoder else "random",
         "interpolation": recipes.ENCODER_INTERPOLATION.value if encoder else 1.0,
