@@ -106,7 +106,7 @@ def judge(
     quality = label_quality(labels, rows, posterior.p_wrong)
     reason = posterior.reason or _disagreement(posterior, quality)
     if reason and np.bincount(labels, minlength=rows.shape[1]).min() < _RARE / rows.shape[1] * len(labels):
-        quality = label_quality(labels, rows)  # a wrong transition matrix would suspect the whole rare class
+        quality = label_quality(labels, rows)  # a wrong transition matrix would put the whole rare class first
     return _table(labels, rows, quality, rows.argmax(axis=1), posterior, reason, classes, source, extra, verified)
 
 
