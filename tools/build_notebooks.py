@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import tempfile
 import time
 from pathlib import Path
 
@@ -18,14 +19,21 @@ from traitlets.config import Config
 ROOT = Path(__file__).parents[1]
 
 
+def execute(notebook: nbformat.NotebookNode, folder: Path) -> None:
+    """Run all cells with `folder` as the current folder."""
+    with tempfile.TemporaryDirectory() as sockets:
+        # Local sockets need no encryption. Their path is absolute because the kernel's current folder is not ours.
+        ipc = Config({"KernelManager": {"transport": "ipc", "ip": f"{sockets}/kernel"}})
+        run = ExecutePreprocessor(timeout=1800, kernel_name="python3", config=ipc)
+        run.preprocess(notebook, {"metadata": {"path": str(folder)}})
+
+
 def main() -> None:
     out = ROOT / "docs/notebooks"
     for path in sorted((ROOT / "notebooks").glob("*.py")):
         began = time.perf_counter()
         notebook = jupytext.read(path)
-        ipc = Config({"KernelManager": {"transport": "ipc"}})  # local sockets, which need no encryption
-        run = ExecutePreprocessor(timeout=1800, kernel_name="python3", config=ipc)
-        run.preprocess(notebook, {"metadata": {"path": str(path.parent)}})
+        execute(notebook, path.parent)
         name = path.stem
         resources = {"output_files_dir": f"{name}_files", "unique_key": name}
         body, resources = MarkdownExporter().from_notebook_node(notebook, resources)
