@@ -24,6 +24,8 @@ ROOT = Path(__file__).resolve().parents[1]
 _LINK = re.compile(r"\[([^\]]+)\]\((?!https?:|#|mailto:)([^)\s]+)\)")
 _DISPLAYED = re.compile(r"^( *)\.\. math::(.*(?:\n(?=\1 +\S|\s*\n\1 +\S).*)*)", re.M)
 _INLINE = re.compile(r":math:`([^`]+)`")
+_SHORT_CODE = re.compile(r"<code>(?=[^<\n]{1,28}</code>)")
+_ARG = re.compile(r"\\arg\s*\\(max|min)")  # the converter does not know \arg
 _TYPESET = re.compile(r'<(span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</\1>', re.S)
 
 
@@ -61,7 +63,7 @@ def as_mathml(html: str) -> str:
     """A page with its formulas as MathML."""
 
     def formula(match: re.Match[str]) -> str:
-        tex = entities.unescape(match[3]).strip()
+        tex = _ARG.sub(r"\\operatorname{arg\1}", entities.unescape(match[3]).strip())
         if match[2] == "(":
             return convert(tex, display="inline")
         return f'<div class="formula">{"".join(convert(part, display="block") for part in lines_of(tex))}</div>'
@@ -112,10 +114,10 @@ def on_page_markdown(markdown: str, page: Any, config: Any, **_: Any) -> str:
 
 
 def on_page_content(html: str, page: Any, **_: Any) -> str:
-    """Typeset formulas, and link the page's source."""
+    """Typeset formulas, keep short code on one line, and link the page's source."""
     up = "../" * page.file.src_uri.count("/")
     source = f'<p class="page-source"><a href="{up}_sources/{page.file.src_uri}.txt">View page source</a></p>'
-    return as_mathml(html) + source
+    return _SHORT_CODE.sub('<code class="short">', as_mathml(html)) + source
 
 
 def on_post_build(config: Any, **_: Any) -> None:

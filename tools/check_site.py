@@ -90,7 +90,8 @@ def formulas(text: str) -> list[str]:
     """Marks of formulas outside of code, and formulas that could not be typeset."""
     prose = _CODE.sub("", text)
     marks = (":math:", ".. math::", 'class="arithmatex"', "<merror")
-    return [f"{mark} is left of a formula" for mark in marks if mark in prose]
+    unknown = sorted(set(re.findall(r"<m[a-z]+>(\\\w+)", prose)))
+    return [f"{mark} is left of a formula" for mark in (*marks, *unknown) if mark in prose]
 
 
 def reference(text: str) -> list[str]:

@@ -102,6 +102,7 @@ def test_formulas_become_mathml():
     assert site_hooks.lines_of(r"\left( a \qquad b \right)") == [r"\left( a \qquad b \right)"]
     assert "<mo>&#x0003C;</mo>" in html  # a less-than sign, which is no tag
     assert '<div class="formula"><math' in html
+    assert "<mo>argmax</mo>" in site_hooks.as_mathml('<span class="arithmatex">\\(\\arg\\max_c z\\)</span>')
     for name in METHODS:  # every formula can be typeset
         assert "<merror" not in site_hooks.convert(formula(methods.get(name)))
 
@@ -109,6 +110,7 @@ def test_formulas_become_mathml():
 def test_the_check_of_the_site_sees_what_is_wrong():
     assert check_site.formulas("<p>:math:<code>x</code></p>") == [":math: is left of a formula"]
     assert check_site.formulas("<pre>:math:</pre><math></math>") == []
+    assert check_site.formulas(r"<math><mi>\arg</mi></math>") == [r"\arg is left of a formula"]
     heading = '<h2 id="ncsam.optim.SAM" class="doc doc-heading">'
     found = check_site.reference(f"{heading}SAM</h2><p>Args: rho</p>")
     assert [problem for problem in found if "section" in problem] == [

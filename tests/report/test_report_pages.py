@@ -111,6 +111,10 @@ def test_latex(runs, tmp_path):
     assert r"digits, 40 \% symmetric noise" in text
     assert text.count(r"\begin{") == text.count(r"\end{") == 2
     assert write_report([runs], tmp_path / "only.tex") == [tmp_path / "only.tex"]
+    (two,) = write_report([runs], tmp_path / "two.tex", metrics=["seconds", "last"])
+    assert r"& seeds & seconds & last \\" in two.read_text()
+    with pytest.raises(ValueError, match="invalid metrics="):
+        write_report([runs], tmp_path / "two.tex", metrics=["first"])
 
 
 def test_classes(runs, tmp_path):

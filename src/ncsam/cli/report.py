@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from ncsam.cli.kinds import Listed
 from ncsam.cli.paths import Written
 from ncsam.report.content import write_report
 
@@ -13,7 +14,7 @@ EPILOG = """\b
 Examples:
   ncsam report runs/first
   ncsam report runs/digits --out digits.html --markdown
-  ncsam report runs/digits --out table.tex
+  ncsam report runs/digits --metrics last5,val_chosen --out table.tex
   ncsam report runs/a runs/b runs/c --title "Three radii" --images 48
 """
 
@@ -21,12 +22,19 @@ Examples:
 @click.command(epilog=EPILOG)
 @click.argument("runs", nargs=-1, required=True, type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.option("--out", type=Written(), help="the page [report.html in the first folder]")
+@click.option("--metrics", type=Listed(), help="columns of the table, such as last5,val_chosen [all]")
 @click.option("--markdown", is_flag=True, help="also write Markdown and a PNG next to the page")
 @click.option("--latex", is_flag=True, help="also write the table as LaTeX next to the page")
 @click.option("--title", help="heading [data and noise]")
 @click.option("--images", default=24, show_default=True, help="label issues to show for each group")
 def report(
-    runs: tuple[Path, ...], out: Path | None, markdown: bool, latex: bool, title: str | None, images: int
+    runs: tuple[Path, ...],
+    out: Path | None,
+    metrics: list[str] | None,
+    markdown: bool,
+    latex: bool,
+    title: str | None,
+    images: int,
 ) -> None:
     """Write one self-contained page about RUNS: run folders, or folders of them such as `ncsam compare` makes.
 
@@ -34,5 +42,6 @@ def report(
     again from the data; if it is gone or its labels have changed, the page says so.
     """
     page = out or runs[0] / "report.html"
-    for path in write_report(runs, page, title=title, images=images, markdown=markdown, latex=latex):
+    columns = metrics or ()
+    for path in write_report(runs, page, title=title, images=images, metrics=columns, markdown=markdown, latex=latex):
         click.echo(str(path))

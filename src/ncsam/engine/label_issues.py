@@ -151,8 +151,9 @@ def _sample_columns(split: Split) -> dict[str, Any]:
     found: dict[str, Any] = {}
     if split.has_paths:
         found["path"] = np.array([split.path(i) or "" for i in range(len(split))], dtype=object)
-    if isinstance(split.inputs, TextList):
-        found["text"] = np.array(list(split.inputs), dtype=object)
+    inputs = split.of_original().inputs  # embeddings are shown as what they were computed from
+    if isinstance(inputs, TextList):
+        found["text"] = np.array(list(inputs), dtype=object)
     if split.clean is not None:
         found["clean_label"] = split.clean
     return found

@@ -58,8 +58,8 @@ class DISC(Method):
     Before each epoch, with :math:`p_w` and :math:`p_s` the model's predictions for the two views in the last one:
 
     - clean: :math:`p_w[y] > t_w` and :math:`p_s[y] > t_s`; hard: exactly one of the two;
-    - purified: neither, but :math:`\max_c (p_w + p_s)_c / 2 > \min((t_w + t_s) / 2 + margin, .99)`; its label is
-      that class;
+    - purified: neither, but :math:`\max_c \bar p_c > \min(\bar t + margin, .99)` with the means :math:`\bar p` and
+      :math:`\bar t` over both views; its label is that class;
     - then :math:`t_w \leftarrow m t_w + (1 - m) \max_c p_w`, and so :math:`t_s`, m being `keep`. They start at 1 / N.
 
     `warmup_epochs` come first: CE on both views.

@@ -26,7 +26,7 @@ from ncsam.vectors.ranks import all_agree
 class AESAM(SharpnessAware):
     r"""AE-SAM: SAM's step where the gradient is long for its recent past, else the base optimizer's.
 
-    .. math:: \|g_t\|^2 \ge \mu_t + c_t \sigma_t, \quad \mu_t = \delta \mu_{t-1} + (1-\delta) \|g_t\|^2, \quad
+    .. math:: \|g_t\|^2 \ge \mu_t + c_t \sigma_t, \qquad \mu_t = \delta \mu_{t-1} + (1-\delta) \|g_t\|^2, \qquad
         \sigma_t^2 = \delta \sigma_{t-1}^2 + (1-\delta) (\|g_t\|^2 - \mu_t)^2
 
     :math:`\mu_t` and :math:`\sigma_t` are the running mean and standard deviation of the squared norm, with decay
@@ -42,9 +42,9 @@ class AESAM(SharpnessAware):
     Args:
         base_optimizer: An instance of any `torch.optim.Optimizer`; its groups and state are shared.
         rho: Radius of the perturbation, as for `SAM`.
-        decay: delta.
-        first: c at the start.
-        last: c at the end.
+        decay: Decay :math:`\delta` of the running mean and variance.
+        first: :math:`c_t` at the start of training.
+        last: :math:`c_t` at the end of training.
 
     Examples:
         >>> import torch

@@ -26,7 +26,7 @@ class BSAM(SharpnessAware):
     r"""Bilateral SAM: flat above and below.
 
     .. math::
-        g = \nabla L(w),\quad g_+ = \nabla L(w + \rho\, g/\|g\|),\quad g_- = \nabla L(w - \rho_{min}\, g/\|g\|),
+        g = \nabla L(w), \qquad g_+ = \nabla L(w + \rho\, g/\|g\|), \qquad g_- = \nabla L(w - \rho_{min}\, g/\|g\|),
 
         d = g_+ + g - \frac{\|g_+\|}{\|g_-\|}\, g_-,
 

@@ -45,12 +45,11 @@ class NCSAM(SharpnessAware):
 
     1. :math:`g_B = \nabla L_B(w)`.
     2. m = floor(flip_ratio |B|) samples S are drawn without replacement with :math:`p_i \propto 1/(1+\delta_i)`,
-       :math:`\delta_i` the gap between the two largest logits [eq:delta_i, eq:pi]; each gets, for this gradient only,
-       the label :math:`\hat y_i = \arg\max_{c \ne y_i} z_i^{(c)}` [flip-2].
+       :math:`\delta_i` the gap between the two largest logits; each gets, for this gradient only, the label
+       :math:`\hat y_i = \arg\max_{c \ne y_i} z_i^{(c)}`.
     3. :math:`g^* = \nabla \frac1m \sum_{i \in S} \ell(z_i, \hat y_i)` from the same graph.
-    4. :math:`s(t) = \kappa \min(1, 2(3-2t)t^2)` [eq:dynamic_schedule].
-    5. :math:`v = \rho\, g_B/\|g_B\| + s(t)\, g^*` [eq:dw], and
-       :math:`\epsilon = v \min(1, \rho/\|v\|)` [eq:ncsam_perturbation].
+    4. :math:`s(t) = \kappa \min(1, 2(3-2t)t^2)`.
+    5. :math:`v = \rho\, g_B/\|g_B\| + s(t)\, g^*` and :math:`\epsilon = v \min(1, \rho/\|v\|)`.
     6. The base optimizer steps at w with :math:`\nabla L_B(w + \epsilon)`.
 
     A step costs two forwards and three backwards, a copy of the weights and one of the gradients (`adaptive`: two);
@@ -75,7 +74,7 @@ class NCSAM(SharpnessAware):
             ("warmup").
         sign: +1 adds s g* (the paper's equations), -1 subtracts it.
         projection: Project onto the rho-ball; `False` leaves v as it is.
-        compensation: "absolute": s g*. "relative": s rho g*/||g*||, so that kappa is a share of rho.
+        compensation: "absolute": `s g*`. "relative": `s rho g*/||g*||`, so that kappa is a share of rho.
         noise_mean: g* is a mean over the flipped samples ("flipped") or over the whole batch ("batch").
         selection: "gap" (by p_i), "uniform", "lowest_gap" (the least certain, no draw), or "clusters" (the authors'):
             k-means of the normalized features in evaluation mode, and in each cluster Bernoulli draws at the rate

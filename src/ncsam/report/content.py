@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import statistics
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -117,20 +117,21 @@ def write_report(
     *,
     title: str | None = None,
     images: int = 24,
+    metrics: Sequence[str] = (),
     markdown: bool = False,
     latex: bool = False,
 ) -> list[Path]:
     """Write the report to `out` (HTML); the files written.
 
     With `markdown` also beside it as `.md` with its PNGs, with `latex` its table as `.tex`. An `out` that ends in `.md`
-    or `.tex` is that alone.
+    or `.tex` is that alone. `metrics` are the columns of the summary, in this order; all if empty.
     """
     from ncsam.report.html import to_html
     from ncsam.report.latex import write_latex
     from ncsam.report.markdown import write_markdown
 
     out = Path(out)
-    report = gather(list(paths), title=title, images=images)
+    report = with_metrics(gather(list(paths), title=title, images=images), metrics)
     if out.suffix.lower() in (".md", ".markdown"):
         return write_markdown(report, out)
     if out.suffix.lower() == ".tex":
@@ -139,6 +140,16 @@ def write_report(
         temporary.write_text(to_html(report), encoding="utf-8", errors="backslashreplace")
     also = write_markdown(report, out.with_suffix(".md")) if markdown else []
     return [out, *also, *([write_latex(report, out.with_suffix(".tex"))] if latex else [])]
+
+
+def with_metrics(report: Report, metrics: Sequence[str]) -> Report:
+    """A report whose summary has these columns, in this order; all if empty."""
+    if unknown := [name for name in metrics if name not in report.columns]:
+        raise bad_value("metrics", unknown, f"some of {', '.join(report.columns)}")
+    if not metrics:
+        return report
+    order = [report.columns.index(name) for name in metrics]
+    return replace(report, columns=list(metrics), cells=[[row[column] for column in order] for row in report.cells])
 
 
 def _title(configs: Sequence[dict[str, Any]]) -> str:

@@ -72,7 +72,7 @@ class Loader:
     - `resize`: a file is scaled until it just covers `size` with its longer side brought to this length, and a window
       is cut from that; for a square, the file's shorter side is brought to it. By default the longer side of `size`, so
       that a crop loses only the ends of one side and a file of that very size nothing.
-    - `seed`: a number in [0, 2**32). `shuffle`: a new order in each epoch; else the split's own.
+    - `seed`: a number in `[0, 2**32)`. `shuffle`: a new order in each epoch; else the split's own.
     - `batches`, `drop_last`, `rank`, `world_size`: see `ncsam.data.loading.sampling.Layout`.
     - `subset`: positions of the samples to use. `batch.index` still counts in the whole split.
     - `device`: where images in memory are kept and augmented, and where batches arrive.
