@@ -58,7 +58,7 @@ def align(
     model: str | None,
     data: str | None,
 ) -> None:
-    """Does NCSAM turn the perturbation of RUN towards the gradient of its rightly labeled samples?
+    """Measure whether NCSAM turns RUN's perturbation towards the gradient of correctly labeled samples.
 
     Along training the answer comes from the telemetry in metrics.jsonl; at the end, from the last checkpoint (the one
     that a run keeps), on batches of the training split as the run draws and augments them. Any run whose clean labels

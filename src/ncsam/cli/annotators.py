@@ -32,12 +32,12 @@ Or at once, with the annotators in the report:
     type=click.Choice(["majority", "dawid_skene"]),
     default="majority",
     show_default=True,
-    help="how answers are joined; dawid_skene weighs annotators by their estimated errors",
+    help="how to aggregate; dawid_skene weighs annotators by their estimated errors",
 )
 @click.option("--soft", is_flag=True, help="also write the probability of every class")
 @click.option("--out", type=Written(), help="table to write (.csv)")
 def annotators(answers: Path, method: str, soft: bool, out: Path | None) -> None:
-    """Join the ANSWERS of several annotators: one column per annotator, or one row per answer.
+    """Aggregate the ANSWERS of several annotators: one column per annotator, or one row per answer.
 
     Prints every annotator's estimated accuracy. The table has the item's column, label and agreement.
     """

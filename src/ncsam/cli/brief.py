@@ -51,7 +51,7 @@ class BriefCommand(click.Command):
         left_out = sum(not self.is_shown(ctx, param) for param in self.params if isinstance(param, click.Option))
         if left_out:
             formatter.write_paragraph()
-            formatter.write_text(f"{left_out} more: {ctx.command_path} --help-all")
+            formatter.write_text(f"{left_out} more options: {ctx.command_path} --help-all")
 
 
 def brief(about: str) -> str:

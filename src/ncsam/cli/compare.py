@@ -28,7 +28,6 @@ EPILOG = """\b
 Examples:
   ncsam compare digits --noise symmetric --rate 0.4 --optimizers sgd,sam,ncsam --seeds 3 --out runs/digits
   ncsam compare digits --noise symmetric --rate 0.4 --optimizers sam:rho=0.1,sam:rho=0.2,ncsam:kappa=0
-  ncsam compare photos/ --methods ce,mixup --optimizers sgd,ncsam --seeds 1,2,3 --jobs 2
   ncsam compare photos/ --preset recommended --dry-run
 
 Finished combinations are not run again; interrupted ones resume.
@@ -38,16 +37,20 @@ Finished combinations are not run again; interrupted ones resume.
 @click.command(cls=ConfigCommand, epilog=EPILOG, rare=CLUSTER)
 @config_options(leave_out=("method", "optimizer", "seed"))
 @click.option(
-    "--methods", type=Listed(), default="ce", shell_complete=known("methods"), help="learning methods, with commas [ce]"
+    "--methods",
+    type=Listed(),
+    default="ce",
+    shell_complete=known("methods"),
+    help="learning methods, comma-separated [ce]",
 )
 @click.option(
     "--optimizers",
     type=Listed(),
     default="sgd,sam,ncsam",
     shell_complete=known("optimizers"),
-    help="optimizers, with commas [sgd,sam,ncsam]",
+    help="optimizers, comma-separated [sgd,sam,ncsam]",
 )
-@click.option("--seeds", type=Seeds(), default=3, help="how many, or which with commas [3]")
+@click.option("--seeds", type=Seeds(), default=3, help="how many, or a comma-separated list [3]")
 @executor_options
 @click.option("--out", type=Written(folder=True), help="folder of the runs [runs/compare-...]")
 @click.option("--dry-run", is_flag=True, help="print the resolved configuration and what would be done")

@@ -133,7 +133,7 @@ FORMATS = {
 def export(run: Path, kind: str, out: Path | None, model: str | None, method: str | None) -> None:
     """Write the network of RUN for use elsewhere: inputs in, logits out.
 
-    Beside it goes a .json with the class names and how inputs are prepared (of images: scaled to [0, 1], then
+    A .json next to it has the class names and how inputs are prepared (of images: scaled to [0, 1], then
     (x - mean) / std for each channel, shape (batch, channels, height, width); of texts: the vocabulary).
     """
     path = out or run / f"model{FORMATS[kind].suffix}"

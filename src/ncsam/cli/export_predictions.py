@@ -39,7 +39,7 @@ cleanlab takes the file as it is, with the labels of the table:
 @click.option(
     "--take",
     type=Readable(),
-    help="the way back: judge RUN's labels by the probabilities of this file, which some other model predicted",
+    help="judge RUN's labels by the probabilities in this file, predicted by another model",
 )
 @model_option
 @method_option

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -31,7 +30,7 @@ Examples:
 
 @click.command(epilog=EPILOG)
 @click.argument("run", type=click.Path(exists=True, file_okay=False, path_type=Path))
-@click.option("--top", type=click.IntRange(0, sys.maxsize), default=20, show_default=True, help="how many; 0 for all")
+@click.option("--top", type=click.IntRange(0, 10**9), default=20, show_default=True, help="how many; 0 for all")
 @click.option(
     "--folds",
     type=click.IntRange(min=2),

@@ -60,7 +60,7 @@ def make(name: str, rate: float | None, seed: int, noise_options: dict[str, Any]
 @click.argument("file", type=Readable(folders=True))
 @click.option("--column", help="which column of a published file that holds several")
 @click.option("--data", metavar="DATA", help="the dataset whose labels are the clean ones, where FILE has none")
-@click.option("--data-root", metavar="DIR", help="where a named dataset lies")
+@click.option("--data-root", metavar="DIR", help="folder of a named dataset")
 @click.option("--json", "as_json", is_flag=True, help="as JSON, with the transition matrix")
 def inspect(file: Path, column: str | None, data: str | None, data_root: str | None, as_json: bool) -> None:
     """Describe FILE: the recipe, how many labels are wrong, which confusions are the most frequent.
@@ -89,7 +89,7 @@ def inspect(file: Path, column: str | None, data: str | None, data_root: str | N
 @click.argument("file", type=Readable(folders=True))
 @click.option("--column", help="which column of a published file that holds several")
 @click.option("--data", metavar="DATA", help="the dataset whose labels are the clean ones, and its class names")
-@click.option("--data-root", metavar="DIR", help="where a named dataset lies")
+@click.option("--data-root", metavar="DIR", help="folder of a named dataset")
 @click.option("--classes", metavar="NAME,...", help="class names in order")
 @click.option("--out", type=Written(), help="the image [FILE's name, .png]")
 def plot(

@@ -92,19 +92,19 @@ def config_options(*, leave_out: Collection[str] = ()) -> Callable[[_Command], _
 
 def model_option(command: _Command) -> _Command:
     """`--model`, for commands that use the network of a run which may be someone else's."""
-    about = "the network that RUN names, where that is a module:factory: it is imported and called"
+    about = "allow RUN's own model, module:factory, to be imported and called"
     return click.option("--model", metavar="NAME", help=about, callback=_importable)(command)
 
 
 def method_option(command: _Command) -> _Command:
     """`--method`, likewise."""
-    about = "the method that RUN names, where that is a module:Name: it is imported and asked for its predictions"
+    about = "allow RUN's own method, module:Name, to be imported and called"
     return click.option("--method", metavar="NAME", help=about, callback=_importable)(command)
 
 
 def data_option(command: _Command) -> _Command:
     """`--data`, likewise."""
-    about = "the data that RUN names, where that is a module:function: it is imported and called"
+    about = "allow RUN's own data, module:function, to be imported and called"
     return click.option("--data", metavar="NAME", help=about, callback=_importable)(command)
 
 

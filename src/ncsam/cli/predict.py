@@ -29,7 +29,7 @@ Examples:
 @click.argument("inputs", nargs=-1, required=True, type=Readable(folders=True))
 @click.option("--out", type=Written(), help="file to write (.csv or .json) [screen]")
 @click.option("--json", "as_json", is_flag=True, help="JSON instead of CSV")
-@click.option("--top", type=click.IntRange(min=1), default=1, show_default=True, help="how many classes of each")
+@click.option("--top", type=click.IntRange(min=1), default=1, show_default=True, help="classes to list for each sample")
 @click.option("--batch-size", type=click.IntRange(min=1), default=256, show_default=True, help="samples at a time")
 @click.option("--skip-damaged", is_flag=True, help="leave out image files that cannot be read, and name them")
 @click.option("--workers", default=0, show_default=True, help="processes that decode image files")

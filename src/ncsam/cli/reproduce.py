@@ -39,7 +39,7 @@ _scale = click.option(
     "--scale", type=click.Choice(SCALES), default="small", help="the paper's setting, or less [small]"
 )
 _out = click.option("--out", type=Written(folder=True), help="folder of runs and tables [runs/reproduce-SCALE]")
-_metric = click.option("--metric", type=click.Choice(METRICS), help="the one that is compared [last5]")
+_metric = click.option("--metric", type=click.Choice(METRICS), help="metric to compare [last5]")
 
 
 @click.group(epilog=EPILOG)
@@ -114,12 +114,12 @@ def _add(name: str, about: str) -> None:
     command.__doc__ = about
     options: list[Callable[..., Any]] = [
         _scale,
-        click.option("--rows", type=Listed(), help="these rows alone, with commas; see `ncsam reproduce list`"),
-        click.option("--columns", type=Listed(), help="these columns alone, with commas"),
-        click.option("--seeds", type=Seeds(), default=1, help="how many, or which with commas [1]"),
+        click.option("--rows", type=Listed(), help="only these rows, comma-separated; see `ncsam reproduce list`"),
+        click.option("--columns", type=Listed(), help="only these columns, comma-separated"),
+        click.option("--seeds", type=Seeds(), default=1, help="how many, or a comma-separated list [1]"),
         settings_option("--data", help="a file or folder for a dataset: cifar10=part.npz"),
         click.option("--stand-in", metavar="DATA", help="for datasets that are not there, below paper scale [digits]"),
-        click.option("--data-root", metavar="FOLDER", help="where the named datasets lie"),
+        click.option("--data-root", metavar="FOLDER", help="folder of the named datasets"),
         click.option("--images", type=click.IntRange(min=1), help="training images of a cell [the scale's]"),
         click.option("--augment", metavar="NAME", help="augmentation: none, paper, ... [the scale's]"),
         _metric,

@@ -22,10 +22,8 @@ from ncsam.runs.reader import RunFolder
 EPILOG = """\b
 Examples:
   ncsam train digits --noise symmetric --rate 0.4 --out runs/first
-  ncsam train photos/ --preset recommended --out runs/photos
-  ncsam train photos/ --method elr --optimizer sam --rho 0.1 --model resnet18
+  ncsam train photos/ --out runs/photos
   ncsam train texts.csv --label-column topic --folds 5
-  ncsam train --config runs/first/config.yaml --seed 2 --out runs/second
 
 Rerun the command to resume after an interruption.
 """
@@ -48,9 +46,8 @@ def train(
 ) -> None:
     """Train a model on DATA, whose labels may be wrong.
 
-    DATA is a known name (`ncsam data list`), a folder with one sub-folder of images per class, a table of paths,
-    texts or numbers with a label (.csv, .tsv, .parquet), .tar shards, or an .npz file of arrays. The run folder gets
-    the configuration, metrics per epoch, a summary, the label issues, and checkpoints.
+    DATA is a known name (`ncsam data list`), a folder with one sub-folder of images per class, a table of paths, texts
+    or numbers with a label (.csv, .tsv, .parquet), .tar shards, or an .npz file of arrays.
     """
     config = resolve(ctx)
     if folds is not None and config.fold is not None:
