@@ -28,7 +28,7 @@ from torch import Tensor, nn
 from ncsam import SAM, classifiers, losses, noise
 from ncsam.classifiers.fit import confident_issues
 from ncsam.data.labels import stratified
-from ncsam.engine.anchor import Interpolation
+from ncsam.engine.anchor import Interpolation, fit_linear
 from ncsam.pretrained.minilm import WEIGHTS, SentenceEncoder, masked_mean
 
 MAX_LENGTH, BATCH = 48, 32
@@ -216,7 +216,7 @@ def fine_tune(data: Problem, arm: dict[str, Any], teacher: np.ndarray | None, se
 
 
 def lda_head(model: Classifier, tokens: Tokens, data: Problem) -> None:
-    """Start the head as discriminant analysis of the pretrained features, as `ncsam.engine.anchor.fit_head` does."""
+    """Start the head as `ncsam train --model transformers:NAME` does."""
     head, model.fc = model.fc, nn.Identity()
     model.eval()
     with torch.no_grad():
@@ -224,14 +224,7 @@ def lda_head(model: Classifier, tokens: Tokens, data: Problem) -> None:
         x = torch.cat([model(*tokens.batch(part)) for part in parts])
     model.fc = head
     model.train()
-    mean, std = x.mean(dim=0), x.std(dim=0).clamp(min=1e-6)
-    labels = torch.from_numpy(data.labels[data.train])
-    options: dict[str, Any] = {"shrinkage": 0.8, "unit": False, "prune": 1}
-    state = classifiers.cross_fit("lda", (x - mean) / std, labels, data.num_classes, **options).member.state
-    weight = state["scale"] * state["weight"] / std
-    with torch.no_grad():
-        head.weight.copy_(weight)
-        head.bias.copy_(state["scale"] * state["bias"] - weight @ mean)
+    fit_linear(head, x, torch.from_numpy(data.labels[data.train]))
 
 
 ARMS: dict[str, dict[str, Any]] = {

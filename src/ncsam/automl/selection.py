@@ -23,6 +23,7 @@ from ncsam.automl.outcome import Outcome, correct, held_out_labels
 from ncsam.automl.problem import Problem
 from ncsam.automl.verified import Verified, stack, stacked_probabilities
 from ncsam.classifiers import Member
+from ncsam.issues.find import has_rare_class
 from ncsam.models.stacked import Stacked
 
 Floats = npt.NDArray[np.float64]
@@ -37,7 +38,6 @@ _FLEXIBLE = ("knn-30", "kernel-0.1")
 _TABLE_REGULARIZED, _TABLE_FLEXIBLE = ("lda-0.95", "prototypes"), ("forest-5",)
 #: All candidates that are in a group.
 GROUPED = frozenset((*RECOMMENDED, *_REGULARIZED, *_FLEXIBLE, *_TABLE_REGULARIZED, *_TABLE_FLEXIBLE))
-_IMBALANCED = 0.6  # a class with less than this share of an even split is rare
 _LOG_RANGE = (-3.0, 4.0)  # of temperatures
 _GOLDEN = (math.sqrt(5) - 1) / 2
 
@@ -91,8 +91,7 @@ def choose(
 
 def is_imbalanced_table(problem: Problem) -> bool:
     """Whether the data is a table in which some class is given to less than .6 / K of the samples."""
-    shares = np.bincount(problem.labels[problem.positions], minlength=problem.classes) / len(problem.positions)
-    return problem.is_table and bool(shares.min() < _IMBALANCED / problem.classes)
+    return problem.is_table and has_rare_class(problem.labels[problem.positions], problem.classes)
 
 
 def groups_of(problem: Problem, outcomes: Sequence[Outcome]) -> list[list[Outcome]]:

@@ -54,14 +54,25 @@ def fit_head(network: nn.Module, loader: Loader, labels: Tensor, device: torch.d
     network.to(device).eval()
     x = torch.cat([network.features(batch.views[0]).float().cpu() for batch in loader.iterate(0)])
     network.train()
-    mean, std = x.mean(dim=0), x.std(dim=0).clamp(min=1e-6)
-    classes = network.head.out_features
-    options: dict[str, Any] = {"shrinkage": _SHRINKAGE, "unit": False, "prune": 1}
-    state = classifiers.cross_fit("lda", (x - mean) / std, labels.cpu(), classes, **options).member.state
-    weight = state["scale"] * state["weight"] / std
-    network.head.weight.copy_(weight)
-    network.head.bias.copy_(state["scale"] * state["bias"] - weight @ mean)
+    fit_linear(network.head, x, labels.cpu())
     return network
+
+
+@torch.no_grad()
+def fit_linear(head: nn.Linear, x: Tensor, labels: Tensor) -> None:
+    """Set a linear layer to discriminant analysis of its inputs, fitted without confident label issues.
+
+    Args:
+        head: The layer.
+        x: Its inputs (N, features).
+        labels: The given labels (N,).
+    """
+    mean, std = x.mean(dim=0), x.std(dim=0).clamp(min=1e-6)
+    options: dict[str, Any] = {"shrinkage": _SHRINKAGE, "unit": False, "prune": 1}
+    state = classifiers.cross_fit("lda", (x - mean) / std, labels, head.out_features, **options).member.state
+    weight = state["scale"] * state["weight"] / std
+    head.weight.copy_(weight)
+    head.bias.copy_(state["scale"] * state["bias"] - weight @ mean)
 
 
 class Interpolation:
@@ -80,12 +91,15 @@ class Interpolation:
     @contextmanager
     def applied(self) -> Iterator[None]:
         """The interpolated weights within the block, the trained ones after it."""
-        trained = [tensor.clone() for tensor in self._tensors()] if self.share < 1 else []
+        if self.share == 1:
+            yield
+            return
+        trained = [tensor.clone() for tensor in self._tensors()]
         self.apply()
         try:
             yield
         finally:
-            for tensor, value in zip(self._tensors(), trained, strict=False):
+            for tensor, value in zip(self._tensors(), trained, strict=True):
                 tensor.copy_(value)
 
     def apply(self) -> None:

@@ -105,9 +105,14 @@ def judge(
     posterior = assess(labels, rows, train_accuracy)
     quality = label_quality(labels, rows, posterior.p_wrong)
     reason = posterior.reason or _disagreement(posterior, quality)
-    if reason and np.bincount(labels, minlength=rows.shape[1]).min() < _RARE / rows.shape[1] * len(labels):
+    if reason and has_rare_class(labels, rows.shape[1]):
         quality = label_quality(labels, rows)  # a wrong transition matrix would put the whole rare class first
     return _table(labels, rows, quality, rows.argmax(axis=1), posterior, reason, classes, source, extra, verified)
+
+
+def has_rare_class(labels: Labels, num_classes: int) -> bool:
+    """Whether some class is given to less than .6 / K of the samples."""
+    return bool(np.bincount(labels, minlength=num_classes).min() < _RARE / num_classes * len(labels))
 
 
 def _disagreement(posterior: LabelPosterior, quality: Floats) -> str:
