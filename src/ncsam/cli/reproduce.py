@@ -71,13 +71,15 @@ def _tables(name: str) -> Callable[..., None]:
         data_root: str | None,
         images: int | None,
         augment: str | None,
+        width: int | None,
         metric: str | None,
         where: ExecutorConfig,
         out: Path | None,
         dry_run: bool,
     ) -> None:
         tables = choose(name, rows, columns)
-        setting = Setting(scale, {key: str(value) for key, value in data.items()}, stand_in, data_root, images, augment)
+        named = {key: str(value) for key, value in data.items()}
+        setting = Setting(scale, named, stand_in, data_root, images, augment, width)
         check_size(seeds, sum(len(table.cells) for table in tables))
         listed = list(range(1, seeds + 1)) if isinstance(seeds, int) else seeds
         plan = Plan(tables, setting, listed, out or Path("runs") / f"reproduce-{scale}")
@@ -122,6 +124,7 @@ def _add(name: str, about: str) -> None:
         click.option("--data-root", metavar="FOLDER", help="folder of the named datasets"),
         click.option("--images", type=click.IntRange(min=1), help="training images of a cell [the scale's]"),
         click.option("--augment", metavar="NAME", help="augmentation: none, paper, ... [the scale's]"),
+        click.option("--width", type=int, metavar="N", help="width of the network of the medium scale [32]"),
         _metric,
         executor_options,
         _out,

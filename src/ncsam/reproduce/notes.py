@@ -103,9 +103,10 @@ def _of_scale(table: Table, setting: Setting) -> Iterator[Note]:
         return
     config = setting.config(table.rows[0], table.columns[0], 1)
     part = config.data_options
+    model = config.model if setting.width is None else f"{config.model} of width {setting.width}"
     yield Note(
         f"Scale {setting.scale}: {part['train']:,} training and {part['test']:,} test samples of at most "
-        f"{part['classes']} classes at {part['side']} x {part['side']} pixels, {config.model}, {config.epochs} epochs, "
+        f"{part['classes']} classes at {part['side']} x {part['side']} pixels, {model}, {config.epochs} epochs, "
         f"batches of {config.batch_size}, augmentation {config.augment}. Differences from the "
         "paper are those of the scale."
     )

@@ -23,7 +23,7 @@ from ncsam.reproduce.tables import Table
 from ncsam.runs import layout
 
 FILE = layout.REPRODUCTION
-_CHANGES: dict[str, Any] = {"images": int, "augment": str}
+_CHANGES: dict[str, Any] = {"images": int, "augment": str, "width": int}
 _SOURCE = {"data": str, "stand_in": bool, "identity": str}
 
 

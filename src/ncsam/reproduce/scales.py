@@ -62,6 +62,7 @@ class Setting:
         images: training images of a cell, in place of the scale's; half as many test images, at least 1,000, at most
             the scale's. Not at paper scale.
         augment: augmentation, in place of the scale's.
+        width: width of the medium scale's network, in place of 32.
     """
 
     def __init__(
@@ -72,11 +73,14 @@ class Setting:
         data_root: str | None = None,
         images: int | None = None,
         augment: str | None = None,
+        width: int | None = None,
     ) -> None:
         self.scale = choice("scale", scale, SCALES)
         if images is not None and (scale == "paper" or images < 1):
             raise bad_value("images", images, "at least 1, below paper scale")
-        self.images, self.augment = images, augment
+        if width is not None and (scale != "medium" or width < 1):
+            raise bad_value("width", width, "at least 1, and the medium scale")
+        self.images, self.augment, self.width = images, augment, width
         self.stand_in = stand_in
         self.data_root = data_root
         self.named = dict(sources or {})
@@ -95,7 +99,7 @@ class Setting:
     @property
     def changes(self) -> dict[str, Any]:
         """In what it departs from its scale."""
-        given = {"images": self.images, "augment": self.augment}
+        given = {"images": self.images, "augment": self.augment, "width": self.width}
         return {name: value for name, value in given.items() if value is not None}
 
     def source(self, dataset: str) -> Source:
@@ -145,6 +149,8 @@ class Setting:
             config = config.replace(data="reduced", data_options=part, **reduction)
         elif source.data != config.data:
             config = config.replace(data=source.data, data_root=None)
+        if self.width is not None:
+            config = config.replace(model_options={"width": self.width})
         if self.augment is not None:
             config = config.replace(augment=self.augment)
         if row.optimizer in _AUTHORS:
