@@ -100,8 +100,8 @@ def test_variants_have_the_authors_strength_and_a_control_of_each(tmp_path: Path
     assert setting.config(rows["sam.2"], columns["human"], 1).rho == 0.2
     assert (table.published["ncsam", "instance-40"], table.published["bsam", "cifar10-80"]) == (90.23, 78.27)
     assert len(jobs(table, setting, [1], tmp_path)) == 14 * 6
-    narrow = Setting("medium", setting.named, width=16).config(rows["sgd"], columns["cifar10-40"], 1)
-    assert narrow.model_options == {"width": 16}
+    narrow = Setting("medium", setting.named, width=16, epochs=30).config(rows["sgd"], columns["cifar10-40"], 1)
+    assert (narrow.model_options, narrow.epochs) == ({"width": 16}, 30)
     with pytest.raises(ValueError, match="width=16"):
         Setting("small", width=16)
     with pytest.raises(ValueError, match="images=100"):

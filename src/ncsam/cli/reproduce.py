@@ -72,6 +72,7 @@ def _tables(name: str) -> Callable[..., None]:
         images: int | None,
         augment: str | None,
         width: int | None,
+        epochs: int | None,
         metric: str | None,
         where: ExecutorConfig,
         out: Path | None,
@@ -79,7 +80,7 @@ def _tables(name: str) -> Callable[..., None]:
     ) -> None:
         tables = choose(name, rows, columns)
         named = {key: str(value) for key, value in data.items()}
-        setting = Setting(scale, named, stand_in, data_root, images, augment, width)
+        setting = Setting(scale, named, stand_in, data_root, images, augment, width, epochs)
         check_size(seeds, sum(len(table.cells) for table in tables))
         listed = list(range(1, seeds + 1)) if isinstance(seeds, int) else seeds
         plan = Plan(tables, setting, listed, out or Path("runs") / f"reproduce-{scale}")
@@ -125,6 +126,7 @@ def _add(name: str, about: str) -> None:
         click.option("--images", type=click.IntRange(min=1), help="training images of a cell [the scale's]"),
         click.option("--augment", metavar="NAME", help="augmentation: none, paper, ... [the scale's]"),
         click.option("--width", type=int, metavar="N", help="width of the network of the medium scale [32]"),
+        click.option("--epochs", type=int, metavar="N", help="epochs of a run [the scale's]"),
         _metric,
         executor_options,
         _out,

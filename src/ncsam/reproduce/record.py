@@ -18,12 +18,11 @@ from ncsam._files import atomic_path, read_json
 from ncsam._options import coerce
 from ncsam._version import __version__
 from ncsam.reproduce.notes import Note
-from ncsam.reproduce.scales import SCALES, Setting
+from ncsam.reproduce.scales import CHANGES, SCALES, Setting
 from ncsam.reproduce.tables import Table
 from ncsam.runs import layout
 
 FILE = layout.REPRODUCTION
-_CHANGES: dict[str, Any] = {"images": int, "augment": str, "width": int}
 _SOURCE = {"data": str, "stand_in": bool, "identity": str}
 
 
@@ -70,7 +69,7 @@ class Record:
         scale = choice("scale", coerce("scale", content["scale"], str), SCALES)
         changes = {
             name: coerce(name, content["changes"][name], kind)
-            for name, kind in _CHANGES.items()
+            for name, kind in CHANGES.items()
             if name in content["changes"]
         }
         return cls(scale, sources, list(map(_texts, content["versions"])), changes)

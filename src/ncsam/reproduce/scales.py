@@ -16,6 +16,8 @@ from ncsam.engine import RunConfig
 from ncsam.reproduce.tables import Column, Row
 
 SCALES = ("paper", "medium", "small", "smoke")
+#: In what a setting may depart from its scale, with the types.
+CHANGES: dict[str, type] = {"images": int, "augment": str, "width": int, "epochs": int}
 #: What comes with scikit-learn stands in for datasets that are not there, where nothing else is named.
 _EMBEDDED = "digits"
 _REDUCTIONS: dict[str, dict[str, Any]] = {
@@ -63,6 +65,7 @@ class Setting:
             the scale's. Not at paper scale.
         augment: augmentation, in place of the scale's.
         width: width of the medium scale's network, in place of 32.
+        epochs: epochs, in place of the scale's. Not at paper scale.
     """
 
     def __init__(
@@ -74,13 +77,16 @@ class Setting:
         images: int | None = None,
         augment: str | None = None,
         width: int | None = None,
+        epochs: int | None = None,
     ) -> None:
         self.scale = choice("scale", scale, SCALES)
         if images is not None and (scale == "paper" or images < 1):
             raise bad_value("images", images, "at least 1, below paper scale")
         if width is not None and (scale != "medium" or width < 1):
             raise bad_value("width", width, "at least 1, and the medium scale")
-        self.images, self.augment, self.width = images, augment, width
+        if epochs is not None and (scale == "paper" or epochs < 1):
+            raise bad_value("epochs", epochs, "at least 1, below paper scale")
+        self.images, self.augment, self.width, self.epochs = images, augment, width, epochs
         self.stand_in = stand_in
         self.data_root = data_root
         self.named = dict(sources or {})
@@ -99,7 +105,7 @@ class Setting:
     @property
     def changes(self) -> dict[str, Any]:
         """In what it departs from its scale."""
-        given = {"images": self.images, "augment": self.augment, "width": self.width}
+        given = {name: getattr(self, name) for name in CHANGES}
         return {name: value for name, value in given.items() if value is not None}
 
     def source(self, dataset: str) -> Source:
@@ -151,6 +157,8 @@ class Setting:
             config = config.replace(data=source.data, data_root=None)
         if self.width is not None:
             config = config.replace(model_options={"width": self.width})
+        if self.epochs is not None:
+            config = config.replace(epochs=self.epochs)
         if self.augment is not None:
             config = config.replace(augment=self.augment)
         if row.optimizer in _AUTHORS:
