@@ -243,18 +243,18 @@ def test_texts_leave_a_run_with_all_their_lines(tmp_path: Path) -> None:
     assert made["text"][:] == [table[index][0] for index in made["index"][:]]
 
 
-@pytest.mark.slow
+@pytest.mark.parametrize("rows", [2500, pytest.param(100_000, marks=pytest.mark.stress)])
 @pytest.mark.parametrize("tool", ["label-studio", "csv", "huggingface"])
-def test_a_hundred_thousand_rows(tool: str, tmp_path: Path) -> None:
-    many = issues(100_000)
+def test_many_rows(tool: str, rows: int, tmp_path: Path) -> None:
+    many = issues(rows)
     if tool == "label-studio":
-        exported = annotated(many.to_label_studio(), {i: [(1, {"label": NAMES[i % 5]})] for i in range(100_000)})
+        exported = annotated(many.to_label_studio(), {i: [(1, {"label": NAMES[i % 5]})] for i in range(rows)})
         (tmp_path / "export.json").write_text(json.dumps(exported))
         found = label_studio.read(tmp_path / "export.json")
     elif tool == "csv":
         many.to_csv(tmp_path / "issues.csv")
         table = pandas.read_csv(tmp_path / "issues.csv", dtype=str, keep_default_na=False)
-        assert table["text"][0] == f"line 99999\n{NAMES[4]}"
+        assert table["text"][0] == f"line {rows - 1}\n{NAMES[4]}"
         table["decision"] = [NAMES[i % 5] for i in table["index"].astype(int)]
         table.to_csv(tmp_path / "issues.csv", index=False)
         found = spreadsheet.read(tmp_path / "issues.csv")
@@ -264,7 +264,7 @@ def test_a_hundred_thousand_rows(tool: str, tmp_path: Path) -> None:
         decided = [NAMES[i % 5] for i in table["index"][:]]
         table.remove_columns("decision").add_column("decision", decided).save_to_disk(str(tmp_path / "saved"))
         found = hugging_face.read(tmp_path / "saved")
-    assert {each.index: each.decision for each in found} == {i: NAMES[i % 5] for i in range(100_000)}
+    assert {each.index: each.decision for each in found} == {i: NAMES[i % 5] for i in range(rows)}
 
 
 # --- into a run

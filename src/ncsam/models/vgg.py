@@ -56,9 +56,9 @@ class VGG(Backbone):
     def __init__(self, num_classes: int, in_channels: int) -> None:
         super().__init__()
         classifier = nn.Sequential(
-            *(nn.Linear(512 * 7 * 7, 4096), nn.ReLU(), nn.Dropout()),
-            *(nn.Linear(4096, 4096), nn.ReLU(), nn.Dropout()),
-            nn.Linear(4096, num_classes),
+            *(nn.Linear(512 * 7 * 7, self.num_features), nn.ReLU(), nn.Dropout()),
+            *(nn.Linear(self.num_features, self.num_features), nn.ReLU(), nn.Dropout()),
+            nn.Linear(self.num_features, num_classes),
         )
         self.features = _Features(in_channels, classifier)
         self.classifier = classifier
