@@ -1,5 +1,6 @@
 """What every test starts from: one thread, a seed, and Ctrl-C as at a terminal; and a browser for those that look."""
 
+import gc
 import shutil
 import signal
 from collections.abc import Iterator
@@ -8,6 +9,11 @@ from typing import Any
 
 import pytest
 import torch
+
+
+def pytest_collection_finish() -> None:
+    gc.collect()
+    gc.freeze()  # thousands of tests and their modules stay until the end: no collection has to look at them again
 
 
 @pytest.fixture(autouse=True, scope="session")
