@@ -16,7 +16,7 @@ import numpy as np
 
 from ncsam.data import DataSet, from_arrays, load
 from ncsam.engine import RunConfig, train
-from ncsam.engine.config import read_preset
+from ncsam.engine.config_files import read_preset
 from ncsam.engine.evaluate import Predictions
 from ncsam.engine.out_of_fold import out_of_fold
 from ncsam.engine.samples import Dynamics

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from common import Table, main
-from ncsam.engine.config import read_preset
+from ncsam.engine.config_files import read_preset
 from problems import CIFAR, save
 
 RECOMMENDED = {**read_preset("recommended"), "evaluate_train_every": 1000}

@@ -315,7 +315,8 @@ def make_config(
     **options: Any,
 ) -> tuple[RunConfig, DataSet | None]:
     """The configuration that a call asks for (preset, config, options: later ones win), and data that is in memory."""
-    from ncsam.engine.config import RunConfig, read_preset
+    from ncsam.engine.config import RunConfig
+    from ncsam.engine.config_files import read_preset
 
     if isinstance(data, RunConfig):
         raise bad_value("data", "a RunConfig", "data; pass the configuration as config=")

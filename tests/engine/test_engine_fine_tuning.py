@@ -20,6 +20,7 @@ from ncsam.engine.optimizers import _groups, layer_depths, learning_rate
 from ncsam.engine.resolve import resolve
 from ncsam.engine.task import load_task
 from ncsam.engine.trainer import Trainer
+from ncsam.engine.trainer_state import restore_trainer, trainer_state
 from ncsam.errors import UsageError
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "engine"))
@@ -408,9 +409,9 @@ def trained(asked: RunConfig, *, halfway: bool = False) -> tuple[torch.Tensor, t
     start = weights(trainer)
     if halfway:
         trainer.train_epoch()
-        saved = trainer.state_dict()
+        saved = trainer_state(trainer)
         trainer = Trainer(choose_device(asked), resolve(asked, task), task)
-        trainer.load_state_dict(saved)
+        restore_trainer(trainer, saved)
     trainer.fit()
     return start, weights(trainer), trainer
 

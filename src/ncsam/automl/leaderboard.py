@@ -22,11 +22,11 @@ from ncsam.automl.outcome import Outcome, held_out_labels
 from ncsam.automl.problem import Problem
 from ncsam.automl.selection import Chosen, group_probabilities, groups_of
 from ncsam.automl.verified import Verified
-from ncsam.engine.checkpoint import writing
 from ncsam.engine.class_metrics import balanced_accuracy, macro_auc, macro_f1
 from ncsam.errors import RunError
 from ncsam.issues.noise_rate import noise_rate_of
 from ncsam.runs import layout
+from ncsam.runs.writer import writing
 
 NAME = layout.LEADERBOARD
 _METRICS = ("noisy_accuracy", "standard_error", "noisy_balanced_accuracy", "noisy_f1", "noisy_auc")

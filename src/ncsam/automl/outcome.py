@@ -19,9 +19,9 @@ from ncsam._files import atomic_path
 from ncsam.automl.candidates import Candidate, ClosedForm, Network
 from ncsam.automl.problem import Floats, Problem
 from ncsam.classifiers import Member
-from ncsam.engine.checkpoint import writing
 from ncsam.errors import DivergedError, RunError
 from ncsam.runs import layout
+from ncsam.runs.writer import writing
 
 _FORMAT = "ncsam candidate 1"
 _SURE = 3.0  # standard errors by which a candidate must be behind to be stopped; checked after every fold

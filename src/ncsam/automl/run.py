@@ -28,7 +28,7 @@ from ncsam.automl.verified_source import in_fold_order, read_verified, without_c
 from ncsam.classifiers import Fitted, issue_probabilities
 from ncsam.data.types import DataSet, Split
 from ncsam.engine.backbone import with_backbone
-from ncsam.engine.checkpoint import mismatch_as_run_error, writing
+from ncsam.engine.checkpoint import mismatch_as_run_error
 from ncsam.engine.config import NEUTRAL, RunConfig
 from ncsam.engine.device import check_accelerator
 from ncsam.engine.fitted_run import write_fitted
@@ -41,7 +41,7 @@ from ncsam.jobs.mirror import Mirror
 from ncsam.runs import layout
 from ncsam.runs.layout import refuse_other_work
 from ncsam.runs.lock import locked
-from ncsam.runs.writer import write_verified
+from ncsam.runs.writer import write_verified, writing
 
 ABOUT = layout.AUTO
 CANDIDATES = layout.CANDIDATES

@@ -18,7 +18,8 @@ from ncsam.cli.brief import BriefCommand, shows_all
 from ncsam.cli.complete import known
 from ncsam.cli.kinds import Listed, Scalar, settings_option
 from ncsam.cli.paths import Readable
-from ncsam.engine.config import RunConfig, read_preset, read_yaml
+from ncsam.engine.config import RunConfig
+from ncsam.engine.config_files import read_preset, read_yaml
 
 #: The first field of each section of `--help`; those that follow it belong to the same one.
 SECTIONS = {

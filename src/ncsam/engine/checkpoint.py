@@ -6,7 +6,6 @@ import hashlib
 import io
 import json
 import os
-import random
 import struct
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -14,7 +13,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from ncsam._files import atomic_path
@@ -22,18 +20,7 @@ from ncsam._text import printable_lines
 from ncsam.engine.states import is_plain
 from ncsam.errors import RunError
 from ncsam.runs import layout
-from ncsam.runs.writer import what_is_left, writing
-
-__all__ = [
-    "load_checkpoint",
-    "mismatch_as_run_error",
-    "random_state",
-    "restore_random_state",
-    "save_checkpoint",
-    "to_stderr",
-    "what_is_left",
-    "writing",
-]
+from ncsam.runs.writer import writing
 
 FORMAT = "ncsam checkpoint 2"
 NAME, BEFORE = layout.LAST, layout.PREVIOUS
@@ -192,32 +179,3 @@ def mismatch_as_run_error(folder: Path) -> Iterator[None]:
             f"the checkpoint of {folder} does not match this model, method or optimizer: it is of another version, or "
             "was not written by a run"
         ) from error
-
-
-def random_state() -> dict[str, Any]:
-    """The state of the global generators of torch (every device in use), numpy and Python, as plain values."""
-    legacy: Any = np.random.get_state(legacy=True)  # noqa: NPY002 - others may use it
-    kind, keys, position, has_gauss, cached = legacy
-    state: dict[str, Any] = {
-        "torch": torch.get_rng_state(),
-        "numpy": (str(kind), torch.from_numpy(keys.astype(np.int64)), int(position), int(has_gauss), float(cached)),
-        "python": random.getstate(),
-    }
-    if torch.cuda.is_available():
-        state["cuda"] = torch.cuda.get_rng_state()
-    if torch.backends.mps.is_available():
-        state["mps"] = torch.mps.get_rng_state()
-    return state
-
-
-def restore_random_state(state: Mapping[str, Any]) -> None:
-    """Put back what `random_state` took."""
-    torch.set_rng_state(state["torch"])
-    kind, keys, position, has_gauss, cached = state["numpy"]
-    np.random.set_state((kind, keys.numpy().astype(np.uint32), position, has_gauss, cached))  # noqa: NPY002
-    version, internal, gauss = state["python"]
-    random.setstate((version, tuple(internal), gauss))
-    if "cuda" in state and torch.cuda.is_available():
-        torch.cuda.set_rng_state(state["cuda"])
-    if "mps" in state and torch.backends.mps.is_available():
-        torch.mps.set_rng_state(state["mps"])

@@ -1,29 +1,39 @@
 """The configuration of a run: what the user asked for (`RunConfig`), and its values for given data."""
 
-# ruff: noqa: RUF009 - `_option` returns a dataclass field
+# ruff: noqa: RUF009 - `option` returns a dataclass field
 
 from __future__ import annotations
 
 import dataclasses
-import functools
 import inspect
 import os
-import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import partial
-from importlib import resources
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar
 
 from ncsam._checks import below_one, count, number, ratio
-from ncsam._errors import bad_value, need, unknown_name
-from ncsam._files import atomic_path, parse_yaml, read_text
+from ncsam._errors import bad_value, need
+from ncsam._files import atomic_path
 from ncsam._named import find_named, is_reference, require_explicit_import
-from ncsam._options import coerce
 from ncsam._version import __version__
 from ncsam.engine import recipes
-from ncsam.errors import UsageError
+from ncsam.engine.config_files import read_preset, read_yaml
+from ncsam.engine.config_options import (
+    check_options,
+    default_options,
+    device_numbers,
+    each_is,
+    from_one,
+    from_zero,
+    known_options,
+    named_or_own,
+    one_of,
+    option,
+    size,
+    without,
+)
 from ncsam.issues.folds import parse_fold
 
 #: Base optimizers and their default learning rates.
@@ -42,10 +52,7 @@ IN_MEMORY = "<in memory>"
 
 #: Options that may change when a run is resumed: they affect where and how fast it runs, never its result.
 NEUTRAL = frozenset({"data_root", "download", "workers", "loggers", "checkpoint_every"})
-_MOST, _LARGEST = 10**9, 1e30  # of counts, and of numbers that are multiplied in float32
-_DEVICES = re.compile(r"auto|\d+(,\d+)*,?")
 _WITH_COLUMNS = (".npz", ".csv", ".tsv", ".parquet")
-_ABOUT_THE_FILE = ("version", "command")  # written next to the options for the reader, and ignored when read
 #: What leaves an option to `resolve`: it agrees with any value that a saved run has.
 _OPEN: Mapping[str, tuple[Any, ...]] = {
     **dict.fromkeys(("model", "backbone", "augment", "rho_target", "lr", "weight_decay", "epochs"), ("auto",)),
@@ -57,57 +64,6 @@ _OPEN: Mapping[str, tuple[Any, ...]] = {
 #: As `model`: the default network, trained by gradient steps, whatever else is left open.
 NETWORK = "network"
 _Config = TypeVar("_Config", bound="RunConfig")
-Check = Callable[[str, Any], object]
-
-
-# --- checks of single options: each raises a `UsageError`; None and words such as "auto" do not reach them
-
-
-def _one_of(known: Sequence[str], kind: str | None = None) -> Check:
-    def check(name: str, value: str) -> None:
-        if value not in known:
-            raise unknown_name(kind or name, value, known)
-
-    return check
-
-
-def _named_or_own(known: Callable[[], Sequence[str]]) -> Check:
-    """One of some names, or `module:Name`."""
-    return lambda name, value: None if is_reference(value) else _one_of(known())(name, value)
-
-
-def _each(check: Check) -> Check:
-    return lambda name, values: [check(name, value) for value in values]
-
-
-def _without(*taken: str) -> Check:
-    """Options of a reader, model or method, except those that the run itself passes."""
-
-    def check(name: str, options: Mapping[str, Any]) -> None:
-        for option in taken:
-            if option in options:
-                raise bad_value(name, options, f"options other than {option!r}, which the run itself passes")
-
-    return check
-
-
-def _devices(name: str, value: int | str) -> None:
-    if not (value >= 1 if isinstance(value, int) else _DEVICES.fullmatch(value)):
-        raise bad_value(name, value, "a number of devices from 1, auto, or device numbers such as 0,1")
-
-
-_from_one = partial(count, least=1, most=_MOST)
-_from_zero = partial(count, most=_MOST)
-_size = partial(number, allowed=f"a number from 0 to {_LARGEST:g}", fine=lambda v: 0 <= v <= _LARGEST)
-_target = partial(number, allowed="a number above 0 and below 5", fine=lambda v: 0 < v < 5)
-
-
-def _option(default: Any, about: str, check: Check | None = None) -> Any:
-    """A field with the sentence that `--help` shows for it and the check of its values."""
-    metadata = {"help": about, "check": check}
-    if isinstance(default, (dict, list)):
-        return field(default_factory=type(default), metadata=metadata)
-    return field(default=default, metadata=metadata)
 
 
 @dataclass(frozen=True)
@@ -139,201 +95,191 @@ class RunConfig:
     """
 
     # data and labels
-    data: str = _option("digits", "name of a dataset, or your folder, .csv, .tsv, .parquet, .npz or .tar file")
-    data_root: str | None = _option(None, "folder of a named dataset")
-    data_options: dict[str, Any] = _option(
-        {}, "options of the dataset's reader", _without("source", "root", "download")
-    )
-    skip_damaged: bool = _option(False, "decode every image file first and leave out those that cannot be read")
-    download: bool = _option(False, "download a named dataset if it is missing")
-    noise: str | None = _option(None, "recipe that corrupts the training labels: symmetric, pairflip, instance, ...")
-    rate: float | None = _option(None, "noise rate of the recipe; without a recipe, the rate you assume", ratio)
-    noise_seed: int | None = _option(0, "seed of the corruption; null: the value of `seed`", count)
-    noise_options: dict[str, Any] = _option({}, "further options of the recipe")
-    label_file: str | None = _option(None, "published file of noisy labels for the training split")
-    label_column: str | None = _option(None, "label column of the label file or table, or label array of the .npz")
-    val_share: float = _option(
+    data: str = option("digits", "name of a dataset, or your folder, .csv, .tsv, .parquet, .npz or .tar file")
+    data_root: str | None = option(None, "folder of a named dataset")
+    data_options: dict[str, Any] = option({}, "options of the dataset's reader", without("source", "root", "download"))
+    skip_damaged: bool = option(False, "decode every image file first and leave out those that cannot be read")
+    download: bool = option(False, "download a named dataset if it is missing")
+    noise: str | None = option(None, "recipe that corrupts the training labels: symmetric, pairflip, instance, ...")
+    rate: float | None = option(None, "noise rate of the recipe; without a recipe, the rate you assume", ratio)
+    noise_seed: int | None = option(0, "seed of the corruption; null: the value of `seed`", count)
+    noise_options: dict[str, Any] = option({}, "further options of the recipe")
+    label_file: str | None = option(None, "published file of noisy labels for the training split")
+    label_column: str | None = option(None, "label column of the label file or table, or label array of the .npz")
+    val_share: float = option(
         0.1, "share of the training split held out, with its noisy labels, for validation", below_one
     )
-    fold: str | None = _option(
+    fold: str | None = option(
         None, "hold out this part of the training split instead: 2/5 is the second of five", lambda _, v: parse_fold(v)
     )
     # method and optimizer
-    method: str = _option("ce", "learning method, or module:Name for your own class")
-    method_options: dict[str, Any] = _option({}, "options of the method", _without("name"))
-    optimizer: str = _option(
+    method: str = option("ce", "learning method, or module:Name for your own class")
+    method_options: dict[str, Any] = option({}, "options of the method", without("name"))
+    optimizer: str = option(
         "auto",
         "sam, ncsam, asam, bsam, friendlysam, saner; or sgd or adamw alone; or module:Name; auto: adamw for "
         "transformers:NAME, otherwise sam",
-        _named_or_own(lambda: ["auto", *optimizer_names()]),
+        named_or_own(lambda: ["auto", *optimizer_names()]),
     )
-    base: str = _option(
+    base: str = option(
         "auto",
         "optimizer inside a sharpness-aware one: sgd, adamw or module:Name; auto: adamw for transformers and ConvNeXt, "
         "otherwise sgd",
-        _named_or_own(lambda: ["auto", *BASES]),
+        named_or_own(lambda: ["auto", *BASES]),
     )
-    lr: float | Literal["auto"] | None = _option(
+    lr: float | Literal["auto"] | None = option(
         "auto",
         "initial learning rate; null: .05, for adamw .001; auto: a quarter of that for mlps and pretrained models, by "
         "the model's size for pretrained transformers",
-        _size,
+        size,
     )
-    momentum: float = _option(0.9, "momentum of sgd", below_one)
-    weight_decay: float | Literal["auto"] = _option(
+    momentum: float = option(0.9, "momentum of sgd", below_one)
+    weight_decay: float | Literal["auto"] = option(
         "auto",
         "weight decay of the base optimizer, with adamw not of biases and norms; auto: .001, for mlps .005, on a "
         "frozen backbone .3, for pretrained transformers .01",
-        _size,
+        size,
     )
-    rho: float | Literal["auto", "validation"] | None = _option(
+    rho: float | Literal["auto", "validation"] | None = option(
         "validation",
         "radius of the perturbation; null: the optimizer's default, .05 for most; auto: adapted to its effect on the "
         "loss; validation: also to the loss on validation samples",
-        _size,
+        size,
     )
-    rho_target: float | Literal["auto"] = _option(
+    rho_target: float | Literal["auto"] = option(
         "auto",
         "target relative loss increase of an adaptive radius; auto: .5, for mlps .4, next to augmentation or most "
         "methods .1",
-        _target,
+        partial(number, allowed="a number above 0 and below 5", fine=lambda v: 0 < v < 5),
     )
-    kappa: float | None = _option(
-        None, "maximum strength of NCSAM's compensation; null: the optimizer's default, .1 for ncsam", _size
+    kappa: float | None = option(
+        None, "maximum strength of NCSAM's compensation; null: the optimizer's default, .1 for ncsam", size
     )
-    flip_ratio: float | Literal["auto"] | None = _option(
+    flip_ratio: float | Literal["auto"] | None = option(
         None,
         "share of a batch that NCSAM flips; null: the noise rate, at most .4; auto: estimated after warm-up",
         ratio,
     )
-    warmup: float | Literal["auto"] | None = _option(
+    warmup: float | Literal["auto"] | None = option(
         None,
         "share of epochs trained by the base optimizer; null: .25 for ncsam, and for methods that need a warm-up with "
         "an adaptive radius, otherwise 0; auto: until labels are memorized",
         ratio,
     )
-    optimizer_options: dict[str, Any] = _option({}, "further options of the optimizer")
-    schedule: str = _option(
+    optimizer_options: dict[str, Any] = option({}, "further options of the optimizer")
+    schedule: str = option(
         "auto",
         "learning-rate schedule: cosine (to 0), linear (to 0), constant, steps; auto: linear for pretrained "
         "transformers, otherwise cosine",
-        _one_of(SCHEDULES),
+        one_of(SCHEDULES),
     )
-    schedule_options: dict[str, Any] = _option({}, "for steps: milestones (shares of training), gamma")
-    lr_warmup: float | Literal["auto"] = _option(
+    schedule_options: dict[str, Any] = option({}, "for steps: milestones (shares of training), gamma")
+    lr_warmup: float | Literal["auto"] = option(
         "auto",
         "share of training in which the learning rate rises linearly from 0; auto: .1 for pretrained transformers, "
         "otherwise 0",
         below_one,
     )
-    clip_norm: float | Literal["auto"] | None = _option(
+    clip_norm: float | Literal["auto"] | None = option(
         "auto",
         "largest norm of the gradient; null: no limit; auto: 1 for pretrained transformers, else no limit",
-        _size,
+        size,
     )
     # model
-    model: str = _option(
+    model: str = option(
         "auto",
         "name of a model; auto: the recommended classifier for features and tables, fitted in seconds, unless another "
         "option asks for training; transformers:NAME_OR_FOLDER, timm:NAME, torchvision:NAME; network: mlp for "
         "features and up to 16 pixels, text_mean, resnet18",
     )
-    backbone: str = _option(
+    backbone: str = option(
         "auto",
         "pretrained encoder whose frozen features are classified: lite0, minilm, wordllama, timm:NAME, ...; none; "
         "auto: the one for photos or texts on this machine, unless another option asks for training",
     )
-    model_options: dict[str, Any] = _option(
-        {}, "options of the model", _without("name", "num_classes", "in_channels", "pretrained")
+    model_options: dict[str, Any] = option(
+        {}, "options of the model", without("name", "num_classes", "in_channels", "pretrained")
     )
-    pretrained: bool | str = _option(False, "true for published weights, or their name, or a file")
-    freeze: list[str] = _option(
-        [], "parts that are not trained, by prefixes of their names; backbone: all but the head"
-    )
-    head_lr: float | None = _option(None, "learning rate of the head; null: lr", _size)
-    layer_decay: float | Literal["auto"] = _option(
+    pretrained: bool | str = option(False, "true for published weights, or their name, or a file")
+    freeze: list[str] = option([], "parts that are not trained, by prefixes of their names; backbone: all but the head")
+    head_lr: float | None = option(None, "learning rate of the head; null: lr", size)
+    layer_decay: float | Literal["auto"] = option(
         "auto",
         "factor of the learning rate from each layer to the one below; auto: .75 for pretrained models of timm and "
         "torchvision, otherwise 1",
         ratio,
     )
-    head_init: Literal["auto", "random", "lda"] = _option(
+    head_init: Literal["auto", "random", "lda"] = option(
         "auto",
         "random, or lda: the head starts as discriminant analysis of the pretrained features; auto: lda for pretrained "
         "transformers, otherwise random",
     )
-    interpolation: float | Literal["auto"] = _option(
+    interpolation: float | Literal["auto"] = option(
         "auto",
         "share of the trained weights in the model that is kept, the rest being those before training; auto: .5 for "
         "pretrained transformers, otherwise 1",
         partial(number, allowed="a number above 0 and at most 1", fine=lambda share: 0 < share <= 1),
     )
-    lora: int | None = _option(
-        None, "rank of low-rank updates trained in the place of a transformer's weights", _from_one
+    lora: int | None = option(
+        None, "rank of low-rank updates trained in the place of a transformer's weights", from_one
     )
-    max_length: int | None = _option(
-        None, "tokens of a text that a model reads; null: 256, or as many as a transformer can read", _from_one
+    max_length: int | None = option(
+        None, "tokens of a text that a model reads; null: 256, or as many as a transformer can read", from_one
     )
     # training
-    epochs: int | Literal["auto"] = _option(
+    epochs: int | Literal["auto"] = option(
         "auto",
         "passes over the training split; auto: 60, for mlps 30 and at least 800 steps, for pretrained transformers 3",
-        _from_one,
+        from_one,
     )
-    patience: int | None = _option(
+    patience: int | None = option(
         None,
         "stop after so many epochs without a higher accuracy on validation labels, and restore the best weights; null: "
         "train to the end and keep the last",
-        _from_one,
+        from_one,
     )
-    batch_size: int | Literal["auto"] | None = _option(
+    batch_size: int | Literal["auto"] | None = option(
         "auto",
         "samples per step, over all devices; auto: 128, for pretrained transformers 32; null: 128, or 32 below 5,000 "
         "samples",
-        _from_one,
+        from_one,
     )
-    batches: Literal["equal", "full"] = _option(
+    batches: Literal["equal", "full"] = option(
         "equal", "equal: batch sizes of an epoch differ by at most one; full: all are full except a short last one"
     )
-    augment: str = _option(
+    augment: str = option(
         "auto",
         "none, standard (crop, flip), paper (plus Cutout); auto: standard for color images",
-        _one_of(AUGMENTATIONS),
+        one_of(AUGMENTATIONS),
     )
-    seed: int = _option(1, "seed of initialization, order, augmentation and draws", count)
+    seed: int = option(1, "seed of initialization, order, augmentation and draws", count)
     # hardware
-    precision: str = _option(
+    precision: str = option(
         "auto",
         "Fabric's name: 32-true, bf16-mixed, 16-mixed, 64-true; auto: bf16-mixed for convolutional networks and "
         "transformers on hardware with bf16 arithmetic, otherwise 32-true",
-        _one_of(("auto", *PRECISIONS)),
+        one_of(("auto", *PRECISIONS)),
     )
-    devices: int | str = _option(1, "number of devices per node, or auto", _devices)
-    accelerator: str = _option("auto", "Fabric's name: auto, cpu, cuda, mps", _one_of(ACCELERATORS))
-    strategy: str = _option("auto", "Fabric's name: auto, ddp, ddp_spawn, ...")
-    num_nodes: int = _option(1, "number of nodes", _from_one)
-    compile: bool = _option(False, "compile the model with torch.compile")
-    workers: int = _option(0, "processes that decode image files", partial(count, most=1024))
+    devices: int | str = option(1, "number of devices per node, or auto", device_numbers)
+    accelerator: str = option("auto", "Fabric's name: auto, cpu, cuda, mps", one_of(ACCELERATORS))
+    strategy: str = option("auto", "Fabric's name: auto, ddp, ddp_spawn, ...")
+    num_nodes: int = option(1, "number of nodes", from_one)
+    compile: bool = option(False, "compile the model with torch.compile")
+    workers: int = option(0, "processes that decode image files", partial(count, most=1024))
     # logging
-    telemetry_every: int = _option(25, "measure the optimizer's telemetry every N steps; 0: never", _from_zero)
-    evaluate_train_every: int | None = _option(
-        1, "evaluate the training split every N epochs and after the last one; null: never", _from_one
+    telemetry_every: int = option(25, "measure the optimizer's telemetry every N steps; 0: never", from_zero)
+    evaluate_train_every: int | None = option(
+        1, "evaluate the training split every N epochs and after the last one; null: never", from_one
     )
-    loggers: list[str] = _option([], "also log to tensorboard, wandb or mlflow", _each(_one_of(LOGGERS, "logger")))
-    checkpoint_every: int | None = _option(None, "also checkpoint every N steps; null: after epochs only", _from_one)
+    loggers: list[str] = option([], "also log to tensorboard, wandb or mlflow", each_is(one_of(LOGGERS, "logger")))
+    checkpoint_every: int | None = option(None, "also checkpoint every N steps; null: after epochs only", from_one)
 
     def __post_init__(self) -> None:
-        kind: Any = type(self)
         if self.optimizer == "auto":
             transformer = isinstance(self.model, str) and self.model.startswith("transformers:")
             chosen = recipes.TRANSFORMER_OPTIMIZER if transformer else recipes.OPTIMIZER
             object.__setattr__(self, "optimizer", chosen.value)
-        for name, hint in _hints(kind).items():
-            value = coerce(name, getattr(self, name), hint)
-            object.__setattr__(self, name, value)
-            check = _checks()[name]
-            if check is not None and value is not None and value not in _words(hint):
-                check(name, value)
+        check_options(self, RunConfig)
         if self.noise is not None and self.label_file is not None:
             raise bad_value("label_file", self.label_file, f"null, because noise={self.noise!r} makes the labels")
         if self.label_column is not None and self.label_file is None and not self.data.endswith(_WITH_COLUMNS):
@@ -348,7 +294,8 @@ class RunConfig:
     @property
     def leaves_training_open(self) -> bool:
         """Whether no option asks for a certain model or way of training; the recommended classifier is then fitted."""
-        return all(getattr(self, name) == _defaults()[name] for name in TRAINING)
+        usual = default_options(RunConfig) | {"optimizer": recipes.OPTIMIZER.value}
+        return all(getattr(self, name) == usual[name] for name in TRAINING)
 
     @property
     def uses_validation(self) -> bool:
@@ -364,7 +311,7 @@ class RunConfig:
         Raises:
             UsageError: A name is unknown (the nearest names are suggested) or a value invalid.
         """
-        return cls(**_known(options))
+        return cls(**known_options(RunConfig, options))
 
     @classmethod
     def from_yaml(cls: type[_Config], path: str | os.PathLike[str], **overrides: Any) -> _Config:
@@ -381,12 +328,12 @@ class RunConfig:
 
     @classmethod
     def from_preset(cls: type[_Config], name: str, **overrides: Any) -> _Config:
-        """Read one of `preset_names()`; `overrides` replace its options."""
+        """Read one of `ncsam.engine.preset_names()`; `overrides` replace its options."""
         return cls.from_dict({**read_preset(name), **overrides})
 
     def replace(self: _Config, **changes: Any) -> _Config:
         """Return a copy with some options changed."""
-        return dataclasses.replace(self, **_known(changes))
+        return dataclasses.replace(self, **known_options(RunConfig, changes))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, in the order of the fields."""
@@ -468,73 +415,8 @@ def default_lr(base: str) -> float:
     return float(lr.default) if lr is not None and isinstance(lr.default, (int, float)) else BASES["sgd"]
 
 
-def preset_names() -> list[str]:
-    """The names of the presets, sorted."""
-    files = resources.files("ncsam.presets").iterdir()
-    return sorted(file.name.removesuffix(".yaml") for file in files if file.name.endswith(".yaml"))
-
-
-def preset_text(name: str) -> str:
-    """The text of a preset file, with the comments that name its source and what is unknown."""
-    if name not in preset_names():
-        raise unknown_name("preset", name, preset_names())
-    return (resources.files("ncsam.presets") / f"{name}.yaml").read_text(encoding="utf-8")
-
-
-def read_preset(name: str) -> dict[str, Any]:
-    """The options of a preset."""
-    return _mapping(preset_text(name), f"preset {name}")
-
-
-def read_yaml(path: Path) -> dict[str, Any]:
-    """The options of a configuration file."""
-    if not path.is_file():
-        raise FileNotFoundError(f"config={str(path)!r}: there is no such file")
-    return _mapping(read_text(path), str(path))
-
-
-def _mapping(text: str, where: str) -> dict[str, Any]:
-    content = parse_yaml(text, where)
-    if not isinstance(content, dict):
-        raise UsageError(f"{where} must contain `option: value` lines, not {type(content).__name__}")
-    return {name: value for name, value in content.items() if name not in _ABOUT_THE_FILE}
-
-
 def optimizer_names() -> list[str]:
     """The names of all optimizers: sharpness-aware ones, and the base optimizers alone."""
     from ncsam import optim  # here, because it imports torch
 
     return [*optim.names(), *BASES]
-
-
-def _known(options: Mapping[str, Any]) -> dict[str, Any]:
-    names = [f.name for f in dataclasses.fields(RunConfig)]
-    for name in options:
-        if name not in names:
-            raise unknown_name("option", name, names)
-    return dict(options)
-
-
-@functools.cache
-def _hints(kind: Callable[..., RunConfig]) -> dict[str, Any]:
-    return get_type_hints(kind)
-
-
-@functools.cache
-def _defaults() -> dict[str, Any]:
-    """The defaults by name, without building a configuration: its checks would import torch."""
-    found: dict[str, Any] = {}
-    for each in dataclasses.fields(RunConfig):
-        made = each.default_factory is not dataclasses.MISSING
-        found[each.name] = each.default_factory() if made else each.default  # type: ignore[operator]
-    return found | {"optimizer": recipes.OPTIMIZER.value}
-
-
-@functools.cache
-def _checks() -> dict[str, Check | None]:
-    return {f.name: f.metadata["check"] for f in dataclasses.fields(RunConfig)}
-
-
-def _words(hint: Any) -> tuple[Any, ...]:
-    """The words that a type allows besides its values, such as "auto"."""
-    return tuple(word for kind in get_args(hint) if get_origin(kind) is Literal for word in get_args(kind))

@@ -11,9 +11,9 @@ from typing import IO, Any, Protocol
 
 from ncsam._errors import need
 from ncsam._files import atomic_path
-from ncsam.engine.checkpoint import writing
 from ncsam.engine.metrics import EVALUATED, TELEMETRY
 from ncsam.runs import layout
+from ncsam.runs.writer import writing
 
 Record = Mapping[str, Any]
 

@@ -15,7 +15,8 @@ from ncsam._errors import bad_value
 from ncsam._named import require_explicit_import
 from ncsam.data.types import DataSet, Labels
 from ncsam.engine.checkpoint import load_checkpoint
-from ncsam.engine.config import RunConfig, read_yaml
+from ncsam.engine.config import RunConfig
+from ncsam.engine.config_files import read_yaml
 from ncsam.engine.label_issues import rewrite_label_issues
 from ncsam.engine.predictor import load_predictor
 from ncsam.engine.run import train

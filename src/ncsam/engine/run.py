@@ -20,7 +20,8 @@ from ncsam.data.stored import load_dataset, save_dataset
 from ncsam.data.types import DataSet
 from ncsam.engine.backbone import with_backbone
 from ncsam.engine.class_metrics import measure_by_class
-from ncsam.engine.config import IN_MEMORY, ResolvedConfig, RunConfig, read_yaml
+from ncsam.engine.config import IN_MEMORY, ResolvedConfig, RunConfig
+from ncsam.engine.config_files import read_yaml
 from ncsam.engine.device import choose_device
 from ncsam.engine.fitted_run import fit_run, smooth_out_of_fold
 from ncsam.engine.forecast import Approve, remaining_seconds

@@ -15,6 +15,7 @@ from ncsam._text import printable_lines
 from ncsam.engine.checkpoint import load_checkpoint, mismatch_as_run_error, save_checkpoint, to_stderr
 from ncsam.engine.config import RunConfig
 from ncsam.engine.loggers import Logger, open_loggers
+from ncsam.engine.trainer_state import restore_trainer, trainer_state
 from ncsam.runs.reader import refuse_another
 
 if TYPE_CHECKING:
@@ -121,7 +122,7 @@ class CheckpointSink(Sink):
             return False
         refuse_another(self.folder.parent, trainer.config, RunConfig.from_dict(state["config"]))
         with mismatch_as_run_error(self.folder.parent):
-            trainer.load_state_dict(state)
+            restore_trainer(trainer, state)
         return True
 
     def on_step_end(self, trainer: Trainer) -> None:
@@ -141,7 +142,7 @@ class CheckpointSink(Sink):
     def save(self, trainer: Trainer) -> None:
         """Write a checkpoint. Every rank must call it."""
         began = time.perf_counter()
-        state = trainer.state_dict()
+        state = trainer_state(trainer)
         if trainer.fabric.is_global_zero:
             self.check()
             save_checkpoint(self.folder, state, {name: state[name] for name in _NOTES})

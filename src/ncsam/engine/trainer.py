@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import math
-import random
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 
 from ncsam._errors import bad_value
-from ncsam._version import __version__
-from ncsam.data.modalities import saved_modality
 from ncsam.engine.anchor import Interpolation, fit_head
-from ncsam.engine.checkpoint import random_state, restore_random_state
 from ncsam.engine.config import ResolvedConfig
 from ncsam.engine.context import MethodContext, verdicts
 from ncsam.engine.device import set_precision
@@ -31,23 +25,20 @@ from ncsam.engine.optimizers import learning_rate
 from ncsam.engine.samples import Dynamics, SampleTable
 from ncsam.engine.schedule_control import ScheduleController, Stages
 from ncsam.engine.sinks import Interrupt
-from ncsam.engine.states import refuse_other_method
 from ncsam.engine.task import Task, check_method, view_names
-from ncsam.errors import DivergedError, Interrupted, RunError
+from ncsam.engine.trainer_state import seed_all
+from ncsam.errors import DivergedError, Interrupted
 from ncsam.methods import Method, Plan, State
 from ncsam.methods import create as create_method
 from ncsam.models.channels_last import is_convolutional
 from ncsam.optim import WeightedSAM
 from ncsam.pretrained.hub import PREFIX
-from ncsam.runs.reader import is_record
 
 if TYPE_CHECKING:
     from ncsam.engine.device import Device
     from ncsam.engine.sinks import Sink
 
 _CHECK_EVERY = 50  # steps between checks of the loss on an accelerator, which would have to wait for it
-#: What the summary of a run needs of every epoch's record.
-_SUMMARIZED = {"test_accuracy", "val_accuracy", "train_accuracy_observed", "memorized"}
 
 
 class Trainer:
@@ -324,7 +315,7 @@ class Trainer:
 
     def _measure(self, epoch: int) -> dict[str, Any]:
         self._check_loss(epoch, self.steps_per_epoch - 1)
-        self._check_weights()
+        self.check_weights()
         self.samples.synchronize()
         for learner in self.learners:
             learner.share_buffers()
@@ -349,7 +340,8 @@ class Trainer:
         if not math.isfinite(loss):
             raise self._diverged(f"the loss is not finite ({loss}) at epoch {epoch}, batch {number + 1}")
 
-    def _check_weights(self) -> None:
+    def check_weights(self) -> None:
+        """Raise `DivergedError` if a weight is not finite."""
         if not all(learner.is_finite() for learner in self.learners):
             raise self._diverged(f"the weights are not finite after {self.batch} batches of epoch {self.epoch + 1}")
 
@@ -366,89 +358,3 @@ class Trainer:
     def result(self) -> tuple[Method, list[nn.Module]]:
         """The method as training left it, and its models without wrappers for devices and ranks."""
         return self.method, [learner.bare for learner in self.learners]
-
-    def state_dict(self) -> dict[str, Any]:
-        """Everything that decides how the run continues, and what using its model needs.
-
-        Every rank must call it: each adds its generators and sums.
-        """
-        self._check_weights()
-        self.samples.synchronize()
-        learners = [learner.state_dict() for learner in self.learners]
-        own = {"random": random_state(), "sums": self.sums.state_dict()}
-        ranks: list[Any] = [own]
-        if self.fabric.world_size > 1:
-            ranks = [None] * self.fabric.world_size
-            dist.all_gather_object(ranks, own)
-        dataset = self.task.original
-        return {
-            "version": __version__,
-            "epoch": self.epoch,
-            "batch": self.batch,
-            "labels_sha256": self.task.labels_sha256,
-            "data": {
-                "name": dataset.name,
-                "classes": list(dataset.classes),
-                **saved_modality(self.task.original_modality),
-            },
-            "config": self.config.to_dict(),
-            "learners": learners,
-            "method": self.method.state_dict(),
-            "samples": self.samples.state_dict(),
-            "precision": self.fabric.strategy.precision.state_dict(),
-            "ranks": ranks,
-            "history": self.history,
-            **self.control.state_dict(),
-            "early_stopping": self.stopping.state_dict(),
-            "seconds": self.seconds,
-        }
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from what `state_dict` returned.
-
-        Raises:
-            RunError: The labels or the number of processes have changed, or the state is not one of this run.
-        """
-        then, now = state["labels_sha256"], self.task.labels_sha256
-        if then != now:
-            raise RunError(
-                f"the training labels have changed since the run started (SHA-256 {then[:12]} then, {now[:12]} now): "
-                "restore the old ones or choose another folder"
-            )
-        processes = self.fabric.world_size
-        if len(state["ranks"]) != processes:
-            raise RunError(
-                f"the run was started by {len(state['ranks'])} processes and cannot be resumed by {processes}"
-            )
-        epoch, batch, epochs, batches = state["epoch"], state["batch"], self.config.epochs, self.steps_per_epoch
-        if not (0 <= epoch <= epochs and 0 <= batch < batches and epoch * batches + batch <= epochs * batches):
-            raise RunError(f"the checkpoint is at epoch {epoch}, batch {batch}, which this run does not have")
-        history = state["history"]
-        if len(history) != epoch or not all(_is_record(row) for row in history):
-            raise RunError(f"the checkpoint of epoch {epoch} has records of {len(history)} epochs, or invalid ones")
-        for learner, saved in zip(self.learners, state["learners"], strict=True):
-            learner.load_state_dict(saved)
-        if type(self.method).__module__.startswith("ncsam."):  # what your own method keeps is its affair
-            refuse_other_method(self.method.state_dict(), state["method"])
-        self.method.load_state_dict(state["method"])
-        self.samples.load_state_dict(state["samples"])
-        self.fabric.strategy.precision.load_state_dict(state["precision"])
-        self.epoch, self.batch = epoch, batch
-        self.history, self.seconds = history, state["seconds"]
-        self.control.load_state_dict(state)
-        self.stopping.load_state_dict(state["early_stopping"])
-        own = state["ranks"][self.fabric.global_rank]
-        self.sums.load_state_dict(own["sums"])
-        restore_random_state(own["random"])
-
-
-def _is_record(row: Any) -> bool:
-    """Whether a record of an epoch has what the summary needs, in the right types."""
-    return isinstance(row, dict) and row.keys() >= _SUMMARIZED and is_record(row)
-
-
-def seed_all(seed: int) -> None:
-    """Seed the global generators of torch, numpy and Python."""
-    torch.manual_seed(seed)
-    np.random.seed(seed % 2**32)  # noqa: NPY002 - code we call may use it
-    random.seed(seed)

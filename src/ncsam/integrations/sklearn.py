@@ -22,12 +22,12 @@ from sklearn.utils.validation import check_is_fitted, validate_data  # noqa: E40
 from ncsam.data import from_arrays  # noqa: E402
 from ncsam.data.labels import stratified  # noqa: E402
 from ncsam.data.types import DataSet  # noqa: E402
-from ncsam.engine.checkpoint import random_state, restore_random_state  # noqa: E402
 from ncsam.engine.config import IN_MEMORY, RunConfig  # noqa: E402
 from ncsam.engine.device import choose_device  # noqa: E402
 from ncsam.engine.resolve import resolve  # noqa: E402
 from ncsam.engine.task import load_task  # noqa: E402
 from ncsam.engine.trainer import Trainer  # noqa: E402
+from ncsam.engine.trainer_state import random_state, restore_random_state  # noqa: E402
 from ncsam.errors import UsageError  # noqa: E402
 from ncsam.issues.folds import stratified_folds  # noqa: E402
 from ncsam.vectors.saved import evaluation_mode  # noqa: E402

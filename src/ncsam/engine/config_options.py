@@ -1,0 +1,117 @@
+"""Options of a configuration: dataclass fields with a help text and a check, and the checks."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import re
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+from ncsam._checks import count, number
+from ncsam._errors import bad_value, unknown_name
+from ncsam._named import is_reference
+from ncsam._options import coerce
+
+#: Raises a `UsageError`, given an option's name and value; None and words such as "auto" do not reach it.
+Check = Callable[[str, Any], object]
+_MOST, _LARGEST = 10**9, 1e30  # of counts, and of numbers that are multiplied in float32
+_DEVICES = re.compile(r"auto|\d+(,\d+)*,?")
+
+
+def option(default: Any, about: str, check: Check | None = None) -> Any:
+    """A dataclass field with the sentence that `--help` shows for it and the check of its values."""
+    metadata = {"help": about, "check": check}
+    if isinstance(default, (dict, list)):
+        return dataclasses.field(default_factory=type(default), metadata=metadata)
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+def check_options(config: Any, kind: type[Any]) -> None:
+    """Give every option of a frozen dataclass its annotated type, and apply the checks of `kind`, its class or base.
+
+    Raises:
+        UsageError: A value is invalid.
+    """
+    own: Any = type(config)
+    hints = _hints(own)
+    for each in dataclasses.fields(kind):
+        hint, check = hints[each.name], each.metadata["check"]
+        value = coerce(each.name, getattr(config, each.name), hint)
+        object.__setattr__(config, each.name, value)
+        if check is not None and value is not None and value not in _words(hint):
+            check(each.name, value)
+
+
+def known_options(kind: type[Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options, if they are fields of a dataclass; otherwise a `UsageError` that suggests the nearest names."""
+    names = [each.name for each in dataclasses.fields(kind)]
+    for name in options:
+        if name not in names:
+            raise unknown_name("option", name, names)
+    return dict(options)
+
+
+def default_options(kind: type[Any]) -> dict[str, Any]:
+    """The defaults by name, without building a configuration: its checks would import torch."""
+    found: dict[str, Any] = {}
+    for each in dataclasses.fields(kind):
+        made = each.default_factory is not dataclasses.MISSING
+        found[each.name] = each.default_factory() if made else each.default  # type: ignore[operator]
+    return found
+
+
+@functools.cache
+def _hints(kind: Callable[..., Any]) -> dict[str, Any]:
+    return get_type_hints(kind)
+
+
+def _words(hint: Any) -> tuple[Any, ...]:
+    """The words that a type allows besides its values, such as "auto"."""
+    return tuple(word for kind in get_args(hint) if get_origin(kind) is Literal for word in get_args(kind))
+
+
+# --- checks
+
+
+def one_of(known: Sequence[str], kind: str | None = None) -> Check:
+    """One of some names."""
+
+    def check(name: str, value: str) -> None:
+        if value not in known:
+            raise unknown_name(kind or name, value, known)
+
+    return check
+
+
+def named_or_own(known: Callable[[], Sequence[str]]) -> Check:
+    """One of some names, or `module:Name`."""
+    return lambda name, value: None if is_reference(value) else one_of(known())(name, value)
+
+
+def each_is(check: Check) -> Check:
+    """A list of values that pass a check."""
+    return lambda name, values: [check(name, value) for value in values]
+
+
+def without(*taken: str) -> Check:
+    """Options of a reader, model or method, except those that the run itself passes."""
+
+    def check(name: str, options: Mapping[str, Any]) -> None:
+        for each in taken:
+            if each in options:
+                raise bad_value(name, options, f"options other than {each!r}, which the run itself passes")
+
+    return check
+
+
+def device_numbers(name: str, value: int | str) -> None:
+    """A number of devices, "auto", or device numbers."""
+    if not (value >= 1 if isinstance(value, int) else _DEVICES.fullmatch(value)):
+        raise bad_value(name, value, "a number of devices from 1, auto, or device numbers such as 0,1")
+
+
+from_one = partial(count, least=1, most=_MOST)
+from_zero = partial(count, most=_MOST)
+size = partial(number, allowed=f"a number from 0 to {_LARGEST:g}", fine=lambda v: 0 <= v <= _LARGEST)
