@@ -155,11 +155,7 @@ def fine_tune(data: Problem, arm: dict[str, Any], teacher: np.ndarray | None, se
         lda_head(model, tokens, data)
     shares = arm.get("interpolations", ())
     kept = {share: Interpolation([model], share) for share in shares}
-    plain = [p for p in model.parameters() if p.ndim < 2]
-    weights = [p for p in model.parameters() if p.ndim >= 2]
-    base = torch.optim.AdamW(
-        [{"params": weights, "weight_decay": 0.01}, {"params": plain, "weight_decay": 0.0}], lr=arm["lr"]
-    )
+    base = adamw(model, arm["lr"])
     steps_per_epoch = math.ceil(len(train) / BATCH)
     total = arm["epochs"] * steps_per_epoch
     optimizer: Any = base
@@ -176,9 +172,7 @@ def fine_tune(data: Problem, arm: dict[str, Any], teacher: np.ndarray | None, se
         for index in tokens.grouped(train, rng):
             ids, mask = tokens.batch(index)
             rows = torch.from_numpy(index)
-            t = step / total
-            for group in base.param_groups:
-                group["lr"] = arm["lr"] * min(t / 0.1, (1 - t) / 0.9)
+            set_lr(base, arm["lr"], step / total)
 
             def loss_of(logits: Tensor, rows: Tensor = rows) -> Tensor:
                 if arm.get("loss") == "gce":
@@ -215,6 +209,51 @@ def fine_tune(data: Problem, arm: dict[str, Any], teacher: np.ndarray | None, se
     return {name: np.stack(values) for name, values in found.items()}
 
 
+def adamw(model: nn.Module, lr: float) -> torch.optim.AdamW:
+    """Weight decay .01 except biases and norms."""
+    weights, plain = ([p for p in model.parameters() if (p.ndim >= 2) == decayed] for decayed in (True, False))
+    return torch.optim.AdamW([{"params": weights, "weight_decay": 0.01}, {"params": plain, "weight_decay": 0.0}], lr=lr)
+
+
+def set_lr(optimizer: torch.optim.Optimizer, lr: float, done: float) -> None:
+    """Linear warm-up over the first tenth, then linear decay."""
+    for group in optimizer.param_groups:
+        group["lr"] = lr * min(done / 0.1, (1 - done) / 0.9)
+
+
+def co_teach(data: Problem, arm: dict[str, Any], seed: int) -> dict[str, np.ndarray]:
+    """Co-teaching: each of two models learns from the samples with the smallest loss under the other.
+
+    The kept share falls linearly from 1 to one minus the true noise rate over the first epoch: knowledge that the
+    other arms do not have. The probabilities are those of the first model.
+    """
+    rng = np.random.default_rng(seed)
+    models = []
+    for number in range(2):
+        torch.manual_seed(2 * seed + number)
+        models.append(Classifier(data.num_classes).train())
+    optimizers = [adamw(model, arm["lr"]) for model in models]
+    tokens, test, labels = Tokens(data.texts), Tokens(data.test_texts), torch.from_numpy(data.labels)
+    rate = float((data.labels != data.clean)[data.train].mean())
+    steps = math.ceil(len(data.train) / BATCH)
+    found: dict[str, list[np.ndarray]] = {"val": [], "test": []}
+    for epoch in range(arm["epochs"]):
+        for step, index in enumerate(tokens.grouped(data.train, rng), start=epoch * steps):
+            batch, targets = tokens.batch(index), labels[torch.from_numpy(index)]
+            each = [F.cross_entropy(model(*batch), targets, reduction="none") for model in models]
+            kept = max(1, round((1 - rate * min(1.0, step / steps)) * len(index)))
+            chosen = [loss.detach().argsort()[:kept] for loss in each]
+            for model, optimizer, loss, rows in zip(models, optimizers, each, reversed(chosen), strict=True):
+                set_lr(optimizer, arm["lr"], step / (arm["epochs"] * steps))
+                optimizer.zero_grad()
+                loss[rows].mean().backward()
+                nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+                optimizer.step()
+        found["val"].append(tokens.probabilities(models[0], data.val))
+        found["test"].append(test.probabilities(models[0], np.arange(len(test.ids))))
+    return {name: np.stack(values) for name, values in found.items()}
+
+
 def lda_head(model: Classifier, tokens: Tokens, data: Problem) -> None:
     """Start the head as `ncsam train --model transformers:NAME` does."""
     head, model.fc = model.fc, nn.Identity()
@@ -238,6 +277,7 @@ ARMS: dict[str, dict[str, Any]] = {
     "sam validation": {"lr": 1e-4, "epochs": 3, "rho": "validation", "rho_target": 0.5},
     "gce": {"lr": 1e-4, "epochs": 3, "loss": "gce"},
     "elr": {"lr": 1e-4, "epochs": 3, "loss": "elr"},
+    "co-teaching": {"lr": 1e-4, "epochs": 3, "peers": True},
     "pruned": {"lr": 1e-4, "epochs": 3, "prune": True},
     "teacher .5": {"lr": 1e-4, "epochs": 3, "teacher": 0.5},
     "teacher .8": {"lr": 1e-4, "epochs": 3, "teacher": 0.8},
@@ -289,7 +329,10 @@ def main() -> None:
                 file = args.out / f"{data.name}-{arm.replace(' ', '_')}-s{seed}.npz"
                 began = time.process_time()
                 if not file.is_file():
-                    np.savez(file, **fine_tune(data, ARMS[arm], frozen["oof"], seed))
+                    options = ARMS[arm]
+                    peers = options.get("peers", False)
+                    tuned = co_teach(data, options, seed) if peers else fine_tune(data, options, frozen["oof"], seed)
+                    np.savez(file, **tuned)
                 key = f"{data.name}|{arm}|{seed}"
                 row = summary(data, dict(np.load(file)), frozen)
                 seconds = time.process_time() - began

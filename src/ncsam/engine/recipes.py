@@ -37,7 +37,7 @@ LR_FACTOR = Recipe(
 WEIGHT_DECAY = Recipe(0.001, "weight_decay: auto", _REAL_NOISE)
 MLP_WEIGHT_DECAY = Recipe(0.005, "weight_decay: auto, for mlps", _REAL_NOISE)
 #: With its many features, a linear head memorizes most labels under a smaller one.
-HEAD_WEIGHT_DECAY = Recipe(0.3, "weight_decay: auto, on a frozen backbone", "docs/experiments/pretrained_images.md")
+HEAD_WEIGHT_DECAY = Recipe(0.3, "weight_decay: auto, on a frozen backbone", _REAL_NOISE)
 EPOCHS = Recipe(60, "epochs: auto", _SETTINGS)
 MLP_EPOCHS = Recipe(30, "epochs: auto, for mlps", _REAL_NOISE)
 #: Too few steps leave a perturbed model untrained.
@@ -61,10 +61,10 @@ FEW_FEATURES = Recipe(40, "rho_target: auto, for mlps", _REAL_NOISE)
 
 _FINE_TUNING = "docs/experiments/fine_tuning.md"
 _NOT_MEASURED = "common practice (Devlin et al. 2019, arXiv:1810.04805), not measured here"
-#: Encoders with at least so many weights have the smaller learning rate: BERT-base has 110 million, MiniLM 23 million.
 OPTIMIZER = Recipe("sam", "optimizer: auto", _REAL_NOISE)
 #: The cheapest: SAM around AdamW was not measured to the end.
 TRANSFORMER_OPTIMIZER = Recipe("adamw", "optimizer: auto, for transformers:NAME", _FINE_TUNING)
+#: Encoders with at least so many weights have the smaller learning rate: BERT-base has 110 million, MiniLM 23 million.
 LARGE_ENCODER = Recipe(80_000_000, "lr: auto, for pretrained transformers and ConvNeXt, in weights", _NOT_MEASURED)
 LARGE_ENCODER_LR = Recipe(2e-5, "lr: auto, for pretrained transformers from LARGE_ENCODER weights", _NOT_MEASURED)
 #: The only one that was run; not compared with others.
