@@ -62,7 +62,7 @@ def label_quality(labels: Labels, probabilities: Floats, p_wrong: Floats | None 
 
     p_wrong, which rests on a transition matrix, finds errors that depend on the class alone; the odds find those that
     depend on the sample, as most human errors do. Their mean rank is close to the better of the two for either kind
-    (docs/tasks/clean-labels.md has the comparison).
+    (docs/experiments/label_issues.md has the comparison).
     """
     mean = ranks(odds(labels, probabilities))
     if p_wrong is not None:
