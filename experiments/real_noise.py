@@ -157,7 +157,7 @@ def classical(options: Mapping[str, Any], row: str, seed: int) -> float:
         if row == "CleanLearning around it":
             best = CleanLearning(LogisticRegression(C=best.C, max_iter=300), seed=seed).fit(x, y)
         elif row == "CleanLearning around our network":
-            network = NoisyLabelClassifier(random_state=seed, standardize=False)
+            network = NoisyLabelClassifier(hidden=(256, 256), random_state=seed, standardize=False)
             best = CleanLearning(network, seed=seed).fit(x, y)
     return 100.0 * float(np.mean(best.predict(x_test) == y_test))
 

@@ -18,6 +18,7 @@ from ncsam.engine import RunConfig, train
 from ncsam.engine.class_metrics import class_metrics
 from ncsam.engine.out_of_fold import out_of_fold
 from ncsam.engine.predictor import load_predictor
+from ncsam.engine.task import load_task
 from ncsam.errors import UsageError
 from ncsam.models import closed_form_names
 from ncsam.runs.reader import RunFolder, load_oof
@@ -56,18 +57,20 @@ def test_a_closed_form_run_is_a_run(tmp_path: Path, model: str) -> None:
     assert train(config, tmp_path, dataset=dataset, console=False) == summary  # finished: returned as it is
 
 
-def test_the_rows_of_validation_are_not_fitted(tmp_path: Path) -> None:
+def test_all_rows_are_fitted_and_those_of_validation_judged_out_of_fold(tmp_path: Path) -> None:
     dataset = made()
-    train(RunConfig(model="lda", val_share=0.2, accelerator="cpu"), tmp_path, dataset=dataset, console=False)
+    config = RunConfig(model="lda", val_share=0.2, accelerator="cpu")
+    summary = train(config, tmp_path, dataset=dataset, console=False)
     state = torch.load(tmp_path / "checkpoints" / "last.ckpt", weights_only=True)["learners"][0]["network"]
-    from ncsam.engine.task import load_task
-
-    task = load_task(RunConfig(val_share=0.2), dataset)
     inputs: Any = dataset.train.inputs
     x = (inputs - np.array(dataset.mean, dtype=np.float32)) / np.array(dataset.std, dtype=np.float32)
-    rows = torch.from_numpy(x[task.train])
-    direct = classifiers.fit("lda", rows, torch.from_numpy(dataset.train.labels[task.train]), 3)
-    torch.testing.assert_close(state["weight"], direct.state["weight"], atol=1e-3, rtol=1e-3)
+    labels = torch.from_numpy(dataset.train.labels)
+    direct = classifiers.cross_fit("lda", torch.from_numpy(x), labels, 3)
+    torch.testing.assert_close(state["weight"], direct.member.state["weight"], atol=1e-3, rtol=1e-3)
+    held = load_task(config, dataset).val
+    assert held is not None
+    right = direct.probabilities.argmax(axis=1)[held] == dataset.train.labels[held]
+    assert summary["val_accuracy"] == pytest.approx(100 * right.mean())
 
 
 def test_folds_are_those_of_the_model(tmp_path: Path) -> None:

@@ -131,7 +131,7 @@ class Lengths:
 
 
 def test_free_text_is_embedded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(features, "_text_encoder", Lengths)
+    monkeypatch.setattr(features, "text_encoder", Lengths)
     read = data.load(table_with_texts(tmp_path))
     assert read.columns == ("stars", "opinion [0]")
     lengths = np.array([len(text) for text in TEXTS])
@@ -143,7 +143,7 @@ def test_free_text_is_embedded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_without_an_encoder_text_is_dropped_with_the_command_to_install_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(features, "_text_encoder", lambda: None)
+    monkeypatch.setattr(features, "text_encoder", lambda: None)
     read = data.load(table_with_texts(tmp_path))
     assert read.columns == ("stars",)
     assert "opinion (free text" in read.notes[0]

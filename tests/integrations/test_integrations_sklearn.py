@@ -4,6 +4,7 @@ import pickle
 import re
 
 import numpy as np
+import pandas
 import pytest
 import torch
 from sklearn.base import clone
@@ -13,6 +14,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler
 from sklearn.utils.estimator_checks import check_estimator
 
+import ncsam
 from ncsam import methods
 from ncsam.data import from_arrays
 from ncsam.engine import RunConfig, train
@@ -29,16 +31,77 @@ def digits():
     return X[:600], y[:600], X[1200:], y[1200:]
 
 
+#: A DataFrame is a table, an array an embedding, as in `ncsam.train`: they have different classifiers.
+CONTAINERS = {"check_classifier_data_not_an_array": "the recommended classifier of a DataFrame is that of tables"}
+
+
 @pytest.mark.slow
 def test_passes_all_of_sklearns_own_checks():
     check_estimator(NoisyLabelClassifier(hidden=(16,), lr=0.05, epochs=10, batch_size=32))
+    check_estimator(NoisyLabelClassifier(), expected_failed_checks=CONTAINERS)
+
+
+def test_by_default_it_is_the_classifier_of_train(digits):
+    X, y, X_test, _ = digits
+    noisy = symmetric(y, 0.3, num_classes=10, seed=0).noisy
+    model, run = NoisyLabelClassifier().fit(X, noisy), ncsam.train((X, noisy))
+    assert (run.config.model, model.method_, model.loss_curve_) == ("smooth", None, [])
+    np.testing.assert_allclose(model.predict_proba(X_test), run.predict(X_test).probabilities, atol=1e-4)
+    ours, theirs = (
+        each.to_frame().set_index("index") for each in (model.find_label_issues(X, noisy), run.find_label_issues())
+    )
+    np.testing.assert_allclose(ours.label_quality, theirs.label_quality[ours.index], atol=1e-5)
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(model)).predict(X_test), model.predict(X_test))
+
+
+@pytest.fixture(scope="module")
+def mixed():
+    """A table whose classes follow a number, a category and a date; some numbers are missing."""
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 3, 400)
+    frame = pandas.DataFrame(
+        {
+            "size": np.where(rng.random(400) < 0.2, np.nan, y + 0.5 * rng.normal(size=400)),
+            "color": np.array(["red", "green", "blue"])[np.where(rng.random(400) < 0.8, y, 0)],
+            "sold": pandas.Timestamp("2020-01-01") + pandas.to_timedelta(90 * y + rng.integers(0, 120, 400), unit="D"),
+            "unit": "kg",
+        }
+    )
+    return frame, np.array(["ant", "bee", "cat"])[y]
+
+
+@pytest.mark.parametrize("options", [{}, {"epochs": 15, "lr": 0.05, "random_state": 0}], ids=["default", "network"])
+def test_tables_with_columns_of_any_kind(mixed, options):
+    frame, y = mixed
+    model = NoisyLabelClassifier(**options).fit(frame[:300], y[:300])
+    assert list(model.feature_names_in_) == list(frame)
+    assert model.score(frame[300:], y[300:]) > 0.85  # a third by chance
+    unknown = frame[300:301].assign(color="violet", size=np.nan)
+    assert model.predict_proba(unknown).sum() == pytest.approx(1)
+    with pytest.raises(ValueError, match="feature names"):
+        model.predict(frame.drop(columns="color"))
+    issues = model.find_label_issues(frame, np.where(np.arange(400) < 4, "bee", y), folds=3).to_frame()
+    assert len(issues) == 400
+
+
+def test_a_table_of_the_estimator_is_that_of_train(mixed):
+    frame, y = mixed
+    model = NoisyLabelClassifier().fit(frame[:300], y[:300])
+    run = ncsam.train(frame[:300].assign(label=y[:300]), label_column="label")
+    assert run.config.model == "smooth_table"
+    np.testing.assert_allclose(model.predict_proba(frame[300:]), run.predict(frame[300:]).probabilities, atol=1e-4)
+
+
+def test_a_table_without_a_useful_column_is_refused():
+    with pytest.raises(ValueError, match="every value is 'kg'"):
+        NoisyLabelClassifier().fit(pandas.DataFrame({"unit": ["kg"] * 6}), [0, 1] * 3)
 
 
 def test_the_same_seed_gives_the_same_model_as_train(digits):
     X, y, *_ = digits
     model = NoisyLabelClassifier(epochs=3, random_state=5).fit(X, y)
     trainer = train(RunConfig(epochs=3, seed=5), dataset=from_arrays(X, y), console=False).trainer
-    assert (trainer.config.optimizer, trainer.config.rho) == (model.optimizer, model.rho) == ("sam", "validation")
+    assert (trainer.config.optimizer, trainer.config.rho) == ("sam", "validation")
     ours, theirs = model.networks_[0].state_dict(), trainer.result[1][0].state_dict()
     assert ours.keys() == theirs.keys()
     assert all(torch.equal(ours[name], theirs[name].double()) for name in ours)

@@ -56,6 +56,8 @@ def fit_run(
 ) -> dict[str, Any]:
     """Fit the closed-form model of a resolved configuration, write the run folder and return its summary.
 
+    It is fitted to validation samples, too, which serve no choice here: those are judged by fits without their fold.
+
     Args:
         config: the configuration; method, optimizer and length do not matter.
         task: the data; features, or images that are flattened.
@@ -65,24 +67,25 @@ def fit_run(
     """
     if task.modality.name not in ("features", "images"):
         raise bad_value("model", config.model, f"a model for {task.modality.name}, such as auto")
-    say(f"{folder}: {config.model}, fitted to {len(task.train):,} samples")
+    labels = task.dataset.train.labels
+    seen = np.arange(len(labels)) if config.fold is None else task.train
+    say(f"{folder}: {config.model}, fitted to {len(seen):,} samples")
     began = time.perf_counter()
     rows = feature_rows(config, task, task.dataset.train)
-    labels = task.dataset.train.labels
-    train = torch.from_numpy(task.train)
-    y, classes = torch.from_numpy(labels[task.train]), task.dataset.num_classes
-    fitted = classifiers.cross_fit(config.model, rows[train], y, classes, folds=FOLDS, **config.model_options)
+    y, classes = torch.from_numpy(labels[seen]), task.dataset.num_classes
+    x = rows[torch.from_numpy(seen)]
+    fitted = classifiers.cross_fit(config.model, x, y, classes, folds=FOLDS, **config.model_options)
     network = fitted.member.network(classes, task.modality.in_channels)
 
     def predict(split: Split) -> Floats:
         return predicted_probabilities(network, feature_rows(config, task, split))
 
-    rest = np.setdiff1d(np.arange(len(rows)), task.train)  # held out for validation: the model never saw them
+    rest = np.setdiff1d(np.arange(len(rows)), seen)  # the fold that is held out: the model never saw it
     unseen = predicted_probabilities(network, rows[torch.from_numpy(rest)])
 
     def whole(found: Floats) -> Floats:
         every = np.empty((len(rows), classes))
-        every[task.train], every[rest] = found, unseen
+        every[seen], every[rest] = found, unseen
         return every
 
     return write_fitted(
@@ -91,7 +94,7 @@ def fit_run(
         task,
         network,
         whole(fitted.probabilities),
-        issues=whole(classifiers.issue_probabilities(fitted, labels[task.train], table=is_table(task))),
+        issues=whole(classifiers.issue_probabilities(fitted, labels[seen], table=is_table(task))),
         predict=predict,
         results={"method": "fit", "optimizer": "closed form"},
         about={"folds": FOLDS, "seed": 0},

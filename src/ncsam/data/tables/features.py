@@ -78,13 +78,13 @@ def _plain(rest: Columns, names: Sequence[str]) -> bool:
 
 def encode_table(encoder: Mapping[str, Any], table: Any) -> Floats:
     """The features of new rows (a dict of columns or a DataFrame) by the preprocessing that a dataset stored."""
-    return Preprocessing.from_dict(encoder["preprocessing"], text_encoder=_text_encoder()).transform(table)
+    return Preprocessing.from_dict(encoder["preprocessing"], text_encoder=text_encoder()).transform(table)
 
 
 def _encoded(table: Columns, train: npt.NDArray[np.int64], rows: int, where: str) -> tuple[Preprocessing, Floats]:
     """The preprocessing fitted to the training rows, and the features of all rows; no text is embedded twice."""
     try:
-        fitted, found = fit_transform(_rows(table, train), text_encoder=_text_encoder())
+        fitted, found = fit_transform(_rows(table, train), text_encoder=text_encoder())
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from error
     if len(train) == rows:
@@ -99,7 +99,7 @@ def _rows(table: Columns, index: npt.NDArray[np.int64]) -> Columns:
     return {name: [values[row] for row in index] for name, values in table.items()}
 
 
-def _text_encoder() -> TextEncoder | None:
+def text_encoder() -> TextEncoder | None:
     """What embeds columns of free text: static embeddings, which are fast and need no torch."""
     return WordLlama() if WordLlama.installed() else None
 

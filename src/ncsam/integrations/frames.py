@@ -1,0 +1,57 @@
+"""Rows of a scikit-learn estimator: arrays of numbers, or DataFrames with columns of any kind."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ncsam.data.tables.features import text_encoder
+from ncsam.data.tables.preprocess import Preprocessing, fit_transform
+
+Floats = npt.NDArray[np.floating[Any]]
+
+
+def is_frame(X: Any) -> bool:
+    """Whether X is a DataFrame, whose columns have names."""
+    return hasattr(X, "iloc") and hasattr(X, "columns")
+
+
+def is_mixed(X: Any) -> bool:
+    """Whether X is a DataFrame with columns that are no complete numbers: they are encoded and imputed."""
+    return is_frame(X) and not all(
+        dtype.kind in "fiub" and np.isfinite(np.asarray(X.iloc[:, place], dtype=float)).all()
+        for place, dtype in enumerate(np.dtype(each) if _is_numpy(each) else np.dtype(object) for each in X.dtypes)
+    )
+
+
+def _is_numpy(dtype: Any) -> bool:
+    return isinstance(dtype, np.dtype)
+
+
+@dataclass(frozen=True)
+class FrameEncoding:
+    """A preprocessing of DataFrames that was fitted to the training rows."""
+
+    preprocessing: Preprocessing
+
+    @classmethod
+    def fit(cls, X: Any) -> tuple[FrameEncoding, Floats]:
+        """The preprocessing, and the features of the rows that it was fitted to."""
+        fitted, features = fit_transform(columns_of(X), text_encoder=text_encoder())
+        return cls(fitted), features
+
+    def __call__(self, X: Any) -> Floats:
+        return self.preprocessing.transform(columns_of(X))
+
+
+def columns_of(X: Any) -> dict[str, list[Any]]:
+    """The columns of a DataFrame by name."""
+    return {str(name): X.iloc[:, place].tolist() for place, name in enumerate(X.columns)}
+
+
+def take(X: Any, rows: npt.NDArray[np.int64]) -> Any:
+    """Some rows of an array or a DataFrame."""
+    return X.iloc[rows] if is_frame(X) else np.asarray(X)[rows]
