@@ -22,9 +22,19 @@ from problems import CIFAR, save
 
 COUNTS = {"x_train": 1500, "y_train": 1500, "y_worst": 1500, "x_test": 1000, "y_test": 1000}
 FINE_TUNED = {
-    "model": "lite0", "pretrained": True, "label_column": "y_worst", "val_share": 0.1, "warmup": 0.0,
-    "base": "sgd", "lr": 0.01, "weight_decay": 1e-4, "schedule": "cosine", "batch_size": 32, "epochs": 10,
-    "augment": "none", "evaluate_train_every": 1000,
+    "model": "lite0",
+    "pretrained": True,
+    "label_column": "y_worst",
+    "val_share": 0.1,
+    "warmup": 0.0,
+    "base": "sgd",
+    "lr": 0.01,
+    "weight_decay": 1e-4,
+    "schedule": "cosine",
+    "batch_size": 32,
+    "epochs": 10,
+    "augment": "none",
+    "evaluate_train_every": 1000,
 }
 HEADS = {
     "random head": {"head_init": "random", "interpolation": 1.0},
