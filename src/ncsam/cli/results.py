@@ -11,14 +11,20 @@ from ncsam.engine.metrics import SUMMARY
 from ncsam.issues.noise_rate import noise_rate_words
 from ncsam.runs.reader import RunFolder
 
+#: Choices between epochs, which say nothing of a model that is fitted at once.
+_OF_EPOCHS = ("best", "val_chosen")
 #: Columns of a comparison that a narrow window has no room for.
 _WIDE = ("last10", "test_balanced_accuracy", "test_f1", "test_auc", "label_issues_auroc", "seconds")
 
 
 def show_summary(run: RunFolder) -> None:
     """The summary of a run."""
-    known = [(name, run.summary[name]) for name in SUMMARY if run.summary.get(name) is not None]
-    rows = [[name, f"{value:.{SUMMARY[name].digits}f}", run.metric_names.get(name, "")] for name, value in known]
+    known = {name: run.summary[name] for name in SUMMARY if run.summary.get(name) is not None}
+    meanings = run.metric_names
+    if run.summary.get("method") == "fit":
+        known = {name: value for name, value in known.items() if name not in _OF_EPOCHS}
+        meanings = {name: text.replace(" after the last epoch", "") for name, text in meanings.items()}
+    rows = [[name, f"{value:.{SUMMARY[name].digits}f}", meanings.get(name, "")] for name, value in known.items()]
     show_table(["metric", "value", "meaning"], rows, left=3)
     if "noise_estimate" in run.summary:
         say(f"noise rate: {noise_rate_words(run.summary['noise_estimate'])}")
