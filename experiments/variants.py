@@ -90,7 +90,10 @@ def page(cells: Cells, about: dict[str, Any], figure: str) -> Iterator[str]:
         f"`ncsam reproduce variants --scale {about['scale']}`{', ' + changes if changes else ''}; "
         f"{done} of {all_cells} cells have a finished run. Written by `python experiments/variants.py show`."
     )
-    columns = TABLE.columns
+    columns = [column for column in TABLE.columns if any(key[1] == column.name for key in cells)]
+    finished = [row for row in TABLE.rows if any(key[0] == row.name for key in cells)]
+    if absent := [each.title for each in (*TABLE.rows, *TABLE.columns) if each not in (*finished, *columns)]:
+        yield f"Rows and columns without a finished run are left out: {'; '.join(absent)}."
     head = ["", *(column.title for column in columns)]
     parts = (
         ("last5", "Test accuracy in percent, mean of the last five epochs (± standard error over seeds)"),
@@ -100,10 +103,10 @@ def page(cells: Cells, about: dict[str, Any], figure: str) -> Iterator[str]:
     )
     for name, title in parts:
         yield f"**{title}**"
-        yield markdown_table(head, [[row.title, *(text(cells, row, c, name) for c in columns)] for row in TABLE.rows])
+        yield markdown_table(head, [[row.title, *(text(cells, row, c, name) for c in columns)] for row in finished])
     yield "**Perturbation: mean length after warm-up, and gradients of a step in units of SGD's**"
     rows = []
-    for row in TABLE.rows:
+    for row in finished:
         lengths = [text(cells, row, c, "length", 2) if row.optimizer != "sgd" else "-" for c in columns]
         cost = COST.get(row.name, 2 if row.method == "ce" else None)
         rows.append([row.title, *lengths, "stages" if cost is None else str(cost)])
