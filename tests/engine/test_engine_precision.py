@@ -19,6 +19,7 @@ from ncsam.engine.device import OneCpu, build_fabric, choose_device, first_devic
 from ncsam.engine.predictor import load_predictor
 from ncsam.engine.task import load_task
 from ncsam.engine.trainer import Trainer
+from ncsam.engine.trainer_state import restore_trainer, trainer_state
 from ncsam.methods import Plan
 from ncsam.models.channels_last import is_convolutional, to_channels_last
 from ncsam.optim import SAM
@@ -189,11 +190,11 @@ def test_resume_is_exact(precision: str, optimizer: str) -> None:
     whole = trainer(chosen)
     whole.train_epoch()
     saved = io.BytesIO()
-    torch.save(whole.state_dict(), saved)
+    torch.save(trainer_state(whole), saved)
     whole.train_epoch()
     saved.seek(0)
     resumed = trainer(chosen)
-    resumed.load_state_dict(torch.load(saved, weights_only=True))
+    restore_trainer(resumed, torch.load(saved, weights_only=True))
     resumed.train_epoch()
     assert torch.equal(weights(resumed), weights(whole))
     assert resumed.history[-1]["telemetry"] == whole.history[-1]["telemetry"]
@@ -246,13 +247,13 @@ def test_a_perturbed_step_does_not_depend_on_the_memory_format() -> None:
 def test_checkpoints_load_in_either_format(tmp_path: Path) -> None:
     run = trainer(config())
     run.fit()
-    state = run.state_dict()
+    state = trainer_state(run)
     plain = models.create("cnn_small", 2, 3, width=4)
     plain.load_state_dict(state["learners"][0]["network"])
     contiguous = {name: value.contiguous() for name, value in plain.state_dict().items()}
     other = trainer(config())
     state["learners"][0]["network"] = contiguous
-    other.load_state_dict(state)
+    restore_trainer(other, state)
     assert torch.equal(weights(other), weights(run))
     convolution = next(m for m in other.learners[0].bare.modules() if isinstance(m, nn.Conv2d))
     assert convolution.weight.is_contiguous(memory_format=torch.channels_last)
