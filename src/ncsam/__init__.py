@@ -16,7 +16,7 @@ from ncsam._version import __version__
 
 if TYPE_CHECKING:
     from ncsam import data, errors, losses, methods, models, noise, optim, theory
-    from ncsam.api import Comparison, Predictions, Run, audit, auto, compare, load_run, train
+    from ncsam.api import Comparison, Run, audit, auto, compare, load_run, train
     from ncsam.audits import Audit
     from ncsam.engine.config import RunConfig
     from ncsam.errors import DivergedError, Interrupted, NcsamError, RunError, UsageError
@@ -24,10 +24,12 @@ if TYPE_CHECKING:
     from ncsam.issues.find import find_label_issues
     from ncsam.issues.table import LabelIssues
     from ncsam.optim import ASAM, BSAM, NCSAM, SAM, SANER, AutoRadius, FriendlySAM, ValidationRadius
+    from ncsam.predictions import Predictions
 
 #: Where each public name lives: imported when it is asked for, so that `import ncsam` is fast.
 _HOMES = {
-    **dict.fromkeys(("train", "auto", "audit", "compare", "load_run", "Run", "Comparison", "Predictions"), "ncsam.api"),
+    **dict.fromkeys(("train", "auto", "audit", "compare", "load_run", "Run", "Comparison"), "ncsam.api"),
+    "Predictions": "ncsam.predictions",
     "Audit": "ncsam.audits",
     "find_label_issues": "ncsam.issues.find",
     "LabelIssues": "ncsam.issues.table",

@@ -13,7 +13,7 @@ from ncsam._named import is_reference
 from ncsam._text import printable_lines
 from ncsam.audits import Audit
 from ncsam.comparison.result import Comparison
-from ncsam.run import Predictions, Run
+from ncsam.run import Run
 from ncsam.runs import layout
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ncsam.data.types import DataSet
     from ncsam.engine.config import RunConfig
 
-__all__ = ["Audit", "Comparison", "Predictions", "Run", "audit", "auto", "compare", "load_run", "make_config", "train"]
+__all__ = ["Audit", "Comparison", "Run", "audit", "auto", "compare", "load_run", "make_config", "train"]
 
 #: Options of `ncsam.data.as_dataset`, for data in memory.
 _OF_THE_DATA = ("label_column", "input_column", "test")

@@ -1,0 +1,69 @@
+"""`Predictions`: what `Run.predict` returns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ncsam._errors import bad_value, need
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """Predictions of a run for some samples.
+
+    Attributes:
+        inputs: a name for each sample: its path, or its position.
+        labels: the predicted class names.
+        probabilities: float32 (samples, classes).
+        classes: the class names, in the order of the columns of `probabilities`.
+        skipped: with `skip_damaged`, what could not be read and why.
+    """
+
+    inputs: Sequence[str]
+    labels: npt.NDArray[Any]
+    probabilities: npt.NDArray[np.float32]
+    classes: Sequence[str]
+    skipped: Sequence[str] = ()
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @property
+    def confidence(self) -> npt.NDArray[np.float32]:
+        """The probability of each predicted label."""
+        return np.asarray(self.probabilities.max(axis=1))
+
+    def top(self, count: int = 1) -> list[dict[str, Any]]:
+        """A row per sample with its `count` most probable classes: `input`, `label`, `probability`, `label2`, ...
+
+        Raises:
+            UsageError: if there are fewer classes.
+        """
+        if not 1 <= count <= len(self.classes):
+            raise bad_value("top", count, f"1 to {len(self.classes)}, the number of classes")
+        order = np.argsort(-self.probabilities, axis=1, kind="stable")[:, :count]
+        rows = []
+        for name, chances, best in zip(self.inputs, self.probabilities, order, strict=True):
+            row: dict[str, Any] = {"input": name}
+            for rank, number in enumerate(best.tolist(), start=1):
+                suffix = "" if rank == 1 else str(rank)
+                chance = round(float(chances[number]), 6)
+                row |= {f"label{suffix}": self.classes[number], f"probability{suffix}": chance}
+            rows.append(row)
+        return rows
+
+    def to_frame(self) -> Any:
+        """A `pandas.DataFrame` with the columns `input`, `label` and `probability`."""
+        pandas = need("pandas", "tables", "a table of predictions")
+        return pandas.DataFrame({"input": self.inputs, "label": self.labels, "probability": self.confidence})
+
+    def __repr__(self) -> str:
+        return f"<Predictions: {len(self):,} samples, {len(self.classes):,} classes>"
+
+    def _repr_html_(self) -> str:
+        return str(self.to_frame()._repr_html_())
