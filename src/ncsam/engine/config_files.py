@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import functools
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -28,6 +30,11 @@ def preset_text(name: str) -> str:
 
 def read_preset(name: str) -> dict[str, Any]:
     """The options of a preset."""
+    return copy.deepcopy(_preset(name))
+
+
+@functools.cache
+def _preset(name: str) -> dict[str, Any]:
     return _mapping(preset_text(name), f"preset {name}")
 
 

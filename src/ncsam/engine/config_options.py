@@ -67,6 +67,7 @@ def _hints(kind: Callable[..., Any]) -> dict[str, Any]:
     return get_type_hints(kind)
 
 
+@functools.cache
 def _words(hint: Any) -> tuple[Any, ...]:
     """The words that a type allows besides its values, such as "auto"."""
     return tuple(word for kind in get_args(hint) if get_origin(kind) is Literal for word in get_args(kind))

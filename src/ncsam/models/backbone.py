@@ -68,7 +68,7 @@ def init_kaiming(network: nn.Module) -> None:
         He et al., 2015, Delving deep into rectifiers, arXiv 1502.01852, eq. 14.
     """
     for module in network.modules():
-        if isinstance(module, nn.Conv2d):
+        if isinstance(module, nn.Conv2d) and not module.weight.is_meta:  # there, drawing would import torch's compiler
             nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
             if module.bias is not None:
                 nn.init.zeros_(module.bias)

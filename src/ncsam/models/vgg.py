@@ -64,7 +64,7 @@ class VGG(Backbone):
         self.classifier = classifier
         init_kaiming(self)
         for module in classifier.modules():
-            if isinstance(module, nn.Linear):
+            if isinstance(module, nn.Linear) and not module.weight.is_meta:
                 nn.init.normal_(module.weight, 0.0, 0.01)
                 nn.init.zeros_(module.bias)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import inspect
 import pkgutil
@@ -71,6 +72,7 @@ def option_names(kind: type[SharpnessAware]) -> list[str]:
     return [name for name in inspect.signature(kind).parameters if name != "base_optimizer"]
 
 
+@functools.cache
 def _discover() -> None:
     import ncsam.optim
 
