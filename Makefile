@@ -35,10 +35,10 @@ test: lint
 	$(MAKE) --no-print-directory --jobs 2 types tests
 
 tests: $(STAMP)
-	$(BIN)/python -m pytest -n 2 --dist loadscope
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 fast: $(STAMP)
-	$(BIN)/python -m pytest -n 2 --dist loadscope -m "not slow and not stress"
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow and not stress"
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
@@ -49,7 +49,7 @@ types: $(STAMP)
 
 stress: $(STAMP)
 	$(BIN)/python -m stress
-	$(BIN)/python -m pytest -n 2 --dist loadscope -m stress
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m stress
 
 bench: $(STAMP)
 	@for script in $(filter-out benchmarks/timing.py,$(wildcard benchmarks/*.py)); do echo "== $$script"; $(BIN)/python $$script --quick || exit 1; done

@@ -31,13 +31,23 @@ def _seed() -> None:
     torch.manual_seed(0)
 
 
-@pytest.fixture(scope="module")
-def short_fits() -> Iterator[None]:
-    """p_wrong is fitted in five steps instead of a hundred, for modules whose many small runs are not about it."""
+#: Packages of tests whose many small runs are not about label issues: their models of p_wrong and of tables are small,
+#: except in modules with `WHOLE_FITS = True`.
+SHORT_FITS = {"cli", "compare", "docs", "embed", "engine", "integrations", "methods", "report", "reproduce", "runs"}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _short_fits(request: pytest.FixtureRequest) -> Iterator[None]:
+    """p_wrong is fitted in five steps instead of a hundred, and forests have ten trees instead of a hundred."""
+    if request.path.parent.name not in SHORT_FITS or getattr(request.module, "WHOLE_FITS", False):
+        yield
+        return
+    from ncsam.classifiers import smooth
     from ncsam.issues import calibration
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(calibration, "minimize", partial(calibration.minimize, most=5))
+        patch.setitem(smooth.fit_table.__kwdefaults__, "trees", 10)
         yield
 
 

@@ -20,8 +20,6 @@ from ncsam.cli.main import main
 from ncsam.engine import RunConfig, checkpoint
 from ncsam.engine.predictor import load_predictor
 
-pytestmark = pytest.mark.usefixtures("short_fits")
-
 OWN = """
 import numpy as np, torch
 from ncsam import SAM

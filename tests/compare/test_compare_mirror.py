@@ -23,8 +23,6 @@ from ncsam.jobs.job import do as answer
 from ncsam.jobs.mirror import Mirror, mirrored
 from ncsam.runs import layout
 
-pytestmark = pytest.mark.usefixtures("short_fits")
-
 CONFIG = RunConfig(
     data="digits", noise="symmetric", rate=0.4, epochs=3, model="mlp", optimizer="sam", accelerator="cpu"
 )

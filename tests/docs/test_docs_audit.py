@@ -19,6 +19,7 @@ from ncsam.review.queue import Queue
 
 PAGE = (Path(__file__).parents[2] / "docs" / "audit.md").read_text(encoding="utf-8")
 RNG = np.random.default_rng(0)
+WHOLE_FITS = True
 #: Of each check: the example that shows it, what was planted (training samples, classes, columns or annotators), and
 #: what its decision changes: rows or columns that are left out, or new labels.
 PLANTED: dict[str, tuple[str, set[object], str]] = {

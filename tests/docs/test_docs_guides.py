@@ -64,7 +64,7 @@ def run_guide(guide: str, options: dict[str, str]) -> tuple[dict[str, object], s
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, short_fits: None) -> Path:
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("NCSAM_CACHE", str(tmp_path / "cache"))
     return tmp_path

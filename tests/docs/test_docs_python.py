@@ -30,7 +30,7 @@ def blocks(language: str) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def done(tmp_path_factory: pytest.TempPathFactory, short_fits: None) -> tuple[Path, Path, dict[str, Any]]:
+def done(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, dict[str, Any]]:
     """All steps of the page, the shell's in one folder and Python's in another; what Python's names stand for."""
     folders = [tmp_path_factory.mktemp(name) for name in ("shell", "python")]
     digits = data.load("digits")

@@ -14,7 +14,7 @@ from ncsam.engine.metrics import TIME_FIELDS
 from ncsam.engine.samples import SampleTable
 from two_processes import by_two, checkpoint, on_features, train_by_two, write_features
 
-pytestmark = [pytest.mark.usefixtures("short_fits"), pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 OPTIMIZERS = ("sgd", "sam", "bsam", "ncsam")
 SETTLED_ON_THE_WAY = {

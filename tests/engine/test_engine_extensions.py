@@ -28,8 +28,6 @@ from two_processes import checkpoint, on_features, train_by_two, write_features
 
 import staged_method  # isort: skip
 
-pytestmark = pytest.mark.usefixtures("short_fits")
-
 
 @pytest.fixture(autouse=True)
 def _known(monkeypatch: pytest.MonkeyPatch) -> None:

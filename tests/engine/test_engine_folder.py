@@ -20,8 +20,6 @@ from ncsam.engine.sinks import CheckpointSink
 from ncsam.engine.trainer import Trainer
 from ncsam.runs.lock import locked
 
-pytestmark = pytest.mark.usefixtures("short_fits")
-
 
 def go(folder: Path, **changes: object) -> dict[str, object]:
     return train(small_config(**changes), folder, dataset=small_data(), console=False)

@@ -28,8 +28,6 @@ from ncsam.engine.trainer import Trainer
 from ncsam.runs.lock import locked
 from processes import start
 
-pytestmark = pytest.mark.usefixtures("short_fits")
-
 
 def small_data(samples: int = 96, seed: int = 0) -> DataSet:
     rng = np.random.default_rng(seed)

@@ -26,8 +26,6 @@ from ncsam.engine.resolve import resolve
 from ncsam.engine.task import load_task
 from ncsam.methods import Plan, State, create
 
-pytestmark = pytest.mark.usefixtures("short_fits")
-
 CLASSES = 4
 
 

@@ -101,7 +101,7 @@ def site(tmp_path_factory):
     return folder / "site"
 
 
-@pytest.mark.slow
+@pytest.mark.stress  # `make docs` builds and checks the site, too
 def test_the_site_is_whole_and_fetches_nothing(site):
     import check_site
 
@@ -109,7 +109,7 @@ def test_the_site_is_whole_and_fetches_nothing(site):
     assert len(list(site.rglob("*.html"))) > 30
 
 
-@pytest.mark.slow
+@pytest.mark.stress
 def test_the_site_can_be_searched_from_a_folder(site, browser):
     browser.get((site / "tasks" / "my-loop.html").as_uri())
     browser.execute_script("document.querySelector('label[for=__search]').click()")

@@ -37,7 +37,7 @@ CONTAINERS = {"check_classifier_data_not_an_array": "the recommended classifier 
 
 @pytest.mark.slow
 def test_passes_all_of_sklearns_own_checks():
-    check_estimator(NoisyLabelClassifier(hidden=(16,), lr=0.05, epochs=10, batch_size=32))
+    check_estimator(NoisyLabelClassifier(hidden=(16,), lr=0.1, epochs=5, batch_size=32))
     check_estimator(NoisyLabelClassifier(), expected_failed_checks=CONTAINERS)
 
 

@@ -13,7 +13,7 @@ from test_methods_runs import OPTIONS
 from ncsam.engine import RunConfig, train
 from two_processes import checkpoint, on_features, train_by_two, write_features
 
-pytestmark = [pytest.mark.usefixtures("short_fits"), pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 #: These treat each sample for itself: dividing the batch between two processes changes nothing.
 SAMPLE_BY_SAMPLE = ("elr", "forward", "gce_truncated", "plc", "regce")

@@ -18,8 +18,6 @@ from ncsam.engine import RunConfig, train
 from ncsam.engine.predictor import load_predictor
 from ncsam.engine.trainer import Trainer
 
-pytestmark = pytest.mark.usefixtures("short_fits")
-
 CLASSES = 4
 #: Options that let a method's own part begin with the second epoch; the others' does with the first.
 OPTIONS: dict[str, dict[str, Any]] = {
