@@ -103,6 +103,11 @@ ROWS = {
     "MSAM": Row("msam:rho={}", LONG, 1),
     "MSAM, auto": Row("msam:rho=auto", cost=1.03),
     "MSAM, validation": Row("msam:rho=validation", cost=1.03),
+    "MSAM, start .5": Row("msam_radii:StartMSAM:start=0.5", cost=1.03),
+    "MSAM, start .5, guided": Row("msam_radii:StartMSAM:start=0.5:guided=true", cost=1.03),
+    "MSAM, share .025, rising": Row("msam_radii:ShareMSAM:share=0.025:rise=2", cost=1),
+    "MSAM, share .045, guided": Row("msam_radii:ShareMSAM:share=0.045:guided=true", cost=1),
+    "MSAM, share .03": Row("msam_radii:ShareMSAM:share=0.03", cost=1),
     "adaptive MSAM": Row("msam:adaptive=true:rho={}", (2.0, 5.0, 10.0), 1),
     "AE-SAM": Row("aesam:rho={}", RADII[1:], 1.5),
     "AE-SAM, validation": Row("aesam:rho=validation", cost=1.5),
@@ -168,7 +173,8 @@ def measure(problem: Problem, method: str, optimizer: str, seed: int, data: Data
     found = {
         "last5": statistics.fmean(record["test_accuracy"] for record in history[-5:]),
         "chosen": best["test_accuracy"],
-        "validation": statistics.fmean(record["val_accuracy"] for record in history[-5:]),
+        "val_accuracy": statistics.fmean(record["val_accuracy"] for record in history[-5:]),
+        "val_loss": statistics.fmean(record["val_loss"] for record in history[-5:]),
         "memorized": history[-1]["memorized"],
         "rho": radius,
         "seconds": time.process_time() - began,
@@ -183,7 +189,7 @@ def key(problem: str, method: str, optimizer: str, seed: int) -> str:
 def chosen(runs: Runs, problem: str, row: Row) -> tuple[str, str] | None:
     """The spec that noisy validation prefers among the finished ones of the first seed."""
     tried = {spec: found for spec in row.specs() if (found := runs.get(key(problem, *spec, 1)))}
-    return max(tried, key=lambda spec: tried[spec]["validation"]) if len(tried) == len(row.specs()) else None
+    return max(tried, key=lambda spec: tried[spec]["val_accuracy"]) if len(tried) == len(row.specs()) else None
 
 
 def wanted(runs: Runs, problems: list[str], rows: list[str], seeds: int) -> Iterator[tuple[str, str, str, int]]:
