@@ -30,12 +30,17 @@ from ncsam.comparison.specs import with_spec
 from ncsam.data import from_arrays, load
 from ncsam.data.types import DataSet
 from ncsam.engine import RunConfig, train
+from ncsam.engine.device import choose_device
+from ncsam.engine.resolve import resolve
+from ncsam.engine.task import load_task
+from ncsam.engine.trainer import Trainer
 from ncsam.report.markdown import table as markdown_table
 from reduce_cifar import halved
 
 TRAIN, TEST, EPOCHS = 2500, 1500, 20
 NETWORKS: dict[str, dict[str, Any]] = {
     "resnet9": {"model": "resnet9", "model_options": {"width": 16}, "lr": 0.1},
+    "resnet9, augmented": {"model": "resnet9", "model_options": {"width": 16}, "lr": 0.1, "augment": "standard"},
     "resnet8": {"model": "resnet8", "lr": 0.1},
     "no BatchNorm": {"model": "cnn_coteaching_plus", "lr": 0.05},
 }
@@ -72,6 +77,7 @@ NOISY = [
 ]
 OTHERS = [
     Problem(CIFAR, "clean"),
+    Problem(CIFAR, "human", "resnet9, augmented"),
     Problem(CIFAR, "human", "no BatchNorm"),
     Problem(CIFAR, "symmetric 40", "no BatchNorm"),
 ]
@@ -101,16 +107,8 @@ ROWS = {
     "SAM, auto": Row("sam:rho=auto"),
     "SAM, validation": Row("sam:rho=validation"),
     "MSAM": Row("msam:rho={}", LONG, 1),
-    "MSAM, auto": Row("msam:rho=auto", cost=1.03),
+    "MSAM, auto": Row("msam:rho=auto", cost=1),
     "MSAM, validation": Row("msam:rho=validation", cost=1.03),
-    "MSAM, start .5": Row("msam_radii:StartMSAM:start=0.5", cost=1.03),
-    "MSAM, start .5, guided": Row("msam_radii:StartMSAM:start=0.5:guided=true", cost=1.03),
-    "MSAM, share .025, rising": Row("msam_radii:ShareMSAM:share=0.025:rise=2", cost=1),
-    "MSAM, share .02, rising": Row("msam_radii:ShareMSAM:share=0.02:rise=4", cost=1),
-    "MSAM, share .015, rising": Row("msam_radii:ShareMSAM:share=0.015:rise=6", cost=1),
-    "MSAM, rising": Row("msam_radii:ShareMSAM:share=0.01:rise=9", cost=1),
-    "MSAM, share .045, guided": Row("msam_radii:ShareMSAM:share=0.045:guided=true", cost=1),
-    "MSAM, share .03": Row("msam_radii:ShareMSAM:share=0.03", cost=1),
     "adaptive MSAM": Row("msam:adaptive=true:rho={}", (2.0, 5.0, 10.0), 1),
     "AE-SAM": Row("aesam:rho={}", RADII[1:], 1.5),
     "AE-SAM, validation": Row("aesam:rho=validation", cost=1.5),
@@ -129,6 +127,18 @@ ROWS = {
     "NCSAM": Row("ncsam:rho={}", RADII[1:], 3),
     "NCSAM as its authors run it": Row("ncsam-authors:rho={}", (0.05, 0.2), 3),
 }
+#: Automatic radii of MSAM that were tried on the trial problems.
+TRIED = {
+    "MSAM, loss increase, from .05": Row("msam_radii:StartMSAM:start=0.05", cost=1.03),
+    "MSAM, loss increase, from .5": Row("msam_radii:StartMSAM:start=0.5", cost=1.03),
+    "MSAM, validation, from .5": Row("msam_radii:StartMSAM:start=0.5:guided=true", cost=1.03),
+    "MSAM, .045 of the weights, validation": Row("msam_radii:ShareMSAM:share=0.045:guided=true", cost=1),
+    "MSAM, .025 to .075 of the weights": Row("msam_radii:ShareMSAM:share=0.025:rise=2", cost=1),
+    "MSAM, .02 to .1 of the weights": Row("msam_radii:ShareMSAM:share=0.02:rise=4", cost=1),
+    "MSAM, .015 to .105 of the weights": Row("msam_radii:ShareMSAM:share=0.015:rise=6", cost=1),
+    "MSAM, .01 to .1 of the weights": Row("msam_radii:ShareMSAM:share=0.01:rise=9", cost=1),
+}
+ROWS |= TRIED
 Runs = dict[str, dict[str, Any]]
 
 
@@ -159,14 +169,19 @@ def dataset(problem: Problem, cifar: Path, fashion: Path) -> DataSet:
     return from_arrays(of["x_train"], of["y_train"], **test)
 
 
-def measure(problem: Problem, method: str, optimizer: str, seed: int, data: DataSet) -> dict[str, Any]:
-    """One run, as numbers."""
+def configured(problem: Problem, method: str, optimizer: str, seed: int) -> RunConfig:
+    """The configuration of a run."""
     shared = {"batch_size": 128, "epochs": EPOCHS, "augment": "none", "accelerator": "cpu", "precision": "32-true"}
     quiet = {"evaluate_train_every": EPOCHS, "telemetry_every": 10_000}
     config = RunConfig.from_dict(
         {**shared, **quiet, **NOISES[problem.noise], **NETWORKS[problem.network], "seed": seed}
     )
-    config = with_spec(with_spec(config.replace(noise_seed=seed), "method", method), "optimizer", optimizer)
+    return with_spec(with_spec(config.replace(noise_seed=seed), "method", method), "optimizer", optimizer)
+
+
+def measure(problem: Problem, method: str, optimizer: str, seed: int, data: DataSet) -> dict[str, Any]:
+    """One run, as numbers."""
+    config = configured(problem, method, optimizer, seed)
     began = time.process_time()
     trainer = train(config, dataset=data, console=False).trainer
     assert trainer is not None
@@ -183,6 +198,23 @@ def measure(problem: Problem, method: str, optimizer: str, seed: int, data: Data
         "seconds": time.process_time() - began,
     }
     return {name: round(value, 3) if isinstance(value, float) else value for name, value in found.items()}
+
+
+def costs(problem: Problem, data: DataSet, rounds: int = 5) -> dict[str, float]:
+    """Processor time of an epoch with its evaluation relative to SGD's: rows take turns, the median of the rounds."""
+    trainers: dict[str, Trainer] = {}
+    for name, row in ROWS.items():
+        config = configured(problem, *row.specs()[0], 1).replace(epochs=rounds + 1, evaluate_train_every=None)
+        task = load_task(config, data)
+        trainers[name] = Trainer(choose_device(config), resolve(config, task), task)
+    turns: list[dict[str, float]] = []
+    for _ in range(rounds + 1):  # the first one warms up
+        turns.append({})
+        for name, trainer in trainers.items():
+            began = time.process_time()
+            trainer.train_epoch()
+            turns[-1][name] = time.process_time() - began
+    return {name: statistics.median(turn[name] / turn["SGD"] for turn in turns[1:]) for name in ROWS}
 
 
 def key(problem: str, method: str, optimizer: str, seed: int) -> str:
@@ -256,14 +288,21 @@ def main() -> None:
     parser.add_argument("--cifar", type=Path)
     parser.add_argument("--fashion", type=Path)
     parser.add_argument("--problems", nargs="+", default=list(PROBLEMS), help="those whose name contains one of these")
+    parser.add_argument("--reported", action="store_true", help="without the problems on which settings were chosen")
     parser.add_argument("--rows", nargs="+", default=list(ROWS), choices=list(ROWS))
     parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--costs", action="store_true", help="time an epoch of every row instead, in turns")
     parser.add_argument("--show", action="store_true", help="only print what is finished")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the tables there, print nothing")
     asked = parser.parse_args()
     torch.set_num_threads(1)
     runs: Runs = json.loads(asked.out.read_text()) if asked.out.is_file() else {}
     names = [name for name in PROBLEMS if any(part in name for part in asked.problems)]
+    names = [name for name in names if not (asked.reported and PROBLEMS[name].part)]
+    if asked.costs:
+        found = PROBLEMS[names[0]]
+        asked.out.write_text(json.dumps(costs(found, dataset(found, asked.cifar, asked.fashion)), indent=1) + "\n")
+        return
     for problem, method, optimizer, seed in () if asked.show else wanted(runs, names, asked.rows, asked.seeds):
         name = key(problem, method, optimizer, seed)
         if name not in runs:

@@ -14,7 +14,7 @@ from torch import nn
 import ncsam.optim
 from ncsam import ASAM, SAM, SANER, FriendlySAM
 from ncsam.engine import RunConfig
-from ncsam.optim import AESAM, MSAM, AutoRadius, LossBudgetRadius, StableSAM, reference
+from ncsam.optim import AESAM, MSAM, AutoRadius, LossBudgetRadius, RisingRadius, StableSAM, reference
 from processes import start
 
 ALL = {name: ncsam.optim.get(name) for name in ncsam.optim.names()}
@@ -160,7 +160,7 @@ def test_msam_in_two_phases_and_out_of_them():
 def test_msam_with_an_adaptive_radius_looks_at_w_every_few_steps():
     model = network("convolutional")
     counter = Counter(model)
-    optimizer = MSAM(sgd(model), "auto", probe_every=5)
+    optimizer = MSAM(sgd(model), AutoRadius(), probe_every=5)
     radii = []
     for i in range(11):
         step(optimizer, model, i)
@@ -186,6 +186,37 @@ def test_the_adaptive_radius_of_msam_follows_the_increase_from_w():
     step(optimizer, model, 2)
     change = 2 * 0.1 * (0.5 - (perturbed - at_w) / (2.0 - at_w))
     assert optimizer.rho == pytest.approx(0.3 * math.exp(change))
+
+
+def test_the_automatic_radius_of_msam_rises_with_training_and_costs_no_pass():
+    """rho = (.01 + .09 t) ||w||, with the norm in the first step; a resumed run continues bit for bit."""
+    model = network()
+    counter = Counter(model)
+    optimizer = MSAM(sgd(model, lr=0.01), "auto", total_steps=8)
+    length = reference.norm(reference.weights(model))
+    step(optimizer, model, 0)
+    assert optimizer.last_step.phase == "base"
+    for i in range(1, 4):
+        step(optimizer, model, i)
+        assert optimizer.last_step.phase == "msam"
+        assert optimizer.last_step.rho == pytest.approx((0.01 + 0.09 * (i + 1) / 8) * length)
+    assert (counter.forwards, counter.backwards) == (4, 4)
+
+    other = twin(model)
+    again = MSAM(sgd(other, lr=0.01), "auto", total_steps=8)
+    again.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+    for i in range(4, 8):
+        step(optimizer, model, i)
+        step(again, other, i)
+    assert same_bits(parameters(model), parameters(other))
+
+
+def test_a_rising_radius_needs_the_length_of_training():
+    model = network()
+    with pytest.raises(RuntimeError, match="total_steps"):
+        step(MSAM(sgd(model), "auto"), model, 0)
+    with pytest.raises(ValueError, match="last"):
+        RisingRadius(0.0, -0.1)
 
 
 def test_aesam_decides_by_the_norm():

@@ -12,6 +12,7 @@ from ncsam.optim.ncsam import NCSAM
 from ncsam.optim.options import Options
 from ncsam.optim.radius import AutoRadius, Radius
 from ncsam.optim.registry import get, names, option_names, register
+from ncsam.optim.rising_radius import RisingRadius
 from ncsam.optim.sam import SAM
 from ncsam.optim.saner import SANER
 from ncsam.optim.sharpness_aware import SharpnessAware
@@ -22,6 +23,6 @@ from ncsam.optim.validation_radius import ValidationRadius
 from ncsam.optim.weighted import WeightedSAM
 
 __all__ = ["AESAM", "ASAM", "BSAM", "MSAM", "NCSAM", "SAM", "SANER", "AuthorsNCSAM", "FriendlySAM", "LengthMatchedSAM"]
-__all__ += ["AutoRadius", "LossBudgetRadius", "Radius", "StableSAM", "ValidationRadius", "WeightedSAM"]
+__all__ += ["AutoRadius", "LossBudgetRadius", "Radius", "RisingRadius", "StableSAM", "ValidationRadius", "WeightedSAM"]
 __all__ += ["Flips", "Move", "Options", "SharpnessAware", "Step", "StepReport", "get", "names", "option_names"]
 __all__ += ["register"]

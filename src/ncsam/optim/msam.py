@@ -11,7 +11,9 @@ from typing_extensions import Unpack  # comes with torch
 from ncsam._checks import flag, non_negative, positive
 from ncsam.optim.options import Options
 from ncsam.optim.radii import RadiusLike
+from ncsam.optim.radius import AutoRadius
 from ncsam.optim.registry import register
+from ncsam.optim.rising_radius import RisingRadius
 from ncsam.optim.sam import ascent
 from ncsam.optim.sharpness_aware import Evaluate, SharpnessAware, micro_batch
 from ncsam.optim.step import Move, Step, gradients_aside
@@ -43,11 +45,12 @@ class MSAM(SharpnessAware):
 
     Args:
         base_optimizer: An optimizer with momentum; its groups and state are shared.
-        rho: Radius of the perturbation. With "auto" and "validation" every `probe_every`-th step evaluates the loss at
-            w as well, to know by how much the perturbation raises it.
+        rho: Radius of the perturbation. "auto" rises from .01 to .1 of the norm of the weights (`RisingRadius`) and
+            needs `total_steps`. With "validation" every `probe_every`-th step evaluates the loss at w as well, to know
+            by how much the perturbation raises it.
         adaptive: Whether to scale by T.
         eta: The offset of T.
-        probe_every: Steps between two forwards at w, of adaptive radii alone; 10 cost about 3 % of a step.
+        probe_every: With "validation", steps between two forwards at w; 10 cost about 3 % of a step.
 
     Examples:
         >>> import torch
@@ -76,7 +79,7 @@ class MSAM(SharpnessAware):
         probe_every: int = 10,
         **options: Unpack[Options],
     ) -> None:
-        super().__init__(base_optimizer, rho, **options)
+        super().__init__(base_optimizer, RisingRadius() if rho == "auto" else rho, **options)
         self._add_group_setting("adaptive", adaptive, flag)
         self.eta = non_negative("eta", eta)
         self.probe_every = self.radius.steps_per_update = positive("probe_every", probe_every)
@@ -102,7 +105,7 @@ class MSAM(SharpnessAware):
             step.report.phase = "msam"
         yield from ()
 
-    # --- an adaptive radius knows the loss at w from a forward of its own, now and then
+    # --- a radius that follows the loss increase knows the loss at w from a forward of its own, now and then
 
     def note_first_pass(self, loss: Tensor, logits: Tensor | None, targets: Tensor | None) -> None:
         if self._moved:
@@ -111,7 +114,7 @@ class MSAM(SharpnessAware):
             super().note_first_pass(loss, logits, targets)
 
     def after_first_pass(self, parts: Sequence[Evaluate]) -> None:
-        if not (self._moved and self._adapts and self._steps % self.probe_every == 0):
+        if not (self._moved and isinstance(self.radius, AutoRadius) and self._steps % self.probe_every == 0):
             return
         saved, self._probed = SavedBuffers(self._modules or ()), True
         with gradients_aside(self._params()):  # a closure may run backward
@@ -121,7 +124,7 @@ class MSAM(SharpnessAware):
         saved.restore()
 
     def _end_radius(self, step: Step, moved: bool) -> None:
-        if not self._moved or self._probed or not self._adapts:
+        if not self._moved or self._probed or not isinstance(self.radius, AutoRadius):
             super()._end_radius(step, self._probed)
         elif self._steps % self.probe_every == 0:
             raise RuntimeError(

@@ -52,6 +52,9 @@ class Radius:
         """The radius of this step where it depends on the norm of its gradient; `None` where it does not."""
         return None
 
+    def at_progress(self, progress: float | None) -> None:
+        """A step begins, at t in [0, 1] of training where that is known."""
+
     def begin(self) -> None:
         """Forget what an unfinished step has noted."""
 

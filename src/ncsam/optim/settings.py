@@ -104,6 +104,7 @@ class Settings(OptimizerWrapper):
         """The radius of this step, with several groups the largest; an adaptive one is written to the groups."""
         self._fill_groups()
         if self._adapts:
+            self.radius.at_progress(self.progress)
             rho = self.radius.rho
             for group in self.param_groups:
                 group["rho"] = rho
