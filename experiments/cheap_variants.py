@@ -68,7 +68,12 @@ NOISES: dict[str, dict[str, Any]] = {
     "clean": {},
 }
 CIFAR, FASHION = "CIFAR-10", "Fashion-MNIST"
-TRIALS = [Problem(CIFAR, "symmetric 40", part=1), Problem(CIFAR, "human", part=1)]
+TRIALS = [
+    Problem(CIFAR, "symmetric 40", part=1),
+    Problem(CIFAR, "human", part=1),
+    Problem(CIFAR, "human", "resnet9, augmented", part=1),
+    Problem(FASHION, "symmetric 40", part=1),
+]
 NOISY = [
     *(Problem(CIFAR, noise) for noise in ("human", "symmetric 40", "instance 40")),
     Problem(FASHION, "symmetric 40"),
@@ -108,7 +113,7 @@ ROWS = {
     "SAM, validation": Row("sam:rho=validation"),
     "MSAM": Row("msam:rho={}", LONG, 1),
     "MSAM, auto": Row("msam:rho=auto", cost=1),
-    "MSAM, validation": Row("msam:rho=validation", cost=1.03),
+    "MSAM, validation": Row("msam:rho=validation", cost=1),
     "adaptive MSAM": Row("msam:adaptive=true:rho={}", (2.0, 5.0, 10.0), 1),
     "AE-SAM": Row("aesam:rho={}", RADII[1:], 1.5),
     "AE-SAM, validation": Row("aesam:rho=validation", cost=1.5),
@@ -127,16 +132,18 @@ ROWS = {
     "NCSAM": Row("ncsam:rho={}", RADII[1:], 3),
     "NCSAM as its authors run it": Row("ncsam-authors:rho={}", (0.05, 0.2), 3),
 }
-#: Automatic radii of MSAM that were tried on the trial problems.
+#: Other shares for MSAM's rising radius, and where it begins to follow the validation loss; for the trial problems.
+_RISING = "msam_radii:RisingMSAM:rho=0:first={}:last={}:begin={}"
 TRIED = {
-    "MSAM, loss increase, from .05": Row("msam_radii:StartMSAM:start=0.05", cost=1.03),
-    "MSAM, loss increase, from .5": Row("msam_radii:StartMSAM:start=0.5", cost=1.03),
-    "MSAM, validation, from .5": Row("msam_radii:StartMSAM:start=0.5:guided=true", cost=1.03),
-    "MSAM, .045 of the weights, validation": Row("msam_radii:ShareMSAM:share=0.045:guided=true", cost=1),
-    "MSAM, .025 to .075 of the weights": Row("msam_radii:ShareMSAM:share=0.025:rise=2", cost=1),
-    "MSAM, .02 to .1 of the weights": Row("msam_radii:ShareMSAM:share=0.02:rise=4", cost=1),
-    "MSAM, .015 to .105 of the weights": Row("msam_radii:ShareMSAM:share=0.015:rise=6", cost=1),
-    "MSAM, .01 to .1 of the weights": Row("msam_radii:ShareMSAM:share=0.01:rise=9", cost=1),
+    f"MSAM, {first} to {last}, begin {begin:.2g}": Row(_RISING.format(first, last, begin), cost=1)
+    for first, last, begin in (
+        (0.045, 0.045, 0.33),
+        (0.025, 0.075, 1),
+        (0.02, 0.1, 1),
+        (0.015, 0.105, 1),
+        (0.004, 0.04, 1),
+        (0.01, 0.1, 0.0),
+    )
 }
 ROWS |= TRIED
 Runs = dict[str, dict[str, Any]]
@@ -200,10 +207,14 @@ def measure(problem: Problem, method: str, optimizer: str, seed: int, data: Data
     return {name: round(value, 3) if isinstance(value, float) else value for name, value in found.items()}
 
 
-def costs(problem: Problem, data: DataSet, rounds: int = 5) -> dict[str, float]:
-    """Processor time of an epoch with its evaluation relative to SGD's: rows take turns, the median of the rounds."""
+def costs(problem: Problem, cifar: Path, rounds: int = 15) -> dict[str, float]:
+    """Processor time of three steps relative to SGD's: rows take turns, the median of the rounds."""
+    of = images(CIFAR, 0, cifar, cifar)
+    data = from_arrays(of["x_train"][:427], of["y_train"][:427])
     trainers: dict[str, Trainer] = {}
     for name, row in ROWS.items():
+        if name in TRIED:
+            continue
         config = configured(problem, *row.specs()[0], 1).replace(epochs=rounds + 1, evaluate_train_every=None)
         task = load_task(config, data)
         trainers[name] = Trainer(choose_device(config), resolve(config, task), task)
@@ -214,7 +225,7 @@ def costs(problem: Problem, data: DataSet, rounds: int = 5) -> dict[str, float]:
             began = time.process_time()
             trainer.train_epoch()
             turns[-1][name] = time.process_time() - began
-    return {name: statistics.median(turn[name] / turn["SGD"] for turn in turns[1:]) for name in ROWS}
+    return {name: statistics.median(turn[name] / turn["SGD"] for turn in turns[1:]) for name in trainers}
 
 
 def key(problem: str, method: str, optimizer: str, seed: int) -> str:
@@ -271,13 +282,14 @@ def tables(runs: Runs, problems: list[str]) -> Iterator[str]:
         yield f"**{title}**"
         cells = {name: [means(runs, p, row, number) for p in problems] for name, row in ROWS.items()}
         digits = 2 if number == "rho" else 1
-        shown = {n: ["-" if c is None else f"{c[0]:.{digits}f}" for c in row] for n, row in cells.items() if any(row)}
+        cells = {name: row for name, row in cells.items() if any(row) and name not in TRIED}
+        shown = {n: ["-" if c is None else f"{c[0]:.{digits}f}" for c in row] for n, row in cells.items()}
         yield markdown_table(head, [[name, f"{ROWS[name].cost:g}", *row] for name, row in shown.items()])
         if number == "last5":
             yield "**Share of the gain of SAM with a validation-guided radius over SGD, percent**"
             shares = {name: [kept(runs, p, ROWS[name]) for p in problems] for name in shown}
             yield markdown_table(head, [[name, f"{ROWS[name].cost:g}", *row] for name, row in shares.items()])
-            seeds = {n: ["-" if c is None else str(c[1]) for c in row] for n, row in cells.items() if any(row)}
+            seeds = {n: ["-" if c is None else str(c[1]) for c in row] for n, row in cells.items()}
             yield "**Seeds**"
             yield markdown_table(head, [[name, f"{ROWS[name].cost:g}", *row] for name, row in seeds.items()])
 
@@ -297,11 +309,12 @@ def main() -> None:
     asked = parser.parse_args()
     torch.set_num_threads(1)
     runs: Runs = json.loads(asked.out.read_text()) if asked.out.is_file() else {}
-    names = [name for name in PROBLEMS if any(part in name for part in asked.problems)]
+    parts = [part for part in asked.problems if part not in PROBLEMS]
+    names = [name for name in PROBLEMS if name in asked.problems or any(part in name for part in parts)]
     names = [name for name in names if not (asked.reported and PROBLEMS[name].part)]
     if asked.costs:
         found = PROBLEMS[names[0]]
-        asked.out.write_text(json.dumps(costs(found, dataset(found, asked.cifar, asked.fashion)), indent=1) + "\n")
+        asked.out.write_text(json.dumps(costs(found, asked.cifar), indent=1) + "\n")
         return
     for problem, method, optimizer, seed in () if asked.show else wanted(runs, names, asked.rows, asked.seeds):
         name = key(problem, method, optimizer, seed)

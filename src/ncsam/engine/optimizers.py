@@ -22,7 +22,7 @@ from ncsam.engine.config import BASES, ResolvedConfig, RunConfig
 from ncsam.methods import Method
 from ncsam.methods import create as create_method
 from ncsam.models.backbone import Backbone
-from ncsam.optim.radii import RadiusLike
+from ncsam.optim.validation_radius import FollowsValidation
 
 #: Options of optimizers that are options of the run.
 _OF_THE_RUN = ("rho", "rho_target", "kappa", "flip_ratio", "telemetry_every")
@@ -65,7 +65,7 @@ def build_optimizer(
     refuse_unknown(config.optimizer, given, own_options(config.optimizer))
     ratio = config.flip_ratio if isinstance(config.flip_ratio, float) else recipes.MAX_FLIP_RATIO.value
     options: dict[str, Any] = {
-        "rho": _radius(config),
+        "rho": config.rho,
         "rho_target": config.rho_target,
         "kappa": config.kappa,
         "flip_ratio": ratio,
@@ -77,7 +77,10 @@ def build_optimizer(
         "warmup_steps": config.warmup_epochs * steps_per_epoch,
         "model": network,
     }
-    return kind(base, **{name: value for name, value in options.items() if name in names}, **given)
+    optimizer = kind(base, **{name: value for name, value in options.items() if name in names}, **given)
+    if config.rho == "validation" and config.augment != "none" and isinstance(optimizer.radius, FollowsValidation):
+        optimizer.radius.begin_at = 0.0  # next to augmentation, which prevents memorization, too
+    return optimizer
 
 
 def check_options(config: RunConfig) -> None:
@@ -94,14 +97,6 @@ def check_options(config: RunConfig) -> None:
             options["rho"] = 0.05
         build_optimizer(ResolvedConfig(**options), nn.Linear(1, 1), method, steps_per_epoch=1)
     learning_rate(config)
-
-
-def _radius(config: ResolvedConfig) -> RadiusLike:
-    """Next to augmentation, which prevents memorization, too, validation guides the radius from the first step."""
-    if config.rho == "validation" and config.augment != "none":
-        return optim.ValidationRadius(config.rho_target, begin=0.0)
-    assert config.rho is not None, "resolved for sharpness-aware optimizers"
-    return config.rho
 
 
 def _groups(config: ResolvedConfig, network: nn.Module) -> list[dict[str, Any]]:

@@ -8,17 +8,19 @@ from torch import Tensor
 from torch.optim import Optimizer
 from typing_extensions import Unpack  # comes with torch
 
-from ncsam._checks import flag, non_negative, positive
+from ncsam._checks import flag, non_negative
+from ncsam._errors import bad_value
 from ncsam.optim.options import Options
 from ncsam.optim.radii import RadiusLike
 from ncsam.optim.radius import AutoRadius
 from ncsam.optim.registry import register
 from ncsam.optim.rising_radius import RisingRadius
 from ncsam.optim.sam import ascent
-from ncsam.optim.sharpness_aware import Evaluate, SharpnessAware, micro_batch
-from ncsam.optim.step import Move, Step, gradients_aside
-from ncsam.vectors.saved import SavedBuffers
+from ncsam.optim.sharpness_aware import SharpnessAware
+from ncsam.optim.step import Move, Step
+from ncsam.optim.validation_radius import BEGIN
 
+RHO_TARGET = 0.5  # the default, with which the shares of the norm were chosen
 _MOMENTA = ("momentum_buffer", "exp_avg")  # of torch's SGD, and of the Adam family
 
 
@@ -45,12 +47,11 @@ class MSAM(SharpnessAware):
 
     Args:
         base_optimizer: An optimizer with momentum; its groups and state are shared.
-        rho: Radius of the perturbation. "auto" rises from .01 to .1 of the norm of the weights (`RisingRadius`) and
-            needs `total_steps`. With "validation" every `probe_every`-th step evaluates the loss at w as well, to know
-            by how much the perturbation raises it.
+        rho: Radius of the perturbation. "auto" and "validation" rise from .01 to .1 of the norm of the weights
+            (`RisingRadius`), times `rho_target` / .5, and need `total_steps`; "validation" also follows
+            `report_val_loss(loss)`.
         adaptive: Whether to scale by T.
         eta: The offset of T.
-        probe_every: With "validation", steps between two forwards at w; 10 cost about 3 % of a step.
 
     Examples:
         >>> import torch
@@ -76,14 +77,17 @@ class MSAM(SharpnessAware):
         *,
         adaptive: bool = False,
         eta: float = 0.01,
-        probe_every: int = 10,
         **options: Unpack[Options],
     ) -> None:
-        super().__init__(base_optimizer, RisingRadius() if rho == "auto" else rho, **options)
+        if rho in ("auto", "validation"):
+            scale = options.get("rho_target", RHO_TARGET) / RHO_TARGET
+            rho = RisingRadius(0.01 * scale, 0.1 * scale, begin=1.0 if rho == "auto" else BEGIN)
+        if isinstance(rho, AutoRadius):
+            raise bad_value("rho", rho, "a number, 'auto' or 'validation', because one pass shows no loss increase")
+        super().__init__(base_optimizer, rho, **options)
         self._add_group_setting("adaptive", adaptive, flag)
         self.eta = non_negative("eta", eta)
-        self.probe_every = self.radius.steps_per_update = positive("probe_every", probe_every)
-        self._moved = self._probed = False
+        self._moved = False
 
     def first_move(self, step: Step) -> Move | None:
         momentum = {p: v for p in self._params() if (v := self._momentum(p)) is not None}
@@ -91,7 +95,7 @@ class MSAM(SharpnessAware):
         # to its end: an interrupt in a generator that is deleted half-way is lost, and gradients stay disabled
         ascents = [*ascent(step, params, [momentum[p] for p in params], self.scaling_offset)] if params else []
         move = ascents[0] if ascents else None
-        self._moved, self._probed = move is not None, False
+        self._moved = move is not None
         if move is not None:
             move.scale = [-s for s in move.scale] if isinstance(move.scale, Sequence) else -move.scale
         return move
@@ -104,31 +108,3 @@ class MSAM(SharpnessAware):
         if self._moved:
             step.report.phase = "msam"
         yield from ()
-
-    # --- a radius that follows the loss increase knows the loss at w from a forward of its own, now and then
-
-    def note_first_pass(self, loss: Tensor, logits: Tensor | None, targets: Tensor | None) -> None:
-        if self._moved:
-            self.radius.note_perturbed(self._signal(loss, logits, targets))
-        else:
-            super().note_first_pass(loss, logits, targets)
-
-    def after_first_pass(self, parts: Sequence[Evaluate]) -> None:
-        if not (self._moved and isinstance(self.radius, AutoRadius) and self._steps % self.probe_every == 0):
-            return
-        saved, self._probed = SavedBuffers(self._modules or ()), True
-        with gradients_aside(self._params()):  # a closure may run backward
-            for part in parts:
-                batch = micro_batch(part())
-                super().note_first_pass(batch.loss, batch.logits, batch.targets)
-        saved.restore()
-
-    def _end_radius(self, step: Step, moved: bool) -> None:
-        if not self._moved or self._probed or not isinstance(self.radius, AutoRadius):
-            super()._end_radius(step, self._probed)
-        elif self._steps % self.probe_every == 0:
-            raise RuntimeError(
-                "an adaptive radius of MSAM needs step(...) or run_passes(...), which also evaluate at w"
-            )
-        else:
-            self.radius.begin()

@@ -1,4 +1,4 @@
-"""A radius that rises with training, as a share of the norm of the weights: MSAM's automatic one."""
+"""MSAM's automatic radius: it rises with training, as a share of the norm of the weights."""
 
 from __future__ import annotations
 
@@ -8,21 +8,27 @@ import torch.distributed as dist
 from torch import Tensor
 
 from ncsam._checks import non_negative
-from ncsam.optim.radius import LARGEST, BoundedRadius
+from ncsam.optim.radius import LARGEST
+from ncsam.optim.validation_radius import BEGIN, NUM_CHECKS, FollowsValidation
 
 
-class RisingRadius(BoundedRadius):
+class RisingRadius(FollowsValidation):
     r"""A radius that rises linearly, from one share of the norm of the weights to another.
 
-    .. math:: \rho = \min(5,\ (first + (last - first)\, t)\, \|w\|)
+    .. math:: \rho = \min(5,\ c\, (first + (last - first)\, t)\, \|w\|)
 
-    t in [0, 1] is the progress of training. It needs no loss and no pass. Early in training a long perturbation along
-    the momentum keeps the model from learning; late, a short one does not keep it from memorizing. The norm is measured
-    every 20 steps; before the first one, the radius is 0.
+    t in [0, 1] is the progress of training. Early on, a long perturbation along the momentum keeps the model from
+    learning; late, a short one does not keep it from memorizing. c is 1 and follows the validation loss, as the target
+    of `ValidationRadius` does: it falls to .8 of itself where that loss fell since the last check, and doubles, up to
+    1, where it did not. If no loss is reported, it stays 1.
+
+    It needs no pass. The norm is measured every 20 steps; before the first one, the radius is 0.
 
     Args:
         first: The share with which training begins.
         last: The share with which it ends.
+        begin: The share of training after which c follows the validation loss; 1 for never.
+        num_checks: The number of checks from then on, if losses are reported often enough.
 
     Examples:
         >>> import torch
@@ -36,15 +42,18 @@ class RisingRadius(BoundedRadius):
         0.5
     """
 
-    def __init__(self, first: float = 0.01, last: float = 0.1) -> None:
+    def __init__(
+        self, first: float = 0.01, last: float = 0.1, *, begin: float = BEGIN, num_checks: int = NUM_CHECKS
+    ) -> None:
         self.first, self.last = non_negative("first", first), non_negative("last", last)
         super().__init__(0.0, bound=max(first, last))
+        self.follow_validation(1.0, begin, num_checks)
         self._share = self.first
 
     @property
     def rho(self) -> float:
         """The radius of the coming step."""
-        return min(self._share * (self._weight_norm or 0.0), LARGEST)
+        return min(self.target * self._share * (self._weight_norm or 0.0), LARGEST)
 
     def at_progress(self, progress: float | None) -> None:
         if progress is None:

@@ -183,7 +183,6 @@ class SharpnessAware(TwoPhase):
         with torch.enable_grad():
             with self._without_sync(), self.first_pass():
                 losses = [clean_pass(part) for part in parts]
-            self.after_first_pass(parts)
             for perturbed in self.perturbations():
                 with perturbed:
                     for number, part in enumerate(parts):
@@ -191,9 +190,6 @@ class SharpnessAware(TwoPhase):
                             masks[number].restore()
                         self.backward(*micro_batch(part())[:3], **how)
         return losses[0] if len(losses) == 1 else torch.stack(losses).sum()
-
-    def after_first_pass(self, parts: Sequence[Evaluate]) -> None:
-        """What a variant evaluates at w after its first pass, from `run_passes` alone."""
 
     def _without_sync(self) -> AbstractContextManager[object]:
         """DDP's `no_sync` over forward and backward of the clean pass, where each rank perturbs on its own."""

@@ -159,15 +159,11 @@ class TwoPhase(Settings):
         if loss_scale is None:
             loss_scale = 1.0 if scaler is None else scaler.get_scale()
         self._step.begin_micro_batch(run, loss_scale, scaled=scaler is not None and scaler.is_enabled())
-        self.note_first_pass(loss, logits, targets)
+        self.radius.note_batch(self._signal(loss, logits, targets), logits, targets, self.criterion)
         batch = MicroBatch(loss, logits, targets, clean_targets)
         if self._step.measured and self.perturbs:
             batch = batch._replace(clean=self._clean_part(self._step, batch))
         self.collect(self._step, batch)
-
-    def note_first_pass(self, loss: Tensor, logits: Tensor | None, targets: Tensor | None) -> None:
-        """Tell the radius of the first pass."""
-        self.radius.note_batch(self._signal(loss, logits, targets), logits, targets, self.criterion)
 
     def perturbations(self) -> Iterator[AbstractContextManager[None]]:
         """Second phase: for each of these, enter it and run backward at the perturbed weights.
@@ -223,13 +219,10 @@ class TwoPhase(Settings):
     @keeps_grad_mode
     def _end(self, step: Step, moved: bool) -> None:
         """All passes are over: `.grad` holds the gradient to step on."""
-        self._end_radius(step, moved)
+        self.radius.end(moved, step.params, step.synced_group or step.local_group)
         self.unperturbed_steps += step.refused
         self._steps += 1
         self._ready = True
-
-    def _end_radius(self, step: Step, moved: bool) -> None:
-        self.radius.end(moved, step.params, step.synced_group or step.local_group)
 
     def _recover(self) -> None:
         """Restore the weights if an interrupt kept a perturbed pass from doing so."""
