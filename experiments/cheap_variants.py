@@ -179,7 +179,7 @@ def dataset(problem: Problem, cifar: Path, fashion: Path) -> DataSet:
 def configured(problem: Problem, method: str, optimizer: str, seed: int) -> RunConfig:
     """The configuration of a run."""
     shared = {"batch_size": 128, "epochs": EPOCHS, "augment": "none", "accelerator": "cpu", "precision": "32-true"}
-    quiet = {"evaluate_train_every": EPOCHS, "telemetry_every": 10_000}
+    quiet = {"evaluate_train_every": EPOCHS, "telemetry_every": 0}
     config = RunConfig.from_dict(
         {**shared, **quiet, **NOISES[problem.noise], **NETWORKS[problem.network], "seed": seed}
     )
@@ -207,15 +207,13 @@ def measure(problem: Problem, method: str, optimizer: str, seed: int, data: Data
     return {name: round(value, 3) if isinstance(value, float) else value for name, value in found.items()}
 
 
-def costs(problem: Problem, cifar: Path, rounds: int = 15) -> dict[str, float]:
+def costs(problem: Problem, rows: list[str], cifar: Path, rounds: int = 10) -> dict[str, float]:
     """Processor time of three steps relative to SGD's: rows take turns, the median of the rounds."""
     of = images(CIFAR, 0, cifar, cifar)
     data = from_arrays(of["x_train"][:427], of["y_train"][:427])
     trainers: dict[str, Trainer] = {}
-    for name, row in ROWS.items():
-        if name in TRIED:
-            continue
-        config = configured(problem, *row.specs()[0], 1).replace(epochs=rounds + 1, evaluate_train_every=None)
+    for name in dict.fromkeys(["SGD", *rows]):
+        config = configured(problem, *ROWS[name].specs()[0], 1).replace(epochs=rounds + 1, evaluate_train_every=None)
         task = load_task(config, data)
         trainers[name] = Trainer(choose_device(config), resolve(config, task), task)
     turns: list[dict[str, float]] = []
@@ -314,7 +312,7 @@ def main() -> None:
     names = [name for name in names if not (asked.reported and PROBLEMS[name].part)]
     if asked.costs:
         found = PROBLEMS[names[0]]
-        asked.out.write_text(json.dumps(costs(found, asked.cifar), indent=1) + "\n")
+        asked.out.write_text(json.dumps(costs(found, asked.rows, asked.cifar), indent=1) + "\n")
         return
     for problem, method, optimizer, seed in () if asked.show else wanted(runs, names, asked.rows, asked.seeds):
         name = key(problem, method, optimizer, seed)
