@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import inspect
+from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import Any, ClassVar, TypeAlias
@@ -37,6 +38,8 @@ class TwoPhase(Settings):
 
     #: Whether a step flips labels, and so needs logits (batch, classes) and class targets.
     flips_labels: ClassVar[bool] = False
+    #: What runs around the first pass, while it is open.
+    _first_pass: Generator[None, None, None] | None = None
     #: Whether the first pass is not at w; such a variant writes `first_move`.
     moves_first: ClassVar[bool] = False
     _step: Step | None  # being collected
@@ -83,25 +86,34 @@ class TwoPhase(Settings):
 
     # --- the phases
 
-    @contextmanager
-    def first_pass(self) -> Iterator[None]:
+    def first_pass(self) -> AbstractContextManager[None]:
         """Around the forwards and backwards of the first phase, where a variant must prepare them.
 
         Needed in two phases by one-pass variants (`MSAM`), which move the weights for it, by
         `NCSAM(flip_forward="separate")` and by NCSAM with a compiled model; `step` and `run_passes` enter it by
         themselves.
         """
+        context = self._around_first_pass()
+        self._first_pass = context.gen
+        return context
+
+    @contextmanager
+    def _around_first_pass(self) -> Generator[None, None, None]:
         self._refuse_inside("first_pass()")
-        move = self.first_move(self._new_step()) if self.moves_first and self.perturbs else None
-        self._in_first_pass = True
+        first_move = keeps_grad_mode(self.first_move)
+        move = first_move(self._new_step()) if self.moves_first and self.perturbs else None
         try:
             if move is not None:
                 validate.no_outer_autocast(self._params(), "first_pass()")
                 self._weights.move(move.params, move.directions, move.scale)
             yield
         finally:
-            self._in_first_pass = False
             self._recover()
+
+    @property
+    def _in_first_pass(self) -> bool:
+        """Whether the code within `first_pass` is running. A flag might stay set after an interrupt."""
+        return self._first_pass is not None and inspect.getgeneratorstate(self._first_pass) == inspect.GEN_SUSPENDED
 
     @keeps_grad_mode
     def backward(
@@ -210,7 +222,6 @@ class TwoPhase(Settings):
     def _begin(self) -> None:
         """Forget what a step has collected so far."""
         self._pass = 0  # 0 at w, 1 at the first perturbed weights, 2 at the second
-        self._in_first_pass = False
         self._ready = False  # .grad holds the gradient to step on
         self._step = None
         self._checked: Any = None  # this step's targets, once their values were read
@@ -320,7 +331,8 @@ class TwoPhase(Settings):
         self._begin()
 
     def __getstate__(self) -> dict[str, Any]:
-        scratch = {"_weights", "_step", "_checked", "_find_modules", "last_step"}  # and half-done steps do not travel
+        # half-done steps do not travel
+        scratch = {"_weights", "_step", "_checked", "_find_modules", "_first_pass", "last_step"}
         state = {name: value for name, value in super().__getstate__().items() if name not in scratch}
         return {**state, "_modules": self._model}
 
