@@ -100,8 +100,10 @@ class TwoPhase(Settings):
     @contextmanager
     def _around_first_pass(self) -> Generator[None, None, None]:
         self._refuse_inside("first_pass()")
-        first_move = keeps_grad_mode(self.first_move)
-        move = first_move(self._new_step()) if self.moves_first and self.perturbs else None
+        move = None
+        if self.moves_first and self.perturbs:
+            self._step = self._step or self._new_step()
+            move = keeps_grad_mode(self.first_move)(self._step)
         try:
             if move is not None:
                 validate.no_outer_autocast(self._params(), "first_pass()")
