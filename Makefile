@@ -17,7 +17,7 @@ help:
 	@echo "make stress  stress tests: kills, faults, interrupts and fuzzed inputs; about 25 minutes"
 	@echo "make docs   the site in site/, with executed notebooks; works offline"
 	@echo "make package  the wheel, installed and tried in a fresh environment; PYTHONS=\"python3.10 python3.13\" selects versions"
-	@echo "make bench  the benchmarks, quickly; each prints ratios measured in one run"
+	@echo "make bench  one table of time and memory against other tools; the other scripts in benchmarks/ have more, and --quick"
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -52,7 +52,7 @@ stress: $(STAMP)
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m stress
 
 bench: $(STAMP)
-	@for script in $(filter-out benchmarks/timing.py,$(wildcard benchmarks/*.py)); do echo "== $$script"; $(BIN)/python $$script --quick || exit 1; done
+	$(BIN)/python benchmarks/table.py --quick
 
 docs: $(STAMP)
 	$(BIN)/python tools/build_notebooks.py

@@ -195,7 +195,7 @@ def test_presets_of_the_authors_code(name: str) -> None:
 
 
 def test_there_is_a_preset_for_every_setting() -> None:
-    assert preset_names() == sorted([*PAPER, *AUTHORS, "cheap", "cifar10n", "recommended"])
+    assert preset_names() == sorted([*PAPER, *AUTHORS, "cifar10n", "recommended"])
     human, symmetric = RunConfig.from_preset("cifar10n"), RunConfig.from_preset("cifar10-symmetric")
     assert human == symmetric.replace(data="cifar10n", noise=None, rate=None, flip_ratio=0.4)
     with pytest.raises(ValueError, match=r"unknown preset 'cifar10-symetric'. Did you mean 'cifar10-symmetric'"):
@@ -235,9 +235,3 @@ def test_aliases_that_multiply_or_form_a_loop_are_refused(
             read(tmp_path / "config.yaml")
     (tmp_path / "config.yaml").write_text("method_options: &same {}\nmodel_options: *same\n")
     assert RunConfig.from_yaml(tmp_path / "config.yaml").model_options == {}
-
-
-def test_the_cheap_preset_differs_from_the_recommended_one_in_the_optimizer() -> None:
-    cheap = RunConfig.from_preset("cheap")
-    assert cheap == RunConfig(optimizer="msam", base="sgd")
-    assert cheap.rho == "validation"
