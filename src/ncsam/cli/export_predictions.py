@@ -63,6 +63,7 @@ def export_predictions(
     if take is not None:
         take_predictions(run, read_array(take))
         say(f"{run}: label_issues.csv now rests on {take}")
+    issues = RunFolder.read(run).label_issues() if table is not None else None  # before anything is written
     if out is not None:
         found = training_predictions(run, model=model, method=method)
         with atomic_path(out) as temporary, temporary.open("wb") as file:
@@ -74,8 +75,7 @@ def export_predictions(
                 "gives predictions that have not",
                 err=True,
             )
-    if table is not None:
-        issues = RunFolder.read(run).label_issues()
+    if table is not None and issues is not None:
         frame = issues.to_frame().assign(given_label_id=issues.numbers("given_label"))  # cleanlab takes numbers
         frame = frame.sort_values("index").reset_index(drop=True)
         with atomic_path(table) as temporary:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from ncsam._errors import bad_value
-from ncsam._named import require_explicit_import
+from ncsam._named import is_reference, require_explicit_import
 from ncsam._trees import Tree
 from ncsam.data.loading.loader import Loader
 from ncsam.data.modalities import Modality, restored_modality
@@ -112,9 +112,10 @@ def load_predictor(
     state = load_checkpoint(folder / layout.CHECKPOINTS)
     if state is None:
         raise bad_value("run", str(folder), "a run folder with a checkpoint, as training writes it; this one has none")
-    own = {**state["config"], "data": "", "optimizer": "", "base": ""}  # which a trained model does not need
-    require_explicit_import(f"the checkpoint of {folder}", own, {"model": model, "method": method})
-    config, about = RunConfig.from_dict(state["config"]), state["data"]
+    foreign = [option for option in ("optimizer", "base") if is_reference(state["config"].get(option))]
+    own = {**state["config"], **dict.fromkeys(foreign, "sgd")}  # a trained model needs neither
+    require_explicit_import(f"the checkpoint of {folder}", {**own, "data": ""}, {"model": model, "method": method})
+    config, about = RunConfig.from_dict(own), state["data"]
     kind = _described_data(about, folder)
     learned = create_method(config.method, **config.method_options)
 

@@ -30,6 +30,8 @@ from ncsam.pretrained.hub import PREFIX
 #: Options of our models that say how large their inputs are.
 _INPUT_SIZES = {"mlp": "in_features", "text_mean": "tokens"}
 _SMALL_FAMILIES = ("linear", "mlp")
+#: Families whose models take arrays of numbers, not tokens.
+_FOR_NUMBERS = (*_SMALL_FAMILIES, "conv")
 
 
 def resolve(config: RunConfig, task: Task, *, family: Family = "other") -> ResolvedConfig:
@@ -49,6 +51,9 @@ def resolve(config: RunConfig, task: Task, *, family: Family = "other") -> Resol
     model, options = _model(config, task)
     traits = models.Traits(family) if config.model == IN_MEMORY else models.traits(model, **options)
     family, encoder = traits.family, _is_pretrained_encoder(config, model, traits)
+    vectors = isinstance(task.modality, Features) and len(task.modality.shape) == 1
+    if (isinstance(task.modality, Texts) and family in _FOR_NUMBERS) or (vectors and family == "conv"):
+        raise bad_value("model", model, f"a model for {task.modality.name}, such as auto")
     augment = _augment(config, task)
     batch_size = _batch_size(config, len(task.train), encoder)
     method = methods.get(config.method)

@@ -110,13 +110,11 @@ def _check_metric(metric: str | None) -> None:
 
 
 def _finish(plan: Plan, done: Done, metric: str | None, record: Record) -> list[Filled]:
-    """The tables, then the figure: what its drawing meets in a damaged run does not keep them from being written."""
-    filled = _write(plan, done, metric, record)
+    """The figure, which reads every run, then the tables: a damaged run leaves nothing new behind."""
     for table in plan.tables:
         if table.name == _CURVES:
             _draw(plan, table, done)
-            filled = _write(plan, done, metric, record)
-    return filled
+    return _write(plan, done, metric, record)
 
 
 def _write(plan: Plan, done: Done, metric: str | None, record: Record) -> list[Filled]:
