@@ -24,12 +24,18 @@ def test_the_page_has_means_and_marks_what_is_missing(tmp_path: Path) -> None:
     cell(folder, "sgd", "cifar10-40", 1, last5=40.0)
     cell(folder, "sgd", "cifar10-40", 2, last5=42.0)
     cell(folder, "authors", "cifar10-40", 1, last5=51.0, length=1.25)
+    cell(folder, "elr", "human", 1, last5=44.0)
     variants.show(folder)
     lines = (tmp_path / "medium.md").read_text().splitlines()
-    assert "| SGD | not run | 41.0 ± 1.0 | not run | not run | not run | not run |" in lines
-    assert "| NCSAM as its authors run it | not run | 51.0 | not run | not run | not run | not run |" in lines
-    assert "| NCSAM as its authors run it | not run | 1.25 | not run | not run | not run | not run | 3 |" in lines
-    assert any("2 of 84 cells have a finished run" in line and "--images 5000" in line for line in lines)
+    assert "| SGD | 41.0 ± 1.0 | not run |" in lines
+    assert "| NCSAM as its authors run it | 51.0 | not run |" in lines
+    assert "| NCSAM as its authors run it | 1.25 | not run | 3 |" in lines
+    assert "| ELR | not run | 44.0 |" in lines
+    absent = next(line for line in lines if line.startswith("Rows and columns without a finished run"))
+    assert "CIFAR-10, 20 % symmetric" in absent
+    assert "NCSAM as printed" in absent
+    assert "ELR" not in absent
+    assert any("3 of 84 cells have a finished run" in line and "--images 5000" in line for line in lines)
     assert "<svg" in (tmp_path / "medium.svg").read_text()
 
 

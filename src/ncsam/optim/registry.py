@@ -72,9 +72,14 @@ def option_names(kind: type[SharpnessAware]) -> list[str]:
     return [name for name in inspect.signature(kind).parameters if name != "base_optimizer"]
 
 
-@functools.cache
 def _discover() -> None:
     import ncsam.optim
 
-    for module in pkgutil.iter_modules(ncsam.optim.__path__):
+    _import_all(tuple(ncsam.optim.__path__))
+
+
+@functools.cache
+def _import_all(folders: tuple[str, ...]) -> None:
+    """Once for the same folders: a file of your own may lie in another one."""
+    for module in pkgutil.iter_modules(folders):
         importlib.import_module(f"ncsam.optim.{module.name}")
