@@ -4,11 +4,13 @@ import gc
 import shutil
 import signal
 from collections.abc import Iterator
-from functools import partial
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
 import torch
+
+from short_fits import short_fits
 
 
 def pytest_collection_finish() -> None:
@@ -38,16 +40,8 @@ SHORT_FITS = {"cli", "compare", "docs", "embed", "engine", "integrations", "meth
 
 @pytest.fixture(scope="module", autouse=True)
 def _short_fits(request: pytest.FixtureRequest) -> Iterator[None]:
-    """p_wrong is fitted in five steps instead of a hundred, and forests have ten trees instead of a hundred."""
-    if request.path.parent.name not in SHORT_FITS or getattr(request.module, "WHOLE_FITS", False):
-        yield
-        return
-    from ncsam.classifiers import smooth
-    from ncsam.issues import calibration
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(calibration, "minimize", partial(calibration.minimize, most=5))
-        patch.setitem(smooth.fit_table.__kwdefaults__, "trees", 10)
+    short = request.path.parent.name in SHORT_FITS and not getattr(request.module, "WHOLE_FITS", False)
+    with short_fits() if short else nullcontext():
         yield
 
 

@@ -254,7 +254,9 @@ def test_predictions_go_straight_into_find_label_issues(tmp_path):
     found = find_label_issues(output)
     with torch.no_grad():
         p = model(torch.stack([row["input_ids"] for row in data])).logits.softmax(dim=1)
-    expected = find_label_issues([int(row["labels"]) for row in data], p.double().numpy())
+    predicted = torch.from_numpy(output.predictions).double().softmax(dim=1)
+    torch.testing.assert_close(predicted.float(), p, atol=1e-5, rtol=0)
+    expected = find_label_issues([int(row["labels"]) for row in data], predicted.numpy())
     assert found.numbers("index").tolist() == expected.numbers("index").tolist()
     assert found.numbers("label_quality") == pytest.approx(expected.numbers("label_quality"), abs=1e-6)
     with pytest.raises(ValueError, match="pred_probs=None"):
