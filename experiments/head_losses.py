@@ -34,7 +34,8 @@ class HeadLoss(Method):
         return LossOutput(self.of(logits, seen[0], plan.targets, backbone.head), logits, plan.targets)
 
     def of(self, logits: Tensor, x: Tensor, targets: Tensor, head: nn.Linear) -> Tensor:
-        raise NotImplementedError
+        """The loss, given the logits, the inputs x of the head, and the head."""
+        raise NotImplementedError  # abstract: each loss's own
 
 
 class PerSampleHead(HeadLoss):

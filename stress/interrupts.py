@@ -95,8 +95,13 @@ def events_of(case: Case, event: str = "line") -> int:
     return watched(make(case)[2], None, event)
 
 
-def watched(step: Callable[[], None], stop: int | None, event: str = "line") -> int:
-    """Run a step and count such events; raise `KeyboardInterrupt` at number `stop`."""
+def watched(
+    step: Callable[[], None],
+    stop: int | None,
+    event: str = "line",
+    seen: Callable[[FrameType, int], None] | None = None,
+) -> int:
+    """Run a step and count such events, `seen` with their frames; raise `KeyboardInterrupt` at number `stop`."""
     count = 0
 
     def trace(frame: FrameType, happened: str, _: Any) -> Any:
@@ -106,6 +111,8 @@ def watched(step: Callable[[], None], stop: int | None, event: str = "line") -> 
         frame.f_trace_opcodes = event == "opcode"
         if happened == event:
             count += 1
+            if seen is not None:
+                seen(frame, count)
             if count == stop:
                 sys.settrace(None)
                 raise KeyboardInterrupt

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,11 @@ from test_engine_resume import small_config, small_data, stop_after_two_epochs
 
 from ncsam.engine import RunError, train
 from ncsam.engine.checkpoint import load_checkpoint, save_checkpoint
+from ncsam.engine.predictor import load_predictor
+from ncsam.engine.resolve import resolve
 from ncsam.engine.samples import SampleTable
 from ncsam.engine.states import is_plain, matches_structure, refuse_other_method, refuse_other_optimizer
+from ncsam.engine.task import load_task
 
 _GROUP = ("learners", 0, "optimizer", "param_groups", 0)
 _STATE = ("learners", 0, "optimizer", "state", 0)
@@ -155,3 +159,17 @@ def test_one_form() -> None:
         assert not matches_structure(saved, own)
     assert is_plain({"a": [1, (None, "b")]})
     assert not is_plain({"a": [1, (torch.zeros(()),)]})
+
+
+def test_what_a_checkpoint_names_as_its_optimizer_is_never_imported(
+    stopped: dict[str, tuple[Path, dict[str, Any]]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, state = stopped["sgd"]
+    (tmp_path / "trap_module.py").write_text("raise AssertionError('imported')\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    forged = {**state, "config": {**state["config"], "optimizer": "trap_module:build", "lr": None}}
+    save_checkpoint(tmp_path / "checkpoints", forged, {"version": "0"})
+    trained = load_predictor(tmp_path)
+    assert trained.config.optimizer == "sgd"
+    resolve(trained.config, load_task(trained.config, small_data()))  # as `ncsam align` does
+    assert "trap_module" not in sys.modules

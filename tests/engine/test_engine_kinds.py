@@ -19,6 +19,7 @@ from ncsam.embed import Choice
 from ncsam.engine import RunConfig, train
 from ncsam.engine.predictor import load_predictor
 from ncsam.engine.trainer import Trainer
+from ncsam.errors import UsageError
 from two_processes import checkpoint, train_by_two
 
 GOOD, BAD = ["lovely", "great", "superb"], ["awful", "dull", "poor"]
@@ -289,3 +290,12 @@ def test_onnx_of_texts_takes_any_batch_and_length(trained_on_texts: Path, tmp_pa
     inputs = {"input_ids": torch.randint(0, 9, (5, 11)), "attention_mask": torch.rand(5, 11) < 0.7}
     (found,) = evaluator(str(tmp_path / "model.onnx")).run(None, {k: v.numpy() for k, v in inputs.items()})
     np.testing.assert_allclose(found, network(inputs).detach().numpy(), atol=1e-5)
+
+
+@pytest.mark.parametrize("model", ["mlp", "resnet8"])
+def test_a_model_that_reads_no_texts_is_refused_before_a_folder_is_made(
+    reviews: Path, tmp_path: Path, model: str
+) -> None:
+    with pytest.raises(UsageError, match=f"model='{model}'"):
+        train(RunConfig(data=str(reviews), model=model, epochs=1), tmp_path / "run", console=False)
+    assert not (tmp_path / "run" / "config.yaml").exists()

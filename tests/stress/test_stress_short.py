@@ -9,7 +9,6 @@ import sys
 import time
 from pathlib import Path
 from types import FrameType
-from typing import Any
 
 import numpy as np
 import pytest
@@ -108,28 +107,12 @@ def test_growing_memory_is_noticed():
 
 def test_an_interrupt_around_the_first_pass_of_a_one_pass_variant_leaves_nothing_behind() -> None:
     case = interrupts.Case("msam", "phases", "rho")
-    step, count, places = interrupts.make(case)[2], 0, []
+    inside, places = {"_around_first_pass", "first_move", "generator_context"}, []
 
-    def trace(frame: FrameType, event: str, _: Any) -> Any:
-        nonlocal count
-        if not any(where in frame.f_code.co_filename for where in interrupts._WHERE):
-            return None
-        if event == "line":
-            count += 1
-            names = {each.f_code.co_name for each in (frame, frame.f_back) if each is not None}
-            if names & {
-                "_around_first_pass",
-                "first_move",
-                "generator_context",
-            }:
-                places.append(count)
-        return trace
+    def note(frame: FrameType, number: int) -> None:
+        if inside & {each.f_code.co_name for each in (frame, frame.f_back) if each is not None}:
+            places.append(number)
 
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        step()
-    finally:
-        sys.settrace(before)
+    interrupts.watched(interrupts.make(case)[2], None, seen=note)
     assert len(places) > 20
     assert {place: found for place in places if (found := interrupts.interrupted(case, place))} == {}

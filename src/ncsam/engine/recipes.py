@@ -37,7 +37,7 @@ LR_FACTOR = Recipe(
 WEIGHT_DECAY = Recipe(0.001, "weight_decay: auto", _REAL_NOISE)
 MLP_WEIGHT_DECAY = Recipe(0.005, "weight_decay: auto, for mlps", _REAL_NOISE)
 #: With its many features, a linear head memorizes most labels under a smaller one.
-HEAD_WEIGHT_DECAY = Recipe(0.3, "weight_decay: auto, on a frozen backbone", _REAL_NOISE)
+HEAD_WEIGHT_DECAY = Recipe(0.3, "weight_decay: auto, on a frozen backbone", "a trial on Lite0 whose script is gone")
 EPOCHS = Recipe(60, "epochs: auto", _SETTINGS)
 MLP_EPOCHS = Recipe(30, "epochs: auto, for mlps", _REAL_NOISE)
 #: Too few steps leave a perturbed model untrained.

@@ -20,15 +20,13 @@ def is_frame(X: Any) -> bool:
 
 
 def is_mixed(X: Any) -> bool:
-    """Whether X is a DataFrame with columns that are no complete numbers: they are encoded and imputed."""
-    return is_frame(X) and not all(
-        dtype.kind in "fiub" and np.isfinite(np.asarray(X.iloc[:, place], dtype=float)).all()
-        for place, dtype in enumerate(np.dtype(each) if _is_numpy(each) else np.dtype(object) for each in X.dtypes)
-    )
+    """Whether X is a DataFrame with a column that is not all finite numbers: it has to be encoded."""
+    return is_frame(X) and not all(_is_numbers(X.iloc[:, place]) for place in range(len(X.columns)))
 
 
-def _is_numpy(dtype: Any) -> bool:
-    return isinstance(dtype, np.dtype)
+def _is_numbers(column: Any) -> bool:
+    dtype = column.dtype
+    return isinstance(dtype, np.dtype) and dtype.kind in "fiub" and bool(np.isfinite(column.to_numpy()).all())
 
 
 @dataclass(frozen=True)
