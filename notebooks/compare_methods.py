@@ -7,10 +7,10 @@
 # ---
 
 # %% [markdown]
-# # Compare methods on a real set
+# # Compare methods on a real dataset
 #
-# Handwritten digits, four in ten training labels wrong, clean labels for the test. Each method is trained with two
-# optimizers and three seeds. The differences between rows must be read against the spread between seeds.
+# The data are handwritten digits. Four in ten training labels are wrong; the test labels are clean. Each method is
+# trained with two optimizers and three seeds. Compare the differences between rows with the spread between seeds.
 
 # %%
 import numpy as np
@@ -38,15 +38,15 @@ for method in ("ce", "gce", "elr"):
         ]
 
 # %% [markdown]
-# Accuracy on clean test labels: the mean of three seeds, and their standard deviation.
+# Accuracy on clean test labels: mean and standard deviation over three seeds.
 
 # %%
 for (method, optimizer), values in results.items():
     print(f"{method:4} {optimizer:4} {np.mean(values):5.1f} % +- {np.std(values, ddof=1):.1f}")
 
 # %% [markdown]
-# Is SAM better than SGD under cross-entropy, seed by seed? Three pairs are few: this is how to look, not yet a result.
-# `ncsam compare` does the same for all methods, with reports and a paired test.
+# Is SAM better than SGD with cross-entropy for every seed? Three pairs are too few for a conclusion, but this is how to
+# check. `ncsam compare` does the same for all methods, with reports and a paired test.
 
 # %%
 difference = np.array(results["ce", "sam"]) - np.array(results["ce", "sgd"])

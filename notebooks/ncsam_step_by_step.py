@@ -9,8 +9,9 @@
 # %% [markdown]
 # # NCSAM step by step
 #
-# A network of two weights on points in the plane, so that the perturbation can be drawn. Some labels are wrong; their
-# gradient turns SAM's perturbation away from where the clean labels would send it, and NCSAM adds a part to it.
+# We train a model with only two weights on points in the plane, so that we can draw the perturbation. Some labels are
+# wrong. Their gradient turns SAM's perturbation away from the direction that clean labels would give, and NCSAM adds a
+# compensation term to it.
 
 # %%
 import matplotlib.pyplot as plt
@@ -38,7 +39,7 @@ class Line(torch.nn.Module):
 
 
 def perturbation(kind, labels, **options):
-    """Where the optimizer goes to take its gradient, from the weights it starts at."""
+    """The first perturbation of one step: perturbed weights minus initial weights."""
     model = Line()
     optimizer = kind(torch.optim.SGD(model.parameters(), lr=0.1), rho=0.5, model=model, **options)
     start, seen = model.w.detach().clone(), []
@@ -53,7 +54,7 @@ def perturbation(kind, labels, **options):
 
 
 # %% [markdown]
-# SAM on the clean labels, SAM on the noisy ones, and NCSAM on the noisy ones, at the end of its ramp.
+# We compare SAM on clean labels, SAM on noisy labels, and NCSAM on noisy labels at full compensation strength.
 
 # %%
 arrows = {
@@ -69,7 +70,7 @@ for name, arrow in arrows.items():
     print(f"{name:20} length {float(arrow.norm()):.3f}  cosine with the clean one {cosine:+.3f}")
 
 # %% [markdown]
-# The loss of the clean labels as a landscape, and the three perturbations in it. None is longer than rho.
+# The loss surface for the clean labels, with the three perturbations. None is longer than rho.
 
 # %%
 grid = torch.linspace(-1.2, 2.2, 80)
