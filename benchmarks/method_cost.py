@@ -1,18 +1,18 @@
-"""What an epoch of each method costs (planning included, evaluation not), as a ratio to `ce` under the same optimizer.
+"""Cost of an epoch of each method, relative to `ce` under the same optimizer.
 
+    python benchmarks/method_cost.py
     python benchmarks/method_cost.py --methods ce gce mixup dividemix --optimizers sgd ncsam
 
-Runs of all methods live in one process and train an epoch each in turn; every epoch of the second half, when each
-method does its own part, is compared with that of `ce` in the same turn. It is the processor's time of one thread,
-which other jobs disturb little. Digits with 40 % symmetric noise, an MLP of 2 x 256.
+An epoch includes planning but not evaluation. All methods live in one process and take turns, one epoch each. The
+ratio to `ce` is taken within a turn, and the table shows its median over the second half of the epochs, when every
+method is past its warm-up. Times are processor times of one thread, which other jobs disturb little. Data: digits with
+40 % symmetric noise, an MLP of 2 x 256.
 """
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -28,7 +28,7 @@ from timing import parser, ratio, table, write_json
 
 
 class TimedTrainer(Trainer):
-    """Notes the processor's seconds of each epoch, up to its evaluation."""
+    """Records the processor time of each epoch, without its evaluation."""
 
     def timed_epoch(self) -> None:
         self.began = time.process_time()
@@ -39,8 +39,8 @@ class TimedTrainer(Trainer):
         return super()._measure(epoch)
 
 
-def epochs_in_turn(names: Sequence[str], optimizer: str, epochs: int, folder: Path) -> dict[str, list[float]]:
-    """Seconds of each epoch of each method."""
+def epochs_in_turn(names: Sequence[str], optimizer: str, epochs: int) -> dict[str, list[float]]:
+    """Processor seconds of each epoch of each method."""
     shared = RunConfig(noise="symmetric", rate=0.4, epochs=epochs, accelerator="cpu")
     task = load_task(shared)
     trainers = {}
@@ -63,8 +63,7 @@ def main() -> None:
     names = list(dict.fromkeys(["ce", *(chosen.methods[:3] if chosen.quick else chosen.methods)]))
     rows: dict[str, dict[str, float]] = {name: {} for name in names}
     for optimizer in chosen.optimizers:
-        with tempfile.TemporaryDirectory() as folder:
-            seconds = epochs_in_turn(names, optimizer, 4 if chosen.quick else chosen.epochs, Path(folder))
+        seconds = epochs_in_turn(names, optimizer, 4 if chosen.quick else chosen.epochs)
         for name, times in seconds.items():
             half = len(times) // 2
             rows[name][optimizer] = ratio(times[half:], seconds["ce"][half:])

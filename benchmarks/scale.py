@@ -22,7 +22,7 @@ from ncsam import methods
 from ncsam.data import from_arrays
 from ncsam.data.loading.loader import Loader
 from ncsam.engine import RunConfig
-from ncsam.engine.samples import Dynamics, SampleTable
+from ncsam.engine.label_issues import Dynamics, SampleTable
 from ncsam.engine.task import load_task, view_names
 from ncsam.methods import Method, State
 from timing import Candidate, arguments, ratio, table, take_turns, write_json

@@ -6,7 +6,7 @@ from typing import Any
 
 from torch.optim import Optimizer
 
-from ncsam.optim.loss_budget import LossBudgetRadius
+from ncsam.optim.radii import LossBudgetRadius
 from ncsam.optim.sam import SAM
 
 

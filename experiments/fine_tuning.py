@@ -27,8 +27,8 @@ from torch import Tensor, nn
 
 from ncsam import SAM, classifiers, losses, noise
 from ncsam.classifiers.fit import confident_issues
-from ncsam.data.labels import stratified
-from ncsam.engine.anchor import Interpolation, fit_linear
+from ncsam.data.types import stratified
+from ncsam.engine.backbone import Interpolation, fit_linear
 from ncsam.pretrained.minilm import WEIGHTS, SentenceEncoder, masked_mean
 
 MAX_LENGTH, BATCH = 48, 32

@@ -16,10 +16,10 @@ import numpy as np
 
 from ncsam.data import DataSet, from_arrays, load
 from ncsam.engine import RunConfig, train
-from ncsam.engine.config_files import read_preset
+from ncsam.engine.config_options import read_preset
 from ncsam.engine.evaluate import Predictions
+from ncsam.engine.label_issues import Dynamics
 from ncsam.engine.out_of_fold import out_of_fold
-from ncsam.engine.samples import Dynamics
 from ncsam.engine.task import load_task
 from ncsam.issues.posterior import LabelPosterior, assess
 from reduce_cifar import halved

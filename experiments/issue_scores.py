@@ -18,7 +18,7 @@ import numpy as np
 from common import Table, main
 from ncsam.engine import RunConfig, train
 from ncsam.engine.evaluate import Predictions
-from ncsam.engine.samples import Dynamics
+from ncsam.engine.label_issues import Dynamics
 from ncsam.engine.task import load_task
 from ncsam.issues.find import auroc
 

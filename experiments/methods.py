@@ -24,7 +24,7 @@ from typing import Any
 from cells import Results, Runs
 from common import Setting, Table, main, markdown_table
 from ncsam._statistics import Spread
-from ncsam.engine.config_files import read_preset
+from ncsam.engine.config_options import read_preset
 from problems import NOISES, first
 from published import PUBLISHED
 

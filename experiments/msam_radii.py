@@ -7,7 +7,7 @@ from typing import Any
 from torch.optim import Optimizer
 
 from ncsam.optim.msam import MSAM
-from ncsam.optim.rising_radius import RisingRadius
+from ncsam.optim.radii import RisingRadius
 
 
 class RisingMSAM(MSAM):

@@ -34,9 +34,9 @@ import torch
 from common import Chosen, Table, main
 from ncsam import SAM, models
 from ncsam.automl import auto
-from ncsam.data.labels import stratified
+from ncsam.data.types import stratified
 from ncsam.engine import RunConfig
-from ncsam.engine.config_files import read_preset
+from ncsam.engine.config_options import read_preset
 from ncsam.engine.task import load_task
 from ncsam.issues.find import auroc
 from ncsam.optim import AutoRadius

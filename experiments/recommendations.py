@@ -40,10 +40,10 @@ from ncsam.classifiers import Fitted, issue_probabilities
 from ncsam.data import from_arrays
 from ncsam.data.types import DataSet
 from ncsam.engine import RunConfig, train
-from ncsam.engine.class_metrics import balanced_accuracy, macro_auc
+from ncsam.engine.metrics import balanced_accuracy, macro_auc
 from ncsam.engine.task import load_task
 from ncsam.issues.find import auroc, find_label_issues
-from ncsam.issues.noise_rate import HALF_WIDTH, confident_noise_rate
+from ncsam.issues.posterior import HALF_WIDTH, confident_noise_rate
 from ncsam.jobs import ExecutorConfig
 from ncsam.models.stacked import SMALLEST
 

@@ -13,8 +13,8 @@ import click
 from hypothesis import strategies as st
 
 from ncsam import methods, noise, optim
-from ncsam.cli.kinds import Listed, Settings
 from ncsam.cli.main import main
+from ncsam.cli.options import Listed, Settings
 from ncsam.jobs.job import Job, Result, do
 from ncsam.reproduce.tables import GROUPS, TABLES
 from stress.harness import Draw, one_in, pick

@@ -18,7 +18,7 @@ from unittest import mock
 import uvicorn
 from click.testing import CliRunner
 
-from ncsam.cli.failures import MISTAKE
+from ncsam.cli.framework import MISTAKE
 from ncsam.cli.main import main
 from ncsam.embed.cache import VARIABLE
 from ncsam.jobs import local

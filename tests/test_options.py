@@ -8,8 +8,8 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 
-from ncsam import _checks, methods, models
-from ncsam._options import coerce, coerce_options
+from ncsam import _arguments, methods, models
+from ncsam._arguments import coerce, coerce_options
 
 
 @pytest.mark.parametrize(
@@ -99,50 +99,62 @@ def test_numbers_of_numpy_are_numbers(value):
 
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # half precision has no number as large as the limit
-        for check in (_checks.number, _checks.non_negative, _checks.above_zero, _checks.ratio, _checks.below_one):
+        for check in (
+            _arguments.number,
+            _arguments.non_negative,
+            _arguments.above_zero,
+            _arguments.ratio,
+            _arguments.below_one,
+        ):
             assert check("x", value) == 0.25
             assert type(check("x", value)) is float
-    assert type(_checks.count("x", np.int64(3))) is int
+    assert type(_arguments.count("x", np.int64(3))) is int
     assert type(coerce("x", np.int64(3), int | float)) is int  # a span of three epochs, and no share
 
 
 @pytest.mark.parametrize("value", [True, None, "0.5", float("nan"), float("inf"), [0.5], np.zeros(2), Fraction(1, 3)])
 def test_what_is_no_number_is_refused(value):
-    for check in (_checks.number, _checks.non_negative, _checks.above_zero, _checks.ratio, _checks.below_one):
+    for check in (
+        _arguments.number,
+        _arguments.non_negative,
+        _arguments.above_zero,
+        _arguments.ratio,
+        _arguments.below_one,
+    ):
         with pytest.raises(ValueError, match=r"^invalid x=.*"):
             check("x", value)
     with pytest.raises(ValueError, match=r"^invalid x=.*"):
-        _checks.count("x", value)
+        _arguments.count("x", value)
 
 
 def test_numbers_that_single_precision_does_not_hold_are_refused():
     for value in (1e300, 10**300):
         with pytest.raises(ValueError, match=r"invalid "):
-            _checks.non_negative("rho", value)
+            _arguments.non_negative("rho", value)
     with pytest.raises(ValueError, match=r"weight=1e\+300"):
         methods.create("elr", weight=1e300)
     with pytest.raises(ValueError, match=r"history=.*"):
         methods.create("selfie", history=10**30)
     with pytest.raises(ValueError, match="steps=9223372036854775808"):
-        _checks.count("steps", 2**63)
+        _arguments.count("steps", 2**63)
 
 
 def test_a_word_that_is_nearly_right_is_asked_for():
     with pytest.raises(ValueError, match=r"x='absolut'"):
-        _checks.choice("x", "absolut", ("absolute", "relative"))
+        _arguments.choice("x", "absolut", ("absolute", "relative"))
     with pytest.raises(ValueError, match=r"x='autoo'"):
         coerce("x", "autoo", float | Literal["auto"])
     with pytest.raises(ValueError, match=r"x=\['auto'\]"):
-        _checks.choice("x", ["auto"], ("auto",))
+        _arguments.choice("x", ["auto"], ("auto",))
 
 
 def test_a_value_is_shown_in_one_line():
     with pytest.raises(ValueError, match=r"^invalid x=array\(\[\[0., 0.\], \[0., 0.\]\]\)"):
-        _checks.number("x", np.zeros((2, 2)))
+        _arguments.number("x", np.zeros((2, 2)))
     with pytest.raises(ValueError, match=r"x=a number of type int too long to print"):
-        _checks.count("x", 10**5000)
+        _arguments.count("x", 10**5000)
     with pytest.raises(ValueError, match=r"\.\.\.") as caught:
-        _checks.number("x", list(range(10_000)))
+        _arguments.number("x", list(range(10_000)))
     assert len(str(caught.value)) < 500
 
 

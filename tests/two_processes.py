@@ -18,19 +18,35 @@ import torch.multiprocessing
 from ncsam.engine import RunConfig, train
 from ncsam.engine.sinks import CheckpointSink
 from ncsam.engine.trainer import Trainer
-from processes import CONTEXT
+from processes import context
 
 
-def by_two(work: Callable[..., None], *args: Any, timeout: float = 300, **environment: object) -> None:
+def by_two(
+    work: Callable[..., None], *args: Any, modules: Sequence[str] = (), timeout: float = 300, **environment: object
+) -> None:
     """Call `work(rank, *args)` in two processes with torchrun's variables; raise what either raises.
 
-    `work` is a function of a module.
+    `work` is a function of a module. It and `modules` are imported once, in a process that forks into the two.
     """
     shared = {"GROUP_RANK": 0, "WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2, "TORCHELASTIC_RUN_ID": "test"}
     shared |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port(), "GLOO_SOCKET_IFNAME": "lo", **environment}
-    running = torch.multiprocessing.start_processes(
-        _as_rank, (shared, work, args), nprocs=2, join=False, start_method=CONTEXT.get_start_method()
-    )
+    method = context().get_start_method()
+    torch.multiprocessing.start_processes(_fork, (shared, work, args, modules, timeout), start_method=method)
+
+
+def _fork(
+    _: int,
+    shared: dict[str, object],
+    work: Callable[..., None],
+    args: Sequence[Any],
+    modules: Sequence[str],
+    timeout: float,
+) -> None:
+    os.environ.update({name: str(value) for name, value in shared.items()})
+    torch.set_num_threads(1)
+    for module in modules:
+        importlib.import_module(module)
+    running = torch.multiprocessing.start_processes(_as_rank, (work, args), nprocs=2, join=False, start_method="fork")
     until = time.monotonic() + timeout
     try:
         while not running.join(timeout=1):
@@ -40,9 +56,8 @@ def by_two(work: Callable[..., None], *args: Any, timeout: float = 300, **enviro
             process.kill()
 
 
-def _as_rank(rank: int, shared: dict[str, object], work: Callable[..., None], args: Sequence[Any]) -> None:
-    os.environ.update({name: str(value) for name, value in {**shared, "RANK": rank, "LOCAL_RANK": rank}.items()})
-    torch.set_num_threads(1)
+def _as_rank(rank: int, work: Callable[..., None], args: Sequence[Any]) -> None:
+    os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank))
     work(rank, *args)
 
 

@@ -47,8 +47,8 @@ _PLANS = '''\
 import torch
 from ncsam import SAM, methods, models
 from ncsam.data import Batch
-from ncsam.engine.network import train_mode
-from ncsam.engine.samples import SampleTable
+from ncsam.engine.learner import train_mode
+from ncsam.engine.label_issues import SampleTable
 from ncsam.methods.heads import output_of
 from ncsam.vectors.saved import evaluation_mode
 

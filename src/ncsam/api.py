@@ -1,4 +1,4 @@
-"""The public functions `train`, `auto`, `audit`, `compare`, `load_run`. The shell commands are wrappers around them."""
+"""The public functions `train`, `auto`, `audit`, `compare` and `load_run`. The shell commands wrap them."""
 
 from __future__ import annotations
 
@@ -43,32 +43,32 @@ def train(
 ) -> Run:
     """Train a model on data whose labels may be wrong.
 
-    A run that was interrupted is resumed by the same call and ends with the same result; a finished one is not trained
-    again.
+    Calling it again resumes an interrupted run and gives the same result as an uninterrupted one. A finished run is
+    returned without training.
 
     Args:
         data: a name (`ncsam.data.names()`), or the path of a folder, table, `.npz` or `.tar` file; or data in memory:
-            `(X, y)` arrays or texts, a DataFrame, a torch or Hugging Face dataset, an `ncsam.data.DataSet`. By default
-            that of `config` or `preset`.
-        out: the run folder. `None`: a temporary one, removed with the returned object.
+            `(X, y)` arrays or texts, a DataFrame, a torch or Hugging Face dataset, an `ncsam.data.DataSet`. `None` uses
+            the data named by `config` or `preset`.
+        out: the run folder. `None` uses a temporary folder that is deleted with the returned object.
         preset: start from one of `ncsam.engine.preset_names()`.
-        model: a model by name, an `nn.Module`, or a function of the number of classes that builds one.
+        model: a model name, an `nn.Module`, or a function that builds one from the number of classes.
         config: start from a configuration, or from a YAML file such as a run's `config.yaml`.
-        folds: cross-validate afterwards, as in `Run.find_label_issues(folds=...)`.
+        folds: cross-validate after training, as in `Run.find_label_issues(folds=...)`. `None` skips it.
         console: print progress.
-        command: recorded in `config.yaml`.
-        approve: called with the expected seconds of "features" and of "training" before they start; what it raises
-            ends the call.
-        **options: fields of `RunConfig` (`epochs=30`, `optimizer="ncsam"`, `noise="symmetric"`, `rate=0.4`), which win
-            over `config` and `preset`; for data in memory also `test`, `label_column` and `input_column`.
+        command: the shell command to record in `config.yaml`.
+        approve: called as `approve(seconds, stage)` with the expected duration before each of the stages "features" and
+            "training". Raise from it to stop.
+        **options: fields of `RunConfig` (`epochs=30`, `optimizer="ncsam"`, `noise="symmetric"`, `rate=0.4`). They
+            override `config` and `preset`. For data in memory also `test`, `label_column` and `input_column`.
 
     Returns:
-        The run.
+        The finished run.
 
     Raises:
-        UsageError: if an option is invalid or does not suit the data.
+        UsageError: if an option is invalid or does not fit the data.
         RunError: if the run cannot start or continue (folder in use, changed labels, full disk).
-        DivergedError: if the loss is not finite any more.
+        DivergedError: if the loss becomes infinite or NaN.
 
     Examples:
         >>> import ncsam
@@ -106,26 +106,31 @@ def auto(
     approve: Callable[[float, str], None] | None = None,
     **options: Any,
 ) -> Run:
-    """Find a classifier with nothing to tune: the recommended one, or with verified labels a combination.
+    """Find a classifier without tuning: the recommended one, or a combination if there are verified labels.
 
     Args:
-        data: as in `train`; features (`ncsam embed`) are much faster than images.
-        out: the run folder. `None`: a temporary one, removed with the returned object.
-        folds: parts, each held out once.
-        budget: seconds of training; no limit by default.
+        data: as in `train`. Features (`ncsam embed`) are much faster than images.
+        out: the run folder. `None` uses a temporary folder that is deleted with the returned object.
+        folds: number of cross-validation folds, at least 2.
+        budget: limit on training time in seconds. `None` means no limit.
         verified: labels that a person has verified: `{index: class}`, a class or `None` for every sample, the name of a
-            column of `data`, a CSV file (`index`, `label` and, unless drawn evenly, `probability`), or a run folder
-            with review decisions. They decide how candidates are combined, are trained on, and give estimates.
-        metric: what predictions are to maximize on true labels: "accuracy", "balanced_accuracy" (the mean recall of the
-            classes), or "auto": the latter for tables with a rare class and verified labels.
-        config: start from a configuration or YAML file; data, labels, seed and hardware count.
+            column of `data`, a CSV file (`index`, `label` and, unless samples were drawn uniformly, `probability`), or
+            a run folder with review decisions. They determine how candidates are combined, replace the given labels in
+            training, and give unbiased estimates.
+        metric: what to maximize on true labels: "accuracy", "balanced_accuracy" (the mean recall of the classes), or
+            "auto", which is balanced accuracy for tables with a rare class and verified labels and accuracy otherwise.
+        config: start from a configuration or YAML file. Only its data, label, seed and hardware options are used.
         console: print progress.
-        command: recorded in `config.yaml`.
+        command: the shell command to record in `config.yaml`.
         approve: as in `train`.
         **options: fields of `RunConfig`, as in `train`.
 
     Returns:
-        The run of the result; all candidates are in `run.leaderboard`.
+        The run of the chosen model. `run.leaderboard` lists all candidates.
+
+    Raises:
+        UsageError: if an option or a verified label is invalid or does not fit the data.
+        RunError: if the folder is in use or holds another search.
     """
     from ncsam.automl import auto as engine_auto
 
@@ -161,24 +166,27 @@ def audit(
     command: str | None = None,
     **options: Any,
 ) -> Audit:
-    """Find what is wrong with a dataset: labels, duplicates, outliers, classes, images, texts, columns, splits.
+    """Find problems in a dataset: labels, duplicates, outliers, classes, images, texts, columns and splits.
 
-    The recommended classifier is fitted to the data (on embeddings of a pretrained model, for images and texts), so
-    that every label is judged by a model that never saw it. The result is an ordinary run with an audit beside it.
+    The recommended classifier is fitted to the data (for images and texts, to embeddings of a pretrained model), and
+    every label is judged by a model that was not trained on it. The result is an ordinary run folder plus the findings.
 
     Args:
         data: as in `train`; or a run, or its folder, whose data is audited.
-        out: the run folder. `None`: a temporary one, removed with the returned object.
-        checks: names of `ncsam.auditing.findings.CHECKS`; all by default.
-        features: embeddings (samples, features) of the training samples, in place of those of a pretrained model.
-        pred_probs: out-of-sample class probabilities (samples, classes) of the training samples, in place of the
+        out: the run folder. `None` uses a temporary folder that is deleted with the returned object.
+        checks: names from `ncsam.auditing.findings.CHECKS`. `None` runs all of them.
+        features: embeddings (samples, features) of the training samples, used instead of a pretrained model's.
+        pred_probs: out-of-sample class probabilities (samples, classes) of the training samples, used instead of the
             classifier's.
         console: print progress.
-        command: recorded in `config.yaml`.
+        command: the shell command to record in `config.yaml`.
         **options: fields of `RunConfig`, as in `train`.
 
     Returns:
         The findings: `.table`, `.summary`, `.report()`, `.cleaned()`.
+
+    Raises:
+        UsageError: if an option is invalid or does not fit the data.
 
     Examples:
         >>> import ncsam, numpy as np
@@ -203,7 +211,7 @@ def audit(
 def _fitted(
     data: Any, out: str | os.PathLike[str] | None, console: bool, command: str | None, options: dict[str, Any]
 ) -> Run:
-    """A run of the recommended classifier, on embeddings where there is a pretrained model for the data."""
+    """Train the recommended classifier, on embeddings if there is a pretrained model for the data."""
     from ncsam.engine.audit import recommended
     from ncsam.engine.run import train as engine_train
 
@@ -231,26 +239,30 @@ def compare(
     command: str | None = None,
     **options: Any,
 ) -> Comparison:
-    """Train every combination of methods, optimizers and seeds, and compare them.
+    """Train every combination of methods, optimizers and seeds, and compare the results.
 
     Args:
         data: as in `train`.
-        out: folder of the runs. `None`: a temporary one, removed with the returned object.
-        methods: names of methods, with options after colons: `"mixup:alpha=8"`.
-        optimizers: likewise: `"sam:rho=0.1"`.
-        seeds: how many, or a list of them.
+        out: the folder that holds the run folders. `None` uses a temporary folder that is deleted with the returned
+            object.
+        methods: method names, with options after colons: `"mixup:alpha=8"`.
+        optimizers: optimizer names, in the same form: `"sam:rho=0.1"`.
+        seeds: the number of seeds, or a list of seeds.
         preset: as in `train`.
         config: as in `train`.
-        workers: runs at a time; by default as many as the machine allows.
-        on: "local" or "ray"; this and the next two as in `ncsam.jobs.ExecutorConfig`.
-        resources: what each run needs on Ray.
-        mirror: URL of copies of the run folders.
-        console: print a line for every run that ends.
-        command: recorded in the folder.
-        **options: fields of `RunConfig` that all runs share.
+        workers: number of runs to train in parallel. `None` trains two, or one on a single core.
+        on: "local" or "ray" (see `ncsam.jobs.ExecutorConfig`).
+        resources: resources that each run needs on Ray, such as "gpu=1,cpu=4".
+        mirror: URL to copy the run folders to. Empty: no copies.
+        console: print a line for every finished run.
+        command: the shell command to record in the folder.
+        **options: fields of `RunConfig` shared by all runs.
 
     Returns:
         The comparison: `.table`, `.plot()`, `.report()`, `.runs`.
+
+    Raises:
+        UsageError: if a method, optimizer or option is unknown or invalid.
 
     Examples:
         >>> import ncsam
@@ -287,17 +299,20 @@ def load_run(
     model: str | nn.Module | Callable[..., nn.Module] | None = None,
     method: str | None = None,
 ) -> Run:
-    """A run from its folder.
+    """Open the run in a folder.
 
     Args:
         folder: the run folder.
         data: the data, if it was passed as Python objects and is not stored in the folder.
-        model: the model that the run was trained with, if it was passed as an object or is a `module:factory`: a folder
-            does not decide what code runs.
-        method: likewise the `module:Name` of its method.
+        model: the model that the run was trained with, if it was passed as an object or is a `module:factory`. A run
+            folder never decides which code is imported.
+        method: for the same reason, the `module:Name` of the method if it is not built in.
+
+    Returns:
+        The run. Its files are read on access.
 
     Raises:
-        UsageError: if it is no run folder.
+        UsageError: if `folder` is not a run folder.
     """
     named = {name: value for name, value in (("model", model), ("method", method)) if isinstance(value, str)}
     given: dict[str, Any] = {} if model is None or isinstance(model, str) else {"model": model}
@@ -314,9 +329,24 @@ def make_config(
     model: Any = None,
     **options: Any,
 ) -> tuple[RunConfig, DataSet | None]:
-    """The configuration that a call asks for (preset, config, options: later ones win), and data that is in memory."""
+    """Build the configuration for a call.
+
+    Args:
+        data: a name, a path, or data in memory, as in `train`.
+        preset: the name of a preset to start from.
+        config: a configuration or YAML file; it overrides the preset.
+        model: a model name, which overrides `config`. Model objects do not enter the configuration.
+        **options: fields of `RunConfig`, which override everything else; for data in memory also `test`, `label_column`
+            and `input_column`.
+
+    Returns:
+        The configuration, and the dataset if `data` is in memory, else `None`.
+
+    Raises:
+        UsageError: if `data` is a `RunConfig` or an option is unknown or invalid.
+    """
     from ncsam.engine.config import RunConfig
-    from ncsam.engine.config_files import read_preset
+    from ncsam.engine.config_options import read_preset
 
     if isinstance(data, RunConfig):
         raise bad_value("data", "a RunConfig", "data; pass the configuration as config=")
@@ -346,7 +376,7 @@ def _dataset(data: Any, options: dict[str, Any]) -> DataSet:
 
 
 def _folder(out: str | os.PathLike[str] | None) -> tuple[Path, tempfile.TemporaryDirectory[str] | None]:
-    """The folder of a run, and the owner of a temporary one."""
+    """The run folder, and the object that deletes it if it is temporary."""
     if out is not None:
         return Path(out), None
     temporary = tempfile.TemporaryDirectory(prefix="ncsam-")
@@ -354,7 +384,7 @@ def _folder(out: str | os.PathLike[str] | None) -> tuple[Path, tempfile.Temporar
 
 
 def _named(config: RunConfig) -> dict[str, str]:
-    """The options by which the caller named code (`module:Name`)."""
+    """The options in which the caller named code (`module:Name`)."""
     return {name: value for name, value in config.to_dict().items() if is_reference(value)}
 
 

@@ -18,12 +18,15 @@ if TYPE_CHECKING:
 
 
 class Audit:
-    """What is wrong with a dataset: label issues, duplicates, outliers, odd classes, images, texts and columns.
+    """Findings about a dataset: label issues, duplicates, outliers, unusual classes, images, texts and columns.
 
-    Attributes:
-        findings: each with its check, score, threshold, evidence and decision (`ncsam.auditing.findings.Finding`).
+    The arguments are also attributes.
+
+    Args:
+        run: the run whose data was audited. Its folder stores the findings, too (`audit.json`).
+        findings: the findings, each with check, score, threshold, evidence and decision
+            (`ncsam.auditing.findings.Finding`).
         notes: what could not be checked, and why.
-        run: the run whose data was audited; its folder has the findings, too (`audit.json`).
     """
 
     def __init__(self, run: Run, findings: Sequence[Finding], notes: Sequence[str] = ()) -> None:
@@ -35,13 +38,20 @@ class Audit:
         return len(self.findings)
 
     def of(self, check: str) -> list[Finding]:
-        """The findings of one check, the worst first."""
+        """Return the findings of one check, worst first.
+
+        Args:
+            check: a name from `ncsam.auditing.findings.CHECKS`.
+
+        Raises:
+            UsageError: if there is no such check.
+        """
         known_checks([check])
         return [each for each in self.findings if each.check == check]
 
     @property
     def summary(self) -> dict[str, int]:
-        """The number of findings of every check that found something."""
+        """The number of findings of each check that found something."""
         return dict(Counter(each.check for each in self.findings))
 
     @property
@@ -52,11 +62,27 @@ class Audit:
         return pandas.DataFrame(rows, columns=list(Finding.__dataclass_fields__))
 
     def report(self, path: str | os.PathLike[str] | None = None, *, images: int = 24) -> Path:
-        """Write the page of the run, which has a section for every check that found something."""
+        """Write the report of the run, with a section for every check that found something.
+
+        Args:
+            path: the file to write, as in `Run.report`. `None` writes `report.html` into the run folder.
+            images: number of label issues to show; also limits the findings shown per check, to at most 12.
+
+        Returns:
+            The path of the report.
+        """
         return self.run.report(path, images=images)
 
     def cleaned(self, findings: Iterable[str] | None = None, **options: Any) -> Any:
-        """The data after the decisions of these checks, as `Run.cleaned`; by default all but those left to review."""
+        """Apply the decisions of the findings to the data.
+
+        Args:
+            findings: names of the checks to apply. `None` applies all whose decision is not "review".
+            **options: passed to `Run.cleaned`.
+
+        Returns:
+            A `pandas.DataFrame`, as from `Run.cleaned`.
+        """
         chosen = known_checks(findings) if findings is not None else applicable(self.findings)
         return self.run.cleaned(findings=chosen, **options)
 
@@ -78,7 +104,14 @@ class Audit:
 
 
 def applicable(findings: Sequence[Finding]) -> tuple[str, ...]:
-    """The checks among the findings that have a decision `clean` can apply."""
+    """Return the checks among the findings whose decision `clean` can apply.
+
+    Args:
+        findings: findings of any checks.
+
+    Returns:
+        Names of checks, in the order of `CHECKS`.
+    """
     return known_checks({each.check for each in findings if each.decision != "review"})
 
 

@@ -17,11 +17,11 @@ class Predictions:
     """Predictions of a run for some samples.
 
     Attributes:
-        inputs: a name for each sample: its path, or its position.
+        inputs: a name per sample: its path, or its position.
         labels: the predicted class names.
         probabilities: float32 (samples, classes).
         classes: the class names, in the order of the columns of `probabilities`.
-        skipped: with `skip_damaged`, what could not be read and why.
+        skipped: files that could not be read, with the reason; empty unless `skip_damaged` was set.
     """
 
     inputs: Sequence[str]
@@ -39,10 +39,16 @@ class Predictions:
         return np.asarray(self.probabilities.max(axis=1))
 
     def top(self, count: int = 1) -> list[dict[str, Any]]:
-        """A row per sample with its `count` most probable classes: `input`, `label`, `probability`, `label2`, ...
+        """Return the most probable classes of each sample.
+
+        Args:
+            count: number of classes per sample, at most the number of classes.
+
+        Returns:
+            A row per sample: `input`, `label`, `probability`, then `label2`, `probability2`, and so forth.
 
         Raises:
-            UsageError: if there are fewer classes.
+            UsageError: if `count` is below 1 or above the number of classes.
         """
         if not 1 <= count <= len(self.classes):
             raise bad_value("top", count, f"1 to {len(self.classes)}, the number of classes")

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from ncsam._errors import bad_value, need
 from ncsam._files import read_json
-from ncsam.issues.noise_rate import noise_rate_words
+from ncsam.issues.posterior import noise_rate_words
 from ncsam.issues.table import LabelIssues
 from ncsam.runs import layout
 from ncsam.runs.reader import RunFolder
@@ -37,17 +37,17 @@ _SHOWN = ("last", "val_accuracy", "memorized", "noise_rate", "label_issues_auroc
 class Run:
     """A training run: its configuration, metrics, model, label issues and report.
 
-    `ncsam.train`, `ncsam.auto` and `ncsam.load_run` return it. It is a thin view on a run folder, which is read when
-    something is asked for. Without a folder (`out=None`) the files lie in a temporary folder that is removed with the
-    object; `save` keeps them.
+    `ncsam.train`, `ncsam.auto` and `ncsam.load_run` return a `Run`. It is a thin view of a run folder and reads files
+    on access. Without a folder (`out=None`) the files are in a temporary folder that is deleted with the object; use
+    `save` to keep them.
 
     Args:
         folder: the run folder.
-        dataset: the data, if it was passed as Python objects; else it is read as the configuration says.
+        dataset: the data, if it was passed as Python objects. `None` reads it as the configuration says.
         model: the model, if it was passed as an object or a factory.
-        named: code that the run names and that may be imported, such as `{"model": "module:factory"}`: a run folder
-            never decides what code is run.
-        temporary: owner of a temporary folder.
+        named: code that the run refers to and that may be imported, such as `{"model": "module:factory"}`. A run folder
+            never decides which code is imported.
+        temporary: the owner of the folder, if it is temporary.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Run:
 
     @property
     def folder(self) -> RunFolder:
-        """The run folder as it is now."""
+        """The contents of the run folder, read again on every access."""
         return RunFolder.read(self.path)
 
     @cached_property
@@ -82,7 +82,7 @@ class Run:
 
     @property
     def summary(self) -> dict[str, Any]:
-        """The results by name, as in `summary.json`; empty while the run is not finished."""
+        """The results by name, as in `summary.json`. Empty until the run is finished."""
         return self.folder.summary
 
     @property
@@ -92,7 +92,7 @@ class Run:
 
     @property
     def metrics(self) -> Any:
-        """A `pandas.DataFrame` with a row per epoch; telemetry of the optimizer as `telemetry.NAME`."""
+        """A `pandas.DataFrame` with a row per epoch. Optimizer telemetry is in columns `telemetry.NAME`."""
         pandas = need("pandas", "tables", "a table of metrics")
         rows = []
         for record in self.folder.metrics:
@@ -102,10 +102,10 @@ class Run:
 
     @property
     def leaderboard(self) -> Any:
-        """A `pandas.DataFrame` of all candidates of `ncsam.auto`, the best first.
+        """A `pandas.DataFrame` of all candidates of `ncsam.auto`, best first.
 
         Raises:
-            UsageError: if the run was not made by `ncsam.auto`.
+            UsageError: if the run does not come from `ncsam.auto`.
         """
         pandas = need("pandas", "tables", "a leaderboard")
         path = self.path / layout.LEADERBOARD
@@ -120,10 +120,10 @@ class Run:
 
     @cached_property
     def data(self) -> DataSet:
-        """The data with the labels that the run was trained on.
+        """The data, with the labels that the run was trained on.
 
         Raises:
-            RunError: if the labels have changed since, or the data cannot be read again.
+            RunError: if the labels have changed since training, or the data can no longer be read.
         """
         from ncsam.engine.task import task_of
         from ncsam.errors import RunError
@@ -136,7 +136,7 @@ class Run:
 
     @property
     def model(self) -> nn.Module:
-        """The trained model: prepared inputs in, logits out. `predict` prepares inputs, too."""
+        """The trained model. It maps preprocessed inputs to logits; `predict` also does the preprocessing."""
         return self._predictor.network
 
     @cached_property
@@ -161,12 +161,15 @@ class Run:
         """Classify new samples.
 
         Args:
-            inputs: paths (one or a list) of images, folders, tables, texts or `.npz` files, as `ncsam predict` takes
-                them; or samples in memory: an array of images or features, a list of texts, a DataFrame with the
-                columns the run was trained on, a `Split`.
-            batch_size: samples at a time.
-            workers: processes that decode image files.
-            skip_damaged: leave out image files that cannot be read; `Predictions.skipped` lists them.
+            inputs: a path or a list of paths of images, folders, tables, texts or `.npz` files, as for `ncsam predict`;
+                or samples in memory: an array of images or features, a list of texts, a DataFrame with the columns the
+                run was trained on, or a `Split`.
+            batch_size: samples per batch.
+            workers: number of processes that decode image files; 0 decodes in this process.
+            skip_damaged: skip image files that cannot be read; `Predictions.skipped` lists them.
+
+        Returns:
+            Predicted labels and probabilities, in the order of the inputs.
 
         Raises:
             UsageError: if the samples do not fit the model.
@@ -194,13 +197,14 @@ class Run:
     def find_label_issues(
         self, folds: int | None = None, *, top: int | None = None, console: bool = False
     ) -> LabelIssues:
-        """The training labels, the most likely wrong first.
+        """Rank the training labels, most likely wrong first.
 
         Args:
-            folds: cross-validate: train this many more models, each without a part of the samples, so that every label
-                is judged by a model that never saw it. It takes that much longer, finds more, and allows `p_wrong` to
-                be estimated in most cases. Finished folds are reused.
-            top: how many of them; all by default.
+            folds: cross-validate: train this many more models, each without one part of the samples, so that every
+                label is judged by a model that was not trained on it. This takes that many times longer, finds more
+                wrong labels, and usually allows `p_wrong` to be estimated. Finished folds are reused. `None` uses the
+                predictions the run has.
+            top: number of labels to return. `None` returns all.
             console: print progress.
 
         Returns:
@@ -232,7 +236,7 @@ class Run:
         return describe(self.data.original, index)
 
     def read_decisions(self, tool: str, source: Any) -> int:
-        """Take people's decisions from another tool; `cleaned` then applies them.
+        """Import decisions that people made in another tool. `cleaned` then applies them.
 
         Args:
             tool: "label-studio" (an exported JSON or JSON-MIN file), "huggingface" (a `datasets.Dataset`, or the folder
@@ -240,10 +244,11 @@ class Run:
             source: the file or object.
 
         Returns:
-            The number of decisions that are new.
+            The number of new decisions.
 
         Raises:
-            UsageError: if an answer is about a sample, label or class that the run does not have; nothing was written.
+            UsageError: if an answer refers to a sample, label or class that the run does not have. Nothing is written
+                then.
         """
         from ncsam.review.imported import imported, take_decisions
         from ncsam.runs.decisions import Decisions
@@ -256,12 +261,16 @@ class Run:
             decisions.close()
 
     def to_datalab(self, path: str | os.PathLike[str] | None = None) -> dict[str, Any]:
-        """What cleanlab's Datalab takes: `labels` (names), `pred_probs`, `features` and the columns of its issues.
+        """Return the inputs of cleanlab's Datalab.
 
-        Class probabilities are out of fold where the run has them; features are those of its data, where it has any.
+        Class probabilities are out-of-fold if the run has them. Features are included if the data consists of features.
 
         Args:
-            path: an `.npz` file to write them to.
+            path: an `.npz` file to write them to. `None` writes nothing.
+
+        Returns:
+            `labels` (names), `pred_probs`, `features` (or `None`) and the columns of Datalab's label issues, each with
+            one entry per training sample, and `classes`, the class names.
         """
         from ncsam.engine.label_issues import training_predictions
         from ncsam.exchange import datalab
@@ -288,17 +297,20 @@ class Run:
         pred_probs: npt.ArrayLike | None = None,
         console: bool = False,
     ) -> Audit:
-        """Find what is wrong with the data besides its labels; the findings are kept in the run folder (`audit.json`).
+        """Find problems in the data beyond wrong labels, and store the findings in the run folder (`audit.json`).
 
-        The report then has a section for every check that found something, the review page a filter, and `cleaned`
-        applies the decisions that are named by `findings`.
+        Afterwards the report has a section for every check that found something, the review page has a filter, and
+        `cleaned(findings=...)` applies the decisions.
 
         Args:
-            checks: names of `ncsam.auditing.findings.CHECKS`; all by default.
-            features: embeddings (samples, features) of the training samples, in place of those of a pretrained model.
-            pred_probs: out-of-sample class probabilities of the training samples, by which their labels are judged in
-                place of the run's own.
+            checks: names from `ncsam.auditing.findings.CHECKS`. `None` runs all of them.
+            features: embeddings (samples, features) of the training samples, used instead of a pretrained model's.
+            pred_probs: out-of-sample class probabilities (samples, classes) of the training samples, used instead of
+                the run's own to judge labels.
             console: print progress.
+
+        Returns:
+            The findings.
         """
         from ncsam.audits import Audit
         from ncsam.engine.audit import audit_folder
@@ -321,19 +333,20 @@ class Run:
         return Audit(self, findings, notes)
 
     def cleaned(self, apply: str = "reviewed", threshold: float = 0.9, *, findings: Sequence[str] = ()) -> Any:
-        """The data with corrected labels, as a `pandas.DataFrame` to train on next. The data itself is not changed.
+        """Return the data with corrected labels, ready for training. The data itself is not changed.
 
         Args:
             apply: what may change a label. "reviewed": only reviewers' decisions (`review`). "confident": also
-                suggestions that are correct with a probability of at least `threshold`. "all": also every suggestion
-                for a label that is flagged.
-            threshold: for "confident".
-            findings: names of checks whose decisions are applied, after `audit`: samples and columns are left out,
-                classes merged. A reviewer's decision counts before these.
+                suggestions that are correct with probability `threshold` or more. "all": also every suggestion for a
+                flagged label.
+            threshold: the minimum probability for "confident".
+            findings: names of checks whose decisions to apply after `audit`: samples and columns are removed, classes
+                merged. Reviewers' decisions take precedence.
 
         Returns:
-            A row per training sample that is kept: what it is (path, text, features or index), `label`, `given_label`,
-            `source` of the label (given, reviewed, confident, suggested or audit) and its `probability`.
+            A `pandas.DataFrame` with a row per remaining training sample: what it is (path, text, features or index),
+            `label`, `given_label`, `source` of the label (given, reviewed, confident, suggested or audit) and its
+            `probability`.
 
         Raises:
             UsageError: if `apply` is "confident" and p_wrong cannot be estimated for this run.
@@ -350,14 +363,14 @@ class Run:
         port: int = 0,
         open_browser: bool = True,
     ) -> None:
-        """Serve the review page on this machine until interrupted; decisions are saved in the run folder.
+        """Serve the review page on this machine until interrupted. Decisions are saved in the run folder.
 
         Args:
-            purpose: "label-issues"; or "model-selection": ten samples at a time that tell candidates apart. The answers
-                go to `ncsam.auto(..., verified=run.path)`.
-            reviewer: whose decisions these are.
-            port: of the page; 0 takes a free one.
-            open_browser: open the page.
+            purpose: "label-issues" to review likely wrong labels, or "model-selection" to label ten samples at a time
+                that tell candidates apart. Pass the answers on with `ncsam.auto(..., verified=run.path)`.
+            reviewer: the name to record with each decision. `None` uses the last one, at first "reviewer".
+            port: the port to listen on; 0 picks a free one.
+            open_browser: open the page in a browser.
         """
         import webbrowser
 
@@ -371,15 +384,15 @@ class Run:
         serve(self.path, port=port, reviewer=reviewer, ready=ready, dataset=self._dataset, purpose=purpose)
 
     def report(self, path: str | os.PathLike[str] | None = None, *, images: int = 24) -> Path:
-        """Write a self-contained HTML page: curves, label issues with their samples, results by class.
+        """Write a self-contained HTML report: curves, label issues with their samples, results per class.
 
         Args:
-            path: the file to write; `.md` and `.tex` give Markdown and LaTeX. Default: `report.html` in the run folder,
-                or in the current folder if the run has none.
-            images: how many label issues to show.
+            path: the file to write. `.md` and `.tex` give Markdown and LaTeX. `None` writes `report.html` into the run
+                folder, or into the current folder if the run's folder is temporary.
+            images: number of label issues to show.
 
         Returns:
-            The path of the page.
+            The path of the report.
         """
         from ncsam.report.content import write_report
 
@@ -387,7 +400,13 @@ class Run:
         return write_report([self.path], out, images=images)[0]
 
     def save(self, folder: str | os.PathLike[str]) -> Run:
-        """Copy the run folder, for instance that of a run in memory; the run in its new place.
+        """Copy the run folder, for example to keep a run in memory.
+
+        Args:
+            folder: the new run folder, which must not exist.
+
+        Returns:
+            The run in its new folder.
 
         Raises:
             UsageError: if the folder exists.

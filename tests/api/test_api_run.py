@@ -117,7 +117,7 @@ def test_a_report_whose_data_has_changed_shows_no_samples(tmp_path: Path) -> Non
     run = ncsam.train(tmp_path / "d.npz", tmp_path / "run", **SMALL)
     assert "<img" in run.report(tmp_path / "r.html").read_text()
     np.savez(tmp_path / "d.npz", x=x, y=1 - y)
-    from ncsam.report.previews import _load
+    from ncsam.report.sections import _load
 
     _load.cache_clear()
     text = run.report(tmp_path / "r.html").read_text()
@@ -198,7 +198,7 @@ def test_the_report_never_shows_samples_of_other_data(tmp_path: Path) -> None:
     x = rng.integers(0, 256, (60, 6, 6, 3), dtype=np.uint8)
     run = ncsam.train((x, np.arange(60) % 2), tmp_path / "run", **SMALL)
     assert run.config.data != "digits"
-    from ncsam.report.previews import gallery
+    from ncsam.report.sections import gallery
 
     found = gallery(RunFolder.read(run.path), "run", 3)
     import base64

@@ -15,7 +15,7 @@ from ncsam import classifiers
 from ncsam.data import from_arrays
 from ncsam.data.types import DataSet
 from ncsam.engine import RunConfig, train
-from ncsam.engine.class_metrics import class_metrics
+from ncsam.engine.metrics import class_metrics
 from ncsam.engine.out_of_fold import out_of_fold
 from ncsam.engine.predictor import load_predictor
 from ncsam.engine.task import load_task

@@ -118,11 +118,11 @@ def test_a_terminal_is_asked(answer, code, monkeypatch):
     import click
     from click.testing import CliRunner
 
-    from ncsam.cli.approval import approval
+    from ncsam.cli.output import approval
 
     @click.command()
     def work():
-        monkeypatch.setattr("ncsam.cli.approval._on_terminal", lambda: True)
+        monkeypatch.setattr("ncsam.cli.output._on_terminal", lambda: True)
         approval(False, shorter="less")(1801.0, "training")
 
     result = CliRunner().invoke(work, input=answer)

@@ -13,8 +13,7 @@ from lightning_fabric import Fabric
 from PIL import Image
 from torch import nn
 
-from ncsam.cli.kinds import Scalar, Settings
-from ncsam.cli.options import ConfigOption, default_out
+from ncsam.cli.options import ConfigOption, Scalar, Settings, default_out
 from ncsam.cli.train import train
 from ncsam.engine import RunConfig
 from ncsam.engine.config import ResolvedConfig

@@ -12,13 +12,13 @@ from cli_cases import call
 from PIL import Image
 
 from ncsam import models
-from ncsam.cli.paths import Readable, Written
+from ncsam.cli.options import Readable, Written
 from ncsam.embed.encoder import usable_device
 from ncsam.engine import RunConfig, train
 from ncsam.engine.optimizers import check_options
 from ncsam.jobs import local as batch
-from ncsam.runs.lock import locked
 from ncsam.runs.reader import load_oof
+from ncsam.runs.writer import locked
 
 sys.path.append(str(Path(__file__).parents[2]))  # where the package `stress` is
 from stress import commands, inputs

@@ -22,7 +22,7 @@ from ncsam.engine import RunConfig, RunError
 from ncsam.jobs import local as workers
 from ncsam.jobs.job import is_small
 from ncsam.methods import Method, register, registry
-from ncsam.runs.lock import locked
+from ncsam.runs.writer import locked
 
 
 def test_specs() -> None:

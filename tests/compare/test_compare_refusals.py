@@ -21,7 +21,7 @@ from ncsam.jobs.executor import check_size
 from ncsam.jobs.job import Job, Result
 from ncsam.jobs.job import do as answer
 from ncsam.report import content, figures
-from ncsam.runs.lock import locked
+from ncsam.runs.writer import locked
 
 
 @pytest.fixture

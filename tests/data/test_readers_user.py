@@ -18,10 +18,10 @@ from torch.utils.data import Dataset, TensorDataset
 
 from ncsam import data
 from ncsam.data.images.exif import infer_image_size
-from ncsam.data.labels import encode_labels, stratified
 from ncsam.data.loading.loader import Loader
 from ncsam.data.readers.arrays import statistics
 from ncsam.data.readers.torch_dataset import as_image
+from ncsam.data.types import encode_labels, stratified
 
 RNG = np.random.default_rng(5)
 

@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 
 from ncsam.auditing.findings import CHECKS
-from ncsam.report.audit import audit_sections
+from ncsam.report.sections import audit_sections
 from ncsam.review.queue import Queue
 
 PAGE = (Path(__file__).parents[2] / "docs" / "audit.md").read_text(encoding="utf-8")

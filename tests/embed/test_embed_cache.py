@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from ncsam.embed.cache import FeatureCache, Source, array_hash, default_folder, file_hash, text_hash
-from processes import CONTEXT
+from processes import context
 
 SOURCE = Source("lite0", "ab" * 32, "v1 128")
 
@@ -154,7 +154,7 @@ def _work(folder: str, seed: int) -> float:
 
 
 def test_several_processes_share_a_folder(tmp_path: Path) -> None:
-    with CONTEXT.Pool(3) as pool:
+    with context().Pool(3) as pool:
         assert pool.starmap(_work, [(str(tmp_path), seed) for seed in range(6)]) == [20 * 1000.0] * 6
     assert len(list(tmp_path.rglob("*.npy"))) == 40
     assert not list(tmp_path.rglob(".*"))

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from ncsam.engine import RunConfig, train
-from ncsam.engine.class_metrics import confusion
-from ncsam.issues.noise_rate import noise_rate_of, noise_rate_words
+from ncsam.engine.metrics import confusion
+from ncsam.issues.posterior import noise_rate_of, noise_rate_words
 from ncsam.runs.reader import read_by_class
 
 

@@ -10,13 +10,14 @@ import torch
 import torch.distributed as dist
 
 from ncsam.engine import RunConfig, train
+from ncsam.engine.label_issues import SampleTable
 from ncsam.engine.metrics import TIME_FIELDS
-from ncsam.engine.samples import SampleTable
 from two_processes import by_two, checkpoint, on_features, train_by_two, write_features
 
 pytestmark = pytest.mark.slow
 
-OPTIMIZERS = ("sgd", "sam", "bsam", "ncsam")
+QUICK = ("sgd", "ncsam")
+THE_REST = ("sam", "bsam")  # which tests/optim/test_optim_distributed.py compares too, without the engine
 SETTLED_ON_THE_WAY = {
     "warmup": "auto",
     "flip_ratio": "auto",
@@ -40,7 +41,7 @@ def options(data: Path, **changes: object) -> dict[str, object]:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory, data_file: Path) -> Path:
     out = tmp_path_factory.mktemp("two")
-    runs = [(out / name, options(data_file, optimizer=name), None) for name in OPTIMIZERS]
+    runs = [(out / name, options(data_file, optimizer=name), None) for name in QUICK]
     chosen = options(
         data_file,
         optimizer="ncsam",
@@ -60,13 +61,23 @@ def folder(tmp_path_factory: pytest.TempPathFactory, data_file: Path) -> Path:
     return out
 
 
+@pytest.fixture(scope="module")
+def rest(tmp_path_factory: pytest.TempPathFactory, data_file: Path) -> Path:
+    out = tmp_path_factory.mktemp("rest")
+    train_by_two([(out / name, options(data_file, optimizer=name), None) for name in THE_REST])
+    return out
+
+
 def lines(folder: Path) -> list[dict[str, object]]:
     records = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     return [{name: value for name, value in record.items() if name not in TIME_FIELDS} for record in records]
 
 
-@pytest.mark.parametrize("name", OPTIMIZERS)
-def test_two_processes_equal_one_on_the_joined_batch(tmp_path: Path, folder: Path, data_file: Path, name: str) -> None:
+@pytest.mark.parametrize("name", [*QUICK, *(pytest.param(name, marks=pytest.mark.stress) for name in THE_REST)])
+def test_two_processes_equal_one_on_the_joined_batch(
+    tmp_path: Path, request: pytest.FixtureRequest, data_file: Path, name: str
+) -> None:
+    folder: Path = request.getfixturevalue("folder" if name in QUICK else "rest")
     train(RunConfig.from_dict(options(data_file, optimizer=name)), tmp_path, console=False)
     first, second = checkpoint(tmp_path), checkpoint(folder / name)
     assert len(second["ranks"]) == 2

@@ -14,8 +14,8 @@ from ncsam import methods, models
 from ncsam.data import from_arrays
 from ncsam.data.modalities.images import Images
 from ncsam.engine import RunConfig, train
-from ncsam.engine.context import verdicts
-from ncsam.engine.network import train_mode
+from ncsam.engine.evaluate import verdicts
+from ncsam.engine.learner import train_mode
 from ncsam.engine.schedule_control import Stages
 from ncsam.engine.task import view_names
 from ncsam.engine.trainer import Trainer

@@ -15,12 +15,12 @@ from ncsam.data.loading.loader import Loader
 from ncsam.data.loading.sampling import grouped_by_length
 from ncsam.engine import RunConfig, train
 from ncsam.engine import recipes as r
+from ncsam.engine.checkpoint import restore_trainer, trainer_state
 from ncsam.engine.device import choose_device
 from ncsam.engine.optimizers import _groups, layer_depths, learning_rate
 from ncsam.engine.resolve import resolve
 from ncsam.engine.task import load_task
 from ncsam.engine.trainer import Trainer
-from ncsam.engine.trainer_state import restore_trainer, trainer_state
 from ncsam.errors import UsageError
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "engine"))
@@ -229,7 +229,13 @@ def tokens_methods() -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("method", tokens_methods())
+#: Losses, of which tests/methods/test_methods_runs.py trains few, and one method of each mechanism.
+QUICK = ("apl", "ce", "cleannet", "coteaching", "elr", "forward", "gce", "js", "plc", "regce", "sl")
+
+
+@pytest.mark.parametrize(
+    "method", [pytest.param(name, marks=() if name in QUICK else pytest.mark.stress) for name in tokens_methods()]
+)
 def test_every_method_without_images_runs_on_token_sequences(method: str, bert: str, texts: Path) -> None:
     short = {"inner_steps": 2, "references": 2, "warmup_epochs": 1} if method == "cleannet" else {}
     asked = config(

@@ -18,7 +18,7 @@ from ncsam.engine import RunError, train
 from ncsam.engine.checkpoint import load_checkpoint, save_checkpoint
 from ncsam.engine.sinks import CheckpointSink
 from ncsam.engine.trainer import Trainer
-from ncsam.runs.lock import locked
+from ncsam.runs.writer import locked
 
 
 def go(folder: Path, **changes: object) -> dict[str, object]:

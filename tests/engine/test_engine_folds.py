@@ -12,7 +12,7 @@ from ncsam.data import from_arrays
 from ncsam.engine import RunConfig, train
 from ncsam.engine.out_of_fold import out_of_fold
 from ncsam.engine.task import load_task
-from ncsam.issues.folds import stratified_folds
+from ncsam.issues.calibration import stratified_folds
 from ncsam.runs.reader import load_oof
 from ncsam.runs.writer import OutOfFold, save_oof
 

@@ -14,10 +14,10 @@ from test_engine_resume import small_config, small_data, stop_after_two_epochs
 
 from ncsam.engine import RunError, train
 from ncsam.engine.checkpoint import load_checkpoint, save_checkpoint
+from ncsam.engine.label_issues import SampleTable
+from ncsam.engine.learner import is_plain, matches_structure, refuse_other_method, refuse_other_optimizer
 from ncsam.engine.predictor import load_predictor
 from ncsam.engine.resolve import resolve
-from ncsam.engine.samples import SampleTable
-from ncsam.engine.states import is_plain, matches_structure, refuse_other_method, refuse_other_optimizer
 from ncsam.engine.task import load_task
 
 _GROUP = ("learners", 0, "optimizer", "param_groups", 0)

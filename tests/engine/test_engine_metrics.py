@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 
 from ncsam.engine.evaluate import _values
+from ncsam.engine.label_issues import SampleTable
 from ncsam.engine.metrics import EpochSums, accuracy, calibration_error, memorized, summarize
-from ncsam.engine.samples import SampleTable
 from ncsam.issues.find import auroc
 
 

@@ -15,11 +15,11 @@ from ncsam import _hardware, models
 from ncsam.data import from_arrays
 from ncsam.data.types import DataSet
 from ncsam.engine import RunConfig, resolve, train
+from ncsam.engine.checkpoint import restore_trainer, trainer_state
 from ncsam.engine.device import OneCpu, build_fabric, choose_device, first_device, set_precision
 from ncsam.engine.predictor import load_predictor
 from ncsam.engine.task import load_task
 from ncsam.engine.trainer import Trainer
-from ncsam.engine.trainer_state import restore_trainer, trainer_state
 from ncsam.methods import Plan
 from ncsam.models.channels_last import is_convolutional, to_channels_last
 from ncsam.optim import SAM

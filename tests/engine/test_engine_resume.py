@@ -25,7 +25,7 @@ from ncsam.engine import checkpoint as checkpoint_module
 from ncsam.engine.metrics import TIME_FIELDS
 from ncsam.engine.sinks import CheckpointSink
 from ncsam.engine.trainer import Trainer
-from ncsam.runs.lock import locked
+from ncsam.runs.writer import locked
 from processes import start
 
 

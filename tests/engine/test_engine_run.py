@@ -269,7 +269,7 @@ def test_flip_ratio_is_estimated_where_no_rate_is_said(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_default_network_memorizes_the_wrong_labels_of_digits_under_sgd(tmp_path: Path) -> None:
-    steps = {"lr": 0.05, "weight_decay": 1e-3, "batch_size": None, "epochs": 60}
+    steps = {"lr": 0.05, "weight_decay": 1e-3, "batch_size": None, "epochs": 50}
     summary = train(RunConfig(noise="symmetric", rate=0.4, optimizer="sgd", **steps), tmp_path, console=False)
     assert summary["memorized"] > 95
     assert summary["last5"] < summary["best"] - 15

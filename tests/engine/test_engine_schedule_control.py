@@ -13,8 +13,8 @@ from ncsam import models
 from ncsam.data import from_arrays
 from ncsam.data.types import DataSet
 from ncsam.engine import RunConfig, train
-from ncsam.engine.resolve import resolve
 from ncsam.engine.schedule_control import is_memorizing
+from ncsam.engine.resolve import resolve
 from ncsam.engine.task import load_task
 from ncsam.noise import estimate_noise
 
@@ -70,7 +70,7 @@ def weights(folder: Path) -> dict[str, torch.Tensor]:
     "options",
     [
         {"optimizer": "sam"},
-        {"optimizer": "bsam"},
+        pytest.param({"optimizer": "bsam"}, marks=pytest.mark.stress),
         {"optimizer": "ncsam", "flip_ratio": "auto"},
         {"optimizer": "ncsam", "optimizer_options": {"ramp_from": "warmup"}, "kappa": 0.5},
     ],

@@ -14,7 +14,8 @@ pytest.importorskip("transformers")
 def test_two_processes_train_as_torchs_own_ddp(tmp_path):
     from two_ranks import main
 
-    by_two(main, tmp_path / "found.json", ACCELERATE_USE_CPU="true")
+    modules = ("pytorch_lightning", "test_integrations_lightning", "test_integrations_transformers")
+    by_two(main, tmp_path / "found.json", modules=modules, ACCELERATE_USE_CPU="true")
     found = json.loads((tmp_path / "found.json").read_text(encoding="utf-8"))
     assert len(found) == 11
     for name, (steps, apart, difference) in found.items():

@@ -20,8 +20,8 @@ from ncsam.data import from_arrays
 from ncsam.engine import RunConfig, train
 from ncsam.errors import UsageError
 from ncsam.integrations.sklearn import NoisyLabelClassifier
+from ncsam.issues.calibration import stratified_folds
 from ncsam.issues.find import find_label_issues
-from ncsam.issues.folds import stratified_folds
 from ncsam.noise import symmetric
 
 

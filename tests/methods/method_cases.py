@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ncsam.data.loading.loader import Batch
-from ncsam.engine.samples import SampleTable
+from ncsam.engine.label_issues import SampleTable
 from ncsam.methods import State
 
 

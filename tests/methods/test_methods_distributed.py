@@ -39,7 +39,7 @@ WITHIN_A_BATCH = (
 OF_IMAGES = ("colearning", "ctrr", "unicon")
 METHODS = SAMPLE_BY_SAMPLE + WITHIN_A_BATCH + OF_IMAGES
 #: One of each mechanism: samples for themselves, an optimizer of its own, two networks, mixtures, stages, views.
-QUICK = (*SAMPLE_BY_SAMPLE, "cleannet", "coteaching_plus", "dividemix", "trevision", "unicon")
+QUICK = ("elr", "forward", "plc", "regce", "cleannet", "coteaching_plus", "dividemix", "trevision", "unicon")
 THE_REST = tuple(name for name in METHODS if name not in QUICK)
 
 

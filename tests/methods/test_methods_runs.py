@@ -48,6 +48,10 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
+#: Losses without a state: tests/engine/test_engine_fine_tuning.py trains with them, and they are stopped as "ce" is.
+STATELESS = ("apl", "gce", "js", "sl")
+
+
 class StoppedError(Exception):
     """The plug is pulled."""
 
@@ -117,7 +121,10 @@ def test_peers_presets_learn_in_short_runs_too(preset: str, tmp_path: Path) -> N
 
 @pytest.mark.slow
 @pytest.mark.parametrize("optimizer", [pytest.param("sgd", marks=pytest.mark.stress), "ncsam"])
-@pytest.mark.parametrize("method", methods.names())
+@pytest.mark.parametrize(
+    "method",
+    [pytest.param(name, marks=pytest.mark.stress if name in STATELESS else ()) for name in methods.names()],
+)
 def test_two_epochs_and_the_same_bits_after_a_stop(
     method: str, optimizer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

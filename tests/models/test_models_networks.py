@@ -264,7 +264,13 @@ def vgg() -> Backbone:
     return network
 
 
-@pytest.mark.parametrize("name", models.names())
+#: Deeper stacks of the blocks of resnet18, preact_resnet18 and resnet50.
+DEEPER = ("preact_resnet34", "resnet34")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.stress if name in DEEPER else ()) for name in models.names()]
+)
 def test_logits_are_the_head_of_the_features_and_every_parameter_learns(name, request):
     network = request.getfixturevalue("vgg") if name == "vgg19_bn" else built(name)
     x = torch.randn(4, 3, 32, 32)

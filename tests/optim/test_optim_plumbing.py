@@ -271,11 +271,18 @@ def test_default_generator_follows_the_global_seed():
 
 
 @pytest.mark.slow
-def test_compiled_networks():
+@pytest.mark.parametrize(
+    "backend",
+    [
+        "aot_eager",
+        pytest.param("inductor", marks=pytest.mark.stress),  # the same graphs, as C++ that takes long to compile
+    ],
+)
+def test_compiled_networks(backend):
     """Pitfall 29: the compiled graph sees the moved weights, restored buffers, and s(t) does not recompile it."""
     model = network("convolutional", torch.float32)
     other = twin(model)
-    compiled = torch.compile(model)
+    compiled = torch.compile(model, backend=backend)
     left = NCSAM(sgd(model), 0.2, 0.5, 0.5, total_steps=8, generator=torch.Generator().manual_seed(0))
     right = NCSAM(sgd(other), 0.2, 0.5, 0.5, total_steps=8, generator=torch.Generator().manual_seed(0))
     torch._dynamo.utils.counters.clear()

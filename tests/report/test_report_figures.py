@@ -15,14 +15,15 @@ from ncsam.report.figures import (
     CURVES,
     TELEMETRY,
     Look,
+    Point,
     curves_png,
     draw,
+    group_runs,
     looks,
     new_figure,
     panel_svg,
     thinned,
 )
-from ncsam.report.groups import Point, group_runs
 from ncsam.runs.reader import find_runs
 
 ACCURACY = CURVES[0]

@@ -18,7 +18,7 @@ from ncsam.data import modality_of
 from ncsam.report.content import gather, noise_text, write_report
 from ncsam.report.html import plain
 from ncsam.report.markdown import table
-from ncsam.report.previews import _load
+from ncsam.report.sections import _load
 
 VOID = {"meta", "img", "br", "path", "use"}
 

@@ -8,8 +8,7 @@ import pytest
 from made_runs import add_noise, make_run
 from ncsam._statistics import Spread
 from ncsam.errors import DamagedFileError, UsageError
-from ncsam.report.figures import warmup_epochs
-from ncsam.report.groups import group_runs
+from ncsam.report.figures import group_runs, warmup_epochs
 from ncsam.runs.reader import RunFolder, find_runs
 
 

@@ -13,6 +13,7 @@ import yaml
 
 from ncsam.engine import RunConfig
 from ncsam.engine import forecast as times
+from ncsam.errors import DamagedFileError
 from ncsam.jobs import local, ray_cluster
 from ncsam.jobs.executor import ExecutorConfig
 from ncsam.jobs.job import Job, Result
@@ -180,6 +181,17 @@ def edit(path: Path, change: Callable[[Any], None]) -> None:
 
 
 SAM = "cifar10-symmetric-40/ce-sam_warmup=0-s1"
+
+
+def test_a_damaged_run_is_reported_before_any_file_changes(cells: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "cells"
+    shutil.copytree(cells, folder)
+    edit(folder / "reproduce.json", lambda c: c.update(versions=[]))  # a claim would add this version
+    (folder / SAM / "metrics.jsonl").write_text("{\n{}\n")
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    with pytest.raises(DamagedFileError, match=r"metrics\.jsonl"):
+        reproduce(plan(folder, "curves", ["sgd", "sam"]), say=QUIET)
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
 
 
 @pytest.mark.parametrize(

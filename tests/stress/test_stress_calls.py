@@ -10,7 +10,7 @@ import torch
 
 sys.path.append(str(Path(__file__).parents[2]))  # where the package `stress` is
 from ncsam import losses
-from ncsam._checks import ratio
+from ncsam._arguments import ratio
 from stress import calls
 from stress.callables import Call
 from stress.callables import calls as everything

@@ -22,7 +22,15 @@ ABSENT = -1  # in place of an annotator's answer
 
 
 def find_rare(labels: Labels, classes: Sequence[str]) -> list[Finding]:
-    """Classes with less than a tenth of the mean number of samples."""
+    """Find classes with less than a tenth of the mean number of samples.
+
+    Args:
+        labels: given labels (n,).
+        classes: class names.
+
+    Returns:
+        A finding per class, rarest first. Classes without any sample are not reported.
+    """
     counts = np.bincount(labels, minlength=len(classes))
     mean = len(labels) / len(classes)
     scores = np.where(counts, mean / np.maximum(counts, 1), 0)
@@ -34,7 +42,17 @@ def find_rare(labels: Labels, classes: Sequence[str]) -> list[Finding]:
 
 
 def overlap(labels: Labels, probabilities: npt.NDArray[np.floating], one: int, other: int) -> float:
-    r"""2 (1 - AUC) of :math:`p_b / (p_a + p_b)` for samples labeled a or b: 0 for classes apart, 1 for one class."""
+    """Return 2 (1 - AUC) of :math:`p_b / (p_a + p_b)` for samples labeled a or b.
+
+    Args:
+        labels: given labels (n,).
+        probabilities: out-of-fold class probabilities (n, K).
+        one: number of class a.
+        other: number of class b.
+
+    Returns:
+        0 for classes that are well separated, 1 for classes that cannot be told apart.
+    """
     rows = (labels == one) | (labels == other)
     a, b = (probabilities[rows, c].astype(np.float64) for c in (one, other))
     area = auroc(b / np.maximum(a + b, 1e-12), labels[rows] == other)
@@ -42,7 +60,16 @@ def overlap(labels: Labels, probabilities: npt.NDArray[np.floating], one: int, o
 
 
 def find_overlapping(labels: Labels, probabilities: npt.NDArray[np.floating], classes: Sequence[str]) -> list[Finding]:
-    """Pairs of classes that out-of-fold predictions cannot tell apart; `clean` merges the rarer into the other."""
+    """Find pairs of classes that out-of-fold predictions cannot tell apart. `clean` merges the rarer into the other.
+
+    Args:
+        labels: given labels (n,).
+        probabilities: out-of-fold class probabilities (n, K).
+        classes: class names.
+
+    Returns:
+        A finding per pair, worst first. Classes with fewer than 20 samples are not judged.
+    """
     counts = np.bincount(labels, minlength=len(classes))
     confused = np.zeros((len(classes), len(classes)), dtype=np.int64)
     np.add.at(confused, (labels, probabilities.argmax(axis=1)), 1)
@@ -61,9 +88,15 @@ def find_overlapping(labels: Labels, probabilities: npt.NDArray[np.floating], cl
 
 
 def component_share(rows: npt.ArrayLike) -> tuple[float, Labels]:
-    """The share of rows outside the largest component of the graph of 5 nearest neighbors, and each row's component.
+    """Measure how far rows fall into separate groups, by the graph of 5 nearest neighbors.
 
-    Components of fewer than 5 rows are outliers rather than groups, and do not count.
+    Components of fewer than 5 rows are considered outliers rather than groups and are not counted.
+
+    Args:
+        rows: embeddings (n, d).
+
+    Returns:
+        The share of rows outside the largest component, and each row's component.
     """
     near = nearest(rows, _NEIGHBORS)
     pairs = [(i, j, 0.0) for i, others in enumerate(near.index.tolist()) for j in others]
@@ -79,13 +112,16 @@ def component_share(rows: npt.ArrayLike) -> tuple[float, Labels]:
 def find_heterogeneous(
     labels: Labels, features: npt.NDArray[np.float32], classes: Sequence[str], without: Labels | None = None
 ) -> list[Finding]:
-    """Classes whose samples fall into groups without a neighbor in common, and the samples of all but the largest.
+    """Find classes whose samples form separate groups, and the samples of all groups but the largest.
 
     Args:
-        labels: the given labels.
-        features: embeddings.
+        labels: given labels (n,).
+        features: embeddings (n, d).
         classes: class names.
-        without: samples to leave out, such as label issues, which form groups of their own.
+        without: positions of samples to leave out, such as label issues, which form separate groups. `None`: none.
+
+    Returns:
+        A finding per class, to be reviewed, and one per sample, to be dropped.
     """
     kept = np.ones(len(labels), dtype=bool)
     kept[[] if without is None else without] = False
@@ -112,7 +148,13 @@ def find_heterogeneous(
 
 
 def find_annotators(names: Sequence[str], accuracy: npt.ArrayLike, num_classes: int) -> list[Finding]:
-    """Annotators whose estimated accuracy is closer to chance, 1 / K, than to the median annotator's."""
+    """Find annotators whose estimated accuracy is closer to chance, 1 / K, than to the median annotator's.
+
+    Args:
+        names: names of the annotators.
+        accuracy: estimated accuracy of each, as a fraction.
+        num_classes: number of classes K.
+    """
     given = np.asarray(accuracy, dtype=np.float64)
     chance, median = 1 / num_classes, float(np.median(given)) if len(given) else 0.0
     scores = (median - given) / (median - chance) if median > chance else np.zeros(len(given))
@@ -124,11 +166,14 @@ def find_annotators(names: Sequence[str], accuracy: npt.ArrayLike, num_classes: 
 
 
 def find_disagreement(answers: Labels, classes: Sequence[str]) -> list[Finding]:
-    """Samples whose most frequent answer has no majority.
+    """Find samples whose most frequent answer has no majority.
 
     Args:
-        answers: (samples, annotators) class numbers, -1 where an annotator gave none.
+        answers: class numbers (samples, annotators), -1 where an annotator gave no answer.
         classes: class names.
+
+    Returns:
+        A finding per sample with at least two answers, worst first.
     """
     votes = np.stack([(answers == c).sum(axis=1) for c in range(len(classes))], axis=1)
     total = votes.sum(axis=1)
@@ -142,7 +187,18 @@ def find_disagreement(answers: Labels, classes: Sequence[str]) -> list[Finding]:
 def without_annotators(
     answers: Labels, names: Sequence[str], bad: Sequence[Finding], labels: Labels, classes: Sequence[str]
 ) -> list[Finding]:
-    """What changes without the annotators found: samples with another majority, and samples that only they answered."""
+    """Find samples that change if the reported annotators are left out.
+
+    Args:
+        answers: class numbers (samples, annotators), -1 where an annotator gave no answer.
+        names: names of the annotators, in the order of the columns.
+        bad: findings of `find_annotators`.
+        labels: given labels (samples,).
+        classes: class names.
+
+    Returns:
+        A finding per sample with another majority ("relabel"), or that only these annotators answered ("drop").
+    """
     left_out = {each.name for each in bad}
     if not left_out:
         return []

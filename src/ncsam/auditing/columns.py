@@ -1,4 +1,4 @@
-"""Columns of a table that name the rows or give the label away."""
+"""Columns of a table that identify the rows or reveal the label."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ncsam.auditing.findings import CHECKS, Finding, finding
+from ncsam.issues.calibration import stratified_folds
 from ncsam.issues.find import auroc
-from ncsam.issues.folds import stratified_folds
 
 Floats = npt.NDArray[np.float64]
 Labels = npt.NDArray[np.int64]
@@ -20,7 +20,14 @@ LEAST = 20  # rows
 
 
 def as_numbers(values: Sequence[Any]) -> Floats | None:
-    """A column as floats, NaN where a value is missing; `None` where some value is no number."""
+    """Convert a column to floats.
+
+    Args:
+        values: the column; `None` and "" are missing values.
+
+    Returns:
+        Floats, NaN for missing values; `None` if some value is not a number.
+    """
     found = np.full(len(values), np.nan)
     for i, value in enumerate(values):
         if value is None or value == "":
@@ -33,16 +40,23 @@ def as_numbers(values: Sequence[Any]) -> Floats | None:
 
 
 def distinct_share(values: Sequence[Any]) -> float:
-    """The share of distinct values among those that are not missing."""
+    """Return the share of distinct values among those that are not missing.
+
+    Args:
+        values: the column; `None` and "" are missing values.
+    """
     known = [str(value) for value in values if value is not None and value != ""]
     return len(set(known)) / len(known) if known else 0.0
 
 
 def is_id(values: Sequence[Any]) -> bool:
-    """Whether distinct values look like names of rows: single words, or whole numbers that count up or down.
+    """Return whether distinct values look like row IDs: single words, or integers in ascending or descending order.
 
-    Measurements and free text are distinct, too: numbers with a fraction, whole numbers in no order and texts of
-    several words are no IDs.
+    Measurements and free text are distinct, too. Numbers with a fraction, unordered integers and texts of several words
+    are therefore not IDs.
+
+    Args:
+        values: the column, in row order; `None` and "" are missing values.
     """
     known = [value for value in values if value is not None and value != ""]
     if len(known) < LEAST or distinct_share(values) < CHECKS["id_column"].threshold:
@@ -56,7 +70,16 @@ def is_id(values: Sequence[Any]) -> bool:
 
 
 def codes(values: Sequence[Any], numbers: Floats | None) -> Labels:
-    """A column as category numbers: quantile bins of numbers, else distinct values; missing ones are a category."""
+    """Convert a column to category numbers. Missing values are a category.
+
+    Args:
+        values: the column.
+        numbers: the same as floats, from `as_numbers`, to be binned by quantiles. `None`: every distinct value is a
+            category.
+
+    Returns:
+        Category numbers from 0.
+    """
     if numbers is None:
         order = {value: i for i, value in enumerate(sorted({str(v) for v in values}))}
         return np.array([order[str(v)] for v in values], dtype=np.int64)
@@ -70,10 +93,14 @@ def codes(values: Sequence[Any], numbers: Floats | None) -> Labels:
 
 
 def label_auc(values: Sequence[Any], labels: Labels) -> float:
-    """Mean one-vs-rest AUC of the labels, weighted by class, predicted from one column alone.
+    """Return how well one column alone predicts the labels: mean one-vs-rest AUC, weighted by class frequency.
 
-    A sample's class probabilities are the frequencies of its category in the other four folds (one added for every
-    class), so that a column of distinct values, which cannot be learned, has an AUC of about 0.5.
+    A sample's class probabilities are the smoothed class frequencies of its category in the other four folds. A column
+    of distinct values cannot be learned that way and has an AUC of about 0.5.
+
+    Args:
+        values: the column.
+        labels: given labels (n,).
     """
     category = codes(values, as_numbers(values))
     size, kinds = int(labels.max()) + 1, int(category.max()) + 1
@@ -91,7 +118,15 @@ def label_auc(values: Sequence[Any], labels: Labels) -> float:
 
 
 def find_columns(table: Mapping[str, Sequence[Any]], labels: Labels) -> list[Finding]:
-    """ID-like and label-leaking columns of the training rows."""
+    """Find ID-like and label-leaking columns.
+
+    Args:
+        table: columns of the training rows by name, without the label.
+        labels: given labels (n,).
+
+    Returns:
+        A finding per column and check, worst first. Columns with fewer than 20 rows are not judged.
+    """
     found = []
     for name, values in table.items():
         if len(values) < LEAST:

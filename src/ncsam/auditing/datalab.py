@@ -1,4 +1,4 @@
-"""cleanlab's Datalab: its issues as findings, so that they can be reviewed and cleaned like our own."""
+"""Convert the issues of cleanlab's Datalab to findings that can be reviewed and cleaned like our own."""
 
 from __future__ import annotations
 
@@ -15,10 +15,20 @@ _DECISIONS = {"label_issue": "review", "outlier": "drop", "near_duplicate": "rev
 
 
 def findings_of_datalab(issues: Any) -> list[Finding]:
-    """Findings from the table of `Datalab.get_issues()`: label issues, outliers and near duplicates.
+    """Convert the table of `Datalab.get_issues()` to findings: label issues, outliers and near duplicates.
 
-    Datalab's scores are low where a sample is bad; the finding's score is 1 - that, its threshold what the mildest
-    flagged sample has. Sets of duplicates and new labels are not in that table, so these are left to review.
+    Datalab's scores are low for bad samples. The finding's score is 1 minus Datalab's, and its threshold is the score
+    of the mildest flagged sample. The table contains neither sets of duplicates nor new labels, so label issues and
+    near duplicates are left to review.
+
+    Args:
+        issues: the `pandas.DataFrame`, one row per training sample.
+
+    Returns:
+        The flagged samples of each issue type, worst first.
+
+    Raises:
+        UsageError: if the table has no column `is_label_issue`, `is_outlier_issue` or `is_near_duplicate_issue`.
     """
     columns = list(getattr(issues, "columns", ()))
     known = {name: check for name, check in _CHECKS.items() if f"is_{name}_issue" in columns}

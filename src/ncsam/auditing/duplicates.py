@@ -16,24 +16,34 @@ Pair = tuple[int, int, float]  # (first, second, score)
 
 
 def exact_pairs(keys: Sequence[str]) -> list[Pair]:
-    """(first, later, 1.0) for every key that occurred before.
+    """Pair every repeated key with its first occurrence.
 
-    >>> exact_pairs(["a", "b", "a", "a"])
-    [(0, 2, 1.0), (0, 3, 1.0)]
+    Args:
+        keys: a key per sample, equal for samples with the same content.
+
+    Returns:
+        (first, later, 1.0) for every repetition.
+
+    Examples:
+        >>> exact_pairs(["a", "b", "a", "a"])
+        [(0, 2, 1.0), (0, 3, 1.0)]
     """
     first: dict[str, int] = {}
     return [(first[key], i, 1.0) for i, key in enumerate(keys) if first.setdefault(key, i) != i]
 
 
 def near_pairs(near: Neighbors, threshold: float = CHECKS["near_duplicate"].threshold) -> list[Pair]:
-    r"""Pairs i < j with a score :math:`1 - d_{ij} / m` of at least `threshold`.
+    """Find pairs i < j with a score :math:`1 - d_{ij} / m` of at least `threshold`.
 
-    m is the median distance of a row to its nearest neighbor that is not identical. Among rows of which more than half
-    have a near duplicate, m is small and few pairs are found.
+    m is the median distance of a row to its nearest neighbor that is not identical. If more than half of the rows have
+    a near duplicate, m is small and few pairs are found.
 
     Args:
         near: the nearest neighbors of all rows among themselves.
         threshold: the smallest score.
+
+    Returns:
+        (i, j, score), sorted by i and j.
     """
     if not near.distance.size:
         return []
@@ -49,13 +59,28 @@ def near_pairs(near: Neighbors, threshold: float = CHECKS["near_duplicate"].thre
 
 
 def typical_distance(distance: npt.NDArray[np.float32]) -> float:
-    """The median distance to the nearest neighbor that is not identical; 0 where all are."""
+    """Return the median distance to the nearest neighbor that is not identical.
+
+    Args:
+        distance: distances to the nearest neighbors (N, k).
+
+    Returns:
+        The distance; 0 if all neighbors are identical.
+    """
     positive = np.where(distance > 0, distance, np.inf).min(axis=1)
     return float(np.median(positive[np.isfinite(positive)])) if np.isfinite(positive).any() else 0.0
 
 
 def groups(pairs: Sequence[Pair], size: int) -> Labels:
-    """The smallest member of the group that each of `size` samples belongs to, where pairs join groups."""
+    """Join samples that are connected by pairs.
+
+    Args:
+        pairs: (first, second, score); the score is not used.
+        size: number of samples.
+
+    Returns:
+        The smallest member of each sample's group (size,).
+    """
     root = np.arange(size)
 
     def find(i: int) -> int:
@@ -76,13 +101,16 @@ def find_duplicates(
     near: Neighbors | None = None,
     classes: Sequence[str] | None = None,
 ) -> list[Finding]:
-    """Duplicates within the training split: the first of each group is kept, unless its labels differ.
+    """Find duplicates within the training split. The first of each group is kept, unless their labels differ.
 
     Args:
-        labels: the given labels.
-        keys: equal for samples with the same content, such as their hashes.
-        near: nearest neighbors of embeddings, for near duplicates.
-        classes: class names, for the evidence.
+        labels: given labels (n,).
+        keys: a key per sample, equal for samples with the same content, such as a hash.
+        near: nearest neighbors of the embeddings. `None`: only exact duplicates are found.
+        classes: class names, for the evidence. `None` shows class numbers.
+
+    Returns:
+        At most one finding per sample, most similar first.
     """
     exact = exact_pairs(keys)
     near_ones = near_pairs(near) if near is not None else []
@@ -117,14 +145,17 @@ def find_leaks(
     other_features: Mapping[str, Any] | None = None,
     typical: float | None = None,
 ) -> list[Finding]:
-    """Training samples that are, identically or almost, in another split.
+    """Find training samples that also occur in another split, identically or almost.
 
     Args:
-        keys: of the training samples, as for `find_duplicates`.
-        others: of the other splits, by name.
-        features: embeddings of the training samples, for near duplicates.
-        other_features: those of the other splits.
-        typical: the median distance of nearest neighbors among the training samples.
+        keys: keys of the training samples, as for `find_duplicates`.
+        others: keys of the other splits, by name of the split.
+        features: embeddings of the training samples. `None`: only exact duplicates are found.
+        other_features: embeddings of the other splits, by name of the split.
+        typical: the `typical_distance` among the training samples. `None`: only exact duplicates are found.
+
+    Returns:
+        At most one finding per training sample, most similar first.
     """
     found: dict[int, Finding] = {}
     for split, theirs in others.items():

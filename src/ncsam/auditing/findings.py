@@ -1,4 +1,4 @@
-"""What an audit finds: the checks with their thresholds, and the findings."""
+"""The checks of an audit with their thresholds, and the findings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,15 @@ DECISIONS = ("relabel", "drop", "merge", "drop column", "review")
 
 
 class Check(NamedTuple):
-    """A check: what it finds, what its score is (higher is worse), from which score on it counts, and what to do."""
+    """A check.
+
+    Attributes:
+        title: heading in reports.
+        finds: what it finds.
+        score: definition of its score; higher is worse.
+        threshold: the smallest score that is reported.
+        decision: one of `DECISIONS`, the default for its findings.
+    """
 
     title: str
     finds: str
@@ -138,19 +146,19 @@ CHECKS: dict[str, Check] = {
 
 @dataclass(frozen=True)
 class Finding:
-    """One problem.
+    """One problem in the data.
 
     Attributes:
-        check: a name of `CHECKS`.
+        check: a name from `CHECKS`.
         score: as the check defines it; higher is worse.
-        threshold: from which score on it counts.
+        threshold: the smallest score that is reported.
         decision: one of `DECISIONS`, which `clean` can apply.
-        split: of the sample; "" for a class, column or annotator.
-        index: position of the sample in its split; the number of a class; -1 for a column or annotator.
-        name: of the sample, class, column or annotator.
+        split: split of the sample; "" for a class, column or annotator.
+        index: position of the sample in its split, or number of the class; -1 for a column or annotator.
+        name: name of the sample, class, column or annotator.
         evidence: a sentence.
         related: other samples that show it, such as the duplicate, as "split index".
-        target: the class that `clean` would give, or the other one of a pair, as a number; -1 where there is none.
+        target: number of the class that `clean` would assign, or of the other class of a pair; -1 if there is none.
     """
 
     check: str
@@ -166,11 +174,18 @@ class Finding:
 
     @property
     def sample(self) -> int | None:
-        """The training sample it is about, if it is about one."""
+        """The position of the training sample it is about; `None` if it is not about one."""
         return self.index if self.split == "train" and self.index >= 0 else None
 
     def affects(self, labels: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """The training samples it is about: the sample, all of its class or pair of classes, all for a column."""
+        """Return the training samples it is about: one sample, all of a class or pair of classes, or all for a column.
+
+        Args:
+            labels: given labels of the training split (n,).
+
+        Returns:
+            Positions in the training split.
+        """
         if self.decision == "drop column":
             return np.arange(len(labels))
         if self.split == "train":
@@ -180,18 +195,42 @@ class Finding:
 
 
 def finding(check: str, score: float, **about: Any) -> Finding:
-    """A finding with the threshold and the decision of its check."""
+    """Make a finding with the threshold and the decision of its check.
+
+    Args:
+        check: a name from `CHECKS`.
+        score: as the check defines it.
+        **about: other fields of `Finding`; `decision` overrides that of the check.
+    """
     return Finding(check, float(score), CHECKS[check].threshold, **{"decision": CHECKS[check].decision, **about})
 
 
 def reached(check: str, scores: npt.NDArray[np.floating]) -> list[int]:
-    """Where a score reaches the threshold of the check, the worst first."""
+    """Return where scores reach the threshold of the check.
+
+    Args:
+        check: a name from `CHECKS`.
+        scores: scores (n,).
+
+    Returns:
+        Positions, worst first.
+    """
     found = np.flatnonzero(scores >= CHECKS[check].threshold)
     return found[np.argsort(-scores[found], kind="stable")].tolist()  # type: ignore[no-any-return]
 
 
 def known_checks(names: Iterable[str] | None) -> tuple[str, ...]:
-    """Names of checks, in their order; all by default."""
+    """Validate names of checks and sort them.
+
+    Args:
+        names: names from `CHECKS`, or one of them. `None`: all.
+
+    Returns:
+        The names in the order of `CHECKS`, each once.
+
+    Raises:
+        UsageError: if a name is unknown.
+    """
     if names is None:
         return tuple(CHECKS)
     wanted = [names] if isinstance(names, str) else [*names]

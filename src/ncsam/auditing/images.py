@@ -17,7 +17,15 @@ _WEIGHTS = np.array([0.299, 0.587, 0.114])  # of red, green and blue (ITU-R BT.6
 
 
 class Measured(NamedTuple):
-    """An image: `height` and `width` of the file, `dark` and `blur` scores; or why it cannot be decoded."""
+    """Measurements of an image, or why it cannot be decoded.
+
+    Attributes:
+        height: height of the file's image, in pixels.
+        width: width of the file's image, in pixels.
+        dark: score of `darkness`.
+        blur: score of `blur_effect`.
+        error: why it cannot be decoded; "" if it can.
+    """
 
     height: int = 0
     width: int = 0
@@ -27,7 +35,14 @@ class Measured(NamedTuple):
 
 
 def luminance(pixels: npt.NDArray[np.uint8]) -> Floats:
-    """Luminance (H, W) in [0, 1] of an image (H, W), (H, W, 1) or (H, W, 3)."""
+    """Return the luminance of an image (ITU-R BT.601).
+
+    Args:
+        pixels: uint8 (H, W), (H, W, 1) or (H, W, 3).
+
+    Returns:
+        Luminance (H, W) in [0, 1].
+    """
     given = np.asarray(pixels, dtype=np.float64) / 255
     if given.ndim == 3:
         given = given[..., 0] if given.shape[-1] == 1 else given[..., :3] @ _WEIGHTS
@@ -35,16 +50,25 @@ def luminance(pixels: npt.NDArray[np.uint8]) -> Floats:
 
 
 def darkness(gray: Floats) -> float:
-    """1 - 95th percentile of luminance: 1 for black images, 0 where a twentieth is white."""
+    """Return 1 - 95th percentile of luminance: 1 for black images, 0 if a twentieth of the image is white.
+
+    Args:
+        gray: luminance (H, W) in [0, 1].
+    """
     return float(1 - np.quantile(gray, 0.95))
 
 
 def blur_effect(gray: Floats) -> float:
-    """How little an image changes when it is blurred again: 0 for sharp, near 1 for blurred images.
+    """Return how little an image changes when it is blurred again: 0 for sharp images, near 1 for blurred ones.
 
-    Variations between neighboring pixels are summed before and after a mean filter, along rows and along columns; the
-    score is the share that remains, in the direction in which more remains. 0 for images of one color or with fewer
-    than 18 pixels a side, where nothing can be said.
+    Differences between neighboring pixels are summed before and after a mean filter, along rows and along columns. The
+    score is the share that remains, in the direction in which more remains.
+
+    Args:
+        gray: luminance (H, W) in [0, 1].
+
+    Returns:
+        The score; 0 if it cannot be determined: for images of one color, or smaller than 18 pixels on a side.
 
     References:
         Crete, Dolmiere, Ladret and Nicolas 2007, The blur effect: perception and estimation with a new no-reference
@@ -66,7 +90,12 @@ def _blur_along(gray: Floats) -> float:
 
 
 def measure(pixels: npt.NDArray[np.uint8], size: tuple[int, int] | None = None) -> Measured:
-    """The scores of a decoded image; `size` is the (height, width) of its file, where it was reduced."""
+    """Measure a decoded image.
+
+    Args:
+        pixels: uint8 (H, W), (H, W, 1) or (H, W, 3).
+        size: (height, width) of the file's image, if `pixels` is a reduced version. `None`: the shape of `pixels`.
+    """
     gray = luminance(pixels)
     height, width = size or gray.shape
     step = max(1, -(-max(gray.shape) // _SIDE))
@@ -76,10 +105,17 @@ def measure(pixels: npt.NDArray[np.uint8], size: tuple[int, int] | None = None) 
 
 
 def size_ratios(sizes: npt.ArrayLike) -> Floats:
-    """The factor, at least 1, by which side length or aspect ratio of (height, width) differs from the median.
+    """Return the factor by which side length or aspect ratio differs from the median.
 
-    >>> size_ratios([[10, 10], [10, 10], [10, 160]]).tolist()
-    [1.0, 1.0, 16.0]
+    Args:
+        sizes: (height, width) of each image, in pixels.
+
+    Returns:
+        The larger of the two factors, at least 1, per image.
+
+    Examples:
+        >>> size_ratios([[10, 10], [10, 10], [10, 160]]).tolist()
+        [1.0, 1.0, 16.0]
     """
     given = np.log2(np.maximum(np.asarray(sizes, dtype=np.float64), 1))
     if not len(given):
@@ -89,7 +125,14 @@ def size_ratios(sizes: npt.ArrayLike) -> Floats:
 
 
 def find_images(measured: Iterable[Measured]) -> list[Finding]:
-    """Findings about the images of the training split, in its order."""
+    """Find dark, blurred, truncated and oddly sized images.
+
+    Args:
+        measured: measurements of the training images, in order.
+
+    Returns:
+        A finding per image and check, largest score first.
+    """
     every = list(measured)
     readable = [i for i, each in enumerate(every) if not each.error]
     ratios = np.ones(len(every))

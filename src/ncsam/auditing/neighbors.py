@@ -1,4 +1,4 @@
-"""Nearest neighbors: exact by blocks of matrix products, with an index of faiss for very many rows."""
+"""Nearest neighbors: exact, in blocks of matrix products, or with a faiss index for very many rows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,12 @@ _GROUP = 32  # columns of a block whose smallest value is looked at first
 
 @dataclass(frozen=True)
 class Neighbors:
-    """The nearest rows: `index` (N, k), and their Euclidean distances `distance` (N, k), the nearest first."""
+    """The nearest rows of every row, nearest first.
+
+    Attributes:
+        index: positions of the neighbors (N, k).
+        distance: their Euclidean distances (N, k).
+    """
 
     index: npt.NDArray[np.int64]
     distance: npt.NDArray[np.float32]
@@ -26,18 +31,22 @@ class Neighbors:
 
 @torch.no_grad()
 def nearest(x: npt.ArrayLike, k: int = 10, *, among: npt.ArrayLike | None = None) -> Neighbors:
-    r"""The k nearest rows by Euclidean distance: exactly, or beyond 200,000 rows almost, where faiss is installed.
+    r"""Find the k nearest rows by Euclidean distance.
 
-    Candidates are ranked by :math:`\|a\|^2 + \|b\|^2 - 2 a^\top b` in blocks; distances of those kept are computed
-    again from the differences, so that identical rows have a distance of exactly 0.
+    The search is exact, except for more than 200,000 rows if faiss is installed. Candidates are ranked by
+    :math:`\|a\|^2 + \|b\|^2 - 2 a^\top b` in blocks. The distances of the neighbors are then recomputed from the
+    differences, so that identical rows have a distance of exactly 0.
 
     Args:
-        x: rows (N, d), finite.
-        k: neighbors of each row.
-        among: the rows to search (M, d); by default the others of `x`.
+        x: finite rows (N, d).
+        k: number of neighbors per row.
+        among: finite rows to search (M, d). `None` searches the other rows of `x`.
 
     Returns:
         min(k, N - 1) neighbors of every row; min(k, M) with `among`.
+
+    Raises:
+        UsageError: if rows are not finite or their widths differ.
 
     Examples:
         >>> nearest([[0.0], [1.0], [5.0]], 1)

@@ -13,10 +13,17 @@ Floats = npt.NDArray[np.float64]
 
 
 def beyond_quartile(values: npt.ArrayLike) -> Floats:
-    """(value - Q3) / (Q3 - Q1): Tukey's outer fence is at 3. All 0 where the quartiles are equal.
+    """Return (value - Q3) / (Q3 - Q1). Tukey's outer fence is at 3.
 
-    >>> beyond_quartile([0.0, 1.0, 2.0, 3.0, 12.0]).tolist()
-    [-1.5, -1.0, -0.5, 0.0, 4.5]
+    Args:
+        values: numbers (n,).
+
+    Returns:
+        Scores (n,); all 0 if the quartiles are equal.
+
+    Examples:
+        >>> beyond_quartile([0.0, 1.0, 2.0, 3.0, 12.0]).tolist()
+        [-1.5, -1.0, -0.5, 0.0, 4.5]
     """
     given = np.asarray(values, dtype=np.float64)
     low, high = np.quantile(given, [0.25, 0.75]) if len(given) else (0.0, 0.0)
@@ -24,7 +31,14 @@ def beyond_quartile(values: npt.ArrayLike) -> Floats:
 
 
 def outlier_scores(distance: npt.NDArray[np.float32]) -> Floats:
-    """`beyond_quartile` of the log mean distance (N, k) to the nearest neighbors; identical rows are no outliers."""
+    """Return `beyond_quartile` of the log mean distance to the nearest neighbors.
+
+    Args:
+        distance: distances to the nearest neighbors (N, k).
+
+    Returns:
+        Scores (N,); -inf for rows whose neighbors are all identical to them.
+    """
     mean = distance.astype(np.float64).mean(axis=1) if distance.shape[1] else np.zeros(len(distance))
     positive = mean > 0
     scores = np.full(len(mean), -np.inf)
@@ -33,7 +47,14 @@ def outlier_scores(distance: npt.NDArray[np.float32]) -> Floats:
 
 
 def find_outliers(near: Neighbors) -> list[Finding]:
-    """Samples far from all others, with their nearest neighbors as evidence."""
+    """Find samples far from all others, with their nearest neighbors as evidence.
+
+    Args:
+        near: nearest neighbors of the training samples among themselves.
+
+    Returns:
+        A finding per outlier, worst first.
+    """
     scores, found = outlier_scores(near.distance), []
     for i in reached("outlier", scores):
         said = f"{scores[i]:.1f} interquartile ranges beyond the third quartile of distances"
@@ -43,7 +64,14 @@ def find_outliers(near: Neighbors) -> list[Finding]:
 
 
 def find_label_issues(issues: LabelIssues) -> list[Finding]:
-    """The flagged labels of a table of label issues, in its order."""
+    """Convert the flagged labels of a table of label issues to findings.
+
+    Args:
+        issues: the table, with class numbers.
+
+    Returns:
+        A finding per flagged label, in the order of the table.
+    """
     wrong, quality = issues.numbers("p_wrong"), issues.numbers("label_quality")
     given, suggested = issues.numbers("given_label"), issues.numbers("suggested_label")
     names, index = issues.classes, issues.numbers("index")

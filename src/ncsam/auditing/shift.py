@@ -22,10 +22,15 @@ _UNLIKE = 0.99  # share of test samples that are more like the test split than a
 
 
 def ks_statistic(a: npt.ArrayLike, b: npt.ArrayLike) -> float:
-    """The largest distance between two empirical distribution functions (two-sample Kolmogorov-Smirnov).
+    """Return the largest distance between two empirical distribution functions (two-sample Kolmogorov-Smirnov).
 
-    >>> ks_statistic([1, 2, 3, 4], [3, 4, 5, 6])
-    0.5
+    Args:
+        a: numbers of one sample, not empty.
+        b: numbers of the other sample, not empty.
+
+    Examples:
+        >>> ks_statistic([1, 2, 3, 4], [3, 4, 5, 6])
+        0.5
     """
     one, other = np.sort(np.asarray(a, dtype=np.float64)), np.sort(np.asarray(b, dtype=np.float64))
     both = np.concatenate([one, other])
@@ -34,7 +39,15 @@ def ks_statistic(a: npt.ArrayLike, b: npt.ArrayLike) -> float:
 
 
 def total_variation(a: Sequence[Any], b: Sequence[Any]) -> float:
-    """Half the sum of the differences between the frequencies of values."""
+    """Return half the sum of absolute differences between the frequencies of values.
+
+    Args:
+        a: values of one sample, not empty; compared as text.
+        b: values of the other sample, not empty.
+
+    Returns:
+        0 for equal frequencies, 1 if no value is in both.
+    """
     values = sorted({str(v) for v in a} | {str(v) for v in b})
     place = {value: i for i, value in enumerate(values)}
     shares = [np.bincount([place[str(v)] for v in each], minlength=len(values)) / len(each) for each in (a, b)]
@@ -42,17 +55,31 @@ def total_variation(a: Sequence[Any], b: Sequence[Any]) -> float:
 
 
 def noise_level(n: int, m: int, kinds: int, tests: int) -> float:
-    r"""The statistic that equal distributions exceed with a probability of at most 1 % over all tests.
+    r"""Return the statistic that equal distributions exceed with a probability of at most 1 % over all tests.
 
-    Kolmogorov-Smirnov, asymptotically :math:`\sqrt{\ln(2 t / .01) (n + m) / (2 n m)}` for t tests; for the total
-    variation of c categories :math:`\sqrt{c (n + m) / (4 n m)}`, above its mean, is added.
+    For Kolmogorov-Smirnov this is asymptotically :math:`\sqrt{\ln(2 t / .01) (n + m) / (2 n m)}` for t tests. For the
+    total variation of c categories, :math:`\sqrt{c (n + m) / (4 n m)}`, an upper bound of its mean, is added.
+
+    Args:
+        n: size of one sample.
+        m: size of the other sample.
+        kinds: number of categories c; 0 for Kolmogorov-Smirnov.
+        tests: number of tests t.
     """
     spread = (n + m) / (n * m)
     return math.sqrt(math.log(2 * tests / _P) * spread / 2) + (math.sqrt(kinds * spread / 4) if kinds else 0.0)
 
 
 def find_shifted(train: Mapping[str, Sequence[Any]], test: Mapping[str, Sequence[Any]]) -> list[Finding]:
-    """Columns whose values are distributed differently in the test split, beyond chance and by at least 0.2."""
+    """Find columns whose values are distributed differently in the test split, beyond chance and by at least 0.2.
+
+    Args:
+        train: columns of the training rows, by name.
+        test: columns of the test rows, by name.
+
+    Returns:
+        A finding per column, worst first. Columns with fewer than 20 rows in either split are not judged.
+    """
     found = []
     for name in train:
         a, b = train[name], test.get(name, ())
@@ -74,7 +101,16 @@ def find_shifted(train: Mapping[str, Sequence[Any]], test: Mapping[str, Sequence
 
 
 def find_label_shift(train: Labels, test: Labels, classes: Sequence[str]) -> list[Finding]:
-    """A finding if class frequencies differ between train and test, about the class with the largest difference."""
+    """Compare the class frequencies of train and test.
+
+    Args:
+        train: labels of the training samples.
+        test: labels of the test samples.
+        classes: class names.
+
+    Returns:
+        No finding, or one about the class with the largest difference.
+    """
     if not len(train) or not len(test):
         return []
     distance = total_variation(train.tolist(), test.tolist())
@@ -88,14 +124,15 @@ def find_label_shift(train: Labels, test: Labels, classes: Sequence[str]) -> lis
 
 
 def find_shift(train: npt.NDArray[np.float32], test: npt.NDArray[np.float32]) -> list[Finding]:
-    """A finding if a linear classifier tells training from test samples: its AUC, out of fold, on up to 50,000 each.
-
-    Training samples that are less like the test split than 99 % of it follow, to be left out, unless they are more than
-    half: then no choice of samples helps.
+    """Test whether a linear classifier tells training from test samples: its out-of-fold AUC on up to 50,000 each.
 
     Args:
-        train: embeddings of the training samples.
-        test: those of the test samples.
+        train: embeddings of the training samples (n, d).
+        test: embeddings of the test samples (m, d).
+
+    Returns:
+        No finding, or one about the shift, followed by training samples that are less like the test split than 99 % of
+        it, to be dropped. If these are more than half, they are not listed: no selection of samples helps.
 
     References:
         Crump, Hotz, Imbens and Mitnik 2009, Dealing with limited overlap in estimation of average treatment effects.

@@ -1,4 +1,4 @@
-"""Empty and badly encoded texts, and texts in another language than the others."""
+"""Empty and badly encoded texts, and texts in a different language from the others."""
 
 from __future__ import annotations
 
@@ -25,15 +25,23 @@ _UNREADABLE = re.compile(r"[\ufffd\u0080-\u009f\x00-\x08\x0b\x0c\x0e-\x1f]")
 
 
 def is_empty(text: str) -> bool:
-    """Whether a text has neither a letter nor a digit nor a symbol such as an emoji."""
+    """Return whether a text has no letter, digit or symbol such as an emoji.
+
+    Args:
+        text: any text.
+    """
     return not any(unicodedata.category(c)[0] in "LN" or unicodedata.category(c) == "So" for c in text)
 
 
 def misread_share(text: str) -> float:
-    """The share of characters that are replacements, controls, or UTF-8 that was read as Windows-1252 or Latin-1.
+    r"""Return the share of characters that are replacements, controls, or UTF-8 read as Windows-1252 or Latin-1.
 
-    >>> misread_share("d\\u00c3\\u00a9j\\u00c3\\u00a0"), misread_share("d\\u00e9j\\u00e0")
-    (0.6666666666666666, 0.0)
+    Args:
+        text: any text.
+
+    Examples:
+        >>> misread_share("d\u00c3\u00a9j\u00c3\u00a0"), misread_share("d\u00e9j\u00e0")
+        (0.6666666666666666, 0.0)
     """
     if not text:
         return 0.0
@@ -53,16 +61,26 @@ def _decodes(part: str) -> bool:
 
 
 def trigrams(text: str) -> Counter[str]:
-    """How often each sequence of three letters occurs, in lower case, with blanks around words."""
+    """Count the sequences of three letters, in lower case, with spaces around words.
+
+    Args:
+        text: any text.
+    """
     joined = f" {' '.join(_LETTERS.findall(text.lower()))} "
     return Counter(joined[i : i + 3] for i in range(len(joined) - 2))
 
 
 def language_bits(texts: Sequence[str]) -> Floats:
-    r"""Bits per trigram of every text under the trigram frequencies of all other texts; NaN for short texts.
+    r"""Return the bits per trigram of every text under the trigram frequencies of all other texts.
 
-    With counts n of all texts and m of this one, V distinct trigrams and N, M totals, a trigram costs
-    :math:`-\log_2 (n - m + 1/2) / (N - M + V / 2)`.
+    With counts n of all texts and m of this one, V distinct trigrams and N, M totals, a trigram costs :math:`-\log_2 (n
+    - m + 1/2) / (N - M + V / 2)`.
+
+    Args:
+        texts: all texts of the split.
+
+    Returns:
+        Bits (n,); NaN for texts with fewer than 20 trigrams.
     """
     counts = [trigrams(text) for text in texts]
     every: Counter[str] = Counter()
@@ -80,7 +98,14 @@ def language_bits(texts: Sequence[str]) -> Floats:
 
 
 def find_texts(texts: Sequence[str]) -> list[Finding]:
-    """Findings about the texts of the training split, in its order."""
+    """Find empty and badly encoded texts and texts in another language.
+
+    Args:
+        texts: texts of the training split, in order.
+
+    Returns:
+        Findings grouped by check, largest score first. Language is judged from 20 texts on.
+    """
     found = []
     for i, text in enumerate(texts):
         scores = {

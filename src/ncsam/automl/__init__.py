@@ -1,4 +1,4 @@
-"""AutoML for data with wrong labels: candidates are compared on samples they never saw."""
+"""AutoML for data with wrong labels. Candidates are compared on samples they were not trained on."""
 
 from ncsam.automl.run import auto
 

@@ -1,4 +1,4 @@
-"""What `auto` chooses from: closed-form classifiers, and networks trained with a method and an optimizer."""
+"""The candidates of `auto`: closed-form classifiers, and networks trained with a method and an optimizer."""
 
 from __future__ import annotations
 
@@ -25,28 +25,48 @@ from ncsam.runs import layout
 
 
 class Candidate(Protocol):
-    """Something that learns from all folds but one and predicts the rest."""
+    """A model that learns from all folds but one and predicts the remaining one."""
 
     @property
     def name(self) -> str: ...
 
     def seconds(self, problem: Problem) -> float:
-        """Roughly how long all folds take; 0 for what takes seconds."""
+        """Estimate how long all folds take.
+
+        Args:
+            problem: data and folds.
+
+        Returns:
+            Seconds; 0 for candidates that take only seconds.
+        """
 
     def settings(self) -> dict[str, Any]:
-        """What distinguishes it from the others, for the leaderboard."""
+        """Return the options that distinguish it from other candidates, for the leaderboard."""
 
 
 @dataclass(frozen=True)
 class ClosedForm:
-    """A closed-form classifier of the features (see `ncsam.classifiers`): all folds at once, then one fit to all."""
+    """A closed-form classifier of the features (see `ncsam.classifiers`). All folds are fitted at once.
+
+    Args:
+        name: name of the candidate, unique in the portfolio.
+        model: name of the classifier.
+        options: options of the classifier.
+    """
 
     name: str
     model: str
     options: dict[str, Any] = field(default_factory=dict)
 
     def cross_fit(self, problem: Problem) -> Fitted:
-        """The classifier fitted to all samples of the folds, and its predictions of each fold, fold after fold."""
+        """Fit the classifier to all samples of the folds and predict each fold without its own samples.
+
+        Args:
+            problem: data and folds.
+
+        Returns:
+            The classifier and its out-of-fold predictions, in fold order.
+        """
         order = np.concatenate(problem.held_out)
         folds = np.repeat(np.arange(problem.num_folds), [len(held) for held in problem.held_out])
         x, y = problem.vectors[torch.from_numpy(order)], torch.from_numpy(problem.training_labels[order])
@@ -54,6 +74,11 @@ class ClosedForm:
         return classifiers.cross_fit(self.model, x, y, problem.classes, folds=folds, trusted=trusted, **self.options)
 
     def seconds(self, problem: Problem) -> float:
+        """Return 0: closed-form classifiers take only seconds.
+
+        Args:
+            problem: not used.
+        """
         return 0.0
 
     def settings(self) -> dict[str, Any]:
@@ -62,11 +87,11 @@ class ClosedForm:
 
 @dataclass(frozen=True)
 class Network:
-    """A network trained by the engine, fold after fold; the networks of all folds are averaged in the end.
+    """A network trained by the engine, one fold after the other. The networks of all folds are averaged in the end.
 
     Args:
-        name: of the candidate.
-        changes: options of the run.
+        name: name of the candidate, unique in the portfolio.
+        changes: options of the run that differ from the configuration of the search.
     """
 
     name: str
@@ -74,7 +99,15 @@ class Network:
     default_batch: ClassVar[int] = 128
 
     def config(self, problem: Problem, task: Task) -> ResolvedConfig:
-        """The resolved configuration of one fold."""
+        """Resolve the configuration of one fold.
+
+        Args:
+            problem: data, folds and the configuration of the search.
+            task: the task of the fold, from `Problem.fold_task`.
+
+        Returns:
+            The configuration, with a batch size that gives batches of nearly equal length.
+        """
         config = problem.config.replace(evaluate_train_every=None, telemetry_every=0, loggers=[])
         given = config.batch_size if isinstance(config.batch_size, int) else None
         wanted = self.changes.get("batch_size") or given or self.default_batch
@@ -82,7 +115,16 @@ class Network:
         return resolve(config.replace(**changes), task)
 
     def fit(self, problem: Problem, fold: int, scratch: Path) -> list[Member]:
-        """Networks trained without the samples of a fold; `scratch` is a folder to resume from after a kill."""
+        """Train without the samples of one fold.
+
+        Args:
+            problem: data and folds.
+            fold: number of the fold to leave out.
+            scratch: folder for checkpoints. An interrupted training resumes from it; it is deleted at the end.
+
+        Returns:
+            The trained networks, on the CPU: one, or several for methods that train more than one.
+        """
         task = problem.fold_task(fold)
         config = self.config(problem, task)
         scratch.mkdir(parents=True, exist_ok=True)
@@ -105,6 +147,14 @@ class Network:
         return members
 
     def seconds(self, problem: Problem) -> float:
+        """Estimate the training time of all folds by timing a few steps.
+
+        Args:
+            problem: data and folds.
+
+        Returns:
+            Seconds.
+        """
         task = problem.fold_task(0)
         config = self.config(problem, task)
         rows = task.train[: config.batch_size]
@@ -118,5 +168,17 @@ class Network:
 
 
 def equal_batches(samples: int, batch_size: int) -> int:
-    """The batch size that cuts the samples into as many batches, none of them much shorter than the others."""
+    """Return the batch size that splits the samples into batches of nearly equal length.
+
+    Args:
+        samples: number of samples.
+        batch_size: the desired batch size, which is also the maximum.
+
+    Returns:
+        A size that gives as many batches as `batch_size`.
+
+    Examples:
+        >>> equal_batches(130, 128)
+        65
+    """
     return math.ceil(samples / math.ceil(samples / batch_size))

@@ -22,9 +22,9 @@ from ncsam.automl.outcome import Outcome, held_out_labels
 from ncsam.automl.problem import Problem
 from ncsam.automl.selection import Chosen, group_probabilities, groups_of
 from ncsam.automl.verified import Verified
-from ncsam.engine.class_metrics import balanced_accuracy, macro_auc, macro_f1
+from ncsam.engine.metrics import balanced_accuracy, macro_auc, macro_f1
 from ncsam.errors import RunError
-from ncsam.issues.noise_rate import noise_rate_of
+from ncsam.issues.posterior import noise_rate_of
 from ncsam.runs import layout
 from ncsam.runs.writer import writing
 
@@ -48,13 +48,16 @@ _MEANING = {
 def make(
     problem: Problem, outcomes: Sequence[Outcome], chosen: Chosen, verified: Verified | None = None
 ) -> dict[str, Any]:
-    """The leaderboard as plain values, the best on noisy labels first.
+    """Build the leaderboard as plain values, best on noisy labels first.
 
     Args:
         problem: data and folds.
-        outcomes: all candidates.
-        chosen: the result.
-        verified: verified labels, in the order of the folds.
+        outcomes: the outcomes of all candidates.
+        chosen: the selected model.
+        verified: verified labels, with rows in fold order. `None`: clean accuracy cannot be estimated.
+
+    Returns:
+        The contents of `leaderboard.json`; `meaning` explains the entries.
     """
     labels = held_out_labels(problem)
     rows = [_row(outcome, labels, chosen) for outcome in outcomes]
@@ -113,16 +116,28 @@ def _metrics(probabilities: npt.NDArray[np.float64], given: npt.NDArray[np.int64
 
 
 def write(folder: Path, board: dict[str, Any]) -> None:
+    """Write `leaderboard.json` atomically.
+
+    Args:
+        folder: the run folder.
+        board: the leaderboard, from `make`.
+    """
     path = folder / NAME
     with writing(path), atomic_path(path) as temporary:
         temporary.write_text(json.dumps(board, indent=2) + "\n", encoding="utf-8")
 
 
 def read(folder: Path) -> dict[str, Any]:
-    """What `write` wrote.
+    """Read `leaderboard.json`.
+
+    Args:
+        folder: the run folder.
+
+    Returns:
+        The leaderboard, as from `make`.
 
     Raises:
-        RunError: if the file holds anything else.
+        RunError: if the file is missing or is not a leaderboard.
     """
     path = folder / NAME
     try:

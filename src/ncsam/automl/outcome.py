@@ -1,4 +1,4 @@
-"""What became of one candidate: predictions of held-out samples and models, stored in its folder."""
+"""The outcome of one candidate: its models and predictions of held-out samples, stored in its folder."""
 
 from __future__ import annotations
 
@@ -33,7 +33,11 @@ Correct = npt.NDArray[np.bool_]
 class Part:
     """Predictions and models of one or more folds.
 
-    `log_probabilities` (models, samples, classes) are of the held-out samples. `members` are averaged.
+    Attributes:
+        seconds: training time.
+        log_probabilities: predictions of the held-out samples, float32 (models, samples, classes).
+        members: the models, whose probabilities are averaged.
+        for_issues: log probabilities for ranking label issues (samples, classes). `None`: use `log_probabilities`.
     """
 
     seconds: float
@@ -44,9 +48,13 @@ class Part:
 
 @dataclass
 class Outcome:
-    """A candidate with its parts: one for a closed form, one per fold for a network.
+    """A candidate with its parts: one for a closed-form classifier, one per fold for a network.
 
-    `status`: finished, stopped, skipped or failed.
+    Attributes:
+        candidate: the candidate.
+        parts: finished parts, in fold order.
+        status: "running", "finished", "stopped", "skipped" or "failed".
+        reason: why it was stopped, skipped or failed.
     """
 
     candidate: Candidate
@@ -56,7 +64,15 @@ class Outcome:
 
     @classmethod
     def fitted(cls, problem: Problem, candidate: ClosedForm) -> Outcome:
-        """A closed-form candidate, fitted and not stored."""
+        """Fit a closed-form candidate without storing it.
+
+        Args:
+            problem: data and folds.
+            candidate: the candidate to fit.
+
+        Returns:
+            A finished outcome.
+        """
         return cls(candidate, [_closed_form(problem, candidate)], "finished")
 
     @property
@@ -72,11 +88,18 @@ class Outcome:
         return [member for part in self.parts for member in part.members]
 
     def probabilities(self, temperature: float = 1.0) -> npt.NDArray[np.float64]:
-        """Mean over models of softmax(log p / temperature): a row per sample predicted so far, fold after fold."""
+        """Return the mean over models of softmax(log p / temperature).
+
+        Args:
+            temperature: positive; values above 1 flatten the probabilities.
+
+        Returns:
+            Probabilities (samples, classes) of the samples predicted so far, in fold order.
+        """
         return np.concatenate([softened(part.log_probabilities, temperature) for part in self.parts])
 
     def for_issues(self) -> npt.NDArray[np.float64] | None:
-        """Out-of-fold probabilities by which label issues are ranked, if the model has some of its own."""
+        """Return out-of-fold probabilities for ranking label issues, or `None` if the model has no separate ones."""
         found = self.parts[0].for_issues if self.parts else None
         return None if found is None else np.exp(found.astype(np.float64))
 
@@ -87,7 +110,15 @@ class Outcome:
 
 
 def softened(log_probabilities: Floats, temperature: float) -> npt.NDArray[np.float64]:
-    """Mean over the first axis of softmax(log p / temperature)."""
+    """Return the mean over models of softmax(log p / temperature).
+
+    Args:
+        log_probabilities: (models, samples, classes).
+        temperature: positive; values above 1 flatten the probabilities.
+
+    Returns:
+        Probabilities (samples, classes).
+    """
     scaled = log_probabilities.astype(np.float64) / temperature
     scaled -= scaled.max(axis=-1, keepdims=True)
     powers = np.exp(scaled)
@@ -96,22 +127,45 @@ def softened(log_probabilities: Floats, temperature: float) -> npt.NDArray[np.fl
 
 
 def held_out_labels(problem: Problem) -> npt.NDArray[np.int64]:
-    """The given labels of all folds, in the order of `Outcome.probabilities`."""
+    """Return the given labels of all folds.
+
+    Args:
+        problem: data and folds.
+
+    Returns:
+        Class numbers, in the fold order of `Outcome.probabilities`.
+    """
     labels: npt.NDArray[np.int64] = problem.labels[np.concatenate(problem.held_out)]
     return labels
 
 
 def correct(problem: Problem, outcome: Outcome) -> Correct:
-    """Which held-out samples, fold after fold, a candidate predicts as they are labeled."""
+    """Return which held-out samples a candidate predicts as they are labeled.
+
+    Args:
+        problem: data and folds.
+        outcome: the candidate, which may have only some of the folds.
+
+    Returns:
+        A boolean per sample predicted so far, in fold order.
+    """
     predicted = outcome.predicted()
     right: Correct = predicted == held_out_labels(problem)[: len(predicted)]
     return right
 
 
 def paired_gap(own: Correct, best: Correct) -> tuple[float, float]:
-    """By how much `own` is behind `best` on the same samples, and the standard error of that.
+    """Return how far `own` is behind `best` on the same samples, and the standard error of this difference.
 
-    d_i = best_i - own_i: mean(d) and std(d) / sqrt(n). Samples on which both are right, or both wrong, do not blur it.
+    The difference per sample is d_i = best_i - own_i. The gap is mean(d), its standard error std(d) / sqrt(n). Samples
+    that both get right, or both get wrong, add nothing to it.
+
+    Args:
+        own: which samples the candidate predicts correctly (n,).
+        best: the same for the best candidate; may be longer than `own`.
+
+    Returns:
+        The gap and its standard error, as fractions.
     """
     difference = best[: len(own)].astype(np.float64) - own
     return float(difference.mean()), float(difference.std() / math.sqrt(len(difference)))
@@ -124,17 +178,21 @@ def fit_candidate(
     against: Sequence[Outcome] = (),
     before_writing: Callable[[], None] = lambda: None,
 ) -> Outcome:
-    """Train a candidate on all folds, and write `summary.json` into its folder.
+    """Train a candidate on all folds and write `summary.json` into its folder.
 
     A network is stopped after a fold if it is behind the best of `against` by more than three standard errors on the
-    same samples. Parts that are in the folder already are read, so a kill costs at most one fold.
+    same samples. Finished parts in the folder are read rather than trained again, so an interruption loses at most one
+    fold.
 
     Args:
         problem: data and folds.
-        candidate: what to train.
-        folder: the folder of the candidate.
-        against: finished candidates to compare with.
-        before_writing: called before anything is written; raises if the folder of the command is gone.
+        candidate: the candidate to train.
+        folder: the candidate's folder.
+        against: finished candidates to compare with. Without any, the candidate is never stopped early.
+        before_writing: called before every write; raises if the command no longer owns its folder.
+
+    Returns:
+        The outcome: finished, stopped, or failed if the loss diverged.
     """
     outcome = Outcome(candidate, status="finished")
     before_writing()
@@ -168,7 +226,20 @@ def fit_candidate(
 
 
 def read_outcome(problem: Problem, candidate: Candidate, folder: Path, summary: dict[str, Any]) -> Outcome:
-    """What `fit_candidate` left in a folder."""
+    """Read what `fit_candidate` wrote.
+
+    Args:
+        problem: data and folds.
+        candidate: the candidate.
+        folder: the candidate's folder.
+        summary: the contents of its `summary.json`.
+
+    Returns:
+        The outcome, as `fit_candidate` returned it.
+
+    Raises:
+        RunError: if a part is damaged or belongs to other data.
+    """
     outcome = Outcome(candidate, status=str(summary.get("status")), reason=str(summary.get("reason", "")))
     whole = isinstance(candidate, ClosedForm)
     for number in range(int(summary.get("parts", 0))):
@@ -206,7 +277,7 @@ def _write_summary(folder: Path, outcome: Outcome) -> None:
 
 
 def _stored(path: Path, problem: Problem, samples: int, make: Callable[[], Part]) -> Part:
-    """The part from its file if it is there; else it is made and written."""
+    """Read the part from its file if there is one; otherwise make and write it."""
     if path.is_file():
         return _read(path, problem, samples)
     part = make()

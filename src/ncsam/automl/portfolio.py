@@ -41,15 +41,22 @@ _TREES: tuple[tuple[str, dict[str, Any]], ...] = (
 
 
 def portfolio(problem: Problem) -> list[Candidate]:
-    """The candidates for a problem, the cheapest first."""
+    """Return the candidates for a problem.
+
+    Args:
+        problem: data and folds.
+
+    Returns:
+        Closed-form classifiers and a network for features; networks only for images. Cheapest first.
+    """
     return _for_vectors(problem) if problem.is_vectors else _for_images()
 
 
 def _for_vectors(problem: Problem) -> list[Candidate]:
-    """Closed-form classifiers, each also without label issues; forests for tables; one network.
+    """Closed-form classifiers, each also with label issues removed; forests for tables; one network.
 
-    Errors that people and rules make can be learned, and accuracy on noisy labels rewards the classifier that learns
-    them. Most candidates are therefore smooth: they cannot.
+    Errors that people and rules make can be learned, and accuracy on noisy labels rewards classifiers that learn them.
+    Most candidates are therefore too smooth to do so.
     """
     recommended = "smooth_table" if problem.is_table else "smooth"
     candidates: list[Candidate] = [ClosedForm(recommended, recommended)]

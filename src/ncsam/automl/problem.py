@@ -17,7 +17,7 @@ from ncsam.data.types import Labels, Split
 from ncsam.engine.config import RunConfig
 from ncsam.engine.device import choose_device
 from ncsam.engine.task import Task
-from ncsam.issues.folds import stratified_folds
+from ncsam.issues.calibration import stratified_folds
 
 Floats = npt.NDArray[np.float32]
 Indices = npt.NDArray[np.int64]
@@ -26,18 +26,23 @@ _SMALL_IMAGE = 16  # pixels; up to here a fully connected network is what `--mod
 
 
 class Problem:
-    """A task cut into folds. Positions count in the training split; validation samples are in no fold.
+    """A task split into folds. Positions index the training split; validation samples are in no fold.
 
     Args:
-        config: of the search.
+        config: the configuration of the search.
         task: the data.
-        folds: parts, each held out once.
-        verified: verified labels; candidates are trained on them in place of the given ones.
+        folds: number of folds, at least 2.
+        verified: verified labels, which replace the given ones in training. `None`: there are none.
 
     Attributes:
-        labels: the given labels, by which candidates are compared.
-        training_labels: what candidates are trained on.
+        labels: the given labels, by which candidates are compared (N,).
+        training_labels: the labels that candidates are trained on (N,).
         trusted: which of them are verified (N,).
+        positions: positions of the samples that are in a fold.
+        held_out: positions of each fold.
+
+    Raises:
+        UsageError: if the data is neither images nor features.
     """
 
     def __init__(self, config: RunConfig, task: Task, folds: int, verified: Verified | None = None) -> None:
@@ -69,7 +74,7 @@ class Problem:
 
     @property
     def is_vectors(self) -> bool:
-        """Whether samples are features, or images that are small or meant for an mlp, which are treated as such."""
+        """Whether samples are features, or images treated as features because they are small or the model is an mlp."""
         size = self.dataset.size
         return size is None or max(size) <= _SMALL_IMAGE or self.config.model == "mlp"
 
@@ -79,7 +84,14 @@ class Problem:
         return bool(getattr(self.task.modality, "columns", ()))
 
     def fold_task(self, fold: int) -> Task:
-        """The task of training on all folds but one, which is the validation split; there is no other."""
+        """Return the task of training on all folds but one.
+
+        Args:
+            fold: number of the fold, which becomes the validation split.
+
+        Returns:
+            A task without a test split.
+        """
         held = self.held_out[fold]
         kept = np.setdiff1d(self.positions, held)
         split = dataclasses.replace(self.dataset.train, labels=self.training_labels)
@@ -87,7 +99,12 @@ class Problem:
         return dataclasses.replace(self.task, dataset=dataset, train=kept, val=held)
 
     def loader(self, split: Split, subset: Indices | None = None) -> Loader:
-        """Batches of a split as a model sees them in evaluation, in order."""
+        """Return batches of a split in order, preprocessed as in evaluation.
+
+        Args:
+            split: any split of the data.
+            subset: positions in the split. `None`: all.
+        """
         config = self.config.replace(precision="32-true")
         return self.task.loader(split, config, _BATCH, subset=subset, device=self.fabric.device).evaluation(_BATCH)
 
@@ -99,7 +116,16 @@ class Problem:
 
     @torch.no_grad()
     def log_probabilities(self, network: nn.Module, split: Split, subset: Indices | None = None) -> Floats:
-        """log p(class | x) of the samples of a split, or of some of them, in order: (N, K)."""
+        """Return log p(class | x) for samples of a split.
+
+        Args:
+            network: a model that returns logits. It is moved to the device and set to evaluation mode.
+            split: any split of the data.
+            subset: positions in the split. `None`: all.
+
+        Returns:
+            float32 (samples, classes), in order.
+        """
         network.to(self.fabric.device).eval()
         rows = [network(batch.views[0]).float().log_softmax(dim=1) for batch in self.loader(split, subset).iterate(0)]
         found: Floats = torch.cat(rows).cpu().numpy()

@@ -1,7 +1,7 @@
 """Questions for a person whose answers select a model: which samples to ask about, and what is known so far.
 
-Questions come in rounds of ten. Each round is drawn, with replacement, with probabilities that depend on the answers so
-far (`question_probabilities`), and is stored in `questions.jsonl` before anybody is asked. The answers are reviewers'
+Questions come in rounds of ten. Each round is drawn with replacement, with probabilities that depend on the previous
+answers (`question_probabilities`), and is stored in `questions.jsonl` before it is shown. The answers are reviewers'
 decisions (`review.jsonl`). A sample that is drawn twice is asked about once and counts twice.
 """
 
@@ -56,12 +56,12 @@ class CandidatePredictions:
     """Out-of-fold predictions of the candidates of a run.
 
     Attributes:
-        index: positions in the training split of the samples that are predicted (n,).
+        index: positions of the predicted samples in the training split (n,).
         given: their given labels (n,).
-        names: of the candidates.
+        names: names of the candidates.
         predicted: the class that each candidate predicts (n, candidates).
         groups: probabilities (n, K) of the recommended, a more regularized and a more flexible group of candidates.
-        balanced: whether their combination maximizes balanced accuracy.
+        balanced: whether the combination of the groups maximizes balanced accuracy.
     """
 
     index: Labels
@@ -73,7 +73,12 @@ class CandidatePredictions:
 
     @classmethod
     def of(cls, problem: Problem, outcomes: Sequence[Outcome]) -> CandidatePredictions:
-        """From the finished candidates of a search."""
+        """Collect the predictions of the finished candidates of a search.
+
+        Args:
+            problem: data and folds.
+            outcomes: the outcomes of all candidates.
+        """
         finished = [outcome for outcome in outcomes if outcome.status == "finished"]
         index = np.concatenate(problem.held_out)
         predicted = np.stack([outcome.predicted() for outcome in finished], axis=1)
@@ -82,7 +87,11 @@ class CandidatePredictions:
         return cls(index, problem.labels[index], names, predicted, groups, is_imbalanced_table(problem))
 
     def save(self, folder: Path) -> None:
-        """Write `candidates.npz`."""
+        """Write `candidates.npz`.
+
+        Args:
+            folder: the run folder.
+        """
         path = folder / layout.PREDICTED
         with writing(path), atomic_path(path) as temporary, temporary.open("wb") as file:
             np.savez_compressed(
@@ -97,7 +106,17 @@ class CandidatePredictions:
 
     @classmethod
     def load(cls, folder: Path) -> CandidatePredictions | None:
-        """What `save` wrote; `None` if there is no file."""
+        """Read `candidates.npz`.
+
+        Args:
+            folder: the run folder.
+
+        Returns:
+            The predictions, or `None` if there is no file.
+
+        Raises:
+            RunError: if the file is damaged.
+        """
         path = folder / layout.PREDICTED
         if not path.is_file():
             return None
@@ -125,10 +144,15 @@ class CandidatePredictions:
 
 
 def candidate_predictions(folder: Path, task: Task) -> CandidatePredictions:
-    """Those of a run; for a run on features they are made, in seconds, when they are first asked for.
+    """Return the candidates' predictions of a run. For runs on features they are computed on first use, in seconds.
+
+    Args:
+        folder: the run folder.
+        task: the data of the run.
 
     Raises:
-        UsageError: if the run has no out-of-fold predictions and is not on features.
+        UsageError: if the run has no out-of-fold predictions and its data is not features.
+        RunError: if the labels have changed since training.
     """
     found = CandidatePredictions.load(folder)
     if found is None:
@@ -163,6 +187,9 @@ class Questions:
     Args:
         folder: the run folder.
         known: predictions of its candidates.
+
+    Raises:
+        RunError: if stored questions refer to samples that the run does not have.
     """
 
     def __init__(self, folder: Path, known: CandidatePredictions) -> None:
@@ -176,11 +203,18 @@ class Questions:
             raise RunError(f"{self.path} asks about samples that the run does not have: it is of other data")
 
     def asked(self) -> list[int]:
-        """Every sample that was drawn, once, in the order of the draws."""
+        """Return every drawn sample once, in the order of the draws."""
         return list(dict.fromkeys(index for asked, _ in self.rounds for index in asked))
 
     def verified(self, decisions: Decisions) -> Verified | None:
-        """The answers so far; rows count as in `CandidatePredictions`."""
+        """Return the answers so far.
+
+        Args:
+            decisions: reviewers' decisions.
+
+        Returns:
+            Verified labels with rows as in `CandidatePredictions`, or `None` if there are no answers.
+        """
         found = verified_decisions(decisions, self.rounds)
         if found is None:
             return None
@@ -194,7 +228,14 @@ class Questions:
         return int(self._rows[index]) if 0 <= index < len(self._rows) else -1
 
     def draw(self, decisions: Decisions) -> list[int]:
-        """Samples that were drawn and not decided on; if there are none, another round is drawn first."""
+        """Return drawn samples that nobody has decided on yet. If there are none, draw another round first.
+
+        Args:
+            decisions: reviewers' decisions.
+
+        Returns:
+            Positions in the training split; empty if every sample is decided.
+        """
         done = set(decisions.decided())
         for _ in range(_MOST_ROUNDS):
             left = [index for index in self.asked() if index not in done]
@@ -223,7 +264,15 @@ class Questions:
         return question_probabilities(self.known.predicted, belief, weights / weights.sum())
 
     def said(self, decisions: Decisions) -> dict[str, Any]:
-        """What the page shows, computed again after every ten answers."""
+        """Return what the page shows, updated after every ten answers.
+
+        Args:
+            decisions: reviewers' decisions.
+
+        Returns:
+            `sentence` and `expected` as text and, from ten answers on, `answers`, `noise_rate`, `clean_accuracy` and
+            `best`.
+        """
         answers = self.verified(decisions)
         drawn = None if answers is None else answers.drawn()
         count = 0 if drawn is None else len(drawn) - len(drawn) % ROUND
@@ -262,10 +311,17 @@ def _percent(found: Interval) -> str:
 
 
 def verified_decisions(decisions: Decisions, rounds: Sequence[tuple[list[int], list[float]]]) -> Verified | None:
-    """Reviewers' decisions as verified labels; rows are positions in the training split.
+    """Convert reviewers' decisions to verified labels; rows are positions in the training split.
 
-    Answers to drawn questions carry the probability of the draw. What was decided elsewhere, as in a review of label
-    issues, was not drawn at random: its probability is NaN.
+    Answers to drawn questions carry the probability of the draw. Other decisions, as from a review of label issues,
+    were not drawn at random: their probability is NaN.
+
+    Args:
+        decisions: reviewers' decisions.
+        rounds: the samples of each round and the probabilities with which they were drawn.
+
+    Returns:
+        The verified labels, or `None` if there are none.
     """
     rows, chances = [], []
     for asked, probabilities in rounds:
@@ -286,7 +342,17 @@ def verified_decisions(decisions: Decisions, rounds: Sequence[tuple[list[int], l
 
 
 def read_rounds(path: Path) -> Iterator[tuple[list[int], list[float]]]:
-    """The rounds of `questions.jsonl`: samples and the probabilities with which they were drawn."""
+    """Read the rounds of `questions.jsonl`.
+
+    Args:
+        path: the file; if it does not exist there are no rounds.
+
+    Yields:
+        The samples of a round and the probabilities with which they were drawn.
+
+    Raises:
+        ValueError: if a complete line is not a round of questions.
+    """
     for number, raw, line in json_lines(path):
         asked = line.get("index") if isinstance(line, dict) else None
         chances = line.get("probability") if isinstance(line, dict) else None

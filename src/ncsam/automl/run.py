@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ncsam._checks import number
+from ncsam._arguments import number
 from ncsam._errors import bad_value, known_name
 from ncsam._files import atomic_path, read_json
 from ncsam.automl import leaderboard
@@ -33,15 +33,14 @@ from ncsam.engine.config import NEUTRAL, RunConfig
 from ncsam.engine.device import check_accelerator
 from ncsam.engine.fitted_run import write_fitted
 from ncsam.engine.forecast import Approve
-from ncsam.engine.network import check_network, create_network
+from ncsam.engine.learner import check_network, create_network
 from ncsam.engine.task import load_task
 from ncsam.errors import RunError
 from ncsam.jobs import ExecutorConfig
 from ncsam.jobs.mirror import Mirror
 from ncsam.runs import layout
 from ncsam.runs.layout import refuse_other_work
-from ncsam.runs.lock import locked
-from ncsam.runs.writer import write_verified, writing
+from ncsam.runs.writer import locked, write_verified, writing
 
 ABOUT = layout.AUTO
 CANDIDATES = layout.CANDIDATES
@@ -63,28 +62,36 @@ def auto(
 ) -> dict[str, Any]:
     """Try the portfolio on `config.data`, write the run folder `out`, and return its leaderboard.
 
-    Closed-form candidates come first; networks are then stopped early when they cannot catch up with the best. A
-    command that was killed resumes from the last finished fold; a finished folder is returned as it is.
+    Closed-form candidates come first. Networks are stopped early when they cannot catch up with the best candidate. An
+    interrupted command resumes after the last finished fold. If the folder is finished, its leaderboard is returned.
 
     Args:
-        config: the data, the labels, `val_share`, `seed`, the model and the machine count; method, optimizer and
-            length are the candidates' own.
+        config: the configuration. Data, labels, `val_share`, `seed`, model and hardware options are used; method,
+            optimizer and training length are set by the candidates.
         out: the run folder.
-        folds: parts, each of which is predicted by candidates trained on the others.
-        budget: seconds of training; what would not be done in time is skipped, except for the recommended candidate and
-            those that verified labels combine with it.
-        dataset: data in memory, used in place of `config.data`.
-        verified: labels that a person has verified, which decide how candidates are combined, replace given labels
-            in training and give unbiased estimates: a mapping from sample index to class; a sequence with a class or
+        folds: number of folds, at least 2. Each is predicted by candidates trained on the others.
+        budget: limit on training time in seconds. Candidates that would exceed it are skipped, except for the
+            recommended one and those that verified labels combine with it. `None`: no limit.
+        dataset: data in memory, used instead of `config.data`.
+        verified: labels that a person has verified. They determine how candidates are combined, replace given labels in
+            training and give unbiased estimates. A mapping from sample index to class; a sequence with a class or
             `None` for every sample; a CSV file with columns `index`, `label` and, for samples that were not drawn
-            evenly, `probability`; the name of a column of the data; or a run folder with review decisions.
-        metric: what predictions are to maximize on true labels: "accuracy", "balanced_accuracy" (the mean recall of the
-            classes), or "auto": the latter for tables with a rare class and verified labels.
-        where: worker processes or a Ray cluster for the candidates, and a mirror; by default this process.
-        say: takes lines of progress.
-        command: stored in `config.yaml`.
-        approve: called with the expected seconds of features and of networks before they start; it raises where they
-            are not to start.
+            uniformly, `probability`; the name of a column of the data; or a run folder with review decisions.
+        metric: what to maximize on true labels: "accuracy", "balanced_accuracy" (the mean recall of the classes), or
+            "auto", which is balanced accuracy for tables with a rare class and verified labels and accuracy otherwise.
+        where: worker processes or a Ray cluster for the candidates, and a mirror. `None`: the defaults of
+            `ExecutorConfig`.
+        say: called with lines of progress.
+        command: the shell command to record in `config.yaml`.
+        approve: called with the expected seconds of "features" and of "training" before they start. Raise from it to
+            stop.
+
+    Returns:
+        The contents of `leaderboard.json`.
+
+    Raises:
+        UsageError: if an option or a verified label is invalid or does not fit the data.
+        RunError: if the folder is in use, holds another search, or a candidate failed.
     """
     if budget is not None:
         number("budget", budget, "a number of seconds above 0, or None", lambda seconds: seconds > 0)
@@ -161,7 +168,7 @@ def auto(
 
 @contextmanager
 def _free_after_a_mistake(folder: Path) -> Iterator[None]:
-    """Claim the folder no longer if an option is found wrong before anything was trained there."""
+    """Release the folder if an option turns out to be wrong before anything was trained in it."""
     try:
         yield
     except (ValueError, ImportError):
@@ -171,7 +178,7 @@ def _free_after_a_mistake(folder: Path) -> Iterator[None]:
 
 
 def _claim_mirror(mirror: Mirror, folder: Path) -> None:
-    """Copy what the search is about to the mirror, or refuse a mirror that holds another one."""
+    """Copy the description of the search to the mirror, or refuse a mirror that holds another search."""
     there = mirror.read("", ABOUT)
     if there is None:
         mirror.put("", folder, [ABOUT])
@@ -182,7 +189,7 @@ def _claim_mirror(mirror: Mirror, folder: Path) -> None:
 def _claim(
     folder: Path, problem: Problem, candidates: dict[str, Any], verified: Verified | None, metric: Metric
 ) -> None:
-    """Store what the folder is for, or refuse one that is for something else."""
+    """Record what the folder is for, or refuse a folder that is for something else."""
     config = {name: value for name, value in problem.config.to_dict().items() if name not in NEUTRAL}
     about = {
         "config": config,
@@ -208,7 +215,7 @@ def _claim(
 
 
 def _write_run(folder: Path, problem: Problem, chosen: Chosen, board: dict[str, Any], command: str | None) -> None:
-    """The folder as `predict`, `issues`, `report` and `export` read it."""
+    """Write the files that `predict`, `issues`, `report` and `export` read."""
     member, split = chosen.member, problem.dataset.train
     config = problem.config.replace(
         model=member.model,
@@ -250,7 +257,7 @@ def _write_run(folder: Path, problem: Problem, chosen: Chosen, board: dict[str, 
 
 
 def _issue_probabilities(problem: Problem, chosen: Chosen, rows: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Probabilities by which label issues are ranked: the recommended classifier's own, where it is the result."""
+    """Probabilities for ranking label issues: the recommended classifier's own, if it was chosen."""
     if chosen.for_issues is None:
         return rows
     order = np.concatenate(problem.held_out)

@@ -1,4 +1,4 @@
-"""Run the candidates as jobs: closed-form ones first, then networks, which are stopped when they cannot win."""
+"""Run the candidates as jobs: closed-form ones first, then networks, which are stopped once they cannot win."""
 
 from __future__ import annotations
 
@@ -34,22 +34,29 @@ def run_candidates(
     before_writing: Callable[[], None] = lambda: None,
     approve: Approve | None = None,
 ) -> list[Outcome]:
-    """Train all candidates and return their outcomes, in order.
+    """Train all candidates.
 
-    Closed-form candidates (or, without any, the first candidate) set the bar for the others, so that every decision
-    follows from results alone: a search that was killed and resumed ends like one that was not. Only `budget` depends
-    on the clock.
+    Closed-form candidates (or, if there are none, the first candidate) are the reference for the others, so early
+    stopping depends on results only: an interrupted search ends like an uninterrupted one. Only `budget` depends on the
+    clock.
 
     Args:
         problem: data and folds.
-        candidates: what to train.
-        folder: holds a folder for each candidate.
-        where: this process by default; worker processes, Ray and mirrors as for runs.
-        budget: seconds of training; candidates that would not be done in time are skipped, but never the recommended
-            one and those that verified labels combine with it.
-        say: takes lines of progress.
-        before_writing: called before anything is written.
-        approve: called with the expected seconds of the networks, where no budget limits them.
+        candidates: the candidates to train.
+        folder: the folder that holds a folder for each candidate.
+        where: where to run them: this process, worker processes or Ray, and an optional mirror.
+        budget: limit on training time in seconds. Candidates that would exceed it are skipped, except for the
+            recommended one and those that verified labels combine with it. `None`: no limit.
+        say: called with lines of progress.
+        before_writing: called before every write; raises if the command no longer owns its folder.
+        approve: called with the expected seconds of the networks and "training", if there is no budget. Raise from it
+            to stop.
+
+    Returns:
+        The outcomes, in the order of `candidates`.
+
+    Raises:
+        RunError: if a job failed.
     """
     closed_form: list[Candidate] = [each for each in candidates if isinstance(each, ClosedForm)]
     first = closed_form or list(candidates[:1])
@@ -89,7 +96,7 @@ def run_candidates(
 
 
 class _Search:
-    """Candidates that are done so far, and how the next ones are run."""
+    """The candidates finished so far, and how to run the next ones."""
 
     def __init__(
         self,
@@ -162,9 +169,18 @@ def do_candidate(
     against: Sequence[str],
     verified: Sequence[Sequence[int]] = ((), ()),
 ) -> dict[str, Any]:
-    """One candidate in a worker process: the data is read again, and `against` are folders beside its own.
+    """Train one candidate in a worker process, which reads the data again.
 
-    `verified` are samples and their verified labels.
+    Args:
+        config: the configuration of the search.
+        out: the candidate's folder.
+        folds: number of folds.
+        name: name of the candidate in the portfolio.
+        against: names of candidates to compare with, whose folders are next to `out`.
+        verified: positions of verified samples, and their labels.
+
+    Returns:
+        The summary of the job.
     """
     from ncsam._files import read_json
     from ncsam.automl.portfolio import portfolio

@@ -1,10 +1,10 @@
-"""Which candidates become the result.
+"""Select the candidates that become the result.
 
-Accuracy on noisy labels rewards candidates that learn the errors, and no rule that sees noisy labels only was better
-than always taking the recommended classifier (docs/experiments/recommendations.md). So that is the choice for
-features. With verified labels the recommended, a more regularized and a more flexible group of candidates are combined
-by a conditional logit fitted to them; for balanced accuracy its probabilities are divided by their means. Networks on
-images have no recommended candidate: there the best on noisy labels is taken.
+Accuracy on noisy labels rewards candidates that learn the errors. No rule that uses noisy labels only was better than
+always choosing the recommended classifier (docs/experiments/recommendations.md), so that is the choice for features.
+With verified labels, the recommended, a more regularized and a more flexible group of candidates are combined by a
+conditional logit fitted to them; for balanced accuracy its probabilities are divided by their means. Networks on images
+have no recommended candidate: the best on noisy labels is chosen.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ _GOLDEN = (math.sqrt(5) - 1) / 2
 
 @dataclass(frozen=True)
 class Chosen:
-    """The result.
+    """The selected model.
 
     Attributes:
         outcomes: the candidates it is made of.
         member: the model.
-        probabilities: its out-of-fold probabilities, fold after fold.
-        for_issues: those by which label issues are ranked; `None`: the same.
-        balanced: whether it was made for balanced accuracy.
+        probabilities: its out-of-fold probabilities (samples, classes), in fold order.
+        for_issues: probabilities for ranking label issues. `None`: use `probabilities`.
+        balanced: whether it maximizes balanced accuracy.
     """
 
     outcomes: list[Outcome]
@@ -68,14 +68,17 @@ class Chosen:
 def choose(
     problem: Problem, outcomes: Sequence[Outcome], verified: Verified | None = None, metric: Metric = "auto"
 ) -> Chosen:
-    """The result for a problem.
+    """Select the model for a problem.
 
     Args:
         problem: data and folds.
-        outcomes: all candidates.
-        verified: verified labels; `rows` count in the order of the folds (`Outcome.probabilities`).
-        metric: what the predictions are to maximize on true labels. "auto": balanced accuracy for tables with a rare
-            class where there are verified labels, accuracy otherwise.
+        outcomes: the outcomes of all candidates.
+        verified: verified labels, with rows in fold order (`Outcome.probabilities`). `None`: there are none.
+        metric: what to maximize on true labels. "auto" is balanced accuracy for tables with a rare class if there are
+            verified labels, and accuracy otherwise. Networks on images always maximize accuracy.
+
+    Returns:
+        The model, with its out-of-fold probabilities.
     """
     groups = groups_of(problem, outcomes)
     first = groups[0][0]
@@ -90,13 +93,24 @@ def choose(
 
 
 def is_imbalanced_table(problem: Problem) -> bool:
-    """Whether the data is a table in which some class is given to less than .6 / K of the samples."""
+    """Return whether the data is a table in which some class is given to less than .6 / K of the samples.
+
+    Args:
+        problem: data and folds.
+    """
     return problem.is_table and has_rare_class(problem.labels[problem.positions], problem.classes)
 
 
 def groups_of(problem: Problem, outcomes: Sequence[Outcome]) -> list[list[Outcome]]:
-    """The recommended candidate, more regularized ones and more flexible ones; groups without a candidate are left
-    out. Networks on images, which have no recommended one: the best on noisy labels alone.
+    """Group the finished candidates: the recommended one, more regularized ones, more flexible ones.
+
+    Args:
+        problem: data and folds.
+        outcomes: the outcomes of all candidates.
+
+    Returns:
+        The groups that are not empty. Networks on images have no recommended candidate: a single group with the best on
+        noisy labels.
     """
     finished = {outcome.name: outcome for outcome in outcomes if outcome.status == "finished"}
     first = next((name for name in RECOMMENDED if name in finished), None)
@@ -108,12 +122,27 @@ def groups_of(problem: Problem, outcomes: Sequence[Outcome]) -> list[list[Outcom
 
 
 def group_probabilities(groups: Sequence[Sequence[Outcome]]) -> list[Floats]:
-    """Mean out-of-fold probabilities of each group, fold after fold."""
+    """Average the out-of-fold probabilities of each group.
+
+    Args:
+        groups: groups of candidates, from `groups_of`.
+
+    Returns:
+        An array (samples, classes) per group, in fold order.
+    """
     return [np.mean([outcome.probabilities() for outcome in group], axis=0) for group in groups]
 
 
 def temperature_of(outcome: Outcome, labels: npt.NDArray[np.int64]) -> float:
-    """The temperature under which the given labels of held-out samples are the most likely (Guo et al. 2017)."""
+    """Find the temperature that maximizes the likelihood of held-out given labels (Guo et al. 2017).
+
+    Args:
+        outcome: the candidate.
+        labels: given labels in fold order, from `held_out_labels`.
+
+    Returns:
+        The temperature, between exp(-3) and exp(4).
+    """
 
     def loss(log_temperature: float) -> float:
         p = outcome.probabilities(math.exp(log_temperature))
@@ -135,7 +164,7 @@ def temperature_of(outcome: Outcome, labels: npt.NDArray[np.int64]) -> float:
 
 
 def _averaged(problem: Problem, outcome: Outcome) -> Chosen:
-    """The mean of all models of a candidate, at the temperature that fits held-out labels."""
+    """Average all models of a candidate, at the temperature that fits held-out labels."""
     temperature = temperature_of(outcome, held_out_labels(problem))
     members = outcome.members
     options: dict[str, Any] = {
@@ -150,7 +179,7 @@ def _averaged(problem: Problem, outcome: Outcome) -> Chosen:
 
 
 def _stacked(problem: Problem, groups: list[list[Outcome]], theta: Floats, bias: Floats, balanced: bool) -> Chosen:
-    """The groups combined by a conditional logit; if `balanced`, its probabilities are divided by their means."""
+    """Combine the groups by a conditional logit. If `balanced`, its probabilities are divided by their means."""
     held_out = group_probabilities(groups)
     natural = stacked_probabilities(held_out, theta, bias)
     if balanced:

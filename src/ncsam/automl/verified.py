@@ -1,12 +1,12 @@
-"""A few labels that a person has verified: which to ask for, and what they tell.
+"""Labels that a person has verified: which samples to ask about, and what can be estimated from the answers.
 
-Samples are drawn with known probabilities pi. For any quantity z_i (a prediction is right, a given label is wrong)
-with a prediction m_i made without the answers, each draw contributes
+Samples are drawn with known probabilities pi. For any quantity z_i (a prediction is right, a given label is wrong) with
+a prediction m_i made without the answers, each draw contributes
 
     mean(m) + (z_i - m_i) / (n pi_i),
 
-whose expectation is the mean of z over all n samples, whatever pi and m are. So questions may be asked where they tell
-the most, and estimates stay unbiased (augmented inverse probability weighting; Robins, Rotnitzky and Zhao 1994).
+whose expectation is the mean of z over all n samples for any pi and m. So questions can focus on the most informative
+samples, and estimates stay unbiased (augmented inverse probability weighting; Robins, Rotnitzky and Zhao 1994).
 """
 
 from __future__ import annotations
@@ -39,9 +39,12 @@ class Verified:
 
     Attributes:
         rows: positions of the samples, one per draw; a sample that was drawn twice counts twice.
-        labels: their true classes.
-        probabilities: the probability with which each was drawn, out of all samples; NaN for answers that were not
-            drawn at random, which count for everything but the estimates; `None` for a simple random sample.
+        labels: their true classes, as numbers.
+        probabilities: the probability with which each was drawn, out of all samples. NaN for answers that were not
+            drawn at random, which are used for everything but estimates. `None` for a simple random sample.
+
+    Raises:
+        UsageError: if there are no rows, lengths differ, or a probability is not in (0, 1].
     """
 
     rows: Labels
@@ -59,14 +62,14 @@ class Verified:
         return len(self.rows)
 
     def drawn(self) -> Verified | None:
-        """Those that were drawn at random, from which unbiased estimates follow; `None` if there is none."""
+        """Return the answers that were drawn at random, which allow unbiased estimates; `None` if there are none."""
         if self.probabilities is None:
             return self
         known = ~np.isnan(self.probabilities)
         return Verified(self.rows[known], self.labels[known], self.probabilities[known]) if known.any() else None
 
     def sha256(self) -> str:
-        """Of all answers, to tell whether two sets are the same."""
+        """Return a hash of all answers, to compare two sets."""
         parts = [self.rows.astype("<i8"), self.labels.astype("<i8")]
         if self.probabilities is not None:
             parts.append(self.probabilities.astype("<f8").view("<i8"))
@@ -75,7 +78,13 @@ class Verified:
 
 @dataclass(frozen=True)
 class Interval:
-    """An estimate with a 95 % interval."""
+    """An estimate with a 95 % interval.
+
+    Attributes:
+        value: the estimate, a fraction.
+        low: lower end of the interval.
+        high: upper end of the interval.
+    """
 
     value: float
     low: float
@@ -105,7 +114,12 @@ class ConditionalLogit:
         self.theta = mean.copy()
 
     def fit(self, rows: Labels, labels: Labels) -> None:
-        """The most probable theta given the labels of some rows, by damped Newton steps."""
+        """Find the most probable theta given some labels, by damped Newton steps.
+
+        Args:
+            rows: positions in `features` (m,).
+            labels: their true classes (m,).
+        """
         f = self.features[rows]
         precision = np.diag(1 / self.scale**2)
         for _ in range(_STEPS):
@@ -123,15 +137,16 @@ class ConditionalLogit:
 
 
 def stack(groups: Sequence[Floats], verified: Verified, *, balanced: bool = False) -> tuple[Floats, Floats]:
-    """Weights of groups of models, and a bias per class, that explain verified labels best.
+    """Fit weights of groups of models, and a bias per class, to verified labels.
 
-    Without answers the result is nearly the first group.
+    With few answers the result stays close to the first group.
 
     Args:
-        groups: out-of-fold probabilities (n, K): the recommended model, a more regularized one, a more flexible one.
+        groups: out-of-fold probabilities (n, K) of the recommended, a more regularized and a more flexible group; up to
+            three.
         verified: rows and their true classes.
-        balanced: predict the class of the largest p_k / mean(p_k) rather than p_k, which maximizes the mean recall of
-            the classes (balanced accuracy) rather than the share of right predictions.
+        balanced: predict the class with the largest p_k / mean(p_k) rather than p_k. This maximizes the mean recall of
+            the classes (balanced accuracy) rather than accuracy.
 
     Returns:
         theta (groups,) and bias (K,) of `ncsam.models.stacked.Stacked`.
@@ -149,14 +164,32 @@ def stack(groups: Sequence[Floats], verified: Verified, *, balanced: bool = Fals
 
 
 def stacked_probabilities(groups: Sequence[Floats], theta: Floats, bias: Floats) -> Floats:
-    """What `ncsam.models.stacked.Stacked` predicts from the probabilities (n, K) of the groups."""
+    """Return what `ncsam.models.stacked.Stacked` predicts from the probabilities of the groups.
+
+    Args:
+        groups: probabilities (n, K) of each group.
+        theta: weights of the groups.
+        bias: a bias per class (K,).
+
+    Returns:
+        Probabilities (n, K).
+    """
     return _softmax(_logs(groups) @ theta + bias)
 
 
 def held_out_predictions(groups: Sequence[Floats], verified: Verified, *, balanced: bool = False) -> Labels:
-    """Classes (n,) that the stack predicts, for answered samples by a stack that was fitted without their answer.
+    """Return the classes that the stack predicts, using for answered samples a stack fitted without their answers.
 
-    The stack fits the answers that it was fitted to better than others, so its accuracy is estimated from these.
+    The stack fits the answers it was trained on better than others, so its accuracy must be estimated from these
+    predictions.
+
+    Args:
+        groups: out-of-fold probabilities (n, K) of each group.
+        verified: rows and their true classes.
+        balanced: as in `stack`.
+
+    Returns:
+        Class numbers (n,). With five answers or fewer, all come from the stack fitted to all answers.
     """
     predicted = stacked_probabilities(groups, *stack(groups, verified, balanced=balanced)).argmax(axis=1)
     rows = np.unique(verified.rows)
@@ -171,8 +204,15 @@ def held_out_predictions(groups: Sequence[Floats], verified: Verified, *, balanc
 
 
 def posterior(groups: Sequence[Floats], given: Labels, verified: Verified | None = None) -> Floats:
-    """P(true class | models, given label), (n, K): a conditional logit, sharpened by verified labels if there are
-    any.
+    """Return P(true class | models, given label): a conditional logit, fitted to verified labels if there are any.
+
+    Args:
+        groups: out-of-fold probabilities (n, K) of each group.
+        given: given labels (n,).
+        verified: rows and their true classes. `None` uses the prior weights.
+
+    Returns:
+        Probabilities (n, K).
     """
     classes = groups[0].shape[1]
     indicator = np.eye(classes)[given][:, :, None]
@@ -185,7 +225,7 @@ def posterior(groups: Sequence[Floats], given: Labels, verified: Verified | None
 
 
 def question_probabilities(predictions: Labels, belief: Floats, weights: Floats, uniform: float = _UNIFORM) -> Floats:
-    r"""Probabilities with which to draw the next questions: high where good candidates disagree.
+    r"""Return the probabilities with which to draw the next questions: high where good candidates disagree.
 
     .. math:: \pi_i \propto \sqrt{\sum_c w_c \mathrm{E}[(r_{ic} - \bar r_i)^2]}, \qquad r_{ic} = 1[y_i = f_c(x_i)]
 
@@ -195,8 +235,11 @@ def question_probabilities(predictions: Labels, belief: Floats, weights: Floats,
     Args:
         predictions: predicted class of every candidate, (n, C).
         belief: P(true class), (n, K), see `posterior`.
-        weights: of the candidates (C,), summing to 1; larger for better ones.
-        uniform: share that is spread evenly.
+        weights: weights of the candidates (C,), summing to 1; larger for better ones.
+        uniform: fraction of the probability that is spread evenly over all samples.
+
+    Returns:
+        Probabilities (n,), summing to 1.
     """
     n, classes = belief.shape
     votes = np.zeros((n, classes))
@@ -209,15 +252,18 @@ def question_probabilities(predictions: Labels, belief: Floats, weights: Floats,
 
 
 def estimate(values: Floats, predicted: Floats, verified: Verified) -> Interval:
-    """Unbiased mean of a 0/1 quantity over all samples, with a 95 % interval.
+    """Estimate the mean of a 0/1 quantity over all samples without bias, with a 95 % interval.
 
-    The variance is the larger one of the sample and of what the predictions let expect: with few draws the sample
-    misses rare samples of large weight.
+    The variance is the larger of the sample variance and the variance that the predictions imply: a few draws can miss
+    rare samples with large weights.
 
     Args:
-        values: the quantity of the drawn samples (m,).
+        values: the quantity for the drawn samples (m,).
         predicted: predictions of it for all samples (n,), made without the answers.
-        verified: the draws, all of them made at random.
+        verified: the draws, all made at random.
+
+    Returns:
+        The estimate, clipped to [0, 1].
     """
     n, draws = len(predicted), len(verified)
     pi = np.full(draws, 1 / n) if verified.probabilities is None else verified.probabilities
@@ -231,13 +277,26 @@ def estimate(values: Floats, predicted: Floats, verified: Verified) -> Interval:
 
 
 def noise_rate(groups: Sequence[Floats], given: Labels, verified: Verified) -> Interval:
-    """Share of wrong labels among all samples."""
+    """Estimate the share of wrong labels among all samples.
+
+    Args:
+        groups: out-of-fold probabilities (n, K) of each group.
+        given: given labels (n,).
+        verified: answers that were drawn at random (`Verified.drawn`).
+    """
     wrong = 1 - posterior(groups, given)[np.arange(len(given)), given]
     return estimate((verified.labels != given[verified.rows]).astype(np.float64), wrong, verified)
 
 
 def clean_accuracy(predictions: Labels, groups: Sequence[Floats], given: Labels, verified: Verified) -> Interval:
-    """Share of samples whose predicted class is the true one."""
+    """Estimate the share of samples whose predicted class is the true one.
+
+    Args:
+        predictions: predicted classes (n,), made without the answers for the samples in question.
+        groups: out-of-fold probabilities (n, K) of each group.
+        given: given labels (n,).
+        verified: answers that were drawn at random (`Verified.drawn`).
+    """
     right = posterior(groups, given)[np.arange(len(given)), predictions]
     return estimate((verified.labels == predictions[verified.rows]).astype(np.float64), right, verified)
 

@@ -1,4 +1,4 @@
-"""Verified labels from a mapping, a sequence, a CSV file, a column of the data, or reviewers' decisions."""
+"""Read verified labels from a mapping, a sequence, a CSV file, a column of the data, or reviewers' decisions."""
 
 from __future__ import annotations
 
@@ -16,10 +16,9 @@ from ncsam._files import open_arrays
 from ncsam.automl.problem import Problem
 from ncsam.automl.questions import read_rounds, verified_decisions
 from ncsam.automl.verified import Verified
-from ncsam.data.labels import is_missing
 from ncsam.data.tables.columns import TABLE_SUFFIXES, read_columns
 from ncsam.data.tables.table import training_values
-from ncsam.data.types import DataSet
+from ncsam.data.types import DataSet, is_missing
 from ncsam.engine.config import RunConfig
 from ncsam.runs import layout
 from ncsam.runs.decisions import Decisions
@@ -32,9 +31,14 @@ _FILES = (
 
 
 def without_column(verified: Any, config: RunConfig) -> tuple[Any, RunConfig]:
-    """Verified labels that are a column of `config.data` as a sequence, and the data without that column.
+    """If the verified labels are a column of `config.data`, read it and exclude it from the features.
 
-    Anything else is returned as it is.
+    Args:
+        verified: a source as in `read_verified`, or the name of a column.
+        config: the configuration of the search.
+
+    Returns:
+        The values of the column and a configuration that ignores it; anything but a column name is returned unchanged.
 
     Raises:
         UsageError: if there is neither a file nor a column of that name.
@@ -56,16 +60,19 @@ def without_column(verified: Any, config: RunConfig) -> tuple[Any, RunConfig]:
 
 
 def read_verified(source: Any, dataset: DataSet) -> Verified:
-    """Verified labels of training samples; `rows` are positions in the training split.
+    """Read verified labels of training samples.
 
     Args:
         source: `{index: class}`; a sequence with a class or `None` for every sample; the path of a CSV file with the
-            columns `index`, `label` and, for samples that were not drawn evenly, `probability`; or a run folder, or its
-            `review.jsonl`, with reviewers' decisions.
-        dataset: the data; a class is given by its name or its number.
+            columns `index`, `label` and, for samples that were not drawn uniformly, `probability`; or a run folder, or
+            its `review.jsonl`, with reviewers' decisions. A class is given by name or number.
+        dataset: the data.
+
+    Returns:
+        Verified labels; `rows` are positions in the training split.
 
     Raises:
-        UsageError: for an index or class that does not exist.
+        UsageError: if an index or class does not exist, or the source is of another kind.
     """
     classes, samples = dataset.classes, len(dataset.train)
     if isinstance(source, Verified):
@@ -149,7 +156,12 @@ def _read_file(path: Path, classes: Sequence[str]) -> Verified:
 
 
 def in_fold_order(verified: Verified, problem: Problem) -> Verified:
-    """The same answers with rows counted fold after fold, without samples that are in no fold."""
+    """Renumber rows in fold order and drop samples that are in no fold.
+
+    Args:
+        verified: verified labels, with rows as positions in the training split.
+        problem: data and folds.
+    """
     order = np.concatenate(problem.held_out)
     places = np.full(len(problem.labels), -1, dtype=np.int64)
     places[order] = np.arange(len(order))

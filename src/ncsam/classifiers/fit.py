@@ -16,7 +16,7 @@ from ncsam import models
 from ncsam._errors import known_name
 from ncsam.classifiers import kernel, linear, trees
 from ncsam.classifiers.temperature import best_scale
-from ncsam.issues.folds import stratified_folds
+from ncsam.issues.calibration import stratified_folds
 from ncsam.models.closed_form import ClosedForm
 from ncsam.models.fitted import CLOSED_FORM
 from ncsam.noise import estimate_noise
@@ -41,14 +41,25 @@ _AVERAGES = {"smooth": "fit_smooth", "smooth_table": "fit_table"}
 
 @dataclass(frozen=True)
 class Member:
-    """A fitted or trained model: its name, its options and its state dict."""
+    """A fitted or trained model, stored as plain data.
+
+    Attributes:
+        model: name of the model, as `ncsam.models.create` knows it.
+        options: options of the model.
+        state: state dict of the model.
+    """
 
     model: str
     options: dict[str, Any] = field(default_factory=dict)
     state: dict[str, Tensor] = field(default_factory=dict)
 
     def network(self, num_classes: int, in_channels: int = 1) -> nn.Module:
-        """The model with its state, in evaluation mode."""
+        """Build the model, load its state and set it to evaluation mode.
+
+        Args:
+            num_classes: number of classes K.
+            in_channels: channels of the input images; closed-form models ignore it.
+        """
         network = models.create(self.model, num_classes, in_channels, **self.options)
         network.load_state_dict(self.state)
         return network.eval()
@@ -56,13 +67,13 @@ class Member:
 
 @dataclass(frozen=True)
 class Fitted:
-    """A model fitted to all rows, and what models fitted without them say of the same rows.
+    """A model fitted to all rows, with out-of-fold predictions for the same rows.
 
     Attributes:
-        member: the model, its probabilities calibrated on held-out rows.
+        member: the model, with probabilities calibrated on held-out rows.
         probabilities: out-of-fold class probabilities (N, K).
-        for_issues: out-of-fold probabilities of the members by which label issues are ranked: of embeddings those that
-            were fitted without label issues, of tables the forests; `None` for a model without members.
+        for_issues: out-of-fold probabilities of the members that rank label issues: for embeddings the members fitted
+            without label issues, for tables the forests; `None` for a model without members.
     """
 
     member: Member
@@ -148,9 +159,19 @@ def fit_masked(
     refit: bool = True,
     **options: Any,
 ) -> Fitted:
-    """`cross_fit` in which no fit sees the rows outside `mask`; they are predicted and calibrate all the same.
+    """Run `cross_fit` so that no fit sees the rows outside `mask`.
 
-    Without `refit` the member has no state but its scale.
+    Rows outside `mask` are still predicted and still used for calibration.
+
+    Args:
+        model: one of `ncsam.models.closed_form_names()`.
+        x: rows (N, d), float32, each column standardized.
+        y: labels (N,).
+        num_classes: number of classes K.
+        folds: the fold of every row (N,), from 0.
+        mask: rows (N,) that may be fitted, bool.
+        refit: whether to fit the returned member to all rows in `mask`; if False, its state holds only the scale.
+        **options: options of the model.
     """
     logits = torch.empty(len(y), num_classes)
     for fold in range(int(folds.max()) + 1):
@@ -166,9 +187,20 @@ def fit_masked(
 def confident_issues(
     probabilities: npt.NDArray[np.float64], labels: npt.NDArray[np.int64], among: Mask | None = None
 ) -> Mask:
-    """Samples that are confidently of another class than their label, by confident-learning counts.
+    """Find samples that are confidently of another class than their label, by confident-learning counts.
 
     A class that would be left with fewer than ten of the samples `among` keeps all of these.
+
+    Args:
+        probabilities: out-of-fold class probabilities (N, K).
+        labels: given labels (N,).
+        among: samples (N,) to consider, bool; `None` means all. Other samples are never flagged.
+
+    Returns:
+        A bool mask (N,), True for label issues.
+
+    References:
+        Northcutt et al. 2021, Confident learning: estimating uncertainty in dataset labels.
     """
     rows = np.ones(len(labels), dtype=bool) if among is None else among
     flagged = np.zeros(len(labels), dtype=bool)

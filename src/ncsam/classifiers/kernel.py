@@ -37,7 +37,11 @@ def kernel_ridge(x: Tensor, y: Tensor, num_classes: int, *, penalty: float) -> S
 
 
 def landmarks(x: Tensor) -> Tensor:
-    """All rows, or `LANDMARKS` of them where there are more than `EXACT`."""
+    """All rows, or `LANDMARKS` of them drawn with a fixed seed where there are more than `EXACT`.
+
+    Args:
+        x: rows (N, d).
+    """
     if len(x) <= EXACT:
         return x
     chosen = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))[:LANDMARKS]
@@ -45,13 +49,24 @@ def landmarks(x: Tensor) -> Tensor:
 
 
 def mean_squared_distance(rows: Tensor) -> float:
-    """Mean of |x_i - x_j|^2 over all pairs: 2 (mean |x|^2 - |mean x|^2)."""
+    """Mean of |x_i - x_j|^2 over all pairs: 2 (mean |x|^2 - |mean x|^2).
+
+    Args:
+        rows: rows (N, d).
+    """
     rows = rows.double()
     return max(2 * float(rows.square().sum(dim=1).mean() - rows.mean(dim=0).square().sum()), 1e-12)
 
 
 class KernelSystem:
-    """The equations of one kernel ridge regression, solved for several penalties."""
+    """The equations of one kernel ridge regression, to be solved for several penalties.
+
+    Args:
+        x: training rows (N, d).
+        targets: centered one-hot labels (N, K).
+        rows: rows (n, d) of the kernel expansion; the system is exact if this is the same tensor as `x`.
+        width: squared width of the Gaussian kernel.
+    """
 
     def __init__(self, x: Tensor, targets: Tensor, rows: Tensor, width: float) -> None:
         self.kernel = gaussian_kernel(rows, rows, width)
@@ -67,7 +82,11 @@ class KernelSystem:
             self.inner, self.right = inner, right
 
     def solve(self, penalty: float) -> Tensor:
-        """Coefficients (rows, K)."""
+        """Solve for the coefficients (n, K) of the kernel expansion.
+
+        Args:
+            penalty: ridge penalty, positive.
+        """
         if self.exact:
             system = self.kernel.clone()
             system.diagonal().add_(penalty)

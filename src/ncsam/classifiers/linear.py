@@ -13,7 +13,16 @@ State = dict[str, Tensor]
 
 
 def class_means(x: Tensor, y: Tensor, num_classes: int) -> tuple[Tensor, Tensor]:
-    """Mean of each class (K, d), the overall mean for a class without samples, and the class counts (K,)."""
+    """Class means and class counts.
+
+    Args:
+        x: rows (N, d).
+        y: labels (N,).
+        num_classes: number of classes K.
+
+    Returns:
+        The means (K, d), with the overall mean for a class without samples, and the counts (K,).
+    """
     counts = torch.bincount(y, minlength=num_classes).to(x)
     sums = torch.zeros(num_classes, x.shape[1], dtype=x.dtype).index_add_(0, y, x)
     means = sums / counts.clamp(min=1).unsqueeze(1)
@@ -61,9 +70,15 @@ def lda(x: Tensor, y: Tensor, num_classes: int, *, shrinkage: float) -> State:
 
 
 def ridge(x: Tensor, y: Tensor, num_classes: int, *, penalty: float) -> State:
-    r"""Least squares on one-hot labels: min of the mean of :math:`|t - W x - b|^2` + penalty v |W|^2.
+    """Least squares on one-hot labels: min of the mean of :math:`|t - W x - b|^2` + penalty v |W|^2.
 
     v is the mean variance of the columns, which makes `penalty` independent of the scale of x; b is not penalized.
+
+    Args:
+        x: rows (N, d).
+        y: labels (N,).
+        num_classes: number of classes K.
+        penalty: strength of the penalty relative to v, positive.
     """
     center = x.mean(dim=0)
     rows, targets = x - center, F.one_hot(y, num_classes).to(x)
@@ -79,6 +94,12 @@ def logistic(x: Tensor, y: Tensor, num_classes: int, *, penalty: float) -> State
     """Logistic regression: mean cross-entropy + penalty / 2 |weight|^2, by L-BFGS.
 
     In scikit-learn's terms penalty = 1 / (C N).
+
+    Args:
+        x: rows (N, d).
+        y: labels (N,).
+        num_classes: number of classes K.
+        penalty: strength of the penalty on the weight; the bias is not penalized.
     """
     weight = torch.zeros(num_classes, x.shape[1], dtype=x.dtype, requires_grad=True)
     bias = torch.zeros(num_classes, dtype=x.dtype, requires_grad=True)
@@ -98,13 +119,26 @@ def logistic(x: Tensor, y: Tensor, num_classes: int, *, penalty: float) -> State
 
 
 def prototypes(x: Tensor, y: Tensor, num_classes: int) -> State:
-    """Mean direction of each class: means of centered rows of length 1, scaled to length 1 again."""
+    """Mean direction of each class: means of centered rows of length 1, scaled to length 1 again.
+
+    Args:
+        x: rows (N, d).
+        y: labels (N,).
+        num_classes: number of classes K.
+    """
     center = x.mean(dim=0)
     means, _ = class_means(F.normalize(x - center, dim=1), y, num_classes)
     return {"center": center, "prototypes": F.normalize(means, dim=1)}
 
 
 def knn(x: Tensor, y: Tensor, num_classes: int, *, k: int) -> State:
-    """The rows themselves, centered and of length 1."""
+    """The training rows, centered and scaled to length 1, with their labels.
+
+    Args:
+        x: rows (N, d).
+        y: labels (N,).
+        num_classes: not used.
+        k: not used here; the model reads it when it predicts.
+    """
     center = x.mean(dim=0)
     return {"center": center, "rows": F.normalize(x - center, dim=1), "labels": y.clone()}

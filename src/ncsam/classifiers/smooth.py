@@ -73,7 +73,16 @@ def fit_smooth(x: Tensor, y: Tensor, num_classes: int, folds: Tensor, trusted: T
 
 
 def fit_table(x: Tensor, y: Tensor, num_classes: int, folds: Tensor, trusted: Tensor, *, trees: int = 100) -> Fitted:
-    """Fit the average for tables to all rows, and predict each row without its fold; arguments as of `fit_smooth`."""
+    """Fit the average for tables to all rows, and predict each row without its fold.
+
+    Args:
+        x: standardized rows (N, d).
+        y: labels (N,).
+        num_classes: number of classes K.
+        folds: the fold of every row (N,).
+        trusted: rows (N,) that are never pruned.
+        trees: number of trees of each forest.
+    """
     view = normal_scores(x.flatten(1))
     rows = view(x.flatten(1))
     members: tuple[tuple[str, dict[str, Any]], ...] = (
@@ -97,7 +106,11 @@ def fit_table(x: Tensor, y: Tensor, num_classes: int, folds: Tensor, trusted: Te
 
 
 def normal_scores(x: Tensor) -> NormalScores:
-    """The view of tables, with at most 256 cuts of each column."""
+    """The view of tables, with at most 256 cuts of each column.
+
+    Args:
+        x: rows (N, d) whose ranks define the scores.
+    """
     values = x.sort(dim=0).values
     count = min(len(values), _CUTS)
     chosen = torch.linspace(0, len(values) - 1, count).round().long()

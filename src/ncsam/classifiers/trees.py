@@ -13,7 +13,16 @@ from ncsam.classifiers.linear import State
 
 
 def forest(x: Tensor, y: Tensor, num_classes: int, *, trees: int, leaf: int, extra: bool) -> State:
-    """Fit a random forest (or extremely randomized trees) with seed 0; see `ncsam.models.forest` for the tensors."""
+    """Fit a random forest with scikit-learn, with seed 0, and return it as tensors (see `ncsam.models.forest`).
+
+    Args:
+        x: rows (N, d).
+        y: labels (N,).
+        num_classes: number of classes K.
+        trees: number of trees.
+        leaf: smallest number of samples in a leaf.
+        extra: fit extremely randomized trees instead of a random forest.
+    """
     ensemble: Any = need("sklearn.ensemble", "sklearn", "fitting a forest")
     kind = ensemble.ExtraTreesClassifier if extra else ensemble.RandomForestClassifier
     fitted = kind(trees, min_samples_leaf=leaf, random_state=0, n_jobs=1).fit(x.numpy(), y.numpy())
@@ -21,7 +30,12 @@ def forest(x: Tensor, y: Tensor, num_classes: int, *, trees: int, leaf: int, ext
 
 
 def forest_tensors(fitted: Any, num_classes: int) -> State:
-    """The trees of a fitted scikit-learn forest; classes that it never saw get probability 0."""
+    """Convert a fitted scikit-learn forest to tensors. Classes that it never saw get probability 0.
+
+    Args:
+        fitted: a fitted `RandomForestClassifier` or `ExtraTreesClassifier` with classes below `num_classes`.
+        num_classes: number of classes K.
+    """
     trees = [estimator.tree_ for estimator in fitted.estimators_]
     shape = (len(trees), max(tree.node_count for tree in trees))
     feature, threshold = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.float32)

@@ -10,9 +10,8 @@ from typing import Any
 import click
 import numpy as np
 
-from ncsam.cli.options import data_option, model_option
+from ncsam.cli.options import Written, data_option, files_of, keep, model_option
 from ncsam.cli.output import show_table
-from ncsam.cli.paths import Written, files_of, keep
 from ncsam.engine.analysis import alignments_at_end, training_data
 from ncsam.engine.predictor import LoadedRun, load_predictor
 from ncsam.runs.reader import RunFolder

@@ -9,8 +9,8 @@ import click
 
 from ncsam._files import atomic_path
 from ncsam._text import path_cell
+from ncsam.cli.options import Readable, Written, keep
 from ncsam.cli.output import show_table
-from ncsam.cli.paths import Readable, Written, keep
 
 EPILOG = """\b
 Examples:

@@ -11,11 +11,9 @@ import click
 from ncsam.api import audit as run_audit
 from ncsam.auditing.findings import CHECKS
 from ncsam.audits import applicable
-from ncsam.cli.failures import can_skip_damaged
-from ncsam.cli.kinds import Listed
-from ncsam.cli.options import ConfigCommand, config_options, default_out, resolve
+from ncsam.cli.framework import can_skip_damaged
+from ncsam.cli.options import ConfigCommand, Listed, Written, config_options, default_out, resolve
 from ncsam.cli.output import say, show_table
-from ncsam.cli.paths import Written
 from ncsam.runs import layout
 
 #: Options that train a model of the user's choice; an audit fits the recommended one.

@@ -12,13 +12,11 @@ import click
 
 from ncsam.automl import auto as run_auto
 from ncsam.automl.selection import METRICS, Metric
-from ncsam.cli.approval import approval, yes_option
 from ncsam.cli.executor_options import CLUSTER, on_options
-from ncsam.cli.options import ConfigCommand, config_options, default_out, resolve
-from ncsam.cli.output import say, show_table
-from ncsam.cli.paths import Written
+from ncsam.cli.options import ConfigCommand, Written, config_options, default_out, resolve
+from ncsam.cli.output import approval, say, show_table, yes_option
 from ncsam.engine.config import RunConfig
-from ncsam.issues.noise_rate import noise_rate_words
+from ncsam.issues.posterior import noise_rate_words
 from ncsam.jobs.executor import ExecutorConfig
 
 EPILOG = """\b

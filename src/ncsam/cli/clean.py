@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 import click
 import numpy as np
 
-from ncsam.cli.kinds import Listed
+from ncsam.cli.options import Listed, Readable, Written, files_of, keep
 from ncsam.cli.output import say, show_table
-from ncsam.cli.paths import Readable, Written, files_of, keep
 from ncsam.runs.reader import RunFolder
 
 if TYPE_CHECKING:

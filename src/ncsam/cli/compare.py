@@ -9,14 +9,20 @@ from typing import Any
 import click
 
 from ncsam.api import compare as run_comparison
-from ncsam.cli.complete import known
 from ncsam.cli.executor_options import CLUSTER, executor_options
-from ncsam.cli.failures import FAILED, Failure
-from ncsam.cli.kinds import Listed, Seeds
-from ncsam.cli.options import ConfigCommand, config_options, default_out, echo_config, resolve, resolved_by_data
-from ncsam.cli.output import say
-from ncsam.cli.paths import Written
-from ncsam.cli.results import show_comparison
+from ncsam.cli.framework import FAILED, Failure, known
+from ncsam.cli.options import (
+    ConfigCommand,
+    Listed,
+    Seeds,
+    Written,
+    config_options,
+    default_out,
+    echo_config,
+    resolve,
+    resolved_by_data,
+)
+from ncsam.cli.output import say, show_comparison
 from ncsam.cli.train import what_would_be_done
 from ncsam.comparison.grid import planned
 from ncsam.comparison.specs import names_code

@@ -11,12 +11,11 @@ import click
 
 from ncsam import data as datasets
 from ncsam._text import printable
-from ncsam.cli.complete import known
-from ncsam.cli.failures import FAILED, Failure
-from ncsam.cli.kinds import settings_option
+from ncsam.cli.framework import FAILED, Failure, known
+from ncsam.cli.options import settings_option
 from ncsam.cli.output import say, show_table
-from ncsam.data.check import first_few
 from ncsam.data.images.files import other_files
+from ncsam.data.types import first_few
 from ncsam.engine.config import RunConfig
 from ncsam.engine.task import reader_options
 

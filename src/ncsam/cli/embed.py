@@ -12,12 +12,10 @@ import torch
 
 from ncsam._errors import bad_value
 from ncsam._named import is_reference
-from ncsam.cli.complete import known
 from ncsam.cli.data import load
-from ncsam.cli.kinds import settings_option
-from ncsam.cli.options import make_folder_importable
+from ncsam.cli.framework import known
+from ncsam.cli.options import Written, keep, make_folder_importable, settings_option
 from ncsam.cli.output import say
-from ncsam.cli.paths import Written, keep
 from ncsam.data.modalities.text import TextList
 from ncsam.data.types import DataSet
 from ncsam.embed import Encoder, NamedTextEncoder, choose_encoder, image_encoder, text_encoder

@@ -19,8 +19,7 @@ from ncsam._errors import bad_value, need
 from ncsam._files import atomic_path
 from ncsam._trees import Tree, leaves, named_leaves, tree_map
 from ncsam._version import __version__
-from ncsam.cli.options import method_option, model_option
-from ncsam.cli.paths import Written, files_of, keep
+from ncsam.cli.options import Written, files_of, keep, method_option, model_option
 from ncsam.engine.predictor import LoadedRun, load_predictor
 
 EPILOG = """\b

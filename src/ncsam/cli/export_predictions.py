@@ -10,9 +10,8 @@ import numpy as np
 from ncsam._errors import bad_value, need
 from ncsam._files import atomic_path, read_array
 from ncsam._text import table_cell
-from ncsam.cli.options import method_option, model_option
+from ncsam.cli.options import Readable, Written, files_of, keep, method_option, model_option
 from ncsam.cli.output import say
-from ncsam.cli.paths import Readable, Written, files_of, keep
 from ncsam.runs.reader import RunFolder
 
 EPILOG = """\b

@@ -10,10 +10,9 @@ from typing import Any
 import click
 
 from ncsam._errors import need
-from ncsam.cli.options import method_option, model_option
+from ncsam.cli.options import files_of, keep, method_option, model_option
 from ncsam.cli.output import as_csv, say, show_table
-from ncsam.cli.paths import files_of, keep
-from ncsam.issues.noise_rate import noise_rate_words
+from ncsam.issues.posterior import noise_rate_words
 from ncsam.issues.table import LabelIssues
 from ncsam.run import Run
 

@@ -12,8 +12,7 @@ from typing import Any
 import click
 
 from ncsam._version import __version__
-from ncsam.cli.failures import as_failure
-from ncsam.cli.lazy import Entry, LazyGroup
+from ncsam.cli.framework import Entry, LazyGroup, as_failure
 
 COMMANDS = {
     "train": Entry("ncsam.cli.train:train", "Train a model on data whose labels may be wrong."),

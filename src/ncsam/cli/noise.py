@@ -11,11 +11,10 @@ import numpy as np
 
 from ncsam import data as datasets
 from ncsam import noise as library
-from ncsam.cli.complete import known
 from ncsam.cli.data import source_options
-from ncsam.cli.kinds import settings_option
+from ncsam.cli.framework import known
+from ncsam.cli.options import Readable, Written, keep, settings_option
 from ncsam.cli.output import say
-from ncsam.cli.paths import Readable, Written, keep
 from ncsam.engine.config import RunConfig
 from ncsam.engine.task import load_task
 from ncsam.noise.record import file_pair

@@ -1,25 +1,179 @@
-"""The options of `train` and `compare`, made from the fields of `RunConfig`: each is written once, there."""
+"""Options on the command line: kinds of values, paths, and the options made from the fields of `RunConfig`.
+
+Each option of `train` and `compare` is written once, as a field of `RunConfig`. Paths are checked before any work.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
+import re
+import stat
 import sys
 import types
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import click
 
 from ncsam._errors import need
 from ncsam._named import is_reference, require_explicit_import
-from ncsam.cli.brief import BriefCommand, shows_all
-from ncsam.cli.complete import known
-from ncsam.cli.kinds import Listed, Scalar, settings_option
-from ncsam.cli.paths import Readable
+from ncsam.cli.framework import BriefCommand, known, shows_all
 from ncsam.engine.config import RunConfig
-from ncsam.engine.config_files import read_preset, read_yaml
+from ncsam.engine.config_options import read_preset, read_yaml
+from ncsam.runs import layout
+
+if TYPE_CHECKING:
+    _ParamType = click.ParamType[Any]  # generic for the type checker, and in newer versions of click only
+else:
+    _ParamType = click.ParamType
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+_WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text", type(None): "null"}
+_METAVARS = {int: "INT", float: "NUMBER", bool: "BOOL", str: "TEXT"}
+
+
+class Scalar(_ParamType):
+    """Text as one of the words or types that a field allows, whole numbers before fractions before any text."""
+
+    name = "value"
+
+    def __init__(self, kinds: tuple[Any, ...]) -> None:
+        self.named = [word for kind in kinds if get_origin(kind) is Literal for word in get_args(kind)]
+        self.kinds = [kind for kind in kinds if get_origin(kind) is not Literal]
+        metavars = [_METAVARS[kind] for kind in (int, float, str, bool) if kind in kinds]
+        self.metavar = "|".join(metavars + self.named)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not isinstance(value, str) or value in self.named:
+            return value
+        if type(None) in self.kinds and value.lower() in ("null", "none"):
+            return None
+        if bool in self.kinds and value.lower() in ("true", "false"):
+            return value.lower() == "true"
+        for kind in (int, float, str):
+            if kind in self.kinds:
+                try:
+                    return kind(value)
+                except ValueError:
+                    continue
+        allowed = [_WORDS[kind] for kind in self.kinds] + self.named
+        return self.fail(f"{value!r} is not {' or '.join(allowed)}", param, ctx)
+
+
+class Settings(_ParamType):
+    """`KEY=VALUE`, or several with commas between them; values are read as YAML: numbers, words, true, null, [1, 2]."""
+
+    name = "KEY=VALUE,..."
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> dict[str, Any]:
+        if not isinstance(value, str):
+            return dict(value)
+        yaml = need("yaml", "train", "reading an option")
+        found: dict[str, Any] = {}
+        for each in re.split(r",(?=\w+=)", value):  # other commas belong to values
+            key, equals, text = each.partition("=")
+            if not key or not equals:
+                self.fail(f"{each!r} is not KEY=VALUE", param, ctx)
+            try:
+                found[key] = yaml.safe_load(text)
+            except (yaml.YAMLError, ValueError, RecursionError):
+                found[key] = text
+        return found
+
+
+def settings_option(flag: str, **settings: Any) -> Callable[[_Command], _Command]:
+    """An option that takes `Settings`, may be given more than once, and becomes one dictionary."""
+
+    def joined(ctx: click.Context, param: click.Parameter, given: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        return {key: value for each in given for key, value in each.items()}
+
+    return click.option(flag, type=Settings(), multiple=True, callback=joined, **settings)
+
+
+class Listed(_ParamType):
+    """Names with commas between them."""
+
+    name = "NAME,..."
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> list[str]:
+        return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else list(value)
+
+
+class Seeds(_ParamType):
+    """A count, meaning seeds 1 to that, or the seeds themselves with commas between them."""
+
+    name = "COUNT|SEED,..."
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | list[int]:
+        if not isinstance(value, str):
+            return int(value)
+        try:
+            return [int(part) for part in value.split(",")] if "," in value else int(value)
+        except ValueError:
+            return self.fail(f"{value!r} is not a count, nor seeds such as 1,2,3", param, ctx)
+
+
+class Readable(click.Path):
+    """An ordinary file, or a folder. Anything else would be waited for, as a pipe is."""
+
+    def __init__(self, *, folders: bool = False, exists: bool = True) -> None:
+        super().__init__(exists=exists, dir_okay=folders, path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        path = Path(os.fsdecode(super().convert(value, param, ctx)))
+        if path.exists() and not path.is_file() and not path.is_dir():
+            self.fail(f"{str(path)!r} is no ordinary file.", param, ctx)
+        return path
+
+
+class Written(click.Path):
+    """A file or folder to write: one that is not there, or an ordinary one. A device or a pipe would be replaced."""
+
+    def __init__(self, *, folder: bool = False) -> None:
+        super().__init__(file_okay=not folder, dir_okay=folder, path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        if not str(value).strip():
+            self.fail(f"{value!r} names no {self.name}.", param, ctx)
+        path = Path(os.fsdecode(super().convert(value, param, ctx)))
+        try:
+            kind = stat.S_IFMT(os.stat(path).st_mode)
+            if kind != (stat.S_IFDIR if self.dir_okay else stat.S_IFREG):
+                self.fail(f"{str(path)!r} is no ordinary {self.name}.", param, ctx)
+        except FileNotFoundError:
+            self._check_parent(path, param, ctx)
+        except OSError as error:  # a name too long, a folder on the way that is a file, links in a circle
+            self.fail(f"{str(path)!r} cannot be written: {error.strerror}.", param, ctx)
+        return path
+
+    def _check_parent(self, path: Path, param: click.Parameter | None, ctx: click.Context | None) -> None:
+        parent = next(folder for folder in path.absolute().parents if os.path.lexists(folder))
+        if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
+            self.fail(
+                f"{str(path)!r} cannot be written: {str(parent)!r} is no folder that one may write to.", param, ctx
+            )
+
+
+def files_of(run: Path) -> list[str | Path]:
+    """What a run is made of: its data, and what training and reviewing wrote."""
+    from ncsam.runs.reader import RunFolder
+
+    data = []
+    with contextlib.suppress(ValueError, OSError):  # what is wrong with it is said by what needs it
+        data = [str(RunFolder.read(run).config.get("data"))]
+    return [*data, *(run / name for name in layout.FILES)]
+
+
+def keep(read: Iterable[str | os.PathLike[str]], *written: Path | None) -> None:
+    """Refuse to write over what the command reads."""
+    there = [path for path in read if os.path.exists(path)]
+    for out in written:
+        if out is not None and out.exists() and any(os.path.samefile(out, path) for path in there):
+            raise click.UsageError(f"{str(out)!r} is what is read, and would be lost: choose another file to write.")
+
 
 #: The first field of each section of `--help`; those that follow it belong to the same one.
 SECTIONS = {
@@ -30,7 +184,6 @@ SECTIONS = {
     "precision": "Machine",
     "telemetry_every": "Watching",
 }
-_Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
 #: The fields that `--help` shows; `--help-all` shows the others, too.
@@ -206,7 +359,7 @@ def resolved_by_data(config: RunConfig, runs: Sequence[RunConfig]) -> RunConfig 
     Mistakes in it, and in the options of the runs that it is for, are reported now.
     """
     from ncsam.engine import resolve as resolution
-    from ncsam.engine.network import check_network
+    from ncsam.engine.learner import check_network
     from ncsam.engine.optimizers import check_options
     from ncsam.engine.task import load_task
 

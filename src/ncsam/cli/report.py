@@ -6,8 +6,7 @@ from pathlib import Path
 
 import click
 
-from ncsam.cli.kinds import Listed
-from ncsam.cli.paths import Written
+from ncsam.cli.options import Listed, Written
 from ncsam.report.content import write_report
 
 EPILOG = """\b

@@ -9,10 +9,9 @@ from typing import Any
 import click
 
 from ncsam.cli.executor_options import executor_options
-from ncsam.cli.failures import FAILED, Failure
-from ncsam.cli.kinds import Listed, Seeds, settings_option
+from ncsam.cli.framework import FAILED, Failure
+from ncsam.cli.options import Listed, Seeds, Written, settings_option
 from ncsam.cli.output import say, show_table
-from ncsam.cli.paths import Written
 from ncsam.jobs import ExecutorConfig, check_size, split_finished
 from ncsam.reproduce.results import METRICS, Filled
 from ncsam.reproduce.run import Plan

@@ -10,12 +10,9 @@ from typing import Any
 import click
 
 from ncsam.api import train as run_training
-from ncsam.cli.approval import approval, yes_option
-from ncsam.cli.failures import can_skip_damaged
-from ncsam.cli.options import ConfigCommand, config_options, default_out, echo_config, resolve
-from ncsam.cli.output import say
-from ncsam.cli.paths import Written
-from ncsam.cli.results import show_summary
+from ncsam.cli.framework import can_skip_damaged
+from ncsam.cli.options import ConfigCommand, Written, config_options, default_out, echo_config, resolve
+from ncsam.cli.output import approval, say, show_summary, yes_option
 from ncsam.runs import layout
 from ncsam.runs.reader import RunFolder
 

@@ -1,4 +1,4 @@
-"""All combinations of methods, optimizers and seeds, each in its own run folder; see `specs` for their names."""
+"""Train all combinations of methods, optimizers and seeds, each in its own run folder. `specs` defines their names."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from ncsam.engine import RunConfig, RunError
 from ncsam.engine.config import NETWORK
 from ncsam.engine.device import check_accelerator
 from ncsam.engine.metrics import SUMMARY
-from ncsam.issues.folds import labels_sha256
+from ncsam.issues.calibration import labels_sha256
 from ncsam.jobs import Done, ExecutorConfig, Job, check_size, run_jobs, split_finished
 from ncsam.runs import layout
 from ncsam.runs.layout import refuse_other_work
-from ncsam.runs.lock import locked
+from ncsam.runs.writer import locked
 
 _FILE = layout.COMPARISON
 _LIST = "a list of one or more, without duplicates"
@@ -47,28 +47,31 @@ def compare(
 ) -> list[dict[str, Any]]:
     """Train every combination of methods, optimizers and seeds that is not finished yet, and write `comparison.json`.
 
-    A combination that is wrong in itself is refused before anything is trained or written; a run that fails stops no
-    other.
+    Invalid combinations are refused before anything is trained or written. If a run fails, the others continue.
 
     Args:
-        config: what all runs share; each spec changes its copy.
-        out: folder of the runs.
+        config: options shared by all runs; each spec changes a copy.
+        out: the folder of the runs.
         methods: specs of methods, such as `"elr"` or `"mixup:alpha=8"` (see `ncsam.comparison.specs`).
         optimizers: specs of optimizers, such as `"sgd"` or `"sam:rho=0.1"`.
-        seeds: how many, counted from `config.seed`, or a list of seeds; at most 10,000 runs in all.
-        workers: runs at a time; this and the next three as in `ncsam.jobs.ExecutorConfig`.
+        seeds: number of seeds, counted from `config.seed`, or a list of seeds; at most 10,000 runs in total.
+        workers: number of runs in parallel (see `ncsam.jobs.ExecutorConfig`). `None`: two, or one on a single core.
         on: "local" or "ray".
-        resources: what each run needs on Ray.
-        mirror: URL of copies of the run folders.
-        dataset: data in memory, used in place of `config.data`. It is written once to `out/data.npz`, where worker
-            processes and later commands find it.
-        say: takes a line for each run that ends.
-        command: stored in the folder, for its report.
+        resources: resources that each run needs on Ray, such as "gpu=1,cpu=4".
+        mirror: URL to copy the run folders to. Empty: no copies.
+        dataset: data in memory, used instead of `config.data`. It is written once to `out/data.npz` for worker
+            processes and later commands.
+        say: called with a line for each run that ends.
+        command: the shell command to record in the folder, for its report.
 
     Returns:
-        One row per combination: `method`, `optimizer`, `seeds` (those that finished), for each metric of
-        `engine.metrics.SUMMARY` the `mean` and the sample standard deviation `std`, `runs` (their folders) and `failed`
-        (seed and error of the others).
+        One row per combination: `method`, `optimizer`, `seeds` (the finished ones), `mean` and sample standard
+        deviation `std` for each metric of `engine.metrics.SUMMARY`, `runs` (their folders) and `failed` (seed and error
+        of the others).
+
+    Raises:
+        UsageError: if a spec, the number of seeds or another option is invalid.
+        RunError: if the folder is in use or holds something else.
     """
     folder = Path(out)
     where = ExecutorConfig(workers, on, resources, mirror)
@@ -102,7 +105,7 @@ def compare(
 
 
 def _store(dataset: DataSet, path: Path) -> None:
-    """Write the data once; a file that is there already must have the same labels."""
+    """Write the data once. If the file exists, it must have the same labels."""
     if path.is_file():
         if labels_sha256(load_dataset(path).train.labels) != labels_sha256(dataset.train.labels):
             raise RunError(f"{path} contains other data: choose another folder")
@@ -112,7 +115,14 @@ def _store(dataset: DataSet, path: Path) -> None:
 
 @dataclass(frozen=True)
 class Planned:
-    """A run of a comparison: the name of its folder, the specs it comes from, and all its options."""
+    """A run of a comparison.
+
+    Attributes:
+        name: name of its folder.
+        method: spec of the method.
+        optimizer: spec of the optimizer.
+        config: all options.
+    """
 
     name: str
     method: str
@@ -123,7 +133,16 @@ class Planned:
 def planned(
     config: RunConfig, methods: Sequence[str], optimizers: Sequence[str], seeds: int | Sequence[int]
 ) -> list[Planned]:
-    """The runs of a comparison.
+    """List the runs of a comparison.
+
+    Args:
+        config: options shared by all runs.
+        methods: specs of methods, without duplicates.
+        optimizers: specs of optimizers, without duplicates.
+        seeds: number of seeds, counted from `config.seed`, or a list of seeds.
+
+    Returns:
+        The runs, grouped by method and then by optimizer.
 
     Raises:
         UsageError: for an unknown spec, a repeated one, or an invalid number of seeds.
@@ -180,6 +199,6 @@ def _row(group: list[Planned], summaries: dict[str, dict[str, Any]], errors: dic
 
 
 def _mean_and_deviation(values: list[float | None]) -> dict[str, float | None]:
-    """Not known unless every seed knows it: rows would not be comparable."""
+    """`None` unless every seed has a value: rows would not be comparable."""
     spread = None if None in values else Spread.of(values)
     return {"mean": None, "std": None} if spread is None else {"mean": spread.mean, "std": spread.std}

@@ -24,9 +24,9 @@ class Comparison:
 
     Args:
         path: the folder of the runs.
-        rows: a dictionary per combination, as `comparison.json` has them.
+        rows: a dictionary per combination, as in `comparison.json`.
         dataset: the data, if it was passed as Python objects.
-        temporary: owner of a temporary folder.
+        temporary: the owner of the folder, if it is temporary.
     """
 
     def __init__(
@@ -50,12 +50,12 @@ class Comparison:
 
     @property
     def runs(self) -> list[Run]:
-        """All runs that finished an epoch, in the order of the table."""
+        """All runs with at least one finished epoch, in the order of the table."""
         return [Run(run.folder, dataset=self._dataset) for run in self._folders]
 
     @property
     def metric_names(self) -> dict[str, str]:
-        """What each metric means."""
+        """The meaning of each metric, by name."""
         return {name: text for run in self._folders for name, text in run.metric_names.items()}
 
     @property
@@ -65,30 +65,30 @@ class Comparison:
         return [{**{name: row[name] for name in names}, **each} for row in self.rows for each in row["failed"]]
 
     def plot(self, path: str | os.PathLike[str] | None = None, *, title: str = "") -> Any:
-        """Curves of test accuracy and memorization over epochs: mean over seeds, with a band of one standard deviation.
+        """Plot test accuracy and memorization over epochs: mean over seeds, with a band of one standard deviation.
 
         Args:
-            path: a PNG to write. Default: none.
-            title: above the curves.
+            path: a PNG file to write. `None` writes nothing.
+            title: title of the plot.
 
         Returns:
-            The `matplotlib` figure, which a notebook shows; or the path that was written.
+            The `matplotlib` figure, or `path` if it was given.
         """
-        from ncsam.report.figures import curves_figure, curves_png
-        from ncsam.report.groups import group_runs
+        from ncsam.report.figures import curves_figure, curves_png, group_runs
 
         groups = group_runs(self._folders)
         return curves_figure(groups, title) if path is None else curves_png(groups, Path(path), title)
 
     def report(self, path: str | os.PathLike[str] | None = None, *, images: int = 24) -> Path:
-        """Write a self-contained HTML page about all runs.
+        """Write a self-contained HTML report about all runs.
 
         Args:
-            path: the file to write. Default: `report.html` in the folder, or in the current one if there is none.
-            images: how many label issues to show for each combination.
+            path: the file to write. `None` writes `report.html` into the folder, or into the current folder if that is
+                temporary.
+            images: number of label issues to show for each combination.
 
         Returns:
-            The path of the page.
+            The path of the report.
         """
         from ncsam.report.content import write_report
 

@@ -1,7 +1,9 @@
-"""Specs: a name with options, `NAME[:OPTION=VALUE]...`, such as `sam:rho=0.1:warmup=0.25`, `ncsam:kappa=0` or
-`mixup:alpha=8`; NAME may be `module:Name`, your own class. An option belongs to the run (`rho`, `lr`, `warmup`,
-`base`, ...) or else to the method or optimizer (`alpha`; `sign`, `compensation`, ...). If both have an option of that
-name, the value must tell which one is meant. Values are read as YAML: numbers, true, false, null, words.
+"""Specs: a name with options, `NAME[:OPTION=VALUE]...`.
+
+Examples are `sam:rho=0.1:warmup=0.25`, `ncsam:kappa=0` and `mixup:alpha=8`. NAME may be `module:Name`, your own class.
+An option belongs to the run (`rho`, `lr`, `warmup`, `base`, ...) or else to the method or optimizer (`alpha`; `sign`,
+`compensation`, ...). If both have an option of that name, the value must fit only one of them. Values are read as YAML:
+numbers, true, false, null, words.
 """
 
 from __future__ import annotations
@@ -28,7 +30,19 @@ _LONGEST_NAME = 255  # bytes of a file's name, on most file systems
 
 
 def with_spec(config: RunConfig, kind: Kind, spec: str) -> RunConfig:
-    """The configuration under a spec such as `sam:rho=0.1`; a method or class that cannot be built is refused."""
+    """Apply a spec to a configuration.
+
+    Args:
+        config: the configuration, which is not changed.
+        kind: "method" or "optimizer".
+        spec: `NAME[:OPTION=VALUE]...`, such as "sam:rho=0.1".
+
+    Returns:
+        The changed configuration.
+
+    Raises:
+        UsageError: if the spec is malformed, or the method or class cannot be built.
+    """
     yaml = need("yaml", "train", "reading a spec")
     name, *settings = _split(spec)
     known = {f.name for f in dataclasses.fields(RunConfig)}
@@ -57,8 +71,15 @@ def with_spec(config: RunConfig, kind: Kind, spec: str) -> RunConfig:
 
 
 def check_combination(config: RunConfig) -> None:
-    """Refuse options of method, optimizer and schedule that are wrong whatever the data; values that the data decides
-    are placeholders. A user's own optimizer is left to its run.
+    """Refuse options of method, optimizer and schedule that are invalid for any data.
+
+    Placeholders are used for values that depend on the data. Your own optimizers are only checked when they run.
+
+    Args:
+        config: the configuration of a run.
+
+    Raises:
+        UsageError: if an option is invalid.
     """
     if is_reference(config.optimizer):
         return
@@ -71,13 +92,17 @@ def check_combination(config: RunConfig) -> None:
 
 
 def names_code(spec: str) -> bool:
-    """Whether a spec names a `module:Name`, itself or as the value of an option."""
+    """Return whether a spec refers to a `module:Name`, as its name or as the value of an option.
+
+    Args:
+        spec: `NAME[:OPTION=VALUE]...`.
+    """
     name, *settings = _split(spec)
     return any(is_reference(text) for text in (name, *(setting.partition("=")[2] for setting in settings)))
 
 
 def _is_own_class(kind: Kind, name: str) -> bool:
-    """Whether it is a `module:Name`, and no name of ours with an option that lacks its value (`sam:rho`)."""
+    """Whether it is a `module:Name` rather than a built-in name with an option that lacks its value (`sam:rho`)."""
     ours = method_names() if kind == "method" else optimizer_names()
     return is_reference(name) and name.partition(":")[0] not in ours
 
@@ -87,7 +112,7 @@ def _split(spec: str) -> list[str]:
 
 
 def _is_own(config: RunConfig, kind: Kind, name: str, option: str, value: Any, spec: str) -> bool:
-    """Of an option that the run has: whether it is meant for the method or optimizer, by what the value fits.
+    """Whether an option that the run also has is meant for the method or optimizer, judging by its value.
 
     A value that fits both is refused.
     """
@@ -106,7 +131,7 @@ def _is_own(config: RunConfig, kind: Kind, name: str, option: str, value: Any, s
 
 
 def _makes(kind: Kind, name: str, options: dict[str, Any]) -> bool:
-    """Whether a method or optimizer of this name has these options for itself, and takes their values."""
+    """Whether the method or optimizer of this name has these options and accepts their values."""
     try:
         if kind == "method":
             create_method(name, **options)
@@ -123,7 +148,16 @@ def _makes(kind: Kind, name: str, options: dict[str, Any]) -> bool:
 
 
 def folder_name(method: str, optimizer: str, seed: int) -> str:
-    """`METHOD-OPTIMIZER-sSEED`, with what a file system may not like replaced."""
+    """Return `METHOD-OPTIMIZER-sSEED`, with special characters replaced.
+
+    Args:
+        method: spec of the method.
+        optimizer: spec of the optimizer.
+        seed: seed of the run.
+
+    Raises:
+        UsageError: if the name is longer than 255 bytes.
+    """
     name = re.sub(r"[^\w.=+-]", "_", f"{method}-{optimizer}-s{seed}")
     if len(name.encode()) > _LONGEST_NAME:
         raise bad_value(

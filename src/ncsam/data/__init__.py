@@ -7,10 +7,8 @@ a split: augmented views, observed labels, and the samples' indices.
 
 # Importing a reader's module registers it.
 from ncsam.data.augment.views import View
-from ncsam.data.check import check
 from ncsam.data.describe import describe
 from ncsam.data.images.files import BadImage, check_images, into_memory
-from ncsam.data.labels import hold_out
 from ncsam.data.loading.loader import Batch, Loader
 from ncsam.data.modalities import Modality, Store, modalities, modality_of
 from ncsam.data.readers import (  # noqa: F401
@@ -29,10 +27,10 @@ from ncsam.data.readers.folder import from_folder
 from ncsam.data.readers.shards import from_shards
 from ncsam.data.readers.texts import from_texts
 from ncsam.data.readers.torch_dataset import from_dataset
-from ncsam.data.registry import Entry, entry, load, names, register
+from ncsam.data.registry import Entry, check, entry, load, names, register
 from ncsam.data.sources import as_dataset
 from ncsam.data.tables.table import from_table
-from ncsam.data.types import UNKNOWN, DataSet, Inputs, Labels, LazyImages, PathList, Split
+from ncsam.data.types import UNKNOWN, DataSet, Inputs, Labels, LazyImages, PathList, Split, hold_out
 
 __all__ = [
     "UNKNOWN",

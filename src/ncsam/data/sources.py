@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from ncsam._arguments import coerce_options
 from ncsam._errors import bad_value, refuse_unknown
-from ncsam._options import coerce_options
 from ncsam.data.images.files import IMAGE_SUFFIXES
 from ncsam.data.readers.arrays import from_arrays
 from ncsam.data.readers.texts import from_texts

@@ -37,19 +37,31 @@ def default_folder() -> Path:
 
 
 def text_hash(text: str) -> str:
-    """SHA-256 of a text; surrogates, which UTF-8 cannot express, are kept apart from each other."""
+    """SHA-256 of a text. Lone surrogates, which UTF-8 cannot encode, are hashed as they are.
+
+    Args:
+        text: Any string.
+    """
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def array_hash(array: npt.NDArray[np.generic]) -> str:
-    """SHA-256 of an array's type, shape and values."""
+    """SHA-256 of an array's type, shape and values.
+
+    Args:
+        array: Any array of numbers.
+    """
     digest = hashlib.sha256(f"{array.dtype.str}{array.shape}".encode())
     digest.update(np.ascontiguousarray(array).tobytes())
     return digest.hexdigest()
 
 
 def file_hash(path: str | os.PathLike[str]) -> str:
-    """SHA-256 of a file's content; its name and time do not matter."""
+    """SHA-256 of a file's content; its name and modification time do not matter.
+
+    Args:
+        path: The file.
+    """
     return sha256_of(path)
 
 
@@ -68,7 +80,11 @@ class Source:
     preprocessing: str
 
     def key(self, samples: Iterable[str]) -> str:
-        """The SHA-256 that stands for the features of samples with these hashes, in this order."""
+        """The cache key of the features of these samples, in this order: a hexadecimal SHA-256.
+
+        Args:
+            samples: The hash of each sample.
+        """
         digest = hashlib.sha256()
         for part in (f"ncsam features {_FORMAT}", self.backbone, self.weights, self.preprocessing, *samples):
             digest.update(len(part).to_bytes(8, "little"))  # so that no two lists of parts read the same
@@ -87,11 +103,23 @@ class FeatureCache:
         self.folder = (default_folder() if folder is None else Path(folder)) / "features"
 
     def path(self, key: str) -> Path:
-        """Where the features of a key lie."""
+        """The file that holds the features of a key; it may not exist.
+
+        Args:
+            key: As `Source.key` returns it.
+        """
         return self.folder / key[:2] / f"{key}.npy"
 
     def get(self, key: str, rows: int) -> Floats | None:
-        """The features of a key: (rows, F), float32. `None` if they are not there, or the file is damaged."""
+        """Read the features of a key.
+
+        Args:
+            key: As `Source.key` returns it.
+            rows: Expected number of rows.
+
+        Returns:
+            The features (rows, F), float32; `None` if they are not cached or the file is damaged.
+        """
         path = self.path(key)
         try:
             found = read_array(path)
@@ -104,7 +132,12 @@ class FeatureCache:
         return found.astype(np.float32, copy=False)
 
     def put(self, key: str, features: Floats) -> None:
-        """Keep features. A folder that cannot be written is warned about: the run has them anyway."""
+        """Write features to the cache. If the folder cannot be written, it warns and continues.
+
+        Args:
+            key: As `Source.key` returns it.
+            features: The features (rows, F).
+        """
         try:
             with atomic_path(self.path(key)) as temporary, temporary.open("wb") as file:
                 np.save(file, np.ascontiguousarray(features, dtype=np.float32), allow_pickle=False)
@@ -153,7 +186,14 @@ class FeatureCache:
         return sum(size for _, size, _ in self._files())
 
     def prune(self, most_bytes: int) -> int:
-        """Remove the files that were not used for longest until at most `most_bytes` are left; return their number."""
+        """Remove the least recently used files until the cache fits into `most_bytes`.
+
+        Args:
+            most_bytes: Largest total size to keep, in bytes.
+
+        Returns:
+            The number of files removed.
+        """
         files = sorted(self._files())
         total = sum(size for _, size, _ in files)
         removed = 0

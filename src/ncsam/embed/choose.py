@@ -141,7 +141,15 @@ def choose_encoder(
 
 
 def unlike_photographs(image_size: tuple[int, int], channels: int) -> str | None:
-    """Why images clearly are no photographs, or `None`: other channels, tiny, or small and gray."""
+    """Why the images clearly are not photographs: other channels, tiny, or small and gray.
+
+    Args:
+        image_size: (height, width) in pixels.
+        channels: Channels of the images.
+
+    Returns:
+        The reason, or `None` if they may be photographs.
+    """
     side = min(image_size)
     if channels not in (1, 3):
         return f"images with {channels} channels are not photographs"
@@ -153,7 +161,12 @@ def unlike_photographs(image_size: tuple[int, int], channels: int) -> str | None
 
 
 def input_size(image_size: tuple[int, int], on_cpu: bool) -> int:
-    """Pixels a side of the backbone's input: thumbnails gain nothing beyond 160, which is twice as fast as 224."""
+    """Pixels a side of the backbone's input: thumbnails gain nothing beyond 160, which is twice as fast as 224.
+
+    Args:
+        image_size: (height, width) of the images in pixels.
+        on_cpu: Whether features are computed on a CPU; on an accelerator the size is always 224.
+    """
     return THUMBNAIL_SIZE if on_cpu and max(image_size) <= THUMBNAIL_SIDE else PHOTO_SIZE
 
 

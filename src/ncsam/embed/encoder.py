@@ -113,7 +113,14 @@ class Encoder:
 
 
 def usable_device(name: str | torch.device) -> torch.device:
-    """The device of this name, if numbers can be computed there and brought back."""
+    """Resolve a device and check that it can compute.
+
+    Args:
+        name: Such as "cpu", "cuda" or "cuda:1".
+
+    Raises:
+        UsageError: There is no such device on this machine.
+    """
     try:
         device = torch.device(name)
         torch.zeros(1, device=device).cpu()
@@ -176,8 +183,15 @@ def input_statistics(
 ) -> tuple[tuple[float, ...], tuple[float, ...], tuple[int, int] | None]:
     """(mean, std, size) of the images that a model was trained on.
 
-    As the model says: in `pretrained_cfg` (timm's way), or in attributes `mean`, `std` and `size` of its own; else
-    those of ImageNet, which almost all published models share (.5 for images that are not in color).
+    They are read from the model's `pretrained_cfg` (timm) or from its attributes `mean`, `std` and `size`. Otherwise
+    they are those of ImageNet, which almost all published models share (.5 for images that are not in color).
+
+    Args:
+        network: The model.
+        channels: Channels of its input images.
+
+    Returns:
+        Mean and std per channel, in units of [0, 1], and (height, width), or `None` where the size is unknown.
     """
     inner = [network, *(module for module in network.children())]
     for module in inner:

@@ -79,7 +79,16 @@ def features_of(
 
 
 def check_kind(inputs: Inputs, encoder: Encoder | NamedTextEncoder, name: str) -> None:
-    """Refuse texts for an encoder of images, and the like."""
+    """Check that an encoder takes these samples.
+
+    Args:
+        inputs: Images or texts.
+        encoder: The encoder.
+        name: Name of the data, for the error message.
+
+    Raises:
+        UsageError: The encoder takes another kind of sample.
+    """
     fits = isinstance(inputs, TextList) if encoder.kind == "texts" else Images.holds(inputs)
     if not fits:
         raise bad_value("data", name, f"{encoder.kind}, for the encoder {encoder.name!r}")
@@ -93,7 +102,16 @@ def encode(
     workers: int = 0,
     done: Callable[[int], None] = lambda count: None,
 ) -> Floats:
-    """The features (N, F) of images or texts, from the cache where they are in it."""
+    """The features (N, F) of images or texts, read from the cache where possible.
+
+    Args:
+        inputs: N images or texts.
+        encoder: From `image_encoder` or `text_encoder`.
+        cache: Where features are kept by content; `None` computes all of them.
+        batch_size: Images per forward pass; text encoders choose their own.
+        workers: Processes that decode image files; 0 decodes in this one.
+        done: Called with the number of samples encoded so far.
+    """
 
     def compute(start: int, stop: int) -> Floats:
         if isinstance(encoder, NamedTextEncoder):
@@ -118,7 +136,15 @@ def _image_batches(
 
 
 def image_loader(split: Split, encoder: Encoder, batch_size: int, workers: int, subset: Any = None) -> Loader:
-    """A split's images as the encoder wants them, in order."""
+    """Load the images of a split in order, resized and normalized for an encoder.
+
+    Args:
+        split: The images.
+        encoder: Its size, crop, normalization and device are used.
+        batch_size: Images per batch.
+        workers: Processes that decode image files; 0 decodes in this one.
+        subset: Positions of the images to load; `None` means all.
+    """
     files = not isinstance(split.inputs, np.ndarray)
     if isinstance(split.inputs, np.ndarray) and split.inputs.shape[-1] == 1 and len(encoder.mean) == 3:
         split = replace(split, inputs=split.inputs.repeat(3, axis=-1))  # files of gray images become color ones, too
@@ -136,7 +162,11 @@ def image_loader(split: Split, encoder: Encoder, batch_size: int, workers: int, 
 
 
 def sample_hashes(inputs: Inputs) -> list[str]:
-    """The SHA-256 of each sample: of a file's bytes, a text, or pixels."""
+    """The SHA-256 of each sample: of a file's bytes, of a text, or of pixels.
+
+    Args:
+        inputs: Images, files or texts.
+    """
     if isinstance(inputs, TextList):
         return [text_hash(text) for text in inputs.texts]
     if isinstance(inputs, PathList) or (len(inputs) and isinstance(inputs[0], Path)):

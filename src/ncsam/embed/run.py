@@ -60,7 +60,19 @@ def embed(
 
 
 def write_features(embedded: DataSet, out: Path, say: Callable[[str], None] = print) -> Path:
-    """The `.npz` that `ncsam.data.from_npz` reads, of what `features_of` returned."""
+    """Write the dataset that `features_of` returned to an `.npz` file that `ncsam.data.from_npz` reads.
+
+    Args:
+        embedded: A dataset of features with its encoding.
+        out: The file to write; it is replaced atomically.
+        say: Called with one line of text when the file is written.
+
+    Returns:
+        `out`.
+
+    Raises:
+        UsageError: The dataset does not come from `features_of`.
+    """
     encoding = embedded.encoding
     if encoding is None:
         raise bad_value("data", embedded.name, "features, as features_of returns them")

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from ncsam.engine.config import RunConfig
-from ncsam.engine.config_files import preset_names, preset_text
+from ncsam.engine.config_options import preset_names, preset_text
 from ncsam.errors import Interrupted, RunError
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import islice
 from pathlib import Path
 
-from ncsam._checks import positive
+from ncsam._arguments import positive
 from ncsam._errors import bad_value
 from ncsam._named import require_explicit_import
 from ncsam.engine import recipes

@@ -13,13 +13,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from ncsam._checks import below_one, count, number, ratio
+from ncsam._arguments import below_one, count, number, ratio
 from ncsam._errors import bad_value, need
 from ncsam._files import atomic_path
 from ncsam._named import find_named, is_reference, require_explicit_import
 from ncsam._version import __version__
 from ncsam.engine import recipes
-from ncsam.engine.config_files import read_preset, read_yaml
 from ncsam.engine.config_options import (
     check_options,
     default_options,
@@ -31,10 +30,12 @@ from ncsam.engine.config_options import (
     named_or_own,
     one_of,
     option,
+    read_preset,
+    read_yaml,
     size,
     without,
 )
-from ncsam.issues.folds import parse_fold
+from ncsam.issues.calibration import parse_fold
 
 #: Base optimizers and their default learning rates.
 BASES = {"sgd": 0.05, "adamw": 0.001}

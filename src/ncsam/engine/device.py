@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from ncsam._errors import bad_value, need
 from ncsam._trees import tree_map
-from ncsam.engine.states import fsdp
+from ncsam.engine.learner import fsdp
 from ncsam.errors import UsageError
 
 if TYPE_CHECKING:

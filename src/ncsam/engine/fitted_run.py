@@ -21,17 +21,15 @@ from ncsam._version import __version__
 from ncsam.data.modalities import saved_modality
 from ncsam.data.types import Split
 from ncsam.engine.checkpoint import save_checkpoint
-from ncsam.engine.class_metrics import ByClass, class_metrics, confusion
 from ncsam.engine.config import RunConfig
 from ncsam.engine.evaluate import Predictions
-from ncsam.engine.label_issues import label_issues_of
+from ncsam.engine.label_issues import Dynamics, SampleTable, label_issues_of
 from ncsam.engine.loggers import FIELDS, MetricsFiles
-from ncsam.engine.metrics import accuracy, calibration_error, summarize
+from ncsam.engine.metrics import ByClass, accuracy, calibration_error, class_metrics, confusion, summarize
 from ncsam.engine.resolve import recommended_model
-from ncsam.engine.samples import Dynamics, SampleTable
 from ncsam.engine.task import Task
 from ncsam.errors import UsageError
-from ncsam.issues.noise_rate import noise_rate_of
+from ncsam.issues.posterior import noise_rate_of
 from ncsam.noise import estimate_noise
 from ncsam.runs import layout
 from ncsam.runs.reader import read_verified_labels

@@ -11,8 +11,8 @@ import torch
 import torch.nn.functional as F
 
 from ncsam import models, optim
+from ncsam.engine.checkpoint import random_state, restore_random_state
 from ncsam.engine.config import RunConfig
-from ncsam.engine.trainer_state import random_state, restore_random_state
 from ncsam.methods import create as create_method
 
 if TYPE_CHECKING:

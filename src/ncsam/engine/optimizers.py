@@ -13,16 +13,16 @@ from torch import nn
 from torch.optim import Optimizer
 
 from ncsam import optim
+from ncsam._arguments import coerce
 from ncsam._errors import bad_value, refuse_unknown
 from ncsam._guards import without_guards
 from ncsam._named import find_named, is_reference
-from ncsam._options import coerce
 from ncsam.engine import recipes
 from ncsam.engine.config import BASES, ResolvedConfig, RunConfig
 from ncsam.methods import Method
 from ncsam.methods import create as create_method
 from ncsam.models.backbone import Backbone
-from ncsam.optim.validation_radius import FollowsValidation
+from ncsam.optim.radii import FollowsValidation
 
 #: Options of optimizers that are options of the run.
 _OF_THE_RUN = ("rho", "rho_target", "kappa", "flip_ratio", "telemetry_every")

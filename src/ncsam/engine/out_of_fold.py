@@ -16,12 +16,12 @@ from ncsam._named import require_explicit_import
 from ncsam.data.types import DataSet, Labels
 from ncsam.engine.checkpoint import load_checkpoint
 from ncsam.engine.config import RunConfig
-from ncsam.engine.config_files import read_yaml
+from ncsam.engine.config_options import read_yaml
 from ncsam.engine.label_issues import rewrite_label_issues
 from ncsam.engine.predictor import load_predictor
 from ncsam.engine.run import train
 from ncsam.engine.task import FOLD_SEED, load_task
-from ncsam.issues.folds import stratified_folds
+from ncsam.issues.calibration import stratified_folds
 from ncsam.models.registry import is_combined
 from ncsam.runs import layout
 from ncsam.runs.reader import RunFolder, load_oof

@@ -23,7 +23,7 @@ from ncsam.data.modalities import Modality, restored_modality
 from ncsam.data.types import Inputs, Split
 from ncsam.engine.checkpoint import load_checkpoint, mismatch_as_run_error
 from ncsam.engine.config import RunConfig
-from ncsam.engine.network import create_network
+from ncsam.engine.learner import create_network
 from ncsam.errors import RunError
 from ncsam.methods import Method
 from ncsam.methods import create as create_method

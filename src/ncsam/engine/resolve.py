@@ -1,7 +1,7 @@
 """From what the user asked for to concrete values: the only place where "auto" and `None` are given a meaning.
 
 What is known only during training (when a warm-up "auto" ends, the flip ratio "auto") is decided by
-`ncsam.engine.schedule_control`. All constants are in `ncsam.engine.recipes`.
+`ncsam.engine.optimizers`. All constants are in `ncsam.engine.recipes`.
 """
 
 from __future__ import annotations

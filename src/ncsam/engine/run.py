@@ -19,15 +19,14 @@ from ncsam._errors import bad_value
 from ncsam.data.stored import load_dataset, save_dataset
 from ncsam.data.types import DataSet
 from ncsam.engine.backbone import with_backbone
-from ncsam.engine.class_metrics import measure_by_class
 from ncsam.engine.config import IN_MEMORY, ResolvedConfig, RunConfig
-from ncsam.engine.config_files import read_yaml
+from ncsam.engine.config_options import read_yaml
 from ncsam.engine.device import choose_device
 from ncsam.engine.fitted_run import fit_run, smooth_out_of_fold
 from ncsam.engine.forecast import Approve, remaining_seconds
 from ncsam.engine.label_issues import label_issues_of
-from ncsam.engine.metrics import summarize
-from ncsam.engine.network import create_network, prepared
+from ncsam.engine.learner import create_network, prepared
+from ncsam.engine.metrics import measure_by_class, summarize
 from ncsam.engine.resolve import resolve, sam_warning
 from ncsam.engine.sinks import CheckpointSink, ConsoleSink, FolderSink, MetricsSink, Sink
 from ncsam.engine.task import Task, load_task, view_names
@@ -38,9 +37,8 @@ from ncsam.models.external import guess_family
 from ncsam.models.freeze import BACKBONE
 from ncsam.pretrained.hub import PREFIX
 from ncsam.runs import layout
-from ncsam.runs.lock import FolderLock, locked
 from ncsam.runs.reader import read_summary
-from ncsam.runs.writer import begin_run, what_is_left, write_run, writing
+from ncsam.runs.writer import FolderLock, begin_run, locked, what_is_left, write_run, writing
 
 if TYPE_CHECKING:
     from ncsam.engine.device import Device

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
@@ -10,11 +11,12 @@ from typing import Any
 from torch import nn
 
 from ncsam import optim
-from ncsam._checks import count, ratio
+from ncsam._arguments import count, ratio
 from ncsam._errors import bad_value
 from ncsam.engine import recipes
 from ncsam.engine.config import ResolvedConfig
 from ncsam.engine.evaluate import Evaluator
+from ncsam.engine.learner import Learner, full_state, load_network
 from ncsam.issues.find import has_memorized
 from ncsam.methods import Method, Stage
 from ncsam.noise import estimate_noise
@@ -141,3 +143,50 @@ class Stages:
         """The number of the stage, and the epoch's number within it, from 1."""
         number = next(number for number, end in enumerate(self.ends) if epoch <= end)
         return number, epoch - (self.ends[number] - self.stages[number].epochs)
+
+
+class EarlyStopping:
+    """Keeps the weights of the epoch with the highest validation accuracy, the first of equals.
+
+    Args:
+        patience: Epochs without a higher accuracy after which training ends; `None`: train to the end and keep the
+            last weights.
+        learners: The models and their optimizers.
+        method: The learning method, whose state is kept with the weights.
+    """
+
+    def __init__(self, patience: int | None, learners: Sequence[Learner], method: Method) -> None:
+        self.patience = patience
+        self.learners = learners
+        self.method = method
+        self.best_epoch = 0
+        self.best_accuracy = -1.0
+        self._kept: dict[str, Any] | None = None
+
+    def update(self, epoch: int, accuracy: float | None) -> None:
+        """Take note of a finished epoch. Every rank must call it."""
+        if self.patience is None or accuracy is None or accuracy <= self.best_accuracy:
+            return
+        self.best_epoch, self.best_accuracy = epoch, accuracy
+        networks = [copy.deepcopy(full_state(dict(learner.bare.state_dict()))) for learner in self.learners]
+        self._kept = {"networks": networks, "method": copy.deepcopy(self.method.state_dict())}
+
+    def is_over(self, epoch: int) -> bool:
+        """Whether training ends after this epoch."""
+        return self.patience is not None and 0 < self.best_epoch <= epoch - self.patience
+
+    def restore(self) -> bool:
+        """Put the kept weights back, if there are any."""
+        if self._kept is None:
+            return False
+        for learner, network in zip(self.learners, self._kept["networks"], strict=True):
+            load_network(learner.bare, network)
+        self.method.load_state_dict(self._kept["method"])
+        return True
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"best_epoch": self.best_epoch, "best_accuracy": self.best_accuracy, "kept": self._kept}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.best_epoch, self.best_accuracy = int(state["best_epoch"]), float(state["best_accuracy"])
+        self._kept = state["kept"]

@@ -12,10 +12,16 @@ from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any
 
 from ncsam._text import printable_lines
-from ncsam.engine.checkpoint import load_checkpoint, mismatch_as_run_error, save_checkpoint, to_stderr
+from ncsam.engine.checkpoint import (
+    load_checkpoint,
+    mismatch_as_run_error,
+    restore_trainer,
+    save_checkpoint,
+    to_stderr,
+    trainer_state,
+)
 from ncsam.engine.config import RunConfig
 from ncsam.engine.loggers import Logger, open_loggers
-from ncsam.engine.trainer_state import restore_trainer, trainer_state
 from ncsam.runs.reader import refuse_another
 
 if TYPE_CHECKING:

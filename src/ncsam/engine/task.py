@@ -16,19 +16,18 @@ import numpy.typing as npt
 import torch
 
 from ncsam import data, noise
+from ncsam._arguments import coerce_options
 from ncsam._errors import bad_value, refuse_unknown, unknown_name
 from ncsam._files import open_arrays, read_json
-from ncsam._options import coerce_options
 from ncsam.data.images.files import BadImage
-from ncsam.data.labels import stratified
 from ncsam.data.loading.loader import Loader
 from ncsam.data.modalities import Modality, modality_of
 from ncsam.data.modalities.text import Pretrained, TextList
 from ncsam.data.stored import load_dataset
 from ncsam.data.tables.columns import CLEANED, TABLE_SUFFIXES, read_columns
-from ncsam.data.types import DataSet, Labels, Split
+from ncsam.data.types import DataSet, Labels, Split, stratified
 from ncsam.engine.config import IN_MEMORY, RunConfig
-from ncsam.issues.folds import parse_fold, stratified_folds
+from ncsam.issues.calibration import parse_fold, stratified_folds
 from ncsam.methods import Method
 from ncsam.noise import NoisyLabels
 from ncsam.pretrained.hub import PREFIX, model_folder

@@ -11,22 +11,19 @@ import torch
 from torch import Tensor, nn
 
 from ncsam._errors import bad_value
-from ncsam.engine.anchor import Interpolation, fit_head
+from ncsam.engine.backbone import Interpolation, fit_head
+from ncsam.engine.checkpoint import seed_all
 from ncsam.engine.config import ResolvedConfig
-from ncsam.engine.context import MethodContext, verdicts
 from ncsam.engine.device import set_precision
-from ncsam.engine.early_stopping import EarlyStopping
-from ncsam.engine.evaluate import Evaluator
+from ncsam.engine.evaluate import Evaluator, MethodContext, verdicts
 from ncsam.engine.fitted_run import wrong_label_probabilities
-from ncsam.engine.learner import Learner
+from ncsam.engine.label_issues import Dynamics, SampleTable
+from ncsam.engine.learner import Learner, create_network, train_mode
 from ncsam.engine.metrics import EpochSums
-from ncsam.engine.network import create_network, train_mode
 from ncsam.engine.optimizers import learning_rate
-from ncsam.engine.samples import Dynamics, SampleTable
-from ncsam.engine.schedule_control import ScheduleController, Stages
+from ncsam.engine.schedule_control import EarlyStopping, ScheduleController, Stages
 from ncsam.engine.sinks import Interrupt
 from ncsam.engine.task import Task, check_method, view_names
-from ncsam.engine.trainer_state import seed_all
 from ncsam.errors import DivergedError, Interrupted
 from ncsam.methods import Method, Plan, State
 from ncsam.methods import create as create_method

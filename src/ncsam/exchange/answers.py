@@ -1,4 +1,4 @@
-"""What comes back from any tool: one answer of one person about one sample."""
+"""Answers from any tool: one person's answer about one sample."""
 
 from __future__ import annotations
 
@@ -17,10 +17,14 @@ DECISION, REVIEWER = "decision", "reviewer"
 
 @dataclass(frozen=True)
 class Answer:
-    """A person's answer about the training sample `index`.
+    """A person's answer about a training sample.
 
-    `decision` is a class name or one of `WORDS`; a class of that name comes first. `given_label` is the label that
-    they saw, by which the sample is recognized; "" where it is not known.
+    Attributes:
+        index: position in the training split.
+        decision: a class name or one of `WORDS`. If a class has the name of a word, the class is meant.
+        reviewer: name of the person.
+        time: seconds since 1970; 0 if unknown.
+        given_label: the label that the person saw, to detect changed data; "" if unknown.
     """
 
     index: int
@@ -31,10 +35,17 @@ class Answer:
 
 
 def answers_of_columns(table: Mapping[str, Sequence[Any]], where: str) -> list[Answer]:
-    """The answers in the columns `index`, `decision`, `reviewer` and `given_label`; rows without a decision are open.
+    """Read answers from the columns `index`, `decision`, `reviewer` and `given_label`.
+
+    Args:
+        table: columns by name. `reviewer` and `given_label` are optional.
+        where: name of the source, for messages and as the reviewer if none is given.
+
+    Returns:
+        An answer per row; rows without a decision are skipped.
 
     Raises:
-        UsageError: if a column is missing or an index is no whole number.
+        UsageError: if a column is missing or an index is not a whole number of at least 0.
     """
     for name in ("index", DECISION):
         if name not in table:
@@ -53,7 +64,11 @@ def answers_of_columns(table: Mapping[str, Sequence[Any]], where: str) -> list[A
 
 
 def plain(cell: Any) -> str:
-    """A cell as text, without the apostrophe that keeps a spreadsheet from computing it."""
+    """Return a cell as text, without the apostrophe that keeps spreadsheets from evaluating it.
+
+    Args:
+        cell: any value; `None` and NaN become "".
+    """
     if cell is None or cell != cell:
         return ""
     text = str(cell)
@@ -61,7 +76,14 @@ def plain(cell: Any) -> str:
 
 
 def seconds(text: object) -> float:
-    """An ISO 8601 time as seconds since 1970; 0 for anything else."""
+    """Convert an ISO 8601 time to seconds since 1970.
+
+    Args:
+        text: the time; UTC if it has no time zone.
+
+    Returns:
+        Seconds; 0 if it is not a time.
+    """
     try:
         found = datetime.fromisoformat(str(text).replace("Z", "+00:00"))
     except ValueError:

@@ -1,4 +1,4 @@
-"""cleanlab's Datalab: the arguments it takes, and its table of issues."""
+"""cleanlab's Datalab: its arguments and its table of issues."""
 
 from __future__ import annotations
 
@@ -17,11 +17,14 @@ _LABEL = ("is_label_issue", "label_score", "given_label", "predicted_label")
 
 
 def issues_table(columns: Mapping[str, npt.NDArray[Any]], names: Sequence[str] | None = None) -> Any:
-    """Label issues in the form of `Datalab.get_issues("label")`: a `pandas.DataFrame` in the order of the data.
+    """Convert label issues to the form of `Datalab.get_issues("label")`.
 
     Args:
-        columns: of label issues, with class numbers, in any order.
-        names: the class names.
+        columns: columns of label issues, with class numbers, in any order.
+        names: class names. `None` keeps class numbers.
+
+    Returns:
+        A `pandas.DataFrame` in the order of the data.
     """
     pandas = need("pandas", "tables", "a table of label issues")
     order = np.argsort(columns["index"], kind="stable")
@@ -41,10 +44,17 @@ def issues_table(columns: Mapping[str, npt.NDArray[Any]], names: Sequence[str] |
 
 
 def label_columns(issues: Any, classes: Sequence[str] | None = None) -> tuple[dict[str, npt.NDArray[Any]], list[str]]:
-    """The columns of label issues from `Datalab.get_issues("label")`, the lowest score first, and the class names.
+    """Convert `Datalab.get_issues("label")` to columns of label issues.
+
+    Args:
+        issues: the `pandas.DataFrame`, one row per sample.
+        classes: class names, in the order of their numbers. `None`: the names in the table, sorted.
+
+    Returns:
+        The columns, lowest score first, and the class names.
 
     Raises:
-        UsageError: if it has not the columns of label issues, or names another class.
+        UsageError: if a column of label issues is missing, or a class is unknown.
     """
     if missing := [name for name in _LABEL if name not in getattr(issues, "columns", ())]:
         raise bad_value("issues", missing, 'the table of Datalab.get_issues("label")')
@@ -70,7 +80,15 @@ def label_columns(issues: Any, classes: Sequence[str] | None = None) -> tuple[di
 
 
 def save(path: str | os.PathLike[str], **arrays: Any) -> None:
-    """Write what a Datalab takes, and the issues, to an `.npz`: `labels`, `pred_probs`, `features`, `label_score`..."""
+    """Write Datalab's arguments and the issues to an `.npz` file.
+
+    Args:
+        path: the file, which must end in `.npz`.
+        **arrays: arrays by name, such as `labels`, `pred_probs`, `features`, `label_score`; `None` is left out.
+
+    Raises:
+        UsageError: if the path does not end in `.npz`.
+    """
     if not str(path).lower().endswith(".npz"):
         raise bad_value("path", os.fspath(path), "a file that ends in .npz")
     kept = {name: np.asarray(value) for name, value in arrays.items() if value is not None}

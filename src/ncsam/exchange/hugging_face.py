@@ -1,4 +1,4 @@
-"""Hugging Face `datasets`: a `Dataset` with the columns of label issues, and decisions from one."""
+"""Hugging Face `datasets`: export label issues as a `Dataset`, and read decisions from one."""
 
 from __future__ import annotations
 
@@ -20,15 +20,21 @@ _LABELS = ("given_label", "predicted_label", "suggested_label", "clean_label")
 def to_dataset(
     columns: Mapping[str, npt.NDArray[Any]], classes: Sequence[str] | None = None, dataset: Any = None
 ) -> Any:
-    """A `datasets.Dataset` of label issues; or an existing one, in its own order, with their columns added.
+    """Convert label issues to a `datasets.Dataset`, or add their columns to an existing one.
 
-    Labels are `ClassLabel`s where class names are known. The columns `decision` and `reviewer` are empty, to be filled
-    in.
+    The columns `decision` and `reviewer` are empty, to be filled in.
 
     Args:
-        columns: of label issues, with class numbers.
-        classes: the class names.
-        dataset: the `Dataset` of the samples, whose row i is the sample of index i.
+        columns: columns of label issues, with class numbers.
+        classes: class names, for `ClassLabel` features. `None` keeps class numbers.
+        dataset: the `Dataset` of the samples, whose row i is the sample of index i. Its order is kept. `None`: a new
+            one, in the order of `columns`.
+
+    Returns:
+        The `Dataset`.
+
+    Raises:
+        UsageError: if the rows of `dataset` do not match, or its columns have names of label issues.
     """
     datasets = need("datasets", None, "exchange with Hugging Face")
     index = columns["index"]
@@ -57,9 +63,15 @@ def to_dataset(
 
 
 def read(source: Any) -> list[Answer]:
-    """The answers in a `Dataset`, or in the folder (`save_to_disk`) or Parquet file it was saved to.
+    """Read answers from a `Dataset`, or from the folder (`save_to_disk`) or Parquet file it was saved to.
 
-    Files are read as Arrow tables, fully validated, without the library.
+    Files are read and validated as Arrow tables, without the `datasets` library.
+
+    Args:
+        source: the `Dataset` or the path.
+
+    Raises:
+        UsageError: if it is neither, or its columns are not those of answers.
     """
     if isinstance(source, (str, os.PathLike)):
         return answers_of_columns(read_columns(Path(source)), str(source))

@@ -22,9 +22,14 @@ _VERDICTS = ("unsure", "drop")
 
 
 def image_url(path: str, root: str | os.PathLike[str] = "/") -> str:
-    """The address under which Label Studio serves a local file.
+    """Return the URL under which Label Studio serves a local file.
 
-    `root` is the folder that LABEL_STUDIO_LOCAL_FILES_DOCUMENT_ROOT names.
+    Args:
+        path: the file.
+        root: the folder set as LABEL_STUDIO_LOCAL_FILES_DOCUMENT_ROOT.
+
+    Raises:
+        UsageError: if the file is not inside the folder.
     """
     relative = os.path.relpath(os.path.abspath(path), os.path.abspath(root))
     if relative.startswith(".."):
@@ -39,16 +44,19 @@ def tasks(
     model_version: str = "ncsam",
     root: str | os.PathLike[str] = "/",
 ) -> list[dict[str, Any]]:
-    """One task per label issue, in their order, with the suggested label as a prediction.
+    """Make one task per label issue, with the suggested label as a prediction.
 
-    The prediction's `score` is the probability that the given label is wrong (1 - label_quality where that cannot be
+    The prediction's `score` is the probability that the given label is wrong (1 - label_quality if that cannot be
     estimated), so that Label Studio can sort by it.
 
     Args:
-        rows: of `LabelIssues.rows()`.
+        rows: label issues, from `LabelIssues.rows()`.
         samples: what each sample is: `image` (a path or a data URI), `text`, or `row` (values by column).
-        model_version: shown beside the predictions.
-        root: as for `image_url`.
+        model_version: name shown next to the predictions.
+        root: as in `image_url`.
+
+    Returns:
+        The tasks, in the order of `rows`, to be saved as JSON.
     """
     made = []
     for row, sample in zip(rows, samples, strict=True):
@@ -73,9 +81,17 @@ def tasks(
 
 
 def labeling_config(classes: Sequence[str], kind: str) -> str:
-    """The labeling configuration (XML) for tasks of a kind: "image", "text" or "table".
+    """Return the labeling configuration, in which a class, "unsure" or "drop" is chosen.
 
-    A class is chosen, or that the sample is unsure or to be dropped.
+    Args:
+        classes: class names.
+        kind: kind of the tasks: "image", "text" or "table".
+
+    Returns:
+        XML.
+
+    Raises:
+        UsageError: if the kind is unknown, or a class name is blank or cannot be written as XML.
     """
     if kind not in KINDS:
         raise bad_value("kind", kind, f"one of {', '.join(KINDS)}")
@@ -99,12 +115,19 @@ def labeling_config(classes: Sequence[str], kind: str) -> str:
 
 
 def read(source: str | os.PathLike[str] | Sequence[Any]) -> list[Answer]:
-    """The answers of exported annotations: the JSON or JSON-MIN that Label Studio exports, or its parsed content.
+    """Read answers from annotations that Label Studio exported.
 
-    Skipped and empty annotations are open. Several annotations of one person on one task count in their order of time.
+    Skipped and empty annotations are left out. If a person annotated a task several times, the latest answer comes
+    last.
+
+    Args:
+        source: a JSON or JSON-MIN file, or its parsed content.
+
+    Returns:
+        The answers, in order of time.
 
     Raises:
-        UsageError: if it is neither, or a task is not one that `tasks` made.
+        UsageError: if it is neither, or a task was not made by `tasks`.
     """
     where = "annotations"
     content: Any = source
@@ -150,7 +173,7 @@ def _answers(task: Any, where: str) -> list[Answer]:
 
 
 def _said(result: Any) -> str:
-    """What an annotation says: the verdict before the label; "" where it is not finished."""
+    """The content of an annotation: the verdict if there is one, else the label; "" if it is not finished."""
     said: dict[str, str] = {}
     for region in result if isinstance(result, list) else []:
         if isinstance(region, Mapping) and isinstance(region.get("value"), Mapping):
@@ -159,7 +182,7 @@ def _said(result: Any) -> str:
 
 
 def _choice(value: Any) -> str:
-    """The one choice in `"cat"`, `["cat"]` or `{"choices": ["cat"]}`; "" for none or several."""
+    """The single choice in `"cat"`, `["cat"]` or `{"choices": ["cat"]}`; "" for none or several."""
     if isinstance(value, Mapping):
         value = value.get("choices")
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""What a sample is, in plain values: an image, a text, or a row."""
+"""Describe a sample in plain values: an image, a text, or a row."""
 
 from __future__ import annotations
 
@@ -15,7 +15,15 @@ _MOST_VALUES = 50  # of a sample without named columns
 
 
 def describe(dataset: DataSet, index: int) -> dict[str, Any]:
-    """`{"image": path or data URI}`, `{"text": ...}` or `{"row": {column: value}}` of a training sample."""
+    """Describe a training sample.
+
+    Args:
+        dataset: the data. For embedded samples, the original is described.
+        index: position in the training split.
+
+    Returns:
+        `{"image": path or data URI}`, `{"text": ...}` or `{"row": {column: value}}`, with at most 50 numbers.
+    """
     split = dataset.train.of_original()
     if isinstance(split.inputs, PathList):
         return {"image": str(split.inputs[index])}

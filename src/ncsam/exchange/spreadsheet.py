@@ -1,4 +1,4 @@
-"""Spreadsheets: a CSV with an empty column for decisions, and the CSV that comes back."""
+"""Spreadsheets: write a CSV with an empty column for decisions, and read it back."""
 
 from __future__ import annotations
 
@@ -15,7 +15,12 @@ from ncsam.exchange.answers import DECISION, REVIEWER, Answer, answers_of_column
 
 
 def write(rows: Sequence[Mapping[str, Any]], path: str | os.PathLike[str]) -> None:
-    """Write rows with the same keys, and empty columns `decision` and `reviewer`; no cell is a formula."""
+    """Write rows to a CSV file, with empty columns `decision` and `reviewer`. Formulas are escaped.
+
+    Args:
+        rows: rows with the same keys; `None` becomes an empty cell.
+        path: the file to write.
+    """
     names = list(rows[0]) if rows else ["index", "given_label", "suggested_label"]
     with atomic_path(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
@@ -25,12 +30,19 @@ def write(rows: Sequence[Mapping[str, Any]], path: str | os.PathLike[str]) -> No
 
 
 def read(path: str | os.PathLike[str]) -> list[Answer]:
-    """The answers of a CSV, TSV or Parquet table with the columns `index` and `decision`."""
+    """Read answers from a table with the columns `index` and `decision`.
+
+    Args:
+        path: a CSV, TSV or Parquet file.
+
+    Raises:
+        UsageError: if a column is missing or an index is invalid.
+    """
     return answers_of_columns(read_columns(Path(path)), str(path))
 
 
 def _cell(value: Any) -> Any:
-    """Texts keep their lines; all else as elsewhere."""
+    """Escape each line of a text; other values as elsewhere."""
     if isinstance(value, str) and "\n" in value:
         return "\n".join(str(table_cell(line)) for line in value.split("\n"))
     return table_cell(value)

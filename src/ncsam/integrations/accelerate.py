@@ -26,11 +26,10 @@ def sharpness_step(
     model: nn.Module | None = None,
     max_norm: float | None = None,
 ) -> Tensor:
-    """In place of `accelerator.backward(loss)`, clipping, `optimizer.step()` and `optimizer.zero_grad()`.
+    """Run one sharpness-aware step in a loop that Accelerate drives.
 
-    `compute(*batch)` returns the loss, or (loss, logits, targets), which `NCSAM` and `rho="auto"` need. It is called
-    again at the perturbed weights, so the batch comes as arguments and not by a closure over the loop's variables.
-    Under `accelerator.accumulate(model)` a call notes its micro-batch, and the last one of a step does the rest.
+    It replaces `accelerator.backward(loss)`, clipping, `optimizer.step()` and `optimizer.zero_grad()`. Under
+    `accelerator.accumulate(model)` each call records its micro-batch, and the last call of a step does the rest.
 
     >>> model, optimizer, loader = accelerator.prepare(model, SAM(base, model=model), loader)  # doctest: +SKIP
     >>> def compute(x, y):                                                                     # doctest: +SKIP
@@ -42,11 +41,20 @@ def sharpness_step(
     ...         scheduler.step()
 
     Args:
-        optimizer: as `accelerator.prepare` returned it.
-        model: as prepared; needed where several processes accumulate, to keep their gradients apart until the last.
-        max_norm: clip the gradient to this norm.
+        accelerator: The `accelerate.Accelerator` of the loop.
+        optimizer: A sharpness-aware optimizer, as `accelerator.prepare` returned it.
+        compute: `compute(*batch)` returns the loss, or (loss, logits, targets), which `NCSAM` and `rho="auto"` need. It
+            is called again at the perturbed weights, so pass the batch as arguments rather than by a closure.
+        *batch: The arguments of `compute`.
+        model: The prepared model. It is needed if several processes accumulate gradients, which are then synchronized
+            only on the last micro-batch.
+        max_norm: Clip the gradient to this norm; `None` does not clip.
 
-    Returns the loss of this micro-batch at w, detached.
+    Returns:
+        The loss of this micro-batch at the unperturbed weights, detached.
+
+    Raises:
+        TypeError: The optimizer is not sharpness-aware, or `compute` returned something else.
     """
     ours = sharpness_aware_inside(optimizer)
     if ours is None:
@@ -87,7 +95,13 @@ def sharpness_step(
 
 
 def unsynced(accelerator: Any, model: nn.Module | None, wanted: bool) -> AbstractContextManager[Any]:
-    """Gradients that stay each process's own, where there are several."""
+    """Keep gradients local to each process while the context is active.
+
+    Args:
+        accelerator: The `accelerate.Accelerator` of the loop.
+        model: The prepared model; required if there are several processes.
+        wanted: False makes the context do nothing.
+    """
     if not wanted or accelerator.num_processes == 1:
         return nullcontext()
     if model is None:
@@ -98,7 +112,12 @@ def unsynced(accelerator: Any, model: nn.Module | None, wanted: bool) -> Abstrac
 
 @contextmanager
 def backward_by(accelerator: Any, backward: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
-    """Have `accelerator.backward` do something else for a while; yields the one it had."""
+    """Replace `accelerator.backward` while the context is active; yields the original.
+
+    Args:
+        accelerator: The `accelerate.Accelerator` of the loop.
+        backward: The function to call instead.
+    """
     own = accelerator.backward
     accelerator.backward = backward
     try:

@@ -15,12 +15,20 @@ Floats = npt.NDArray[np.floating[Any]]
 
 
 def is_frame(X: Any) -> bool:
-    """Whether X is a DataFrame, whose columns have names."""
+    """Whether X is a DataFrame, that is, has named columns.
+
+    Args:
+        X: An array or a DataFrame.
+    """
     return hasattr(X, "iloc") and hasattr(X, "columns")
 
 
 def is_mixed(X: Any) -> bool:
-    """Whether X is a DataFrame with a column that is not all finite numbers: it has to be encoded."""
+    """Whether X is a DataFrame that must be encoded: some column is not all finite numbers.
+
+    Args:
+        X: An array or a DataFrame.
+    """
     return is_frame(X) and not all(_is_numbers(X.iloc[:, place]) for place in range(len(X.columns)))
 
 
@@ -31,13 +39,24 @@ def _is_numbers(column: Any) -> bool:
 
 @dataclass(frozen=True)
 class FrameEncoding:
-    """A preprocessing of DataFrames that was fitted to the training rows."""
+    """Preprocessing of DataFrames, fitted to the training rows.
+
+    Attributes:
+        preprocessing: The fitted preprocessing of the columns.
+    """
 
     preprocessing: Preprocessing
 
     @classmethod
     def fit(cls, X: Any) -> tuple[FrameEncoding, Floats]:
-        """The preprocessing, and the features of the rows that it was fitted to."""
+        """Fit the preprocessing to the training rows.
+
+        Args:
+            X: A DataFrame with columns of any kind.
+
+        Returns:
+            The fitted encoding, and the features (rows, features) of `X`.
+        """
         fitted, features = fit_transform(columns_of(X), text_encoder=text_encoder())
         return cls(fitted), features
 
@@ -46,10 +65,19 @@ class FrameEncoding:
 
 
 def columns_of(X: Any) -> dict[str, list[Any]]:
-    """The columns of a DataFrame by name."""
+    """The columns of a DataFrame by name, as lists.
+
+    Args:
+        X: A DataFrame.
+    """
     return {str(name): X.iloc[:, place].tolist() for place, name in enumerate(X.columns)}
 
 
 def take(X: Any, rows: npt.NDArray[np.int64]) -> Any:
-    """Some rows of an array or a DataFrame."""
+    """Select rows of an array or a DataFrame.
+
+    Args:
+        X: An array or a DataFrame.
+        rows: Positions of the rows, from 0.
+    """
     return X.iloc[rows] if is_frame(X) else np.asarray(X)[rows]

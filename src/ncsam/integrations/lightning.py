@@ -77,7 +77,13 @@ class SharpnessAwareMixin(_Module):
     # --- automatic optimization
 
     def backward(self, loss: Tensor, *args: Any, **options: Any) -> None:
-        """Phase one at w, for each micro-batch; at the perturbed weights, plain."""
+        """Compute the gradient of one micro-batch at w; at the perturbed weights, run Lightning's own `backward`.
+
+        Args:
+            loss: The loss as Lightning passes it, already scaled under 16-bit mixed precision.
+            *args: Passed on to `LightningModule.backward`.
+            **options: Passed on to `LightningModule.backward`.
+        """
         passes = self._passes()
         if not self.automatic_optimization or self.is_perturbed or not passes:
             super().backward(loss, *args, **options)
@@ -105,7 +111,14 @@ class SharpnessAwareMixin(_Module):
     def optimizer_step(
         self, epoch: int, batch_idx: int, optimizer: Any, optimizer_closure: Callable[[], Any] | None = None
     ) -> None:
-        """The last micro-batch at w, all of them at the perturbed weights, then Lightning's own step."""
+        """Run the last micro-batch at w, all micro-batches at the perturbed weights, then Lightning's own step.
+
+        Args:
+            epoch: Current epoch.
+            batch_idx: Index of the batch in the epoch.
+            optimizer: The optimizer, as Lightning wraps it.
+            optimizer_closure: Runs `training_step` and `backward`; `None` leaves the step to Lightning.
+        """
         ours = sharpness_aware_inside(optimizer)
         if ours is None or optimizer_closure is None:
             super().optimizer_step(epoch, batch_idx, optimizer, optimizer_closure)
@@ -146,10 +159,21 @@ class SharpnessAwareMixin(_Module):
         gradient_clip_val: float | None = None,
         gradient_clip_algorithm: str | None = None,
     ) -> Tensor:
-        """One whole step on a batch by manual optimization; returns the loss at w.
+        """Run one whole step on a batch, for manual optimization.
 
-        `forward()` gives logits, and the optimizer's `criterion` the loss. `optimizer` is one of `self.optimizers()`,
-        where there are several.
+        Args:
+            forward: Returns the logits; it is called again at the perturbed weights.
+            targets: The second argument of the optimizer's `criterion`, which computes the loss.
+            optimizer: One of `self.optimizers()`; `None` if there is only one.
+            gradient_clip_val: Clip the gradients to this value; `None` does not clip.
+            gradient_clip_algorithm: "norm" or "value"; `None` means "norm".
+
+        Returns:
+            The loss at the unperturbed weights, detached.
+
+        Raises:
+            TypeError: The optimizer is not sharpness-aware.
+            UsageError: Clipping was requested together with 16-bit mixed precision.
         """
         wrapped: Any = self.optimizers() if optimizer is None else optimizer
         ours = sharpness_aware_inside(wrapped)

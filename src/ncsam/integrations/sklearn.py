@@ -22,18 +22,17 @@ from sklearn.utils.validation import check_is_fitted, validate_data  # noqa: E40
 from ncsam import classifiers  # noqa: E402
 from ncsam.classifiers.fit import FOLDS  # noqa: E402
 from ncsam.data import from_arrays  # noqa: E402
-from ncsam.data.labels import stratified  # noqa: E402
-from ncsam.data.types import DataSet  # noqa: E402
+from ncsam.data.types import DataSet, stratified  # noqa: E402
 from ncsam.engine import recipes  # noqa: E402
+from ncsam.engine.checkpoint import random_state, restore_random_state  # noqa: E402
 from ncsam.engine.config import IN_MEMORY, RunConfig  # noqa: E402
 from ncsam.engine.device import choose_device  # noqa: E402
 from ncsam.engine.resolve import resolve  # noqa: E402
 from ncsam.engine.task import load_task  # noqa: E402
 from ncsam.engine.trainer import Trainer  # noqa: E402
-from ncsam.engine.trainer_state import random_state, restore_random_state  # noqa: E402
 from ncsam.errors import UsageError  # noqa: E402
 from ncsam.integrations.frames import Floats, FrameEncoding, is_frame, is_mixed, take  # noqa: E402
-from ncsam.issues.folds import stratified_folds  # noqa: E402
+from ncsam.issues.calibration import stratified_folds  # noqa: E402
 from ncsam.vectors.saved import evaluation_mode  # noqa: E402
 
 if TYPE_CHECKING:
@@ -160,7 +159,11 @@ class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         return self
 
     def predict_proba(self, X: Any) -> Any:
-        """Class probabilities (rows, classes), in the order of `classes_`."""
+        """Class probabilities (rows, classes), in the order of `classes_`.
+
+        Args:
+            X: Features (rows, features), with the columns that were given to `fit`.
+        """
         check_is_fitted(self)
         if self._encoding is not None:
             rows = self._encoding(validate_data(self, X, skip_check_array=True, reset=False))
@@ -170,7 +173,11 @@ class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         return torch.cat(found).cpu().numpy()
 
     def predict(self, X: Any) -> Any:
-        """The most probable class of each row."""
+        """The most probable class of each row.
+
+        Args:
+            X: Features (rows, features), with the columns that were given to `fit`.
+        """
         best = self.predict_proba(X).argmax(axis=1)
         return self.classes_[best]
 

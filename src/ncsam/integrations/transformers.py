@@ -30,19 +30,22 @@ _NEEDS_LABELS = (
 
 
 class SharpnessAwareMixin:
-    """Before `Trainer`, or a subclass of it, in a class's bases: its optimizer may be one of ours.
+    """Lets a `Trainer` use a sharpness-aware optimizer.
+
+    Put it before `Trainer`, or its subclass, in the bases of your class. It tells the optimizer the number of steps.
+    Accumulation, clipping, label smoothing, mixed precision, distributed training and checkpoints stay with Trainer,
+    which logs the loss at w. Some models, such as BERT's classifier, ignore Trainer's `num_items_in_batch`. Trainer
+    alone would then sum the mean losses of the micro-batches; the mixin takes their mean, as in a plain loop.
 
     Args:
-        sharpness_aware: makes our optimizer of the one that Trainer builds from its arguments, groups and decay
-            included. `optimizers=(NCSAM(...), None)` does as well, for one that you build yourself.
-        method: the loss: a learning method that is a loss function (`ncsam.methods.get(name).is_loss`), such as "gce".
-            By default the model's own, or `compute_loss_func`.
-        method_options: its options.
-
-    The number of steps is told to the optimizer. Accumulation, clipping, label smoothing, mixed precision, processes
-    and checkpoints are Trainer's own; the loss it logs is that at w. Where a network ignores Trainer's
-    `num_items_in_batch`, as BERT's classifier does, Trainer by itself would add up the micro-batches' mean losses; here
-    their mean is taken, as in a plain loop.
+        *args: Arguments of `Trainer`.
+        sharpness_aware: Builds the sharpness-aware optimizer from the one that Trainer creates from its arguments,
+            including parameter groups and weight decay. Alternatively pass an optimizer that you built yourself as
+            `optimizers=(NCSAM(...), None)`.
+        method: A learning method to use as the loss, such as "gce"; it must be a loss function
+            (`ncsam.methods.get(name).is_loss`). `None` uses the model's own loss, or `compute_loss_func`.
+        method_options: Options of the method.
+        **options: Keyword arguments of `Trainer`.
     """
 
     def __init__(
@@ -74,12 +77,27 @@ class SharpnessAwareMixin:
         return self.optimizer
 
     def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
+        """Tell the optimizer the number of steps, then create Trainer's scheduler.
+
+        Args:
+            num_training_steps: Number of optimizer steps of the training.
+            optimizer: The optimizer to schedule; `None` means `self.optimizer`.
+        """
         ours = sharpness_aware_inside(self.optimizer if optimizer is None else optimizer)
         if ours is not None and ours.total_steps is None:
             ours.total_steps = num_training_steps
         return super().create_scheduler(num_training_steps, optimizer)  # type: ignore[misc]
 
     def compute_loss(self, model: Any, inputs: Any, return_outputs: bool = False, *args: Any, **options: Any) -> Any:
+        """Compute the loss as Trainer does, or by `method`, and keep the logits and labels for the optimizer.
+
+        Args:
+            model: The model.
+            inputs: One micro-batch; its labels are under "labels".
+            return_outputs: Whether to return (loss, outputs) rather than the loss.
+            *args: Passed on to `Trainer.compute_loss`.
+            **options: Passed on to `Trainer.compute_loss`.
+        """
         labels = inputs.get("labels")
         loss, outputs = super().compute_loss(model, inputs, True, *args, **options)  # type: ignore[misc]
         logits = outputs.get("logits") if hasattr(outputs, "get") else None
@@ -92,7 +110,17 @@ class SharpnessAwareMixin:
         return (loss, outputs) if return_outputs else loss
 
     def training_step(self, model: Any, inputs: dict[str, Any], *args: Any, **options: Any) -> Tensor:
-        """The gradient at w; with the last micro-batch of a step, that of all of them at the perturbed weights."""
+        """Compute the gradient at w; on the last micro-batch of a step, also that of all at the perturbed weights.
+
+        Args:
+            model: The model.
+            inputs: One micro-batch.
+            *args: Passed on to `Trainer.training_step`.
+            **options: Passed on to `Trainer.training_step`.
+
+        Returns:
+            The loss of the micro-batch at w.
+        """
         ours = sharpness_aware_inside(self.optimizer)
         step: Callable[..., Tensor] = super().training_step  # type: ignore[misc]
         if ours is None:
@@ -182,6 +210,10 @@ class SharpnessAwareMixin:
 def loss_of(method: str, options: Mapping[str, Any]) -> Callable[[Tensor, Tensor], Tensor]:
     """The loss function of a learning method.
 
+    Args:
+        method: One of `ncsam.methods.names()`.
+        options: Options of the method.
+
     Raises:
         UsageError: The method is unknown, or more than a loss function.
     """
@@ -193,7 +225,11 @@ def loss_of(method: str, options: Mapping[str, Any]) -> Callable[[Tensor, Tensor
 
 @contextmanager
 def look_only(model: nn.Module) -> Iterator[None]:
-    """A forward that leaves the network's buffers as they were, outside of DDP's bookkeeping."""
+    """Restore the buffers of a model on exit, so that a forward pass has no side effects.
+
+    Args:
+        model: The model.
+    """
     buffers = SavedBuffers([model])
     try:
         yield

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ncsam._checks import ratio
+from ncsam._arguments import ratio
 from ncsam._errors import bad_value
 from ncsam.issues.posterior import LabelPosterior, assess, recalibrated
 from ncsam.issues.scores import label_quality, ranks
@@ -126,7 +126,7 @@ class TrainingStatistics:
     """What a run recorded about each training sample.
 
     Attributes:
-        label_quality: (N,) in [0, 1]; see `ncsam.engine.samples`.
+        label_quality: (N,) in [0, 1]; see `ncsam.engine.label_issues`.
         predicted: (N,) the class with the largest mean probability.
         probabilities: (N, classes) mean predicted probabilities over the epochs, or `None` if they were not kept.
         fitted: (N,) whether the last prediction is the given label.

@@ -1,4 +1,4 @@
-"""Run many jobs: finished ones are read, the others are done by local worker processes or on a Ray cluster."""
+"""Run many jobs. Finished ones are read; the others run in local worker processes or on a Ray cluster."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from ncsam._checks import choice, positive
+from ncsam._arguments import choice, positive
 from ncsam._errors import bad_value
 from ncsam.engine import RunError
 from ncsam.jobs import local, ray_cluster
@@ -20,7 +20,15 @@ MOST_RUNS = 10_000
 
 
 def check_size(seeds: int | Sequence[int], combinations: int) -> None:
-    """Refuse more runs than can be meant, before they are counted one by one."""
+    """Refuse more runs than anyone can intend, before they are listed one by one.
+
+    Args:
+        seeds: number of seeds, or a list of seeds.
+        combinations: number of combinations that are run with every seed.
+
+    Raises:
+        UsageError: for more than 10,000 runs.
+    """
     runs = combinations * (seeds if isinstance(seeds, int) else len(seeds))
     if runs > MOST_RUNS:
         allowed = f"at most {MOST_RUNS:,} runs in all; {combinations:,} combinations would make {runs:,}"
@@ -29,14 +37,17 @@ def check_size(seeds: int | Sequence[int], combinations: int) -> None:
 
 @dataclass(frozen=True)
 class ExecutorConfig:
-    """Where jobs run, and how many at a time.
+    """Where jobs run, and how many in parallel.
 
     Args:
-        workers: how many jobs at a time, each in a process with OMP_NUM_THREADS threads, or else an equal share of
-            the cores. By default two where there are two cores or more.
+        workers: number of jobs in parallel. Each is a process with OMP_NUM_THREADS threads, or else an equal share of
+            the cores. `None`: two, or one on a single core.
         on: "local" processes, or tasks on a "ray" cluster (see `ncsam.jobs.ray_cluster`).
-        resources: what each job needs on Ray, such as "gpu=1,cpu=4".
-        mirror: URL of copies of the run folders, such as "s3://bucket/runs" (see `ncsam.jobs.mirror`).
+        resources: resources that each job needs on Ray, such as "gpu=1,cpu=4".
+        mirror: URL to copy the run folders to, such as "s3://bucket/runs" (see `ncsam.jobs.mirror`). Empty: no copies.
+
+    Raises:
+        UsageError: if an argument is invalid.
     """
 
     workers: int | None = None
@@ -55,7 +66,7 @@ class ExecutorConfig:
             Mirror(self.mirror)
 
     def check(self) -> None:
-        """Refuse a cluster that does not answer and a mirror that takes no file, before anything is trained."""
+        """Check that the cluster answers and the mirror is writable, before anything is trained."""
         if self.on == "ray":
             ray_cluster.check_cluster()
         if self.mirror:
@@ -68,14 +79,26 @@ class ExecutorConfig:
 
 @dataclass
 class Done:
-    """The summaries of the finished jobs and the errors of the failed ones, by name."""
+    """The results of jobs.
+
+    Attributes:
+        summaries: summaries of the finished jobs, by name.
+        errors: error messages of the failed jobs, by name.
+    """
 
     summaries: dict[str, dict[str, Any]] = field(default_factory=dict)
     errors: dict[str, str] = field(default_factory=dict)
 
 
 def split_finished(jobs: Sequence[Job]) -> tuple[Done, list[Job]]:
-    """The finished jobs with their summaries, and the jobs still to be done."""
+    """Separate finished jobs from those still to be run.
+
+    Args:
+        jobs: any jobs.
+
+    Returns:
+        The summaries of finished jobs and the errors of jobs whose folder holds something else; and the remaining jobs.
+    """
     done, waiting = Done(), []
     for job in jobs:
         try:
@@ -99,16 +122,22 @@ def run_jobs(
     here: Callable[[Job], dict[str, Any]] | None = None,
     unit: str = "runs",
 ) -> Done:
-    """Do the jobs that are not finished yet; a failed one stops no other.
+    """Run the jobs that are not finished yet. If one fails, the others continue.
 
     Args:
-        jobs: what to do; names are unique.
-        executor: where, and how many at a time.
-        say: takes a line for each job that ends.
-        after_each: sees everything that is done so far.
-        here: does a job in this process and returns its summary; used in place of worker processes unless the executor
-            asks for several workers or for Ray. It may know what a process cannot be told, such as data in memory.
-        unit: what the jobs are called in messages.
+        jobs: the jobs, with unique names.
+        executor: where to run them, and how many in parallel.
+        say: called with a line for each job that ends.
+        after_each: called with everything done so far after each job.
+        here: runs a job in this process and returns its summary. It replaces worker processes unless the executor asks
+            for several workers or for Ray, and can use what cannot be sent to a process, such as data in memory.
+        unit: what jobs are called in messages.
+
+    Returns:
+        Summaries and errors of all jobs.
+
+    Raises:
+        Interrupted: after Ctrl-C, once the workers have written their checkpoints.
     """
     mirror = Mirror(executor.mirror) if executor.mirror else None
     if mirror is not None:

@@ -1,4 +1,4 @@
-"""A job: something that fills a folder and leaves a `summary.json` there when it is finished."""
+"""A job: work that fills a folder and writes `summary.json` there when it is finished."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ TRAIN = "ncsam.jobs.job:train_run"
 
 @dataclass(frozen=True)
 class Job:
-    """What a worker needs to know; everything in it can be written as JSON.
+    """What a worker needs to know. Everything in it can be written as JSON.
 
     Args:
-        name: name of the job, unique among the jobs of a command, and the place of its copy below `mirror`.
+        name: name of the job, unique among the jobs of a command; also the location of its copy below `mirror`.
         config: the configuration of the run.
         out: the folder that the job fills.
-        work: `module:function` in ncsam, called as `function(config, out, **options)`; returns the summary.
+        work: `module:function` in ncsam, called as `function(config, out, **options)`, which returns the summary.
         options: further arguments of `work`.
         mirror: URL of a copy of the folder, or "" (see `ncsam.jobs.mirror`).
     """
@@ -40,12 +40,12 @@ class Job:
     mirror: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, as `do` reads them in another process."""
+        """Return plain values, as `do` reads them in another process."""
         plain = {"name": self.name, "config": self.config.to_dict(), "out": os.path.abspath(self.out)}
         return {**plain, "work": self.work, "options": dict(self.options), "mirror": self.mirror}
 
     def summary(self) -> dict[str, Any] | None:
-        """The summary of a finished job, `None` if it is not finished.
+        """Return the summary of a finished job, or `None` if it is not finished.
 
         Raises:
             RunError: if the folder holds a run of another configuration.
@@ -58,7 +58,13 @@ class Job:
 
 @dataclass(frozen=True)
 class Result:
-    """How a job ended: with a summary or with an error."""
+    """How a job ended.
+
+    Attributes:
+        name: name of the job.
+        summary: its summary. `None` if it failed.
+        error: the error message. `None` if it finished.
+    """
 
     name: str
     summary: dict[str, Any] | None
@@ -66,7 +72,15 @@ class Result:
 
 
 def do(job: Mapping[str, Any], threads: int) -> dict[str, Any]:
-    """Do a job given as plain values, in this process: its summary, or an error in a sentence."""
+    """Run a job in this process.
+
+    Args:
+        job: plain values, from `Job.to_dict`.
+        threads: number of threads for torch.
+
+    Returns:
+        `summary`, or `summary=None` and `error`, a sentence. Exceptions are not raised.
+    """
     import torch
 
     try:
@@ -85,7 +99,15 @@ def do(job: Mapping[str, Any], threads: int) -> dict[str, Any]:
 
 
 def train_run(config: RunConfig, out: Path) -> dict[str, Any]:
-    """Train a run. Small models get one thread: more would wait for each other longer than they compute."""
+    """Train a run. Small models get one thread, since more would spend their time waiting for each other.
+
+    Args:
+        config: the configuration of the run.
+        out: the run folder.
+
+    Returns:
+        The summary of the run.
+    """
     import torch
 
     from ncsam.engine import train
@@ -99,7 +121,11 @@ _SMALL = ("linear", "mlp", "text")  # families of models
 
 
 def is_small(config: RunConfig) -> bool:
-    """Whether the model is so small that one thread is fastest."""
+    """Return whether the model is so small that one thread is fastest.
+
+    Args:
+        config: the configuration of the run. For an automatic model the data is read, unless it is a folder.
+    """
     from ncsam import models
     from ncsam.engine.resolve import resolve
     from ncsam.engine.task import load_task

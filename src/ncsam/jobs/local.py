@@ -1,4 +1,4 @@
-"""Jobs in worker processes (`ncsam.jobs.worker`): two at a time on two cores, each with its share of the threads."""
+"""Run jobs in worker processes (`ncsam.jobs.worker`): two in parallel on two cores, each with its share of threads."""
 
 from __future__ import annotations
 
@@ -19,20 +19,34 @@ _GRACE = 60.0  # seconds that interrupted workers get to write their checkpoints
 
 
 def available_cores() -> int:
-    """Cores that this process may use."""
+    """Return the number of cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def threads_each(workers: int) -> int:
-    """Threads of a worker: what OMP_NUM_THREADS says, else an equal share of the cores."""
+    """Return the number of threads of a worker: OMP_NUM_THREADS, else an equal share of the cores.
+
+    Args:
+        workers: number of workers.
+    """
     asked = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()  # a list is for nested regions
     return int(asked) if asked.isdecimal() and int(asked) else max(1, available_cores() // workers)
 
 
 def run_all(jobs: Sequence[Job], workers: int, threads: int, ended: Callable[[Result], None]) -> None:
-    """Do all jobs, `workers` at a time with `threads` each; `ended` is called with each result."""
+    """Run all jobs in worker processes.
+
+    Args:
+        jobs: the jobs.
+        workers: maximum number of processes.
+        threads: number of threads of each process.
+        ended: called with each result, in this thread.
+
+    Raises:
+        Interrupted: after Ctrl-C, once the workers have written their checkpoints.
+    """
     if not jobs:
         return
     waiting: queue.SimpleQueue[Job] = queue.SimpleQueue()
@@ -53,7 +67,7 @@ def run_all(jobs: Sequence[Job], workers: int, threads: int, ended: Callable[[Re
 
 
 class _Worker:
-    """A process that does jobs, and the thread that feeds it. A process that dies is replaced."""
+    """A process that runs jobs, and the thread that feeds it. A process that dies is replaced."""
 
     def __init__(self, waiting: queue.SimpleQueue[Job], results: queue.SimpleQueue[Result], threads: int) -> None:
         self._waiting = waiting

@@ -1,9 +1,9 @@
-"""Copies of run folders at a URL: an object store (s3://, gs://), another machine, a folder elsewhere; by fsspec.
+"""Copies of run folders at a URL: an object store (s3://, gs://), another machine, or another folder, through fsspec.
 
-A run folder itself stays on a disk: it is locked while it is written, files are renamed into it and appended to, which
-object stores do not offer. Its copy is taken from the URL before a run and brought there after it, and so is each
-checkpoint on the way, so that another machine resumes where a lost one stopped. `summary.json`, which marks a run as
-finished, comes last.
+The run folder itself stays on a local disk: it is locked while it is written, and files are renamed into it and
+appended to, which object stores do not support. Its copy is fetched before a run and stored after it. Checkpoints are
+stored during the run, so that another machine can resume if this one is lost. `summary.json`, which marks a run as
+finished, is stored last.
 """
 
 from __future__ import annotations
@@ -24,7 +24,15 @@ _POLL_SECONDS = 5.0  # seconds between checks for a new checkpoint
 
 
 class Mirror:
-    """The copies of runs below a URL, each under its name."""
+    """The copies of runs below a URL, each under its name.
+
+    Args:
+        url: any URL that fsspec supports, such as "s3://bucket/runs", or a path.
+
+    Raises:
+        UsageError: if fsspec does not support the URL or cannot connect.
+        ImportError: if a package for the protocol is missing.
+    """
 
     def __init__(self, url: str) -> None:
         fsspec: Any = need("fsspec", "train", "a mirror of run folders")
@@ -43,7 +51,11 @@ class Mirror:
         self.url = url
 
     def check(self) -> None:
-        """Write a small file there, read it and remove it, or refuse a place where that cannot be done."""
+        """Check that a small file can be written, read and removed.
+
+        Raises:
+            UsageError: if it cannot.
+        """
         there, content = self._at("", f".ncsam-{uuid.uuid4().hex}"), b"ncsam"
         try:
             self.files.makedirs(there.rpartition("/")[0], exist_ok=True)
@@ -59,15 +71,36 @@ class Mirror:
         return "/".join(part for part in (str(self.root).rstrip("/"), name, file) if part)
 
     def is_finished(self, name: str) -> bool:
+        """Return whether the copy is that of a finished run.
+
+        Args:
+            name: name of the run; "" for the URL itself.
+        """
         return bool(self.files.exists(self._at(name, layout.SUMMARY)))
 
     def read(self, name: str, file: str) -> bytes | None:
-        """The content of a file, `None` if there is no such file."""
+        """Read a file of a copy.
+
+        Args:
+            name: name of the run; "" for the URL itself.
+            file: path inside the run folder.
+
+        Returns:
+            Its content, or `None` if there is no such file.
+        """
         there = self._at(name, file)
         return bytes(self.files.cat_file(there)) if self.files.exists(there) else None
 
     def fetch(self, name: str, folder: Path) -> bool:
-        """Bring a copy to where there is no folder yet; whether there was one."""
+        """Download a copy, unless the folder exists.
+
+        Args:
+            name: name of the run; "" for the URL itself.
+            folder: the run folder. It appears only when the download is complete.
+
+        Returns:
+            Whether a copy was downloaded.
+        """
         there = self._at(name)
         if folder.exists() or not self.files.exists(there):
             return False
@@ -88,17 +121,33 @@ class Mirror:
         return True
 
     def store(self, name: str, folder: Path) -> None:
-        """Copy a folder to its place, the summary last."""
+        """Upload a run folder, the summary last. Hidden files are skipped.
+
+        Args:
+            name: name of the run; "" for the URL itself.
+            folder: the run folder.
+        """
         inside = [file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file()]
         kept = [file for file in inside if not PurePosixPath(file).name.startswith(".")]
         self.put(name, folder, sorted(kept, key=lambda file: (file == layout.SUMMARY, file)))
 
     def store_checkpoint(self, name: str, folder: Path) -> None:
-        """Copy what another machine would resume from."""
+        """Upload the files that another machine needs to resume.
+
+        Args:
+            name: name of the run.
+            folder: the run folder.
+        """
         self.put(name, folder, [file for file in layout.RESUME if (folder / file).is_file()])
 
     def put(self, name: str, folder: Path, inside: list[str]) -> None:
-        """Copy these files of a folder to their places, in this order."""
+        """Upload files of a folder, in the given order.
+
+        Args:
+            name: name of the run; "" for the URL itself.
+            folder: the run folder.
+            inside: paths inside the folder.
+        """
         for file in inside:
             there = self._at(name, file)
             self.files.makedirs(there.rpartition("/")[0], exist_ok=True)
@@ -106,14 +155,20 @@ class Mirror:
 
 
 def _said(error: Exception) -> str:
-    """Another library's words in one line."""
+    """The message of another library in one line."""
     words = str(getattr(error, "strerror", None) or error)
     return " ".join(words.split())[:200] or "it is not made for that"
 
 
 @contextlib.contextmanager
 def mirrored(url: str, name: str, folder: Path) -> Iterator[None]:
-    """A run in `folder` with its copy: fetched before, its checkpoints stored on the way, all of it in the end."""
+    """Keep a copy of a run: fetch it before, store checkpoints during the run, and store everything at the end.
+
+    Args:
+        url: URL of the copies. Empty: nothing is copied.
+        name: name of the run.
+        folder: the run folder.
+    """
     if not url:
         yield
         return
@@ -132,7 +187,7 @@ def mirrored(url: str, name: str, folder: Path) -> Iterator[None]:
 
 
 def _watch(mirror: Mirror, name: str, folder: Path, ended: threading.Event) -> None:
-    """Store every new checkpoint until the run has ended. A store that fails is tried again with the next one."""
+    """Store every new checkpoint until the run has ended. If that fails, it is tried again with the next one."""
     seen: list[int] = []
     while not ended.wait(_POLL_SECONDS):
         with contextlib.suppress(Exception):  # whatever a network raises; the run must not end for it

@@ -1,7 +1,7 @@
-"""Jobs as Ray tasks: on the cluster of RAY_ADDRESS, or on one of this machine that is started for them.
+"""Run jobs as Ray tasks: on the cluster at RAY_ADDRESS, or on a cluster that is started on this machine.
 
-A task whose worker is lost is given to another, which resumes from the last checkpoint; that is why every node must see
-the folder of the runs, or a mirror of it. What a job computes does not depend on where it runs.
+If the worker of a task is lost, another one resumes from the last checkpoint. Every node must therefore see the folder
+of the runs or a mirror of it. The result of a job does not depend on where it runs.
 """
 
 from __future__ import annotations
@@ -28,7 +28,17 @@ _LEAVE = 5.0  # seconds that a cluster may take to leave its folder
 
 
 def parse_resources(text: str) -> dict[str, float]:
-    """What each run needs, from text such as "gpu=1,cpu=4"."""
+    """Parse the resources that each run needs.
+
+    Args:
+        text: NAME=AMOUNT pairs separated by commas, such as "gpu=1,cpu=4". Empty: none.
+
+    Returns:
+        Amounts by name.
+
+    Raises:
+        UsageError: if a name is missing or an amount is not a finite number of at least 0.
+    """
     found: dict[str, float] = {}
     for part in filter(None, text.split(",")):
         name, _, amount = (word.strip() for word in part.partition("="))
@@ -42,9 +52,16 @@ def parse_resources(text: str) -> dict[str, float]:
 
 
 def run_all(jobs: Sequence[Job], workers: int, resources: Mapping[str, float], ended: Callable[[Result], None]) -> None:
-    """Do all jobs as Ray tasks; `ended` is called with each result.
+    """Run all jobs as Ray tasks.
 
-    `workers` is how many run at a time on a cluster that is started here; one that is there decides by itself.
+    Args:
+        jobs: the jobs.
+        workers: number of tasks in parallel on a cluster that is started here. An existing cluster decides on its own.
+        resources: resources of each task, from `parse_resources`.
+        ended: called with each result, in this thread.
+
+    Raises:
+        Interrupted: after Ctrl-C.
     """
     if not jobs:
         return
@@ -65,7 +82,7 @@ def run_all(jobs: Sequence[Job], workers: int, resources: Mapping[str, float], e
 
 
 def check_cluster() -> None:
-    """Refuse an address at which nobody listens: Ray itself would wait for minutes."""
+    """Check that something listens at RAY_ADDRESS. Ray itself would wait for minutes."""
     ray: Any = need("ray", "ray", "running on a Ray cluster")
     address = os.environ.get("RAY_ADDRESS", "")
     host, colon, port = address.removeprefix("ray://").rpartition(":")
@@ -80,7 +97,13 @@ def check_cluster() -> None:
 
 
 def remote(ray: Any, function: Callable[..., Any], resources: Mapping[str, float]) -> Any:
-    """A function as a task with the resources it needs, one core by default; retried when its worker is lost."""
+    """Make a Ray task of a function. It is retried three times if its worker is lost.
+
+    Args:
+        ray: the module `ray`.
+        function: the function to run remotely.
+        resources: resources of each task; one core if "cpu" is not among them.
+    """
     own = {name: amount for name, amount in resources.items() if name not in ("cpu", "gpu")}
     options = {"num_cpus": resources.get("cpu", 1.0), "num_gpus": resources.get("gpu", 0), "resources": own or None}
     return ray.remote(**options, max_retries=_RETRIES)(function)
@@ -99,7 +122,16 @@ def _result(ray: Any, reference: Any, name: str) -> Result:
 
 @contextlib.contextmanager
 def cluster(ray: Any, workers: int, resources: Mapping[str, float]) -> Iterator[None]:
-    """Join the cluster that is there, and leave it as it is; else start one, and stop it in the end."""
+    """Connect to the existing cluster, or start one and stop it at the end.
+
+    Args:
+        ray: the module `ray`.
+        workers: number of tasks in parallel on a cluster that is started here.
+        resources: resources of each task.
+
+    Raises:
+        UsageError: if the cluster does not answer, or this machine lacks the resources.
+    """
     if ray.is_initialized():
         yield
         return
@@ -125,7 +157,7 @@ def cluster(ray: Any, workers: int, resources: Mapping[str, float]) -> Iterator[
 
 @contextlib.contextmanager
 def _signals_kept() -> Iterator[None]:
-    """Take back SIGTERM, which Ray keeps: a forked child that inherits its handler cannot be ended while it waits."""
+    """Restore the SIGTERM handler, which Ray replaces: forked children that inherit it cannot be ended."""
     before = signal.getsignal(signal.SIGTERM)
     try:
         yield
@@ -135,7 +167,7 @@ def _signals_kept() -> Iterator[None]:
 
 
 def _check_fits(resources: Mapping[str, float], there: Mapping[str, float]) -> None:
-    """Refuse tasks for which this machine would wait for ever."""
+    """Refuse tasks that would wait forever on this machine."""
     has = {name: there.get(name.upper() if name in ("cpu", "gpu") else name, 0.0) for name in resources}
     if any(amount > has[name] for name, amount in resources.items()):
         asked, found = (",".join(f"{name}={amount:g}" for name, amount in each.items()) for each in (resources, has))
@@ -146,7 +178,7 @@ def _check_fits(resources: Mapping[str, float], there: Mapping[str, float]) -> N
 
 @contextlib.contextmanager
 def _folder() -> Iterator[str]:
-    """For sockets and logs of a cluster that is started here, which Ray itself would leave behind."""
+    """A folder for sockets and logs of a cluster that is started here, which Ray would not remove."""
     short = "/tmp" if os.path.isdir("/tmp") else None  # the path of a socket may have 107 characters at most
     folder = tempfile.mkdtemp(prefix="ncsam-ray-", dir=short)
     try:

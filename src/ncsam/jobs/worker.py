@@ -1,8 +1,8 @@
 """A worker process: `python -m ncsam.jobs.worker THREADS`.
 
-It reads one job per line from standard input and answers each with a line on standard output. It lives for many jobs,
-because importing torch takes longer than a small run. When its input ends, because the parent is done or gone, it
-stops as after Ctrl-C: with a checkpoint.
+It reads one job per line from standard input and answers each with a line on standard output. It runs many jobs,
+because importing torch takes longer than a small run. When its input ends, because the parent is done or gone, it stops
+as after Ctrl-C, with a checkpoint.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import Tensor
 
-from ncsam._checks import below_one
+from ncsam._arguments import below_one
 from ncsam.losses.reduction import Loss, Reduction, check_logits, of_target, reduced
 
 

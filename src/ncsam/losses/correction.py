@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ncsam._checks import below_one, number
+from ncsam._arguments import below_one, number
 from ncsam._errors import bad_value
 from ncsam.losses.reduction import (
     Reduction,

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ncsam._checks import number
+from ncsam._arguments import number
 from ncsam.losses.reduction import Loss, Reduction, check_logits, of_target, reduced
 
 

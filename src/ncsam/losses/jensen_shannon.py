@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ncsam._checks import number
+from ncsam._arguments import number
 from ncsam._errors import bad_value
 from ncsam.losses.reduction import Loss, Reduction, as_weights, check_logits, reduced
 

@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ncsam import _checks
-from ncsam._checks import choice
+from ncsam import _arguments
+from ncsam._arguments import choice
 from ncsam._errors import bad_value
 
 Reduction: TypeAlias = Literal["mean", "sum", "none"]
@@ -118,7 +118,7 @@ def _kind(value: object) -> str:
 def non_negative(**numbers: float) -> None:
     """Refuse negative weights."""
     for name, value in numbers.items():
-        _checks.non_negative(name, value)
+        _arguments.non_negative(name, value)
 
 
 def check_generator(generator: torch.Generator | None) -> None:
@@ -128,7 +128,7 @@ def check_generator(generator: torch.Generator | None) -> None:
         generator: Random numbers.
     """
     if generator is not None:
-        _checks.instance("generator", generator, torch.Generator, "a torch.Generator, or None")
+        _arguments.instance("generator", generator, torch.Generator, "a torch.Generator, or None")
 
 
 class Loss(nn.Module):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ncsam._checks import non_negative, positive
+from ncsam._arguments import non_negative, positive
 from ncsam._errors import bad_value
 from ncsam.losses.classic import cross_entropy
 from ncsam.losses.reduction import (

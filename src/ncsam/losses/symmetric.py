@@ -8,7 +8,7 @@ from typing import Literal, get_args
 import torch.nn.functional as F
 from torch import Tensor
 
-from ncsam._checks import choice, non_negative, number
+from ncsam._arguments import choice, non_negative, number
 from ncsam.losses.classic import cross_entropy, mae
 from ncsam.losses.reduction import Loss, Reduction, check_logits, of_target, reduced
 

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ncsam._checks import count, ratio
+from ncsam._arguments import count, ratio
 from ncsam._errors import bad_value
 from ncsam.losses.reduction import non_negative
 from ncsam.methods.base import LossOutput, Method, Plan, Presets, State

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ncsam._checks import choice
+from ncsam._arguments import choice
 from ncsam.losses.reduction import non_negative
 from ncsam.methods.base import LossOutput, Method, Plan, Presets, State
 from ncsam.methods.planning import PlanWithExtra, forward_frozen_stats

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ncsam._checks import ratio
+from ncsam._arguments import ratio
 from ncsam._errors import bad_value
 from ncsam.methods.base import LossOutput, Method, Plan, Presets, State
 from ncsam.methods.planning import forward_frozen_stats

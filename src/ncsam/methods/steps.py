@@ -10,8 +10,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from ncsam.methods.base import State
-from ncsam.vectors.arithmetic import is_dtensor
-from ncsam.vectors.ranks import average_over_ranks
+from ncsam.vectors.arithmetic import average_over_ranks, is_dtensor
 
 
 class SideOptimizer:

@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeAlias, cast
 
 from torch import Tensor, nn
 
-from ncsam._checks import number
+from ncsam._arguments import number
 
 #: Of channels, classes and widths: a model beyond that fits into no memory.
 MOST = 1_000_000

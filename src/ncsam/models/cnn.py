@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ncsam._checks import positive
+from ncsam._arguments import positive
 from ncsam.models.backbone import MOST, Backbone, check_probability, check_size, init_kaiming
 from ncsam.models.registry import register
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from ncsam._checks import count, non_negative, positive, ratio
+from ncsam._arguments import count, non_negative, positive, ratio
 from ncsam._errors import bad_value
 from ncsam.models.closed_form import Average, ClosedForm, KernelExpansion, LinearClassifier, Prototypes, Smooth
 from ncsam.models.forest import Forest

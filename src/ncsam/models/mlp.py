@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from ncsam._checks import positive
+from ncsam._arguments import positive
 from ncsam._errors import bad_value
 from ncsam.models.backbone import MOST, Backbone, check_probability
 from ncsam.models.registry import register

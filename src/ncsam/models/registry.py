@@ -13,9 +13,8 @@ import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from ncsam._checks import positive
+from ncsam._arguments import add, check_options, positive
 from ncsam._errors import bad_value, unknown_name
-from ncsam._registry import add, check_options
 from ncsam.models.backbone import MOST, Backbone, Family
 from ncsam.models.external import from_timm, from_torchvision, from_user
 from ncsam.models.fitted import CLOSED_FORM

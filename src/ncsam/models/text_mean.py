@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from torch import Tensor, nn
 
-from ncsam._checks import positive
+from ncsam._arguments import positive
 from ncsam.models.backbone import MOST, Backbone, check_probability
 from ncsam.models.mlp import widths
 from ncsam.models.registry import register

@@ -12,7 +12,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from ncsam._checks import positive
+from ncsam._arguments import positive
 from ncsam._errors import bad_value, need
 from ncsam.models.backbone import MOST, Backbone, check_probability
 from ncsam.pretrained.hub import load_encoder, model_folder

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ncsam._checks import count, number
+from ncsam._arguments import count, number
 from ncsam._errors import bad_value
 
 Labels: TypeAlias = npt.NDArray[np.int64]

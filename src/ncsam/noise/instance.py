@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeAlias, get_args
 import numpy as np
 import numpy.typing as npt
 
-from ncsam._checks import above_zero, count, number
+from ncsam._arguments import above_zero, count, number
 from ncsam._errors import bad_value, known_name
 from ncsam.noise.class_conditional import other_class
 from ncsam.noise.inputs import (

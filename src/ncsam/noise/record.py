@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ncsam._checks import count, instance
+from ncsam._arguments import count, instance
 from ncsam._errors import bad_value, need
 from ncsam._files import atomic_path, open_arrays
 from ncsam.noise.inputs import Floats, Labels, Mask, as_array, as_labels, check_seed, resolve_num_classes

@@ -6,20 +6,17 @@ from ncsam.optim.authors import AuthorsNCSAM, LengthMatchedSAM
 from ncsam.optim.bsam import BSAM
 from ncsam.optim.flipping import Flips
 from ncsam.optim.friendlysam import FriendlySAM
-from ncsam.optim.loss_budget import LossBudgetRadius
 from ncsam.optim.msam import MSAM
 from ncsam.optim.ncsam import NCSAM
 from ncsam.optim.options import Options
+from ncsam.optim.radii import LossBudgetRadius, RisingRadius, ValidationRadius
 from ncsam.optim.radius import AutoRadius, Radius
 from ncsam.optim.registry import get, names, option_names, register
-from ncsam.optim.rising_radius import RisingRadius
 from ncsam.optim.sam import SAM
 from ncsam.optim.saner import SANER
 from ncsam.optim.sharpness_aware import SharpnessAware
 from ncsam.optim.stablesam import StableSAM
-from ncsam.optim.step import Move, Step
-from ncsam.optim.telemetry import StepReport
-from ncsam.optim.validation_radius import ValidationRadius
+from ncsam.optim.step import Move, Step, StepReport
 from ncsam.optim.weighted import WeightedSAM
 
 __all__ = ["AESAM", "ASAM", "BSAM", "MSAM", "NCSAM", "SAM", "SANER", "AuthorsNCSAM", "FriendlySAM", "LengthMatchedSAM"]

@@ -10,7 +10,7 @@ import torch
 from torch.optim import Optimizer
 from typing_extensions import Unpack  # comes with torch
 
-from ncsam._checks import number, ratio
+from ncsam._arguments import number, ratio
 from ncsam._errors import bad_value
 from ncsam.optim.options import Options
 from ncsam.optim.radii import RadiusLike
@@ -18,8 +18,7 @@ from ncsam.optim.registry import register
 from ncsam.optim.sam import ascent
 from ncsam.optim.sharpness_aware import SharpnessAware
 from ncsam.optim.step import Move, Step
-from ncsam.vectors.arithmetic import global_norm
-from ncsam.vectors.ranks import all_agree
+from ncsam.vectors.arithmetic import all_agree, global_norm
 
 
 @register

@@ -14,7 +14,7 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor
 
-from ncsam._checks import choice
+from ncsam._arguments import choice
 from ncsam.optim import validate
 from ncsam.optim.clusters import RESTARTS, kmeans
 from ncsam.optim.options import Criterion

@@ -8,7 +8,7 @@ import torch
 from torch.optim import Optimizer
 from typing_extensions import Unpack  # comes with torch
 
-from ncsam._checks import non_negative, ratio
+from ncsam._arguments import non_negative, ratio
 from ncsam.optim.options import Options
 from ncsam.optim.radii import RadiusLike
 from ncsam.optim.registry import register

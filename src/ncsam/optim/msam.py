@@ -8,17 +8,15 @@ from torch import Tensor
 from torch.optim import Optimizer
 from typing_extensions import Unpack  # comes with torch
 
-from ncsam._checks import flag, non_negative
+from ncsam._arguments import flag, non_negative
 from ncsam._errors import bad_value
 from ncsam.optim.options import Options
-from ncsam.optim.radii import RadiusLike
+from ncsam.optim.radii import BEGIN, RadiusLike, RisingRadius
 from ncsam.optim.radius import AutoRadius
 from ncsam.optim.registry import register
-from ncsam.optim.rising_radius import RisingRadius
 from ncsam.optim.sam import ascent
 from ncsam.optim.sharpness_aware import SharpnessAware
 from ncsam.optim.step import Move, Step
-from ncsam.optim.validation_radius import BEGIN
 
 RHO_TARGET = 0.5  # the default, with which the shares of the norm were chosen
 _MOMENTA = ("momentum_buffer", "exp_avg")  # of torch's SGD, and of the Adam family

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 from typing_extensions import Unpack  # comes with torch
 
-from ncsam._checks import choice, flag, instance, non_negative, number, positive, ratio
+from ncsam._arguments import choice, flag, instance, non_negative, number, positive, ratio
 from ncsam._errors import bad_value
 from ncsam.optim.estimators import Compensation, Estimator, Exact, FlippedLoss
 from ncsam.optim.flipping import FlipRule, Flips, Selection, Target, criterion_by_name, flipped_loss

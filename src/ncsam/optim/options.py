@@ -10,7 +10,7 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ncsam._checks import choice, count, flag, function, instance, non_negative
+from ncsam._arguments import choice, count, flag, function, instance, non_negative
 from ncsam._errors import unknown_name
 from ncsam.optim.radius import check_target
 

@@ -11,7 +11,7 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor
 
-from ncsam._checks import non_negative, number
+from ncsam._arguments import non_negative, number
 from ncsam.vectors.arithmetic import global_norm
 
 START = 0.05

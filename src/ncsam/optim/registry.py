@@ -8,9 +8,9 @@ import inspect
 import pkgutil
 from typing import TYPE_CHECKING, TypeVar
 
+from ncsam._arguments import add
 from ncsam._errors import bad_value, unknown_name
 from ncsam._named import find_named, is_reference
-from ncsam._registry import add
 
 if TYPE_CHECKING:
     from ncsam.optim.sharpness_aware import SharpnessAware

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 from typing_extensions import Unpack  # comes with torch
 
-from ncsam._checks import flag, non_negative
+from ncsam._arguments import flag, non_negative
 from ncsam.optim.options import Options
 from ncsam.optim.radii import RadiusLike
 from ncsam.optim.registry import register

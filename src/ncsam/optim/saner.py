@@ -8,15 +8,14 @@ import torch
 from torch.optim import Optimizer
 from typing_extensions import Unpack  # comes with torch
 
-from ncsam._checks import ratio
+from ncsam._arguments import ratio
 from ncsam.optim.options import Options
 from ncsam.optim.radii import RadiusLike
 from ncsam.optim.registry import register
 from ncsam.optim.sam import ascent
 from ncsam.optim.sharpness_aware import SharpnessAware
 from ncsam.optim.step import Move, Step
-from ncsam.vectors.arithmetic import local
-from ncsam.vectors.ranks import average_over_ranks
+from ncsam.vectors.arithmetic import average_over_ranks, local
 
 
 @register

@@ -18,7 +18,7 @@ from ncsam.optim.options import complete_documentation
 from ncsam.optim.step import MicroBatch
 from ncsam.optim.two_phase import Backward, TwoPhase
 from ncsam.optim.wrapper import uncompiled
-from ncsam.vectors.ranks import is_sharded, without_sync
+from ncsam.vectors.arithmetic import is_sharded, without_sync
 from ncsam.vectors.saved import RandomState, keeps_grad_mode
 
 #: Runs the model on a (micro-)batch and returns its loss, alone or with logits, targets and clean targets.

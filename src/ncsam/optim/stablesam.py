@@ -10,8 +10,7 @@ from ncsam.optim.registry import register
 from ncsam.optim.sam import ascent
 from ncsam.optim.sharpness_aware import SharpnessAware
 from ncsam.optim.step import Move, Step
-from ncsam.vectors.arithmetic import global_norm, scale_
-from ncsam.vectors.ranks import average_over_ranks
+from ncsam.vectors.arithmetic import average_over_ranks, global_norm, scale_
 
 
 @register

@@ -21,10 +21,9 @@ from ncsam.optim.flipping import joined_sizes, observed_labels
 from ncsam.optim.modules import ModuleFinder, modules_of
 from ncsam.optim.options import Options
 from ncsam.optim.radii import RadiusLike
-from ncsam.optim.settings import Settings
-from ncsam.optim.step import MicroBatch, Move, Step, gradients_aside
-from ncsam.optim.telemetry import StepReport
-from ncsam.vectors.ranks import find_group, joining
+from ncsam.optim.step import MicroBatch, Move, Step, StepReport, gradients_aside
+from ncsam.optim.wrapper import Settings
+from ncsam.vectors.arithmetic import find_group, joining
 from ncsam.vectors.saved import SavedWeights, keeps_grad_mode
 
 Backward: TypeAlias = Callable[..., Any]

@@ -133,6 +133,8 @@ def no_outer_autocast(params: Iterable[Tensor], where: str) -> None:
     Autocast caches its 16-bit copies of the weights until the outermost block ends, so the second pass would not see
     the perturbation, and the step would silently be the base optimizer's.
     """
+    if not torch._C._is_any_autocast_enabled():  # the usual case, without a look at every parameter
+        return
     for kind in {p.device.type for p in params}:
         if torch.is_autocast_enabled(kind) and torch.is_autocast_cache_enabled():
             raise RuntimeError(

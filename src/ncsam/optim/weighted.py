@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 from typing_extensions import Unpack  # comes with torch
 
-from ncsam._checks import ratio
+from ncsam._arguments import ratio
 from ncsam._errors import bad_value
 from ncsam.optim.options import Options
 from ncsam.optim.radii import RadiusLike

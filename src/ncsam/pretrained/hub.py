@@ -43,7 +43,11 @@ def model_folder(model: str, *, download: bool = True) -> Path:
 
 
 def load_encoder(folder: Path, *, pretrained: bool) -> Any:
-    """The encoder of a folder with its weights, or with new ones.
+    """Load an encoder from a folder.
+
+    Args:
+        folder: A folder with `config.json` and, if `pretrained`, `model.safetensors`.
+        pretrained: Whether to load the weights; otherwise they are initialized randomly.
 
     Raises:
         UsageError: transformers cannot open it without running its code, or it is no encoder.
@@ -65,7 +69,10 @@ def load_encoder(folder: Path, *, pretrained: bool) -> Any:
 
 
 def load_tokenizer(folder: Path) -> Any:
-    """The tokenizer of a folder.
+    """Load a tokenizer from a folder.
+
+    Args:
+        folder: A folder with the tokenizer's files.
 
     Raises:
         UsageError: transformers cannot open it without running its code.

@@ -19,7 +19,13 @@ _TORCH = "https://download.pytorch.org/models/"
 
 @dataclass(frozen=True)
 class Status:
-    """What became of importing a library; `problem` is empty where it can be used."""
+    """Result of importing an optional library.
+
+    Attributes:
+        library: Name under which it is imported.
+        installed: Whether it is installed, even if it cannot be imported.
+        problem: Why it cannot be used, in one sentence; empty if it can.
+    """
 
     library: str
     installed: bool
@@ -32,7 +38,11 @@ class Status:
 
 @functools.cache
 def status(library: str) -> Status:
-    """Import a library, and say in one sentence why not. A failed import is not tried twice."""
+    """Try to import a library. The result is cached, so a failed import is not tried twice.
+
+    Args:
+        library: Name under which it is imported, such as "timm".
+    """
     try:
         installed = importlib.util.find_spec(library) is not None
     except (ValueError, ImportError):  # a half-imported package without a spec
@@ -90,7 +100,11 @@ class Published:
 
 @functools.cache
 def reachable(url: str) -> bool:
-    """Whether a file can be downloaded: one HEAD request, by the proxy if one is set; none if offline."""
+    """Whether a file can be downloaded: one HEAD request, through the proxy if one is set, and none in offline mode.
+
+    Args:
+        url: Address of the file.
+    """
     if any(os.environ.get(name, "").lower() not in ("", "0", "false", "no") for name in _OFFLINE):
         return False
     request = urllib.request.Request(url, method="HEAD", headers={"User-Agent": "ncsam"})

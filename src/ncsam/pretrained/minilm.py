@@ -115,6 +115,14 @@ class SentenceEncoder:
 
 
 def masked_mean(hidden: Tensor, mask: Tensor) -> Tensor:
-    """Mean over the tokens with mask 1: (N, L, F), (N, L) -> (N, F)."""
+    """Mean over the tokens with mask 1.
+
+    Args:
+        hidden: Hidden states (N, L, F).
+        mask: Attention mask (N, L), 1 for tokens and 0 for padding.
+
+    Returns:
+        The means (N, F); zeros for a row without tokens.
+    """
     weight = mask.to(hidden).unsqueeze(-1)
     return (hidden * weight).sum(dim=1) / weight.sum(dim=1).clamp(min=1.0)

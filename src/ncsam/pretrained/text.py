@@ -25,7 +25,10 @@ class TextEncoder(Protocol):
 
 
 def checked(texts: Sequence[str]) -> list[str]:
-    """The texts as a list.
+    """Check that the input is a sequence of texts, and return it as a list.
+
+    Args:
+        texts: A sequence of strings, not one string.
 
     Raises:
         ValueError: `texts` is one string, or an element is not a string.
@@ -40,10 +43,18 @@ def checked(texts: Sequence[str]) -> list[str]:
 
 
 def batches_by_length(lengths: Sequence[int], most_tokens: int, most_rows: int = 256) -> list[npt.NDArray[np.int64]]:
-    """Places of the texts, the longest first, in batches whose padded size is at most `most_tokens`.
+    """Group texts of similar length into batches whose padded size is at most `most_tokens`.
 
-    Sorted by length, texts of one batch need little padding; the longest come first so that a lack of memory shows at
-    once. A batch holds at least one text and at most `most_rows`.
+    Texts are sorted by length, so a batch needs little padding. The longest come first, so that a lack of memory shows
+    at once.
+
+    Args:
+        lengths: Number of tokens of each text.
+        most_tokens: Largest padded size of a batch, in tokens; a single longer text forms its own batch.
+        most_rows: Largest number of texts in a batch.
+
+    Returns:
+        The positions of the texts in each batch.
 
     Examples:
         >>> [batch.tolist() for batch in batches_by_length([2, 9, 3, 8], most_tokens=18)]

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from ncsam._checks import positive
+from ncsam._arguments import positive
 from ncsam._errors import need
 from ncsam.pretrained.packaged import PackagedFile
 from ncsam.pretrained.text import Floats, checked

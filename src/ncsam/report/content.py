@@ -10,18 +10,25 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from ncsam._checks import count
+from ncsam._arguments import count
 from ncsam._errors import bad_value
 from ncsam._files import atomic_path
 from ncsam._statistics import Spread, difference
 from ncsam._version import __version__
 from ncsam.engine.metrics import SUMMARY
 from ncsam.noise import NoisyLabels
-from ncsam.report.audit import SHOWN, AuditSection, audit_sections
-from ncsam.report.by_class import Classes, by_class
-from ncsam.report.groups import Group, group_runs, varying
-from ncsam.report.leaderboard import Leaderboard, leaderboard
-from ncsam.report.previews import Gallery, gallery
+from ncsam.report.figures import Group, group_runs, varying
+from ncsam.report.sections import (
+    SHOWN,
+    AuditSection,
+    Classes,
+    Gallery,
+    Leaderboard,
+    audit_sections,
+    by_class,
+    gallery,
+    leaderboard,
+)
 from ncsam.runs.reader import RunFolder, find_runs
 
 #: The note on annotators.

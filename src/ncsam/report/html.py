@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ncsam._errors import need
 from ncsam.noise import NoisyLabels
 from ncsam.report.content import ANNOTATORS, Cell, Report
-from ncsam.report.figures import CURVES, STYLES, TELEMETRY, Panel, looks, new_figure, panel_svg
-from ncsam.report.groups import Group
+from ncsam.report.figures import CURVES, STYLES, TELEMETRY, Group, Panel, looks, new_figure, panel_svg
 
 if TYPE_CHECKING:
     from jinja2 import Environment

@@ -10,7 +10,7 @@ from ncsam._files import atomic_path
 from ncsam._text import markdown, markdown_block, markdown_code
 from ncsam.report.content import ANNOTATORS, Report
 from ncsam.report.figures import curves_png
-from ncsam.report.previews import Gallery
+from ncsam.report.sections import Gallery
 
 #: What stands under the table of the summary.
 STATISTIC = (

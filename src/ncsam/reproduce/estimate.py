@@ -1,4 +1,4 @@
-"""Roughly how long the runs of a table will take on this machine."""
+"""Estimate how long the runs of a table will take on this machine."""
 
 from __future__ import annotations
 
@@ -17,7 +17,15 @@ _SMALL_SIDE = 16
 
 @dataclass(frozen=True)
 class Shape:
-    """Of a dataset as a model sees it."""
+    """The shape of a dataset as a model sees it.
+
+    Attributes:
+        train: number of training images.
+        test: number of test images.
+        side: height and width of the images, in pixels.
+        classes: number of classes.
+        channels: color channels.
+    """
 
     train: int
     test: int
@@ -38,7 +46,13 @@ _SHAPES = {
 
 @dataclass(frozen=True)
 class Estimate:
-    """Number of runs, seconds of one after the other, and how many run at a time."""
+    """The expected time of some runs.
+
+    Attributes:
+        runs: number of runs.
+        seconds: time of all runs, one after the other.
+        at_a_time: number of runs in parallel.
+    """
 
     runs: int
     seconds: float
@@ -52,7 +66,13 @@ class Estimate:
 
 
 def estimate(waiting: Sequence[Job], finished: Mapping[str, Mapping[str, Any]], where: ExecutorConfig) -> Estimate:
-    """Time of the runs that wait: that of a finished run of the same kind, else from a few timed steps."""
+    """Estimate the time of unfinished runs: that of a finished run of the same kind, else from a few timed steps.
+
+    Args:
+        waiting: the unfinished runs.
+        finished: summaries of the finished runs, by name.
+        where: where the runs are executed, and how many in parallel.
+    """
     known = {_kind(name): float(summary["seconds"]) for name, summary in finished.items()}
     steps: dict[Any, float] = {}
     seconds = 0.0
@@ -88,7 +108,11 @@ def _step(config: RunConfig, shape: Shape, count: int) -> float:
 
 
 def shape_of(config: RunConfig) -> Shape:
-    """Of the data of a cell, without reading it."""
+    """Return the shape of a cell's data without reading it.
+
+    Args:
+        config: the configuration of the cell's run.
+    """
     if config.data in _SHAPES:
         return _SHAPES[config.data]
     part = config.data_options

@@ -1,4 +1,4 @@
-"""What keeps a table from being compared with the paper's: said of the whole, of rows, of columns or of cells."""
+"""Notes on why a table is not comparable with the paper's: about the whole table, rows, columns or cells."""
 
 from __future__ import annotations
 
@@ -13,7 +13,13 @@ from ncsam.reproduce.tables import Column, Row, Table
 
 @dataclass(frozen=True)
 class Note:
-    """A reason, and which rows and columns it holds for; `None` is all of them."""
+    """A reason why numbers are not comparable.
+
+    Attributes:
+        text: the reason, in sentences.
+        rows: names of the rows it applies to. `None`: all.
+        columns: names of the columns it applies to. `None`: all.
+    """
 
     text: str
     rows: Collection[str] | None = None
@@ -24,10 +30,20 @@ class Note:
         return self.rows is None and self.columns is None
 
     def holds_for(self, row: Row, column: Column) -> bool:
+        """Return whether it applies to a cell.
+
+        Args:
+            row: row of the cell.
+            column: column of the cell.
+        """
         return (self.rows is None or row.name in self.rows) and (self.columns is None or column.name in self.columns)
 
     def touches(self, table: Table) -> bool:
-        """Whether a cell of this table is meant."""
+        """Return whether it applies to any cell of a table.
+
+        Args:
+            table: the table, whole or in part.
+        """
         return any(self.holds_for(row, column) for row, column in table.cells)
 
 
@@ -85,7 +101,12 @@ _FACTS: dict[str, list[Note]] = {
 
 
 def not_comparable(table: Table, setting: Setting) -> Iterator[Note]:
-    """All that holds for some cell of a table at a scale."""
+    """Yield the notes that apply to some cell of a table.
+
+    Args:
+        table: the table, whole or in part.
+        setting: the scale and the sources of the datasets.
+    """
     notes = [*_of_scale(table, setting), _UNSTATED, *_FACTS.get(table.name, [])]
     others = [row.name for row in table.rows if row.method != "ce" or row.name in ("ce", "bsam")]
     notes.append(

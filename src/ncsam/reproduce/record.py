@@ -1,4 +1,4 @@
-"""`reproduce.json` beside the runs: their scale, where the data came from, and which versions ran them."""
+"""`reproduce.json`, next to the runs: their scale, where the data came from, and which versions ran them."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from ncsam._checks import choice
+from ncsam._arguments import choice, coerce
 from ncsam._errors import bad_value
 from ncsam._files import atomic_path, read_json
-from ncsam._options import coerce
 from ncsam._version import __version__
 from ncsam.reproduce.notes import Note
 from ncsam.reproduce.scales import CHANGES, SCALES, Setting
@@ -27,7 +26,7 @@ _SOURCE = {"data": str, "stand_in": bool, "identity": str}
 
 
 def versions() -> dict[str, str]:
-    """What may change a result."""
+    """Return the versions of the software that may change a result."""
     return {
         "ncsam": __version__,
         "torch": torch.__version__,
@@ -38,12 +37,13 @@ def versions() -> dict[str, str]:
 
 @dataclass
 class Record:
-    """What a folder of cells says of itself.
+    """The description of a folder of cells.
 
-    scale: the scale of all its cells.
-    sources: {dataset: where its samples came from, as `Source.to_dict` has it}.
-    versions: those that ran cells here, the first of all first.
-    changes: in what its cells depart from the scale, as `Setting.changes` has it.
+    Attributes:
+        scale: the scale of all its cells.
+        sources: where the samples of each dataset came from, as `Source.to_dict` returns it.
+        versions: the versions that ran cells here, oldest first.
+        changes: how its cells differ from the scale, as `Setting.changes` returns it.
     """
 
     scale: str
@@ -53,7 +53,15 @@ class Record:
 
     @classmethod
     def read(cls, folder: Path) -> Record:
-        """Of a folder that `ncsam reproduce` wrote."""
+        """Read the record of a folder.
+
+        Args:
+            folder: a folder that `ncsam reproduce` wrote.
+
+        Raises:
+            UsageError: if there is no record.
+            ValueError: if the file is not a record.
+        """
         path = folder / FILE
         if not path.is_file():
             raise bad_value("folder", str(folder), f"a folder that `ncsam reproduce` wrote; it holds no {FILE}")
@@ -64,7 +72,7 @@ class Record:
 
     @classmethod
     def _of(cls, content: dict[str, Any]) -> Record:
-        """Of a file's content, all of which has the type it should have."""
+        """Build a record from a file's content, checking all types."""
         sources = {str(name): _coerced(each, _SOURCE) for name, each in content["sources"].items()}
         scale = choice("scale", coerce("scale", content["scale"], str), SCALES)
         changes = {
@@ -76,7 +84,16 @@ class Record:
 
     @classmethod
     def claim(cls, folder: Path, setting: Setting, datasets: Collection[str]) -> Record:
-        """The record of a folder, made if there is none; refused if its cells are of another scale or other data."""
+        """Read the record of a folder, or create it, and add the current versions.
+
+        Args:
+            folder: the folder of the runs.
+            setting: the scale and the sources of the datasets.
+            datasets: the paper's datasets that will be trained on.
+
+        Raises:
+            UsageError: if the cells in the folder are of another scale or other data.
+        """
         record = cls.read(folder) if (folder / FILE).is_file() else cls(setting.scale, changes=setting.changes)
         if (record.scale, record.changes) != (setting.scale, setting.changes):
             asked, held = _described(setting.scale, setting.changes), _described(record.scale, record.changes)
@@ -96,15 +113,27 @@ class Record:
         return record
 
     def write(self, folder: Path) -> None:
+        """Write `reproduce.json` atomically.
+
+        Args:
+            folder: the folder of the runs.
+        """
         with atomic_path(folder / FILE) as temporary:
             temporary.write_text(json.dumps(asdict(self), indent=2) + "\n", encoding="utf-8")
 
     def columns(self, table: Table) -> list[str]:
-        """Those of a table whose dataset some cell here may be of."""
+        """Return the columns of a table whose dataset is recorded here.
+
+        Args:
+            table: any table.
+
+        Returns:
+            Names of columns.
+        """
         return [column.name for column in table.columns if column.dataset in self.sources]
 
     def notes(self) -> list[Note]:
-        """What a reader of the tables should know."""
+        """Return a note if cells were run with different versions."""
         if len(self.versions) < 2:
             return []
         return [Note(f"Cells were run with {' and with '.join(map(format_versions, self.versions))}.")]
@@ -124,4 +153,9 @@ def _texts(given: dict[str, str]) -> dict[str, str]:
 
 
 def format_versions(found: dict[str, str]) -> str:
+    """Format versions as "name number, ...".
+
+    Args:
+        found: versions by name, from `versions`.
+    """
     return ", ".join(f"{name} {number}" for name, number in found.items())

@@ -1,4 +1,4 @@
-"""The cells of a table, from the runs that are finished."""
+"""Fill the cells of a table from finished runs."""
 
 from __future__ import annotations
 
@@ -20,12 +20,25 @@ DEFAULT_METRIC = "last5"
 
 
 def run_name(row: Row, column: Column, seed: int) -> str:
-    """The folder of a cell's run below that of all; tables that share a cell share it."""
+    """Return the folder of a cell's run, relative to the folder of all runs. Tables that share a cell share the folder.
+
+    Args:
+        row: row of the cell.
+        column: column of the cell.
+        seed: seed of the run.
+    """
     return f"{column.folder}/{folder_name(row.method, row.optimizer, seed)}"
 
 
 def jobs(table: Table, setting: Setting, seeds: Sequence[int], out: Path) -> list[Job]:
-    """The runs of a table, each once."""
+    """Return the runs of a table, each once.
+
+    Args:
+        table: the table, whole or in part.
+        setting: the scale and the sources of the datasets.
+        seeds: seeds of each cell.
+        out: the folder of the runs.
+    """
     found: dict[str, Job] = {}
     for seed in seeds:
         for row, column in table.cells:
@@ -37,14 +50,27 @@ def jobs(table: Table, setting: Setting, seeds: Sequence[int], out: Path) -> lis
 
 @dataclass(frozen=True)
 class Cell:
-    """Ours over seeds, by metric, and the paper's."""
+    """Our numbers over seeds and the paper's number, as percentages.
+
+    Attributes:
+        ours: mean and deviation over seeds, by metric.
+        seeds: number of finished seeds.
+        published: the paper's number. `None` if it has none.
+    """
 
     ours: Mapping[str, Spread]
     seeds: int
     published: float | None
 
     def difference(self, metric: str) -> float | None:
-        """Ours less the paper's, in points."""
+        """Return our mean minus the paper's number, in percentage points.
+
+        Args:
+            metric: a name from `METRICS`.
+
+        Returns:
+            The difference, or `None` if either number is missing.
+        """
         if self.published is None or metric not in self.ours:
             return None
         return self.ours[metric].mean - self.published
@@ -52,7 +78,16 @@ class Cell:
 
 @dataclass(frozen=True)
 class Filled:
-    """A table with what was run of it; `failed` are the cells none of whose runs came to an end."""
+    """A table with its results so far.
+
+    Attributes:
+        table: the table, whole or in part.
+        metric: the metric to show, from `METRICS`.
+        scale: the scale of the runs.
+        cells: cells with at least one finished run, by names of row and column.
+        notes: what keeps it from being comparable with the paper.
+        failed: names of row and column of the cells in which no run finished and at least one failed.
+    """
 
     table: Table
     metric: str
@@ -62,17 +97,22 @@ class Filled:
     failed: Collection[tuple[str, str]] = ()
 
     def has(self, row: Row, column: Column) -> bool:
-        """Whether there is something to say of a cell."""
+        """Return whether a cell has a finished or failed run.
+
+        Args:
+            row: row of the cell.
+            column: column of the cell.
+        """
         return (row.name, column.name) in self.cells or (row.name, column.name) in self.failed
 
     @property
     def columns(self) -> list[Column]:
-        """Those with a run that has ended."""
+        """The columns with a finished or failed run."""
         return [c for c in self.table.columns if any(self.has(r, c) for r in self.table.rows)]
 
     @property
     def seeds(self) -> list[int]:
-        """The numbers of seeds that cells have, each once, the smallest first."""
+        """The distinct numbers of seeds of the cells, smallest first."""
         return sorted({cell.seeds for cell in self.cells.values()})
 
 
@@ -85,7 +125,17 @@ def fill(
     extra: Sequence[Note] = (),
     errors: Mapping[str, str] | None = None,
 ) -> Filled:
-    """The table with the summaries of its runs, and the errors of those that failed, by the names of `run_name`."""
+    """Fill a table with the results of its runs.
+
+    Args:
+        table: the table, whole or in part.
+        setting: the scale and the sources of the datasets.
+        seeds: seeds of each cell.
+        summaries: summaries of the finished runs, by `run_name`.
+        metric: a name from `METRICS`. `None`: the one the paper names for the table, else "last5".
+        extra: further notes.
+        errors: errors of the failed runs, by `run_name`.
+    """
     cells: dict[tuple[str, str], Cell] = {}
     failed: dict[tuple[str, str], str] = {}
     for row, column in table.cells:
@@ -104,7 +154,7 @@ def fill(
 
 
 def _of_failed(failed: Mapping[tuple[str, str], str]) -> list[Note]:
-    """A note for each reason, as few as say it: columns of a row together, and rows with the same columns."""
+    """Few notes for the failed cells: columns of a row are grouped, then rows with the same columns."""
     columns: dict[tuple[str, str], list[str]] = {}
     for (row, column), said in failed.items():
         columns.setdefault((said, row), []).append(column)

@@ -1,4 +1,4 @@
-"""A table of the paper from its plan to its files."""
+"""Run a table of the paper, from the plan to the files."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from pathlib import Path
 
 from ncsam._errors import bad_value
 from ncsam.jobs import Done, ExecutorConfig, Job, run_jobs, split_finished
-from ncsam.report.figures import curves_png
-from ncsam.report.groups import Group
+from ncsam.report.figures import Group, curves_png
 from ncsam.reproduce import words
 from ncsam.reproduce.estimate import Estimate, estimate
 from ncsam.reproduce.record import FILE, Record
@@ -28,7 +27,17 @@ _SEED = re.compile(r"-s(\d+)$")
 
 @dataclass(frozen=True)
 class Plan:
-    """Tables, the scale at which they are run, and the folder of their runs."""
+    """Tables to run.
+
+    Args:
+        tables: the tables, whole or in part.
+        setting: the scale and the sources of the datasets.
+        seeds: distinct seeds of each cell, 0 or larger.
+        out: the folder of the runs.
+
+    Raises:
+        UsageError: if the seeds are empty, repeated or negative.
+    """
 
     tables: Sequence[Table]
     setting: Setting
@@ -52,14 +61,26 @@ class Plan:
         return {column.dataset for table in self.tables for column in table.columns}
 
     def check(self, where: ExecutorConfig) -> None:
-        """Raise for anything that would keep the runs from starting, before any of them does."""
+        """Raise an error for anything that would keep the runs from starting.
+
+        Args:
+            where: where the runs are executed.
+
+        Raises:
+            UsageError: if a dataset is missing, or the cluster or mirror cannot be reached.
+            RunError: if the folder holds something else.
+        """
         refuse_other_work(self.out, FILE)
         if where.on == "local":  # the nodes of a cluster may have what this machine has not
             self.setting.check(self.datasets)
         where.check()
 
     def estimate(self, where: ExecutorConfig) -> Estimate:
-        """How long what is left will take here, and what it will take on the disk."""
+        """Estimate how long the unfinished runs will take on this machine.
+
+        Args:
+            where: where the runs are executed, and how many in parallel.
+        """
         done, waiting = split_finished(self.jobs)
         return estimate(waiting, done.summaries, where)
 
@@ -67,23 +88,46 @@ class Plan:
 def reproduce(
     plan: Plan, where: ExecutorConfig | None = None, *, metric: str | None = None, say: Callable[[str], None] = print
 ) -> tuple[list[Filled], Done]:
-    """Do the runs that are not finished, and write the tables beside them; the tables, and how the runs ended.
+    """Train the unfinished runs and write the tables next to them.
 
-    After a kill the same call resumes. A finished cell is not run again, in whatever table it stands. The table says
-    why a cell failed.
+    Call it again to resume after an interruption. A finished cell is not run again, even if another table contains it.
+    If a cell failed, the table says why.
+
+    Args:
+        plan: the tables, scale, seeds and folder.
+        where: where the runs are executed. `None`: the defaults of `ExecutorConfig`.
+        metric: the metric to show, from `METRICS`. `None`: the default of each table.
+        say: called with a line for each run that ends.
+
+    Returns:
+        The tables, and the summaries and errors of the runs.
+
+    Raises:
+        UsageError: if the metric is unknown, a dataset is missing, or the folder is of another scale or other data.
     """
     _check_metric(metric)
     where = where or ExecutorConfig()
     plan.check(where)
+    for table in plan.tables:  # a damaged run must be reported before any file changes
+        _curves(plan, table, split_finished(plan.jobs)[0])
     record = Record.claim(plan.out, plan.setting, plan.datasets)
     done = run_jobs(plan.jobs, where, say, lambda done: _write(plan, done, metric, record))
     return _finish(plan, done, metric, record), done
 
 
 def show(folder: Path, names: Sequence[str] = (), *, metric: str | None = None) -> list[Filled]:
-    """Write the tables of these names, or all, from what is finished in a folder, with all rows and seeds; run nothing.
+    """Write tables from the finished runs in a folder, with all rows and seeds, without training.
 
-    The tables that have a cell there.
+    Args:
+        folder: a folder that `ncsam reproduce` wrote.
+        names: names of tables or groups of tables. Empty: all.
+        metric: the metric to show, from `METRICS`. `None`: the default of each table.
+
+    Returns:
+        The tables that have a cell in the folder.
+
+    Raises:
+        UsageError: if the metric or a table is unknown, or the folder has no record.
     """
     _check_metric(metric)
     record = Record.read(folder)
@@ -110,15 +154,15 @@ def _check_metric(metric: str | None) -> None:
 
 
 def _finish(plan: Plan, done: Done, metric: str | None, record: Record) -> list[Filled]:
-    """The figure, which reads every run, then the tables: a damaged run leaves nothing new behind."""
+    """Write the figure, which reads every run, and then the tables, so that a damaged run leaves no new file behind."""
     for table in plan.tables:
-        if table.name == _CURVES:
-            _draw(plan, table, done)
+        if groups := _curves(plan, table, done):
+            curves_png(groups, plan.out / f"{_CURVES}.png", table.title)
     return _write(plan, done, metric, record)
 
 
 def _write(plan: Plan, done: Done, metric: str | None, record: Record) -> list[Filled]:
-    """The tables in their files, as far as they are filled."""
+    """Write the tables to their files, as far as they are filled."""
     filled = []
     for table in plan.tables:
         filled.append(fill(table, plan.setting, plan.seeds, done.summaries, metric, record.notes(), done.errors))
@@ -129,13 +173,14 @@ def _write(plan: Plan, done: Done, metric: str | None, record: Record) -> list[F
     return filled
 
 
-def _draw(plan: Plan, table: Table, done: Done) -> None:
-    """The accuracy-curve figure, of the runs that are finished."""
+def _curves(plan: Plan, table: Table, done: Done) -> list[Group]:
+    """The finished runs of each row of the accuracy-curve figure; empty for other tables."""
+    if table.name != _CURVES:
+        return []
     groups = []
     for row, column in table.cells:
         names = [run_name(row, column, seed) for seed in plan.seeds]
         folders = [plan.out / name for name in names if name in done.summaries]
         runs = [run for run in find_runs(f for f in folders if (f / layout.CONFIG).is_file()) if run.metrics]
         groups += [Group(row.title, runs)] if runs else []
-    if groups:
-        curves_png(groups, plan.out / f"{_CURVES}.png", table.title)
+    return groups

@@ -1,4 +1,4 @@
-"""What a cell trains at each scale: the paper's own setting, two reductions for two cores, and one for tests."""
+"""What a cell trains at each scale: the paper's setting, two reductions for two cores, and one for tests."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ncsam import data
-from ncsam._checks import choice
+from ncsam._arguments import choice
 from ncsam._errors import bad_value, unknown_name
 from ncsam._files import sha256_of
 from ncsam.comparison.specs import with_spec
@@ -37,7 +37,12 @@ _PARTS: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class Source:
-    """Where the samples of a dataset come from: a name or a path, and whether it only stands in for it."""
+    """Where the samples of a dataset come from.
+
+    Attributes:
+        data: name or absolute path.
+        stand_in: whether it replaces a dataset that is not available.
+    """
 
     data: str
     stand_in: bool = False
@@ -47,7 +52,7 @@ class Source:
         return Path(self.data).name
 
     def to_dict(self) -> dict[str, Any]:
-        """For the record; `identity` tells whether two machines have the same: a name, or the hash of a file."""
+        """Return plain values for the record; `identity` (a name or a file's hash) is equal for equal data."""
         path = Path(self.data)
         identity = f"sha256:{sha256_of(path)}" if path.is_file() else path.name
         return {"data": self.data, "stand_in": self.stand_in, "identity": identity}
@@ -58,14 +63,18 @@ class Setting:
 
     Args:
         scale: "paper", "medium", "small" or "smoke".
-        sources: {dataset: name or path} for datasets that lie in a file or a folder of their own.
-        stand_in: name or path of what is trained on where a dataset is not there; only where the scale reduces.
-        data_root: where named datasets lie.
-        images: training images of a cell, in place of the scale's; half as many test images, at least 1,000, at most
-            the scale's. Not at paper scale.
-        augment: augmentation, in place of the scale's.
-        width: width of the medium scale's network, in place of 32.
-        epochs: epochs, in place of the scale's. Not at paper scale.
+        sources: `{dataset: name or path}` for datasets that are in a file or folder of your own. `None`: none.
+        stand_in: name or path of the data to use for datasets that are not available, below paper scale. `None`:
+            digits.
+        data_root: folder of the named datasets. `None`: the default of `ncsam.data.load`.
+        images: number of training images, instead of the scale's. Half as many test images are used, at least 1,000 and
+            at most the scale's. Not at paper scale.
+        augment: augmentation, instead of the scale's.
+        width: width of the network at medium scale, instead of 32.
+        epochs: number of epochs, instead of the scale's. Not at paper scale.
+
+    Raises:
+        UsageError: if an argument is invalid or does not apply to the scale.
     """
 
     def __init__(
@@ -97,19 +106,29 @@ class Setting:
 
     @classmethod
     def of_sources(cls, scale: str, sources: Mapping[str, Mapping[str, Any]], **changes: Any) -> Setting:
-        """As a record of cells has it."""
+        """Build a setting from the record of a folder.
+
+        Args:
+            scale: the recorded scale.
+            sources: the recorded sources, by dataset (`Source.to_dict`).
+            **changes: the recorded differences from the scale (`Setting.changes`).
+        """
         setting = cls(scale, **changes)
         setting._found = {name: Source(str(each["data"]), bool(each["stand_in"])) for name, each in sources.items()}
         return setting
 
     @property
     def changes(self) -> dict[str, Any]:
-        """In what it departs from its scale."""
+        """The arguments that differ from the scale."""
         given = {name: getattr(self, name) for name in CHANGES}
         return {name: value for name, value in given.items() if value is not None}
 
     def source(self, dataset: str) -> Source:
-        """Where a dataset of the paper comes from at this scale."""
+        """Return where a dataset of the paper comes from at this scale.
+
+        Args:
+            dataset: name of the dataset in the paper's tables, such as "tiny-imagenet".
+        """
         if dataset not in self._found:
             self._found[dataset] = self._find(dataset)
         return self._found[dataset]
@@ -132,7 +151,15 @@ class Setting:
         return True
 
     def check(self, datasets: Iterable[str]) -> None:
-        """Raise for a source that is not there, before anything is run."""
+        """Raise an error for a source that does not exist, before anything is run.
+
+        Args:
+            datasets: the paper's datasets.
+
+        Raises:
+            UsageError: if a file or folder does not exist.
+            FileNotFoundError: if a named dataset is not available.
+        """
         for dataset in sorted(datasets):
             source = self.source(dataset)
             if source.data in data.names():
@@ -142,7 +169,13 @@ class Setting:
                 raise bad_value(option, source.data, "an existing file or folder, or the name of a dataset")
 
     def config(self, row: Row, column: Column, seed: int) -> RunConfig:
-        """The run of a cell."""
+        """Return the configuration of a cell's run.
+
+        Args:
+            row: row of the cell.
+            column: column of the cell.
+            seed: seed of the run.
+        """
         config = RunConfig.from_preset(column.preset, rate=column.rate, seed=seed, data_root=self.data_root)
         source = self.source(column.dataset)
         if column.noise == "human" and source.stand_in:
@@ -171,7 +204,7 @@ _AUTHORS = ("ncsam-authors", "sam-length-matched")
 
 
 def _authors_preset(column: Column) -> str:
-    """The preset with the authors' strength and flip ratio; they state none above 60 % nor for human labels."""
+    """The preset with the authors' strength and flip ratio. They state none above 60 % and none for human labels."""
     dataset = "cifar100" if column.dataset == "cifar100" else "cifar10"
     percent = next((p for p in (20, 40, 60) if 100 * column.rate <= p), 60)
     return f"ncsam-authors-{dataset}-{percent}"
@@ -189,5 +222,5 @@ _OURS = {
 
 
 def _absolute(source: str) -> str:
-    """A path as every worker finds it; a name as it is."""
+    """Make a path absolute so that every worker finds it; names are returned unchanged."""
     return source if source in data.names() else str(Path(source).expanduser().resolve())

@@ -1,4 +1,4 @@
-"""A table for readers as Markdown, LaTeX, HTML and CSV; each ends with the list of what is not comparable."""
+"""A table for readers, as Markdown, LaTeX, HTML and CSV. Each ends with the list of what is not comparable."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ncsam.reproduce.tables import SOURCE
 
 
 class Section(NamedTuple):
-    """A head and lines under it, all of one length; the first column holds names."""
+    """A header and the lines below it, all of the same length. The first column contains names."""
 
     head: Sequence[str]
     lines: Sequence[Sequence[str]]
@@ -27,7 +27,17 @@ class Section(NamedTuple):
 
 @dataclass(frozen=True)
 class Sheet:
-    """What is shown: sections below each other, images by the names of their files, notes; and all of it as CSV."""
+    """A table in a form that can be written in any format.
+
+    Attributes:
+        name: name of the files, without suffix.
+        title: heading.
+        caption: a sentence about the numbers.
+        sections: tables, one below the other.
+        notes: what is not comparable.
+        csv: the whole table as CSV.
+        images: file names of images to show.
+    """
 
     name: str
     title: str
@@ -38,7 +48,14 @@ class Sheet:
     images: Sequence[str] = ()
 
     def write(self, folder: Path) -> list[Path]:
-        """Write it under its name in all formats; the files."""
+        """Write it in all formats.
+
+        Args:
+            folder: where to write `NAME.md`, `NAME.tex`, `NAME.html` and `NAME.csv`.
+
+        Returns:
+            The paths of the files.
+        """
         formats: Mapping[str, Callable[[Sheet], str]] = {
             ".md": to_markdown,
             ".tex": to_latex,
@@ -57,6 +74,11 @@ _MADE = f"The paper's numbers: {SOURCE}. Made by ncsam {__version__}."
 
 
 def to_markdown(sheet: Sheet) -> str:
+    """Format a table as Markdown.
+
+    Args:
+        sheet: the table.
+    """
     tables = [
         markdown_table(list(map(markdown, section.head)), [list(map(markdown, line)) for line in section.lines])
         for section in sheet.sections
@@ -68,7 +90,11 @@ def to_markdown(sheet: Sheet) -> str:
 
 
 def to_latex(sheet: Sheet) -> str:
-    """A `table` in the style of `booktabs`."""
+    """Format a table as a LaTeX `table` that needs `booktabs`.
+
+    Args:
+        sheet: the table.
+    """
     lines = [r"\begin{table}", r"  \centering", rf"  \caption{{{latex(sheet.title)}. {latex(sheet.caption)}}}"]
     for head, rows in sheet.sections:
         lines += tabular(list(map(latex, head)), [list(map(latex, row)) for row in rows])
@@ -78,7 +104,11 @@ def to_latex(sheet: Sheet) -> str:
 
 
 def to_html(sheet: Sheet) -> str:
-    """A page that loads nothing but its images."""
+    """Format a table as an HTML page that loads nothing but its images.
+
+    Args:
+        sheet: the table.
+    """
     parts = [f"<h1>{escape(sheet.title)}</h1>", f'<p class="quiet">{escape(sheet.caption)}</p>']
     for section in sheet.sections:
         head = "".join(f'<th scope="col">{escape(text)}</th>' for text in section.head)

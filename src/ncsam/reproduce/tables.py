@@ -30,7 +30,14 @@ _RECIPES = {"asymmetric": "pairflip"}
 
 @dataclass(frozen=True)
 class Column:
-    """A dataset under some noise. `rate` is that of the recipe, or the one that a dataset's authors estimate."""
+    """A dataset with a kind of noise.
+
+    Attributes:
+        name: name on the command line, such as "cifar10-60".
+        dataset: name of the dataset in the paper's tables.
+        noise: kind of noise; "human" for datasets with real label errors.
+        rate: noise rate in [0, 1]; for human labels the rate that the dataset's authors estimate.
+    """
 
     name: str
     dataset: str
@@ -55,9 +62,14 @@ class Column:
 
 @dataclass(frozen=True)
 class Row:
-    """A line of a table: its name on the command line, its name in the paper, and specs of a method and an optimizer.
+    """A row of a table.
 
-    A control is ours: the paper does not have it.
+    Attributes:
+        name: name on the command line.
+        title: name in the paper.
+        method: spec of the method.
+        optimizer: spec of the optimizer.
+        control: whether it is our own control, which the paper does not have.
     """
 
     name: str
@@ -117,9 +129,15 @@ _NAMES = {
 
 @dataclass(frozen=True)
 class Table:
-    """Rows, columns, and the paper's numbers by their names: {(row, column): accuracy}.
+    """A table of the paper.
 
-    `metric` is the one that the paper names for it, if it names any.
+    Attributes:
+        name: name on the command line, such as "table1".
+        title: heading.
+        columns: the columns.
+        rows: the rows.
+        published: the paper's numbers in percent, by names of row and column.
+        metric: the metric that the paper names for it. `None` if it names none.
     """
 
     name: str
@@ -131,11 +149,16 @@ class Table:
 
     @cached_property
     def cells(self) -> list[tuple[Row, Column]]:
-        """What is to be run: the cells that the paper prints, and the controls of all columns."""
+        """The cells to run: those that the paper prints, and the controls in all columns."""
         return [(r, c) for c in self.columns for r in self.rows if r.control or (r.name, c.name) in self.published]
 
     def part(self, rows: Sequence[str] | None = None, columns: Sequence[str] | None = None) -> Table:
-        """The table with those of its rows and columns that are named here; `None` keeps all."""
+        """Return the table with some of its rows and columns.
+
+        Args:
+            rows: names of rows; others are ignored. `None`: all.
+            columns: names of columns; others are ignored. `None`: all.
+        """
         return replace(
             self,
             rows=[row for row in self.rows if rows is None or row.name in rows],
@@ -244,14 +267,33 @@ GROUPS = {
 
 
 def find(name: str) -> list[Table]:
-    """The table, or the tables, of this name."""
+    """Return the table, or the group of tables, of a name.
+
+    Args:
+        name: a name from `TABLES` or `GROUPS`.
+
+    Raises:
+        UsageError: if the name is unknown.
+    """
     if name not in TABLES and name not in GROUPS:
         raise unknown_name("table", name, [*TABLES, *GROUPS])
     return [TABLES[each] for each in GROUPS.get(name, (name,))]
 
 
 def choose(name: str, rows: Sequence[str] | None = None, columns: Sequence[str] | None = None) -> list[Table]:
-    """The tables of this name with these rows and columns alone, those that have such cells."""
+    """Return the tables of a name, limited to some rows and columns.
+
+    Args:
+        name: a name from `TABLES` or `GROUPS`.
+        rows: names of rows. `None`: all.
+        columns: names of columns. `None`: all.
+
+    Returns:
+        The tables that have such cells.
+
+    Raises:
+        UsageError: if a name is unknown, or no table has such a cell.
+    """
     tables = find(name)
     known_rows = {row.name for table in tables for row in table.rows}
     known_columns = {column.name for table in tables for column in table.columns}

@@ -1,4 +1,4 @@
-"""A table of ours and of the paper in words: what its cells say, which marks they carry, and what it ends with."""
+"""The text of a table: cells, footnote marks, caption and notes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,11 @@ _MEANING = {
 
 
 def caption(filled: Filled) -> str:
-    """What the numbers are."""
+    """Return a caption that says what the numbers are.
+
+    Args:
+        filled: the table with its results.
+    """
     counts = filled.seeds or [0]
     seeds = f"{counts[0]} seed{'s' * (counts[0] > 1)}" if len(counts) == 1 else "as many seeds as n says"
     spread = ", mean ± sample standard deviation" if counts[-1] > 1 else ""
@@ -33,7 +37,7 @@ def caption(filled: Filled) -> str:
 
 
 class _Marked:
-    """The notes with a letter for each that holds for a part of the table only."""
+    """The notes, with a letter for each that applies only to a part of the table."""
 
     def __init__(self, filled: Filled) -> None:
         self.filled = filled
@@ -59,7 +63,7 @@ class _Marked:
 
 
 def _text(filled: Filled, marks: _Marked, row: Row, column: Column) -> str:
-    """`ours (paper's, difference)`, or why there is nothing: a dash for a cell that the paper does not print."""
+    """`ours (paper's, difference)`, or why there is no number: a dash for a cell that the paper does not print."""
     cell = filled.cells.get((row.name, column.name))
     if cell is None:
         if filled.has(row, column):
@@ -74,7 +78,7 @@ def _text(filled: Filled, marks: _Marked, row: Row, column: Column) -> str:
 
 
 def _sections(filled: Filled) -> Iterator[Section]:
-    """Head and lines of the columns of one dataset after the other."""
+    """Header and lines for the columns of each dataset."""
     marks = _Marked(filled)
     for _, group in itertools.groupby(filled.columns, key=lambda column: column.dataset):
         columns = list(group)
@@ -90,14 +94,23 @@ def _sections(filled: Filled) -> Iterator[Section]:
 
 
 def sheet(filled: Filled, images: Sequence[str] = ()) -> Sheet:
-    """The table as it is shown."""
+    """Convert a filled table to the form in which it is written.
+
+    Args:
+        filled: the table with its results.
+        images: file names of images to show.
+    """
     sections = list(_sections(filled))
     notes = _Marked(filled).texts()
     return Sheet(filled.table.name, filled.table.title, caption(filled), sections, notes, to_csv(filled), images)
 
 
 def to_csv(filled: Filled) -> str:
-    """A line for each cell with every metric; the notes that hold for it are joined by bars."""
+    """Format a filled table as CSV: a line for each cell with every metric. Its notes are joined by bars.
+
+    Args:
+        filled: the table with its results.
+    """
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
     spreads = [f"{metric}{part}" for metric in METRICS for part in ("", "_std")]

@@ -41,11 +41,11 @@ class Cleaned:
 
     Attributes:
         dataset: the data with its given labels.
-        labels: (N,) the new labels.
-        source: of every sample: "given", "reviewed", "confident", "suggested" or "audit".
-        probability: (N,) that the new label is correct, apart from the review; NaN where that cannot be estimated.
-        dropped: (N,) samples that are left out; none by default.
-        dropped_columns: columns of a table that are left out.
+        labels: the new labels (N,).
+        source: where each label comes from: "given", "reviewed", "confident", "suggested" or "audit".
+        probability: probability that the new label is correct, without considering the review (N,); NaN if unknown.
+        dropped: which samples are removed (N,). Empty: none.
+        dropped_columns: columns of a table that are removed.
     """
 
     dataset: DataSet
@@ -57,7 +57,7 @@ class Cleaned:
 
     @property
     def kept(self) -> npt.NDArray[np.int64]:
-        """The positions of the samples that are not left out."""
+        """The positions of the samples that are kept."""
         every = np.arange(len(self.labels))
         return every[~self.dropped] if len(self.dropped) else every
 
@@ -66,19 +66,19 @@ class Cleaned:
         return self.dataset.train.labels
 
     def changes(self) -> list[tuple[str, str, int]]:
-        """(given label, new label, how many), the most frequent first."""
+        """Return (given label, new label, count) of the changed labels, most frequent first."""
         moved = self.kept[(self.labels != self.given_label)[self.kept]]
         names = self.dataset.classes
         pairs = Counter((names[self.given_label[i]], names[self.labels[i]]) for i in moved)
         return [(one, other, count) for (one, other), count in sorted(pairs.items(), key=lambda p: (-p[1], p[0]))]
 
     def rows(self) -> tuple[list[str], Iterator[list[object]]]:
-        """The table to train on: its columns, and its rows.
+        """Return the columns and rows of the table to train on.
 
-        Samples are paths, texts or named numbers, with `split` beside them; validation and test rows follow, and
-        training takes the table in place of the data. Of anything else it is the `index`, and the table is a file of
-        labels (`label_file`) for that data. Then come `label`, `given_label`, `source`, `probability`, and
-        `clean_label` where that is known.
+        If samples are paths, texts or named numbers, the table contains them and their `split`, followed by validation
+        and test rows, and replaces the data in training. Otherwise it contains the `index` and is a label file
+        (`label_file`) for that data. The remaining columns are `label`, `given_label`, `source`, `probability`, and
+        `clean_label` if it is known.
         """
         dataset = self.dataset
         columns, cells = _described(dataset, self.dropped_columns)
@@ -108,7 +108,7 @@ class Cleaned:
                 yield [*cells(split, i), name, label, label, "given", None, *known]
 
     def to_frame(self) -> Any:
-        """The same as a `pandas.DataFrame`."""
+        """Return the table of `rows` as a `pandas.DataFrame`."""
         pandas = need("pandas", "tables", "a table of cleaned labels")
         head, rows = self.rows()
         return pandas.DataFrame(list(rows), columns=head)
@@ -123,19 +123,23 @@ def cleaned(
     decisions: Decisions | None = None,
     dataset: DataSet | None = None,
 ) -> Cleaned:
-    """The labels of a run folder after its review.
+    """Return the labels of a run folder after its review.
 
-    Reviewers' decisions always count. For samples that nobody has reviewed, or where reviewers are unsure or disagree:
-    "confident" takes suggestions that are correct with a probability of at least `threshold`, "all" every suggestion
-    for a label that is flagged (`is_label_issue`).
+    Reviewers' decisions always apply. For samples that nobody has reviewed, or on which reviewers are unsure or
+    disagree, "confident" applies suggestions that are correct with probability `threshold` or more, and "all" applies
+    every suggestion for a flagged label (`is_label_issue`).
 
     Args:
         folder: the run folder.
         apply: "reviewed", "confident" or "all".
-        threshold: for "confident".
-        findings: names of checks whose decisions are applied, after an audit.
-        decisions: in place of those of the folder.
-        dataset: the data, where it is in memory.
+        threshold: minimum probability for "confident", in (0, 1].
+        findings: names of checks whose decisions to apply, after an audit.
+        decisions: decisions to use instead of those in the folder.
+        dataset: the data, if it is in memory. `None` reads it as the configuration says.
+
+    Raises:
+        UsageError: if an argument is invalid, p_wrong is needed but cannot be estimated, or nothing would be left.
+        RunError: if the labels have changed since training.
     """
     if apply not in APPLY:
         raise unknown_name("apply", apply, APPLY)
@@ -206,7 +210,7 @@ def _apply_findings(
     source: list[str],
     dropped: npt.NDArray[np.bool_],
 ) -> None:
-    """Change labels and drop samples in place. Classes are merged last, with the samples that were moved into them."""
+    """Change labels and drop samples in place. Classes are merged last, including samples that were moved into them."""
     for each in sorted(found, key=lambda each: each.decision == "merge"):
         if each.decision not in ("drop", "relabel", "merge"):
             continue
@@ -220,10 +224,17 @@ def _apply_findings(
 
 
 def write_table(found: Cleaned, path: Path) -> str:
-    """Write the rows of `Cleaned.rows` to a CSV.
+    """Write the rows of `Cleaned.rows` to a CSV file.
+
+    Args:
+        found: the cleaned labels.
+        path: the file to write.
 
     Returns:
-        The option that takes the file when training again: none where it replaces the data, else `--label-file`.
+        The option that takes the file in training: "" if it replaces the data, else "--label-file".
+
+    Raises:
+        UsageError: if samples are removed but the file can only hold labels, or a name is not valid UTF-8.
     """
     head, rows = found.rows()
     if head[0] == "index" and len(found.kept) < len(found.labels):
@@ -238,7 +249,7 @@ def write_table(found: Cleaned, path: Path) -> str:
 
 @contextmanager
 def _utf8(path: Path) -> Iterator[None]:
-    """Names that are not UTF-8 would make a table that nothing reads again."""
+    """Refuse names that are not valid UTF-8: the table could not be read again."""
     try:
         yield
     except UnicodeEncodeError as error:
@@ -250,7 +261,7 @@ def _utf8(path: Path) -> Iterator[None]:
 def _described(
     dataset: DataSet, without: frozenset[str] = frozenset()
 ) -> tuple[list[str], Callable[[Split, int], list[object]]]:
-    """The columns that say what a sample is, and its cells; no columns for samples that a table cannot hold."""
+    """The columns that describe a sample, and a function for its cells; no columns if a table cannot hold them."""
     inputs = dataset.original.train.inputs
     named = inputs.columns if isinstance(inputs, TableRows) else dataset.columns
     if without and set(named) <= without:
@@ -270,7 +281,18 @@ def _described(
 
 
 def write_arrays(found: Cleaned, path: Path) -> str:
-    """An `.npz` with the new labels as `y` beside the inputs, for data that lies in arrays; train takes it as it is."""
+    """Write an `.npz` file with the inputs and the new labels as `y`, for data in arrays. `ncsam train` can read it.
+
+    Args:
+        found: the cleaned labels.
+        path: the file to write.
+
+    Returns:
+        "": no option is needed in training.
+
+    Raises:
+        UsageError: if the samples are files.
+    """
     dataset = found.dataset
     if not isinstance(dataset.train.inputs, np.ndarray):
         raise bad_value("out", str(path), "a .csv: this data is files, and an .npz would have to hold copies of them")
@@ -293,10 +315,22 @@ def write_arrays(found: Cleaned, path: Path) -> str:
 
 
 def write_folder(found: Cleaned, folder: Path, *, copy: bool = False) -> int:
-    """`FOLDER/train/CLASS/FILE` (and `test`, `val`) as links to the files, or as copies; how many there are.
+    """Write `FOLDER/train/CLASS/FILE` (and `test`, `val`) as links to the files or as copies.
 
-    The folder must be new. Two files of one name in a class get their number in front. It is made under another name
-    beside, `.FOLDER.unfinished`, and appears when all is there; what a killed call left of that is removed.
+    If two files of a class have the same name, the second is prefixed with its number. The folder is built as
+    `.FOLDER.unfinished` next to it and renamed when complete. Leftovers of an interrupted call are removed.
+
+    Args:
+        found: the cleaned labels.
+        folder: the folder to write, which must not exist or must be empty.
+        copy: copy the files instead of linking to them.
+
+    Returns:
+        The number of files.
+
+    Raises:
+        UsageError: if the samples are not files, the folder is not empty, or a class name cannot be a folder name.
+        FileNotFoundError: if a file no longer exists.
     """
     dataset = found.dataset
     splits = [split for split in (dataset.train, dataset.val, dataset.test) if split is not None]

@@ -1,4 +1,4 @@
-"""Answers from other tools as decisions of a review."""
+"""Import answers from other tools as decisions of a review."""
 
 from __future__ import annotations
 
@@ -22,15 +22,18 @@ TOOLS: dict[str, Callable[[Any], list[Answer]]] = {
 
 
 def imported(folder: Path, tool: str, source: Any) -> list[Decision]:
-    """The decisions about a run's samples that a file of another tool holds. Nothing is written.
+    """Read decisions about a run's samples from a file of another tool. Nothing is written.
 
     Args:
         folder: the run folder that the label issues were exported from.
-        tool: a name of `TOOLS`.
+        tool: a name from `TOOLS`.
         source: the file; for "huggingface" also a `datasets.Dataset`, for "label-studio" also the parsed JSON.
 
+    Returns:
+        A decision per answer.
+
     Raises:
-        UsageError: if an answer is about a sample, label or class that the run does not have.
+        UsageError: if an answer refers to a sample, label or class that the run does not have.
     """
     known_name("tool", tool, TOOLS)
     run = RunFolder.read(folder)
@@ -39,7 +42,15 @@ def imported(folder: Path, tool: str, source: Any) -> list[Decision]:
 
 
 def take_decisions(decisions: Decisions, new: Sequence[Decision]) -> int:
-    """Note the decisions that are not there yet; how many there were."""
+    """Record the decisions that are not recorded yet.
+
+    Args:
+        decisions: the decisions of a run, opened for writing.
+        new: decisions to add.
+
+    Returns:
+        The number of decisions that were new.
+    """
     standing = {(name, index): word for name in decisions.reviewers for index, word in decisions.by(name).items()}
     added = []
     for each in new:
@@ -66,7 +77,7 @@ def _decision(answer: Answer, queue: Queue, classes: Sequence[str] | None) -> De
 
 
 def _label(answer: Answer, number: dict[str, int], given: int, suggested: int, size: int) -> tuple[int | None, str]:
-    """The class that an answer names, and the choice that it makes of it."""
+    """The class that an answer names, and the corresponding choice."""
     word = answer.decision
     label = number.get(word)
     if label is None and not number and word.isdecimal() and int(word) < size:

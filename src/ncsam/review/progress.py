@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ncsam.issues.noise_rate import noise_rate_words
+from ncsam.issues.posterior import noise_rate_words
 from ncsam.issues.table import expectation, unreliable
 from ncsam.review.queue import Queue
 from ncsam.runs.decisions import Decisions
@@ -19,12 +19,20 @@ _WEIGHT = 10.0  # wrong labels of the prior: how strongly the first decisions le
 def progress(
     queue: Queue, decisions: Decisions, posterior: Mapping[str, Any], noise: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Numbers and sentences for the page.
+    """Return numbers and sentences for the page.
 
-    With probabilities, the wrong labels left are their sum over the samples not reviewed, times
-    (found + 10) / (expected + 10), which learns from the samples that were. Without, the share of wrong labels among
-    the last 50 decisions bounds those left from above, since the most likely wrong come first. Probabilities are
-    scaled so that their sum is the run's estimate of the noise rate (`noise`), where it has one.
+    If p_wrong is known, the number of wrong labels left is its sum over the samples not reviewed, times (found + 10) /
+    (expected + 10), which adjusts it to the samples reviewed so far. Otherwise the share of wrong labels among the last
+    50 decisions is an upper bound, since the most likely wrong labels come first.
+
+    Args:
+        queue: the label issues of the run.
+        decisions: reviewers' decisions.
+        posterior: how p_wrong was estimated, or why it could not be (`RunFolder.posterior`).
+        noise: the run's estimate of the noise rate, to which p_wrong is scaled. `None`: p_wrong is used as it is.
+
+    Returns:
+        Counts (`total`, `decided`, `wrong`, `right`, `unsure`, `left`) and text (`sentence`, `expected`).
     """
     decided = decisions.decided()
     verdicts = {index: decisions.verdict(index) for index in decided}

@@ -1,4 +1,4 @@
-"""The label issues of a run in the order in which they are reviewed, filtered and cut into pages."""
+"""The label issues of a run in the order of review, filtered and split into pages."""
 
 from __future__ import annotations
 
@@ -27,10 +27,18 @@ MOST = 200  # items of a page
 
 @dataclass(frozen=True)
 class View:
-    """What a reviewer looks at; the page reopens with it.
+    """The settings of a reviewer's page, which are restored when it is opened again.
 
-    `status` "undecided" is what no reviewer has decided on, "mine" what this reviewer has not; `place` is the place, in
-    the order, of the sample that is looked at.
+    Attributes:
+        order: "worst" or "pair" (most frequent pair of classes first).
+        status: one of `STATUSES`. "undecided": no reviewer has decided; "mine": this reviewer has not.
+        given_label: show only this given label, a class number. `None`: all.
+        suggested_label: show only this suggested label, a class number. `None`: all.
+        search: show only samples whose path or text contains this.
+        finding: show only samples with a finding of this check. "": all.
+        layout: "one" sample or a "grid".
+        place: place of the current sample in the order.
+        reviewer: name of the reviewer.
     """
 
     order: str = "worst"
@@ -45,7 +53,14 @@ class View:
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> View:
-        """From what a page sent; anything out of place is refused."""
+        """Validate the settings that a page sent.
+
+        Args:
+            given: fields of `View`; missing ones get their defaults.
+
+        Raises:
+            UsageError: if a field is unknown or invalid.
+        """
         known = {field.name for field in fields(cls)}
         for name in given:
             if name not in known:
@@ -68,14 +83,31 @@ class View:
 
 
 def check_reviewer(name: object) -> str:
-    """A reviewer's name: text that is not empty, in one line."""
+    """Validate a reviewer's name.
+
+    Args:
+        name: 1 to 80 printable characters in one line, not only spaces.
+
+    Returns:
+        The name.
+
+    Raises:
+        UsageError: if it is anything else.
+    """
     if not isinstance(name, str) or not name.strip() or len(name) > 80 or not name.isprintable():
         raise bad_value("reviewer", name, "a name of 1 to 80 printable characters")
     return name
 
 
 class Queue:
-    """The rows of `label_issues.csv` as columns, the worst first. A sample's place is its row."""
+    """The rows of `label_issues.csv` as columns, worst first. A sample's place is its row.
+
+    Args:
+        run: the run folder.
+
+    Raises:
+        ValueError: if the file does not contain every training sample exactly once.
+    """
 
     def __init__(self, run: RunFolder) -> None:
         issues = run.label_issues()
@@ -113,7 +145,7 @@ class Queue:
         return len(self.index)
 
     def pairs(self) -> list[dict[str, int]]:
-        """How often each given label is flagged in favor of each suggested one, the most frequent pair first."""
+        """Count the flagged labels of each pair of given and suggested label, most frequent first."""
         differ = self.is_label_issue & (self.given_label != self.suggested_label)
         found, counts = np.unique(
             np.stack([self.given_label[differ], self.suggested_label[differ]], axis=1), axis=0, return_counts=True
@@ -125,11 +157,15 @@ class Queue:
         ]
 
     def findings_of(self, index: int) -> list[Finding]:
-        """What an audit found about a sample, besides its label."""
+        """Return the findings of an audit about a sample, other than label issues.
+
+        Args:
+            index: position in the training split.
+        """
         return [each for each in self._of_sample.get(index, []) if each.check != "label_issue"]
 
     def checks(self) -> dict[str, int]:
-        """How many samples each check of an audit is about, by its name."""
+        """Return the number of samples that each check of an audit is about, by name, without zeros."""
         counts = {name: int(self._found(name).sum()) for name in CHECKS}
         return {name: count for name, count in counts.items() if count}
 
@@ -143,7 +179,12 @@ class Queue:
         return keep
 
     def rows(self, view: View, decisions: Decisions) -> Indices:
-        """The rows that a view shows, in its order."""
+        """Return the rows that a view shows, in its order.
+
+        Args:
+            view: order and filters.
+            decisions: reviewers' decisions.
+        """
         keep = self._of_status(view, decisions)
         if view.given_label is not None:
             keep &= self.given_label == view.given_label
@@ -158,10 +199,19 @@ class Queue:
         return order[keep[order]]
 
     def page(self, view: View, decisions: Decisions, limit: int, *, back: bool = False) -> tuple[Indices, int, int]:
-        """Up to `limit` rows from the view's place on; how many rows there are in all; and how many came before.
+        """Return a page of rows, starting at the view's place.
 
-        A place is a position in the order of all samples, so it stays where it is when filters or decisions change. At
-        the end of the order it starts again from the top. `back` gives the rows before the place instead.
+        A place is a position in the order of all samples, so it does not change with filters or decisions. After the
+        last row the page starts again from the top.
+
+        Args:
+            view: order, filters and place.
+            decisions: reviewers' decisions.
+            limit: maximum number of rows, at most 200.
+            back: return the rows before the place instead.
+
+        Returns:
+            The rows, the number of all rows that the view shows, and the number of rows before the page.
         """
         rows = self.rows(view, decisions)
         limit = min(limit, MOST)
@@ -174,11 +224,24 @@ class Queue:
         return rows[before : before + limit], len(rows), before
 
     def place(self, row: int, order: str) -> int:
-        """The place of a row in an order."""
+        """Return the place of a row in an order.
+
+        Args:
+            row: row of the queue.
+            order: "worst" or "pair".
+        """
         return row if order == "worst" else int(self._pair_place[row])
 
     def typical(self, label: int, count: int) -> Indices:
-        """The samples of a class whose labels are most likely right: at most half of them, so that few are wrong."""
+        """Return samples of a class whose labels are most likely right.
+
+        Args:
+            label: class number.
+            count: maximum number; at most half of the class is returned, so that few labels are wrong.
+
+        Returns:
+            Positions in the training split, best first.
+        """
         rows = np.flatnonzero(self.given_label == label)
         return self.index[rows[::-1][: min(count, (len(rows) + 1) // 2)]]
 

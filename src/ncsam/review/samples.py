@@ -1,4 +1,4 @@
-"""What a reviewer sees of a sample: a small image, the values of a vector, or text; made when it is asked for."""
+"""What a reviewer sees of a sample: a small image, the values of a vector, or text, generated on request."""
 
 from __future__ import annotations
 
@@ -23,7 +23,12 @@ _SIDE = 8  # of the tiny image by which images are compared
 
 
 class Samples:
-    """The samples of a training split as a page shows them; `columns` are the names of a vector's numbers."""
+    """The samples of a training split as the page shows them.
+
+    Args:
+        split: the training split.
+        columns: names of a vector's numbers. Empty: they have none.
+    """
 
     def __init__(self, split: Split, columns: Sequence[str] = ()) -> None:
         self.split = split
@@ -33,7 +38,15 @@ class Samples:
         self._descriptor = lru_cache(maxsize=20_000)(self._described)
 
     def shown(self, index: int) -> dict[str, Any]:
-        """`kind` is image, vector, row or text; a row is a vector whose `values` have `names`."""
+        """Return what to show of a sample.
+
+        Args:
+            index: position in the training split.
+
+        Returns:
+            `kind` is "image", "text" (with `text`), "vector" (with `values` and `length`), or "row": a vector with
+            `names`.
+        """
         item: Any = self._original[index]
         if isinstance(item, Path):
             return {"kind": "image"}
@@ -61,7 +74,7 @@ class Samples:
         return path if path is not None and path.is_file() else None
 
     def _image(self, index: int, longest: int) -> tuple[bytes, str] | None:
-        """A PNG or JPEG and its media type; `None` for what is no image or cannot be read."""
+        """A PNG or JPEG and its media type; `None` if the sample is not an image or cannot be read."""
         image = self._opened(index, longest)
         if image is None:
             return None
@@ -88,7 +101,16 @@ class Samples:
         return pil.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels)
 
     def nearest(self, index: int, candidates: npt.NDArray[np.int64], count: int) -> list[int]:
-        """Of the candidates, those that look the most like a sample: by tiny images, or by the vectors themselves."""
+        """Return the candidates that look most like a sample, comparing tiny images or the vectors themselves.
+
+        Args:
+            index: position of the sample in the training split.
+            candidates: positions to choose from; the sample itself is ignored.
+            count: maximum number.
+
+        Returns:
+            Positions, most similar first. Texts are not compared: the first candidates are returned.
+        """
         own = self._descriptor(index)
         others = [(int(c), self._descriptor(int(c))) for c in candidates if c != index]
         if own is None:

@@ -1,4 +1,4 @@
-"""Who may speak to the page's server: this machine, by the address that carries the token, from the page itself."""
+"""Access control of the page's server: only this machine, with the token in the address, from the page itself."""
 
 from __future__ import annotations
 
@@ -22,11 +22,16 @@ _HEADERS = {
 
 
 class Guard:
-    """An ASGI application around another: it answers only what carries the token and comes from where it should.
+    """An ASGI application around another one that answers only requests with the token and from the right origin.
 
-    - The first part of the path is the token, 256 random bits. Anything else is "not found", whatever it asks for.
-    - `Host` is the loopback address and the port: a name that an attacker lets point to 127.0.0.1 is refused.
-    - `Origin`, where a browser sends one, is the page's own; so is what `Sec-Fetch-Site` says.
+    - The first part of the path must be the token, 256 random bits. Everything else is "not found".
+    - `Host` must be the loopback address with the port. A name that an attacker points to 127.0.0.1 is refused.
+    - `Origin` and `Sec-Fetch-Site`, if the browser sends them, must be those of the page itself.
+
+    Args:
+        app: the ASGI application to protect.
+        token: the token, from `new_token`.
+        port: the port of the server.
     """
 
     def __init__(self, app: Any, token: str, port: int) -> None:
@@ -64,7 +69,7 @@ class Guard:
 
 
 def new_token() -> str:
-    """256 random bits as text for an address."""
+    """Return 256 random bits as URL-safe text."""
     return secrets.token_urlsafe(32)
 
 

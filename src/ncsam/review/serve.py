@@ -1,4 +1,4 @@
-"""Serving the page on the loopback address until it is stopped."""
+"""Serve the page on the loopback address until it is stopped."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ def serve(
 
     Args:
         folder: the run folder.
-        port: of the page; 0 takes a free one.
-        reviewer: whose decisions these are; by default the last one's.
-        ready: called with the page's address, token included, once it can be opened.
-        dataset: the data, where it is in memory.
-        purpose: "label-issues", or "model-selection" for the samples that tell candidates apart.
+        port: the port to listen on; 0 picks a free one.
+        reviewer: the name to record with each decision. `None` uses the last one, at first "reviewer".
+        ready: called with the page's address, including the token, once it can be opened.
+        dataset: the data, if it is in memory. `None` reads it as the configuration says.
+        purpose: "label-issues", or "model-selection" to label samples that tell candidates apart.
     """
     uvicorn = need("uvicorn", "review", "the review page")
     need("starlette", "review", "the review page")

@@ -44,7 +44,18 @@ _CANDIDATES, _NEIGHBORS = 100, 4
 
 
 class Review:
-    """One review of one run: its queue, its samples, its decisions, and the view that the page reopens with."""
+    """The review of one run: its queue, samples, decisions, and the view to restore.
+
+    Args:
+        folder: the run folder.
+        reviewer: the name to record with each decision. `None` uses the last one, at first "reviewer".
+        dataset: the data, if it is in memory. `None` reads it as the configuration says.
+        purpose: "label-issues" or "model-selection".
+
+    Raises:
+        UsageError: if the purpose or the name is invalid, or the run has no predictions to select models with.
+        RunError: if the labels have changed since training.
+    """
 
     def __init__(
         self,
@@ -120,7 +131,14 @@ class Review:
         return {"progress": found, "reviewers": self.decisions.reviewers}
 
     def keep_view(self, given: dict[str, Any]) -> View:
-        """Remember the view that the page is to reopen with."""
+        """Store the view, to be restored when the page is opened again.
+
+        Args:
+            given: fields of `View`, as the page sent them.
+
+        Returns:
+            The validated view.
+        """
         view = View.of(given)
         if view != self.view:
             self.view = view
@@ -132,7 +150,16 @@ class Review:
         return view
 
     def items(self, given: dict[str, Any], limit: int, back: bool) -> dict[str, Any]:
-        """A page of the view."""
+        """Return a page of the view.
+
+        Args:
+            given: fields of `View`, as the page sent them.
+            limit: maximum number of samples.
+            back: return the samples before the view's place instead.
+
+        Returns:
+            `items`, `total` (all that the view shows) and `before` (those before the page).
+        """
         view = self.keep_view(given)
         if self.questions is not None and view.status == "undecided":
             left = self.queue.row_of[self.questions.draw(self.decisions)]
@@ -141,6 +168,12 @@ class Review:
         return {"items": [self.item(int(row), view.order) for row in rows], "total": total, "before": before}
 
     def item(self, row: int, order: str = "worst") -> dict[str, Any]:
+        """Return what the page shows of a sample: labels, scores, findings, decisions and content.
+
+        Args:
+            row: row of the queue.
+            order: "worst" or "pair", in which its `place` is given.
+        """
         queue = self.queue
         index = int(queue.index[row])
         return {
@@ -160,7 +193,14 @@ class Review:
         }
 
     def neighbors(self, index: int) -> dict[str, Any]:
-        """Samples that look like this one, among typical ones of its given and its suggested label."""
+        """Return samples that look like this one, among typical ones of its given and its suggested label.
+
+        Args:
+            index: position in the training split.
+
+        Returns:
+            `label` and `items`, for each of `given_label` and `suggested_label`.
+        """
         row = self._row(index)
         found: dict[str, Any] = {}
         for name in ("given_label", "suggested_label"):
@@ -170,6 +210,17 @@ class Review:
         return found
 
     def decide(self, given: dict[str, Any]) -> dict[str, Any]:
+        """Record a decision.
+
+        Args:
+            given: `index`, `choice`, `reviewer` and, for another class, `label`, as the page sent them.
+
+        Returns:
+            The updated `item`, and the progress.
+
+        Raises:
+            UsageError: if an entry is missing, unknown or invalid.
+        """
         if not {"index", "choice", "reviewer"} <= set(given) <= {"index", "choice", "reviewer", "label"}:
             raise bad_value("decision", sorted(given), "index, choice, reviewer and, for another class, label")
         row = self._row(given["index"])
@@ -187,6 +238,14 @@ class Review:
         return {"item": self.item(row, self.view.order), **self.state()}
 
     def undo(self, given: dict[str, Any]) -> dict[str, Any]:
+        """Undo the last decision of a reviewer.
+
+        Args:
+            given: `reviewer`, as the page sent it.
+
+        Returns:
+            The updated `item`, or `None` if there was nothing to undo, and the progress.
+        """
         taken = self.decisions.undo(check_reviewer(given.get("reviewer")))
         item = None if taken is None else self.item(self._row(taken.index), self.view.order)
         return {"item": item, **self.state()}
@@ -198,7 +257,11 @@ class Review:
 
 
 def application(review: Review) -> Starlette:
-    """The routes of the page, without the guard."""
+    """Return the Starlette application of the page, without the guard.
+
+    Args:
+        review: the review to serve.
+    """
     need("starlette", "review", "the review page")
     from starlette.applications import Starlette
     from starlette.exceptions import HTTPException
@@ -265,7 +328,7 @@ def application(review: Review) -> Starlette:
 
 
 async def _body(request: Request) -> dict[str, Any]:
-    """The JSON object that a page sent. Forms of other pages cannot send this content type without being asked."""
+    """The JSON object that a page sent. Forms of other pages cannot send this content type without a preflight."""
     from starlette.exceptions import HTTPException
 
     if request.headers.get("content-type") != "application/json":

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ncsam._arguments import coerce
 from ncsam._errors import bad_value
 from ncsam._files import open_arrays, parse_yaml, read_json, read_text
-from ncsam._options import coerce
 from ncsam._text import table_cell
 from ncsam.errors import DamagedFileError, RunError
 from ncsam.issues.table import CLASS_COLUMNS, MAIN, LabelIssues

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ncsam import _checks
+from ncsam import _arguments
 from ncsam._errors import bad_value
 from ncsam.optim.flipping import Flips, Selection, Target, flip_count, flipped_labels, select
 from ncsam.theory.batches import Data, with_clean
@@ -138,20 +138,20 @@ def alignments(
     Returns:
         One `Alignment` for each batch.
     """
-    _checks.above_zero("rho", rho)
-    _checks.non_negative("strength", strength)
-    _checks.number("sign", sign, "1 or -1", lambda v: v in (1, -1))
-    _checks.ratio("flip_ratio", flip_ratio)
+    _arguments.above_zero("rho", rho)
+    _arguments.non_negative("strength", strength)
+    _arguments.number("sign", sign, "1 or -1", lambda v: v in (1, -1))
+    _arguments.ratio("flip_ratio", flip_ratio)
     for name, value, allowed in (
         ("compensation", compensation, ("absolute", "relative")),
         ("noise_mean", noise_mean, ("flipped", "batch")),
         ("selection", selection, ("gap", "uniform", "lowest_gap")),
         ("flip_target", flip_target, ("not_observed", "second")),
     ):
-        _checks.choice(name, value, allowed)
+        _arguments.choice(name, value, allowed)
     if generator is None:
         generator = torch.Generator().manual_seed(0)
-    _checks.instance("generator", generator, torch.Generator, "a torch.Generator, or None")
+    _arguments.instance("generator", generator, torch.Generator, "a torch.Generator, or None")
     criterion = checked(criterion)
     found = []
     for inputs, observed, clean in with_clean(data, trainable(model)[0].device):

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ncsam._checks import above_zero, number
+from ncsam._arguments import above_zero, number
 from ncsam._errors import bad_value
 
 Number: TypeAlias = "float | npt.NDArray[np.float64]"

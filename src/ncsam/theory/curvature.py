@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ncsam import _checks
+from ncsam import _arguments
 from ncsam._errors import bad_value
 from ncsam.theory.batches import Data
 from ncsam.theory.estimate import Estimate, check_draws, seeded
@@ -59,11 +59,11 @@ def hessian_eigenvalues(
     """
     surface = LossSurface(model, data, criterion)
     size = surface.num_parameters
-    if _checks.positive("count", count) > size:
+    if _arguments.positive("count", count) > size:
         raise bad_value("count", count, f"a whole number from 1 to {size:,}, the number of weights")
-    if _checks.positive("max_steps", max_steps) < count:
+    if _arguments.positive("max_steps", max_steps) < count:
         raise bad_value("max_steps", max_steps, f"at least count={count}")
-    _checks.non_negative("tolerance", tolerance)
+    _arguments.non_negative("tolerance", tolerance)
     basis = [_flat(surface.random_direction(seeded(seed)))]
     diagonal: list[float] = []
     below: list[float] = []

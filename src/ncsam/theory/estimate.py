@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import torch
 
-from ncsam._checks import count, positive
+from ncsam._arguments import count, positive
 from ncsam._errors import bad_value
 from ncsam._statistics import Spread
 

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ncsam._checks import LARGEST, count
+from ncsam._arguments import LARGEST, count
 from ncsam._errors import bad_value, need
 from ncsam._files import atomic_path
 from ncsam.theory.batches import Data

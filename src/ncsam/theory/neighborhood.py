@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ncsam._checks import above_zero, function, non_negative, positive
+from ncsam._arguments import above_zero, function, non_negative, positive
 from ncsam._errors import bad_value, unknown_name
 from ncsam.optim import validate
 from ncsam.theory.batches import Data

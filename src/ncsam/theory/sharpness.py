@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import torch.nn.functional as F
 from torch import nn
 
-from ncsam._checks import function, non_negative, positive
+from ncsam._arguments import function, non_negative, positive
 from ncsam._errors import bad_value
 from ncsam.theory.batches import Data, batches, label_sets
 from ncsam.theory.curvature import hessian_eigenvalues, hessian_trace

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ncsam._checks import function, instance
+from ncsam._arguments import function, instance
 from ncsam._errors import bad_value
 from ncsam.optim import validate
 from ncsam.theory.batches import Data, batches

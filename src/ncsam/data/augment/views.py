@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
-from ncsam._checks import LARGEST, count, flag, number
+from ncsam._arguments import LARGEST, count, flag, number
 from ncsam._errors import bad_value, known_name, unknown_name
 from ncsam.data.augment import autoaugment as policy
 from ncsam.data.augment import color_jitter as jitter

@@ -13,9 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ncsam._errors import DamagedFileError, bad_value, need
-from ncsam.data.check import first_few
 from ncsam.data.images.exif import exif_transpose, open_image
-from ncsam.data.types import LazyImages, PathList, Split
+from ncsam.data.types import LazyImages, PathList, Split, first_few
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".ppm", ".pgm", ".tif", ".tiff", ".webp")
 #: Of the images of ImageNet; the default for color photographs, and what pretrained backbones expect.

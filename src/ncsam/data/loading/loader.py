@@ -17,7 +17,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ncsam._checks import count, flag, instance, number, positive
+from ncsam._arguments import count, flag, instance, number, positive
 from ncsam._errors import bad_value
 from ncsam._trees import Tree, to_device
 from ncsam.data.augment.views import View

@@ -12,7 +12,7 @@ from typing import Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from ncsam._checks import count, flag, positive
+from ncsam._arguments import count, flag, positive
 from ncsam._errors import bad_value, known_name
 
 Indices = npt.NDArray[np.int64]

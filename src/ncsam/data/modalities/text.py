@@ -14,7 +14,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ncsam._checks import instance, positive
+from ncsam._arguments import instance, positive
 from ncsam._errors import bad_value, need
 from ncsam.data.loading.sampling import BatchRequest
 from ncsam.data.modalities.base import BatchTransform, Modality, Store, check_counts

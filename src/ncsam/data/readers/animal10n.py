@@ -14,12 +14,11 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from ncsam.data.check import check
 from ncsam.data.images.files import image_files
 from ncsam.data.readers.arrays import channels_last
 from ncsam.data.readers.download import find
 from ncsam.data.readers.folder import decoded
-from ncsam.data.registry import not_found, register
+from ncsam.data.registry import check, not_found, register
 from ncsam.data.types import DataSet, Labels, PathList, Split
 
 CLASSES = ("Cat", "Lynx", "Wolf", "Coyote", "Cheetah", "Jaguar", "Chimpanzee", "Orangutan", "Hamster", "Guinea pig")

@@ -10,14 +10,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ncsam._checks import flag, instance
+from ncsam._arguments import flag, instance
 from ncsam._errors import bad_value
 from ncsam._files import open_arrays
 from ncsam._trees import TreeArrays, nested
-from ncsam.data.check import check
-from ncsam.data.labels import encode_labels
 from ncsam.data.readers.embedded import with_original
-from ncsam.data.types import DataSet, Inputs, Labels, Split
+from ncsam.data.registry import check
+from ncsam.data.types import DataSet, Inputs, Labels, Split, encode_labels
 
 #: The names under which each array of an `.npz` is looked for; the first one there is taken.
 NPZ_NAMES = {

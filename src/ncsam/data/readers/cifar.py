@@ -16,11 +16,10 @@ import numpy.typing as npt
 
 from ncsam._errors import bad_value
 from ncsam._files import load_pickled_arrays
-from ncsam.data.check import check
 from ncsam.data.readers.archives import read_members
 from ncsam.data.readers.arrays import channels_last
 from ncsam.data.readers.download import Remote, archive_at, find, present
-from ncsam.data.registry import not_found, register
+from ncsam.data.registry import check, not_found, register
 from ncsam.data.types import DataSet, Labels, Split
 
 CIFAR10_CLASSES = (

@@ -9,10 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from ncsam._errors import bad_value, unknown_name
-from ncsam.data.check import check
 from ncsam.data.readers.cifar import cifar10, cifar100
 from ncsam.data.readers.download import Remote, fetch, find
-from ncsam.data.registry import not_found, register
+from ncsam.data.registry import check, not_found, register
 from ncsam.data.types import DataSet
 from ncsam.noise.published import KNOWN_FILES, from_file
 

@@ -10,10 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
-from ncsam.data.check import check
 from ncsam.data.images.files import listed_files
 from ncsam.data.readers.download import find, present
-from ncsam.data.registry import not_found, register
+from ncsam.data.registry import check, not_found, register
 from ncsam.data.types import DataSet, Labels, Split
 
 CLASSES = (

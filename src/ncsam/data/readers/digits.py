@@ -8,10 +8,9 @@ from pathlib import Path
 import numpy as np
 
 from ncsam._errors import need
-from ncsam.data.labels import stratified
 from ncsam.data.readers.arrays import from_arrays
 from ncsam.data.registry import register
-from ncsam.data.types import DataSet
+from ncsam.data.types import DataSet, stratified
 
 
 @register(

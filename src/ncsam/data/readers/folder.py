@@ -10,13 +10,12 @@ import numpy as np
 
 from ncsam._errors import bad_value
 from ncsam._text import printable
-from ncsam.data.check import check
 from ncsam.data.images.decode_cache import enable_cache
 from ncsam.data.images.exif import infer_image_size
 from ncsam.data.images.files import IMAGENET_MEAN, IMAGENET_STD, image_files, into_memory, subfolders
-from ncsam.data.labels import test_from_val
 from ncsam.data.readers.folder_index import LARGE, keep_index, read_index
-from ncsam.data.types import DataSet, PathList, Split
+from ncsam.data.registry import check
+from ncsam.data.types import DataSet, PathList, Split, test_from_val
 
 SPLIT_FOLDERS = {
     "train": ("train", "training"),

@@ -14,11 +14,10 @@ from pathlib import Path
 
 import numpy as np
 
-from ncsam.data.check import check
 from ncsam.data.images.files import IMAGENET_MEAN, IMAGENET_STD, listed_files
 from ncsam.data.readers.archives import extract
 from ncsam.data.readers.download import Remote, archive_at, find, present
-from ncsam.data.registry import not_found, register
+from ncsam.data.registry import check, not_found, register
 from ncsam.data.types import UNKNOWN, DataSet, Labels, Split
 
 # SHA-256 as TensorFlow Datasets and torchvision pin it.

@@ -13,10 +13,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from ncsam.data.check import check
 from ncsam.data.readers.archives import truncation_as_error
 from ncsam.data.readers.download import Remote, fetch
-from ncsam.data.registry import not_found, register
+from ncsam.data.registry import check, not_found, register
 from ncsam.data.types import DataSet, Split
 
 _MNIST_URL = "https://storage.googleapis.com/cvdf-datasets/mnist/"

@@ -18,12 +18,11 @@ import numpy.typing as npt
 
 from ncsam._errors import bad_value
 from ncsam._files import atomic_path, open_arrays
-from ncsam.data.check import check
 from ncsam.data.images.encoded import InArchives, infer_image_size_of
 from ncsam.data.images.files import IMAGE_SUFFIXES, IMAGENET_MEAN, IMAGENET_STD
-from ncsam.data.labels import encode_labels, test_from_val
 from ncsam.data.readers.archives import open_tar
-from ncsam.data.types import DataSet, LazyImages, Split
+from ncsam.data.registry import check
+from ncsam.data.types import DataSet, LazyImages, Split, encode_labels, test_from_val
 
 INDEX = ".ncsam-shards.npz"
 LABEL_SUFFIXES = (".cls", ".label")

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ncsam._checks import instance
+from ncsam._arguments import instance
 from ncsam._errors import bad_value
-from ncsam.data.check import check
-from ncsam.data.labels import encode_labels
 from ncsam.data.modalities.text import MAX_LENGTH, MAX_WORDS, TextList, tokenizer_for
-from ncsam.data.types import DataSet, Split
+from ncsam.data.registry import check
+from ncsam.data.types import DataSet, Split, encode_labels
 
 
 def from_texts(

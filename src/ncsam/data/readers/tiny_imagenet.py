@@ -9,12 +9,11 @@ from pathlib import Path
 
 import numpy as np
 
-from ncsam.data.check import check
 from ncsam.data.images.files import listed_files, subfolders
 from ncsam.data.readers.archives import extract
 from ncsam.data.readers.download import Remote, archive_at, find
 from ncsam.data.readers.folder import class_folders, decoded
-from ncsam.data.registry import not_found, register
+from ncsam.data.registry import check, not_found, register
 from ncsam.data.types import DataSet, Split
 
 _FOLDER = "tiny-imagenet-200"

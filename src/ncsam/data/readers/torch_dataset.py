@@ -11,13 +11,12 @@ import numpy.typing as npt
 import torch
 
 from ncsam._errors import bad_value
-from ncsam.data.check import check
 from ncsam.data.images.exif import infer_image_size
 from ncsam.data.images.files import IMAGENET_MEAN, IMAGENET_STD
-from ncsam.data.labels import encode_labels
 from ncsam.data.modalities.nested import LazyNested
 from ncsam.data.readers.arrays import image_size, statistics
-from ncsam.data.types import DataSet, Inputs, LazyImages, PathList, Split
+from ncsam.data.registry import check
+from ncsam.data.types import DataSet, Inputs, LazyImages, PathList, Split, encode_labels
 
 #: Where a dict item may have its label.
 LABEL_KEYS = ("label", "labels", "target", "y")

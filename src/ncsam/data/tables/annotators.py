@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ncsam._errors import bad_value, unknown_name
-from ncsam.data.labels import encode_labels
 from ncsam.data.tables.columns import COLUMN_NAMES, Columns, read_columns
+from ncsam.data.types import encode_labels
 
 Floats = npt.NDArray[np.float64]
 Labels = npt.NDArray[np.int64]

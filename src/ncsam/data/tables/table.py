@@ -13,17 +13,16 @@ import numpy as np
 import numpy.typing as npt
 
 from ncsam._errors import bad_value
-from ncsam.data.check import check
 from ncsam.data.images.encoded import InMemory, infer_image_size_of
 from ncsam.data.images.exif import infer_image_size
 from ncsam.data.images.files import IMAGENET_MEAN, IMAGENET_STD, listed_files
-from ncsam.data.labels import encode_labels, test_from_val
 from ncsam.data.modalities.text import MAX_LENGTH, MAX_WORDS, TextList, tokenizer_for
 from ncsam.data.readers.folder import apply_cache_policy
+from ncsam.data.registry import check
 from ncsam.data.tables.columns import Columns, complete, found_name, is_numeric, read_named_columns
 from ncsam.data.tables.features import table_features
 from ncsam.data.tables.multiannotator import aggregate_annotations
-from ncsam.data.types import Annotator, DataSet, Inputs, LazyImages, Split
+from ncsam.data.types import Annotator, DataSet, Inputs, LazyImages, Split, encode_labels, test_from_val
 
 #: What a column `verified` may say: that people found the label right, found it wrong, or did not look.
 VERDICTS = dict.fromkeys(("1", "true", "yes", "right"), 1) | dict.fromkeys(("0", "false", "no", "wrong"), 0) | {"": -1}
