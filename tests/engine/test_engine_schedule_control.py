@@ -13,8 +13,8 @@ from ncsam import models
 from ncsam.data import from_arrays
 from ncsam.data.types import DataSet
 from ncsam.engine import RunConfig, train
-from ncsam.engine.schedule_control import is_memorizing
 from ncsam.engine.resolve import resolve
+from ncsam.engine.schedule_control import is_memorizing
 from ncsam.engine.task import load_task
 from ncsam.noise import estimate_noise
 
