@@ -21,7 +21,11 @@ if TYPE_CHECKING:
 
 
 def is_dtensor(tensor: Tensor) -> TypeGuard[DTensor]:
-    """Whether a tensor is distributed."""
+    """Whether a tensor is distributed.
+
+    Args:
+        tensor: Any tensor.
+    """
     return isinstance(tensor, _dtensor_type())
 
 
@@ -32,7 +36,14 @@ def _dtensor_type() -> type | tuple[()]:
 
 
 def local(tensors: Iterable[Tensor]) -> list[Tensor]:
-    """What this process stores of each tensor, as real numbers; writing to it writes to the tensor."""
+    """What this process stores of each tensor, as real numbers; writing to it writes to the tensor.
+
+    Args:
+        tensors: Whole or sharded, real or complex.
+
+    Returns:
+        One tensor for each: the local shard of a DTensor, and complex numbers as pairs of real ones.
+    """
     shards = list(tensors)
     distributed = _dtensor_type()
     if any(isinstance(t, distributed) or t.is_complex() for t in shards):
@@ -43,7 +54,14 @@ def local(tensors: Iterable[Tensor]) -> list[Tensor]:
 
 
 def global_norm(tensors: Sequence[Tensor]) -> float:
-    """Euclidean norm of all `tensors` as one vector."""
+    """Euclidean norm of all `tensors` as one vector.
+
+    Args:
+        tensors: Of any shapes, devices and dtypes, whole or sharded.
+
+    Returns:
+        The norm, the same on every rank for sharded tensors; 0 for an empty list.
+    """
     sharded = [t for t in tensors if is_dtensor(t)]
     whole = [t for t in tensors if not is_dtensor(t)]
     parts = [_norm(group) for group in _by_device(whole)]
@@ -57,7 +75,12 @@ def global_norm(tensors: Sequence[Tensor]) -> float:
 
 
 def global_dot(left: Sequence[Tensor], right: Sequence[Tensor]) -> float:
-    """Real inner product of two lists as two vectors."""
+    """Real inner product of two lists as two vectors.
+
+    Args:
+        left: The first vector.
+        right: The second, with the same shapes and placements.
+    """
     total = 0.0
     sharded: dict[int, list[Tensor]] = {}
     meshes = {}
@@ -75,13 +98,24 @@ def global_dot(left: Sequence[Tensor], right: Sequence[Tensor]) -> float:
 
 
 def cosine(left: Sequence[Tensor], right: Sequence[Tensor]) -> float:
-    """Cosine of the angle between two lists as two vectors; not a number if one of them is zero."""
+    """Cosine of the angle between two lists as two vectors; not a number if one of them is zero.
+
+    Args:
+        left: The first vector.
+        right: The second, with the same shapes and placements.
+    """
     norms = global_norm(left) * global_norm(right)
     return global_dot(left, right) / norms if norms > 0 else float("nan")
 
 
 def add_scaled_(tensors: Sequence[Tensor], directions: Sequence[Tensor], scale: float | Sequence[float]) -> None:
-    """tensors += scale * directions, in place; `scale` is one factor for all tensors, or one for each."""
+    """tensors += scale * directions, in place; `scale` is one factor for all tensors, or one for each.
+
+    Args:
+        tensors: What is changed.
+        directions: One for each tensor, with its shape and placement.
+        scale: One factor for all tensors, or a sequence of one for each.
+    """
     if not isinstance(scale, float | int):
         for tensor, direction, factor in zip(local(tensors), local(directions), scale, strict=True):
             tensor.add_(direction, alpha=factor)
@@ -90,18 +124,33 @@ def add_scaled_(tensors: Sequence[Tensor], directions: Sequence[Tensor], scale: 
 
 
 def scale_(tensors: Sequence[Tensor], factor: float) -> None:
-    """tensors *= factor, in place."""
+    """tensors *= factor, in place.
+
+    Args:
+        tensors: What is changed, whole or sharded.
+        factor: The same for all of them.
+    """
     if tensors:
         torch._foreach_mul_(local(tensors), factor)
 
 
 def multiply_(tensors: Sequence[Tensor], factors: Sequence[Tensor]) -> None:
-    """tensors *= factors elementwise, in place; `factors` are local already."""
+    """tensors *= factors elementwise, in place; `factors` are local already.
+
+    Args:
+        tensors: What is changed, whole or sharded.
+        factors: One tensor for each, of its local shard's shape.
+    """
     torch._foreach_mul_(local(tensors), list(factors))
 
 
 def copy_(targets: Sequence[Tensor], sources: Sequence[Tensor]) -> None:
-    """targets = sources, in place, in each target's own memory format."""
+    """targets = sources, in place, in each target's own memory format.
+
+    Args:
+        targets: What is overwritten.
+        sources: One for each target, of its shape.
+    """
     if targets:
         torch._foreach_copy_(list(targets), list(sources))
 
@@ -135,12 +184,21 @@ _BUCKET_BYTES = 25 << 20  # as DDP's: large enough for bandwidth, small enough n
 
 
 def is_sharded(params: Iterable[Tensor]) -> bool:
-    """Whether any parameter is a DTensor, as `fully_shard` makes them."""
+    """Whether any parameter is a DTensor, as `fully_shard` makes them.
+
+    Args:
+        params: The parameters of a model or an optimizer.
+    """
     return any(is_dtensor(p) for p in params)
 
 
 def sum_over_ranks(tensors: Sequence[Tensor], group: dist.ProcessGroup) -> None:
-    """All-reduce the tensors in place, in flat buckets of one dtype."""
+    """All-reduce the tensors in place, in flat buckets of one dtype.
+
+    Args:
+        tensors: The same shapes, dtypes and order on every rank.
+        group: The ranks whose tensors are summed.
+    """
     bucket: list[Tensor] = []
     size = 0
     for t in local(tensors):
@@ -154,7 +212,12 @@ def sum_over_ranks(tensors: Sequence[Tensor], group: dist.ProcessGroup) -> None:
 
 
 def average_over_ranks(tensors: Sequence[Tensor], group: dist.ProcessGroup) -> None:
-    """The mean over the ranks, in place."""
+    """The mean over the ranks, in place.
+
+    Args:
+        tensors: The same shapes, dtypes and order on every rank.
+        group: The ranks over which the mean is taken.
+    """
     sum_over_ranks(tensors, group)
     scale_(tensors, 1.0 / dist.get_world_size(group))
 
@@ -169,7 +232,13 @@ def _reduce(bucket: list[Tensor], group: dist.ProcessGroup) -> None:
 
 
 def all_agree(flag: bool, device: torch.device, group: dist.ProcessGroup | None) -> bool:
-    """True if `flag` is true on every rank: a pass that only some ranks run would hang the others."""
+    """True if `flag` is true on every rank: a pass that only some ranks run would hang the others.
+
+    Args:
+        flag: This rank's vote.
+        device: Where the votes are exchanged; the group's backend must support it.
+        group: The ranks that vote; `None` returns `flag` itself.
+    """
     if group is None:
         return flag
     votes = torch.tensor([int(flag)], device=device)
@@ -178,7 +247,12 @@ def all_agree(flag: bool, device: torch.device, group: dist.ProcessGroup | None)
 
 
 def placed_like(parameter: Tensor, value: Tensor) -> Tensor:
-    """A tensor on a parameter's device, cut as the parameter is where that is sharded and the tensor is whole."""
+    """A tensor on a parameter's device, cut as the parameter is where that is sharded and the tensor is whole.
+
+    Args:
+        parameter: Gives the device and, if it is a DTensor, the mesh and the placements.
+        value: A shard, or a whole tensor that is the same on every rank: nothing is communicated.
+    """
     value = value.to(parameter.device)
     if is_dtensor(parameter) and not is_dtensor(value):
         from torch.distributed.tensor import distribute_tensor
@@ -188,12 +262,27 @@ def placed_like(parameter: Tensor, value: Tensor) -> Tensor:
 
 
 def data_parallel(modules: Iterable[nn.Module]) -> list[nn.parallel.DistributedDataParallel]:
-    """The DDP wrappers among modules and their children."""
+    """The DDP wrappers among modules and their children.
+
+    Args:
+        modules: The modules to search.
+    """
     return [m for root in modules for m in root.modules() if isinstance(m, nn.parallel.DistributedDataParallel)]
 
 
 def find_group(modules: Iterable[nn.Module], params: Iterable[Tensor]) -> dist.ProcessGroup | None:
-    """The process group over which gradients are averaged: DDP's, or the mesh of sharded parameters."""
+    """The process group over which gradients are averaged: DDP's, or the mesh of sharded parameters.
+
+    Args:
+        modules: Searched for DDP wrappers, the first of which decides.
+        params: Searched for DTensors where there is no DDP wrapper.
+
+    Returns:
+        The group, or `None` if training is not distributed or the group has one rank.
+
+    Raises:
+        ValueError: If the parameters lie on a mesh of several dimensions, which does not say which ranks to average over.
+    """
     if not (dist.is_available() and dist.is_initialized()):
         return None
     for wrapper in data_parallel(modules):
@@ -212,12 +301,23 @@ def find_group(modules: Iterable[nn.Module], params: Iterable[Tensor]) -> dist.P
 
 
 def joining(modules: Iterable[nn.Module]) -> bool:
-    """Whether a DDP model runs under torch's `Join`, where ranks may run out of batches at different steps."""
+    """Whether a DDP model runs under torch's `Join`, where ranks may run out of batches at different steps.
+
+    Args:
+        modules: Searched for DDP wrappers.
+    """
     return any(getattr(getattr(m, "_join_config", None), "enable", False) for m in data_parallel(modules))
 
 
 def without_sync(modules: Iterable[nn.Module]) -> ExitStack:
-    """DDP's `no_sync` of all these modules: gradients stay each rank's own."""
+    """DDP's `no_sync` of all these modules: gradients stay each rank's own.
+
+    Args:
+        modules: Searched for DDP wrappers; others are left alone.
+
+    Returns:
+        A context manager that has been entered already; leaving it turns synchronization on again.
+    """
     stack = ExitStack()
     for wrapper in data_parallel(modules):
         stack.enter_context(wrapper.no_sync())

@@ -26,6 +26,9 @@ def keeps_grad_mode(function: Callable[_Arguments, _Result]) -> Callable[_Argume
 
     `torch.no_grad` alone does not promise that. An interrupt that strikes after its switch and before its block, or
     before it switches back, leaves gradients off for the whole process. One that strikes here finds nothing to repair.
+
+    Args:
+        function: A function that may switch gradients on or off.
     """
 
     @functools.wraps(function)
@@ -63,6 +66,9 @@ class SavedBuffers:
     Restoring values instead of switching layers off covers every layer that tracks statistics (BatchNorm of any
     dimension, SyncBatchNorm, spectral norm, a user's own), `num_batches_tracked` included, and changes no attribute
     that a compiled graph guards on.
+
+    Args:
+        modules: The models; modules in evaluation mode are skipped, because their statistics do not change.
     """
 
     def __init__(self, modules: Iterable[nn.Module]) -> None:
@@ -94,7 +100,11 @@ class SavedWeights:
         self._statistics: SavedBuffers | None = None
 
     def buffers(self, params: Sequence[Tensor]) -> list[Tensor]:
-        """One buffer per parameter, of the local shard's shape and layout; scratch space until `move`."""
+        """One buffer per parameter, of the local shard's shape and layout; scratch space until `move`.
+
+        Args:
+            params: The parameters, whole or sharded.
+        """
         buffers = []
         for p, shard in zip(params, local(params), strict=True):
             buffer = self._buffers.get(p)
@@ -161,7 +171,11 @@ def _layout(tensor: Tensor) -> tuple[object, ...]:
 
 
 class RandomState:
-    """State of the generators of the CPU and of the devices in use, so that dropout can draw the same mask again."""
+    """State of the generators of the CPU and of the devices in use, so that dropout can draw the same mask again.
+
+    Args:
+        devices: Devices whose generators are saved beside the CPU's; repeated ones count once.
+    """
 
     def __init__(self, devices: Iterable[torch.device]) -> None:
         self._cpu = torch.get_rng_state()
