@@ -33,17 +33,33 @@ class AveragingMethod(Method):
         self.decay = decay
 
     def build(self, create: Callable[[], nn.Module]) -> list[nn.Module]:
+        """Build the model, and next to it the average unless `decay` is 0.
+
+        Args:
+            create: Builds a model of the run; called once.
+        """
         networks = super().build(create)
         if self.decay:
             self.average = copy.deepcopy(networks[0]).eval().requires_grad_(False)
         return networks
 
     def on_train_start(self, state: State) -> None:
+        """Move the average to the device that training runs on.
+
+        Args:
+            state: The state of training, whose labels are on that device.
+        """
         if self.average is not None:
             self.average.to(state.labels.device)
 
     @torch.no_grad()
     def on_step_end(self, networks: Sequence[nn.Module], state: State) -> None:
+        """Move the average towards the present weights, and copy the buffers.
+
+        Args:
+            networks: The model, as a sequence of one.
+            state: Not used.
+        """
         if self.average is None:
             return
         self.steps += 1
@@ -54,12 +70,23 @@ class AveragingMethod(Method):
             kept.data = buffer.clone()
 
     def predict(self, networks: Sequence[nn.Module], inputs: Tree) -> Tensor:
+        """Logits by the averaged weights, or by the model itself where `decay` is 0.
+
+        Args:
+            networks: The model, as a sequence of one.
+            inputs: A batch of inputs.
+        """
         return super().predict(networks if self.average is None else [self.average], inputs)
 
     def state_dict(self) -> dict[str, Any]:
         return {} if self.average is None else {"steps": self.steps, "average": self.average.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore the average and its count of steps; nothing where `decay` is 0.
+
+        Args:
+            state: What `state_dict` returned.
+        """
         if self.average is not None:
             self.steps = state["steps"]
             load_as_saved(self.average, state["average"])

@@ -44,6 +44,13 @@ class Backward(TransitionMethod):
 
     @staticmethod
     def corrected(logits: Tensor, targets: Tensor, transition: Tensor) -> Tensor:
+        """The mean corrected loss, divided by the norm of the inverse.
+
+        Args:
+            logits: (rows, classes).
+            targets: Class numbers (rows,), or probabilities (rows, classes).
+            transition: T, (classes, classes): rows of P(observed | true).
+        """
         largest = torch.linalg.matrix_norm(inverse_transition(transition), ord=float("inf"))
         loss: Tensor = backward_corrected(logits, targets, transition) / largest.to(logits)
         return loss

@@ -68,13 +68,32 @@ class Samples(Protocol):
 class Engine(Protocol):
     """What a method may ask of the engine, through `State`."""
 
-    def predict(self, networks: Sequence[nn.Module], output: str = "probabilities") -> Tensor: ...
+    def predict(self, networks: Sequence[nn.Module], output: str = "probabilities") -> Tensor:
+        """See `State.predict`.
+
+        Args:
+            networks: The models to predict with.
+            output: "probabilities", "features", or the name of another head.
+        """
 
     def batches(
         self, index: Tensor, view: str | Sequence[str] = "plain", *, batch_size: int | None = None, stream: int = 0
-    ) -> Iterator[Batch]: ...
+    ) -> Iterator[Batch]:
+        """See `State.batches`.
 
-    def backward(self, loss: Tensor) -> None: ...
+        Args:
+            index: Positions of the samples in the training split.
+            view: Name of one view of each sample, or of several.
+            batch_size: Samples per batch over all ranks; by default the run's.
+            stream: Number of the random stream.
+        """
+
+    def backward(self, loss: Tensor) -> None:
+        """See `State.backward`.
+
+        Args:
+            loss: A scalar.
+        """
 
 
 @dataclass
@@ -284,10 +303,19 @@ class Method:
         return [create() for _ in range(self.networks)]
 
     def on_train_start(self, state: State) -> None:
-        """Called before the first epoch: create columns in `state.samples`."""
+        """Called before the first epoch: create columns in `state.samples`.
+
+        Args:
+            state: The state of training, before the first epoch.
+        """
 
     def on_epoch_start(self, networks: Sequence[nn.Module], state: State) -> None:
-        """Called before each epoch: fit mixtures, estimate T, relabel, train further parts on `state.batches`."""
+        """Called before each epoch: fit mixtures, estimate T, relabel, train further parts on `state.batches`.
+
+        Args:
+            networks: The models.
+            state: The state of training, at the start of the epoch.
+        """
 
     def plan(self, batch: Batch, networks: Sequence[nn.Module], state: State) -> tuple[Plan, ...]:
         """Decide once, without gradients, what this batch trains on.
@@ -322,7 +350,12 @@ class Method:
         return F.cross_entropy(logits, targets)
 
     def on_step_end(self, networks: Sequence[nn.Module], state: State) -> None:
-        """Called after all models have stepped: averages of weights, further steps (see `ncsam.methods.steps`)."""
+        """Called after all models have stepped: averages of weights, further steps (see `ncsam.methods.steps`).
+
+        Args:
+            networks: The models, after their steps.
+            state: The state of training, whose `lr` is that of the step.
+        """
 
     def predict(self, networks: Sequence[nn.Module], inputs: Tree) -> Tensor:
         """Logits for evaluation; of several models, the mean.
@@ -339,4 +372,8 @@ class Method:
         return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore what `state_dict` returned."""
+        """Restore what `state_dict` returned.
+
+        Args:
+            state: What `state_dict` returned.
+        """

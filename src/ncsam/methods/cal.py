@@ -29,7 +29,16 @@ _SAVED = ("prior", "bayes_shares", "transition", "means")  # what survives a res
 
 @dataclass(frozen=True, kw_only=True)
 class Covaried(Plan):
-    """With the strength of the regularizer, and in the second stage the Bayes labels of the rows."""
+    """With the strength of the regularizer, and in the second stage the Bayes labels of the rows.
+
+    Attributes:
+        inputs: As in `Plan`.
+        targets: As in `Plan`.
+        index: As in `Plan`.
+        alpha: Weight of the regularizer in this epoch, 0 or larger.
+        prior: P(c) in the regularizer, (classes,).
+        bayes: Bayes labels (rows,); None in the first stage.
+    """
 
     alpha: float
     prior: Tensor
@@ -94,14 +103,30 @@ class CAL(Method):
         self.means: Tensor | None = None
 
     def stages(self, epochs: int) -> tuple[Stage, ...]:
+        """The stage that finds Bayes labels, then one with fresh models; a run of one epoch has the first alone.
+
+        Args:
+            epochs: Length of the run, to which the stages add up.
+        """
         first = min(max(1, in_epochs(self.first_epochs, epochs)), epochs - 1)
         self.first = max(1, first)
         return (Stage(first), Stage(epochs - first, fresh=True)) if first >= 1 else (Stage(epochs),)
 
     def on_train_start(self, state: State) -> None:
+        """Create the column of Bayes labels, -1 until they are found.
+
+        Args:
+            state: The state of training.
+        """
         state.samples.column(_BAYES, dtype=torch.int64, fill=-1)
 
     def on_epoch_start(self, networks: Sequence[nn.Module], state: State) -> None:
+        """Set the prior; in the second stage also the statistics under the Bayes labels.
+
+        Args:
+            networks: The model, which predicts the training split in the second stage.
+            state: The state of training, whose `stage` decides.
+        """
         trained = state.trained
         shares = label_shares(state.labels[trained], state.num_classes)
         if state.stage == 0:
@@ -117,6 +142,13 @@ class CAL(Method):
         self.means = bayes.T @ losses.to(bayes) / counts.unsqueeze(1)
 
     def plan(self, batch: Batch, networks: Sequence[nn.Module], state: State) -> tuple[Plan, ...]:
+        """Plan the whole batch; the last epoch of the first stage also writes the Bayes labels.
+
+        Args:
+            batch: One view of each sample.
+            networks: The model, whose predictions decide the Bayes labels.
+            state: The state of training; the ramp of alpha counts `stage_epoch`.
+        """
         second = state.epochs - self.first
         plain, growing = in_epochs(self.warmup_epochs, second), in_epochs(self.ramp_epochs, second)
         alpha = self.alphas[min(1, state.stage)] * ramp(state.stage_epoch - 1, plain, growing)
@@ -129,6 +161,12 @@ class CAL(Method):
         return (Covaried(batch.views[0], batch.labels, batch.index, alpha=alpha, prior=self.prior, bayes=bayes),)
 
     def loss(self, network: nn.Module, plan: Plan) -> LossOutput:
+        """Cross-entropy less the regularizer, and in the second stage less the covariance term.
+
+        Args:
+            network: The model.
+            plan: A `Covaried`.
+        """
         assert isinstance(plan, Covaried)
         logits = network(plan.inputs)
         own = of_target(bounded_ce(logits, _OWN_FLOOR), plan.targets)
@@ -142,6 +180,11 @@ class CAL(Method):
         return {name: getattr(self, name, None) for name in _SAVED}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore the prior and the statistics of the second stage, as far as they were there.
+
+        Args:
+            state: What `state_dict` returned.
+        """
         for name in _SAVED:
             if state[name] is not None:
                 setattr(self, name, state[name])

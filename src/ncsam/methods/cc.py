@@ -43,6 +43,14 @@ class Critics(nn.Module):
         )
 
     def forward(self, features: Tensor) -> Tensor:
+        """Reduced features and both critics' logits, side by side.
+
+        Args:
+            features: (rows, width).
+
+        Returns:
+            (rows, 128 + 2 classes).
+        """
         reduced = self.reduction(features)
         return torch.cat((reduced, self.first(reduced), self.second(reduced)), dim=1)
 
@@ -138,16 +146,32 @@ class CC(Dividing):
         self.saved: list[dict[str, Any]] = []
 
     def build(self, create: Callable[[], nn.Module]) -> list[nn.Module]:
+        """Build two backbones, each with its critics as a head.
+
+        Args:
+            create: Builds a model of the run, which must be a `Backbone`.
+        """
         backbones = [check_backbone(create()) for _ in range(self.networks)]
         return [WithHeads(b, {"critics": Critics(b.num_features, b.head.out_features)}) for b in backbones]
 
     def on_train_start(self, state: State) -> None:
+        """Create the columns of centrality and of who is labeled, one value for each model.
+
+        Args:
+            state: The state of training.
+        """
         state.samples.column(_CENTRAL, (2,))
         state.samples.column(_LABELED, (2,), torch.bool)
 
     # --- who is labeled
 
     def on_epoch_start(self, networks: Sequence[nn.Module], state: State) -> None:
+        """After warm-up, find the central samples, drive the critics apart on them, and keep the consistent ones as labeled.
+
+        Args:
+            networks: Both models; the critics of each are trained here.
+            state: The state of training.
+        """
         if not self.warm(state):
             return
         rows = state.trained
@@ -189,6 +213,13 @@ class CC(Dividing):
     # --- steps
 
     def plan(self, batch: Batch, networks: Sequence[nn.Module], state: State) -> tuple[Plan, ...]:
+        """Cross-entropy on the first view in warm-up; then MixMatch, each model on the other's division.
+
+        Args:
+            batch: Two views of each sample.
+            networks: Both models, which refine and guess labels.
+            state: The state of training.
+        """
         if not self.warm(state):
             plain = Plan(batch.views[0], batch.labels, batch.index)
             self.plans: tuple[Plan, ...] = (plain, plain)
@@ -212,6 +243,12 @@ class CC(Dividing):
         return self.plans
 
     def loss(self, network: nn.Module, plan: Plan) -> LossOutput:
+        """The loss of the model plus those of its critics, which see the features as constants.
+
+        Args:
+            network: A model with critics.
+            plan: A `MixMatch`, or in warm-up a `Plan`.
+        """
         answer = network(plan.inputs, "detached:critics")
         critics = critics_of(answer["critics"], answer["logits"].shape[1])
         if not isinstance(plan, MixMatch):
@@ -223,6 +260,12 @@ class CC(Dividing):
         return outcome._replace(loss=outcome.loss + sum(others))
 
     def on_step_end(self, networks: Sequence[nn.Module], state: State) -> None:
+        """Take the backbones' further step, down the discrepancy of the critics; none in warm-up.
+
+        Args:
+            networks: Both models.
+            state: The state of training, whose `lr` the step has.
+        """
         for network, plan, sides in zip(networks, self.plans, self._sides(networks), strict=True):
             if isinstance(plan, MixMatch) and self.agree_weight:
                 answer = network(plan.inputs, "critics")
@@ -247,6 +290,11 @@ class CC(Dividing):
         return {"sides": [{name: side.state_dict() for name, side in sides.items()} for sides in self.sides]}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Keep the state of the side optimizers until they are built.
+
+        Args:
+            state: What `state_dict` returned.
+        """
         self.saved = state["sides"]
 
 

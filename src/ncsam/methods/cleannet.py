@@ -46,14 +46,24 @@ class Encoders(nn.Module):
         self.decoder = _tanh_layers(128, 256, features)
 
     def classes(self, references: Tensor) -> Tensor:
-        """(classes, references, features) to (classes, width)."""
+        """(classes, references, features) to (classes, width).
+
+        Args:
+            references: k-means centers of each class, (classes, references, features).
+        """
         seen = self.of_reference(references)
         attended = self.attention(seen).softmax(dim=1)
         answer: Tensor = self.of_class((attended * seen).sum(dim=1))
         return answer
 
     def forward(self, references: Tensor, features: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """cos(class, sample) of each sample and its label, and the features as the auto-encoder gives them back."""
+        """cos(class, sample) of each sample and its label, and the features as the auto-encoder gives them back.
+
+        Args:
+            references: k-means centers of each class, (classes, references, features).
+            features: (samples, features).
+            labels: Observed class numbers (samples,).
+        """
         code = self.of_sample(features)
         return F.cosine_similarity(self.classes(references)[labels], code, dim=1), self.decoder(code)
 
@@ -127,9 +137,20 @@ class CleanNet(Method):
         self._saved: dict[str, Any] | None = None
 
     def on_train_start(self, state: State) -> None:
+        """Create the column of weights, 1 until the encoders are trained.
+
+        Args:
+            state: The state of training.
+        """
         state.samples.column(_WEIGHT, fill=1.0)
 
     def on_epoch_start(self, networks: Sequence[nn.Module], state: State) -> None:
+        """After warm-up, train the encoders on the present features and weight all samples.
+
+        Args:
+            networks: The model, whose features are taken.
+            state: The state of training, with `verified` labels.
+        """
         if state.epoch <= in_epochs(self.warmup_epochs, state.epochs):
             return
         assert state.verified is not None, "the engine gives verdicts to a method with a verified_share"
@@ -179,9 +200,22 @@ class CleanNet(Method):
             self.optimizer.step()
 
     def plan(self, batch: Batch, networks: Sequence[nn.Module], state: State) -> tuple[Plan, ...]:
+        """Plan the whole batch with the weight of each sample.
+
+        Args:
+            batch: One view of each sample.
+            networks: Not used.
+            state: The state of training, which holds the weights.
+        """
         return (PlanWithExtra(batch.views[0], batch.labels, batch.index, extra=state.samples[_WEIGHT][batch.index]),)
 
     def loss(self, network: nn.Module, plan: Plan) -> LossOutput:
+        """The mean of weighted cross-entropies; weights are not normalized.
+
+        Args:
+            network: The model.
+            plan: A `PlanWithExtra`, whose extra values are the weights.
+        """
         assert isinstance(plan, PlanWithExtra)
         logits = network(plan.inputs)
         value = (plan.extra.to(logits) * F.cross_entropy(logits, plan.targets, reduction="none")).mean()
@@ -193,6 +227,11 @@ class CleanNet(Method):
         return {"saved": {"encoders": self.encoders.state_dict(), "optimizer": self.optimizer.state_dict()}}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Keep the state of encoders and optimizer until features tell the encoders' width.
+
+        Args:
+            state: What `state_dict` returned.
+        """
         self._saved, self.encoders = state["saved"], None  # the encoders are built again once features are there
 
 

@@ -73,17 +73,35 @@ class Colearning(Method):
         self.saved: dict[str, Any] | None = None
 
     def build(self, create: Callable[[], nn.Module]) -> list[nn.Module]:
+        """Build a backbone with a projector as its head.
+
+        Args:
+            create: Builds a model of the run, which must be a `Backbone`.
+        """
         backbone = check_backbone(create())
         width = backbone.num_features
         return [WithHeads(backbone, {"projector": projector(width, width, 512, bias=False)})]
 
     def plan(self, batch: Batch, networks: Sequence[nn.Module], state: State) -> tuple[Plan, ...]:
+        """Mix the first view; its rows are followed by those of the two contrastive views.
+
+        Args:
+            batch: Three views of each sample.
+            networks: Not used.
+            state: The source of randomness.
+        """
         self.raw = batch.views[0]
         onehot = F.one_hot(batch.labels, state.num_classes).to(self.raw.dtype)
         inputs, targets = mixed(self.raw, onehot, self.alpha, state)
         return (Plan(torch.cat((inputs, *batch.views[1:])), targets),)
 
     def loss(self, network: nn.Module, plan: Plan) -> LossOutput:
+        """Cross-entropy of the mixed rows plus NT-Xent between the contrastive views.
+
+        Args:
+            network: The model with its projector.
+            plan: Rows of three views; targets for the first third.
+        """
         answer = network(plan.inputs, "projector")
         logits = answer["logits"][: len(plan.targets)]
         _, first, second = answer["projector"].chunk(3)
@@ -91,6 +109,12 @@ class Colearning(Method):
         return LossOutput(value, logits, plan.targets)
 
     def on_step_end(self, networks: Sequence[nn.Module], state: State) -> None:
+        """Take the structure step on the classifier; none if `structure_rate` is 0.
+
+        Args:
+            networks: The model, as a sequence of one.
+            state: The state of training, whose `lr` is multiplied by `structure_rate`.
+        """
         if not self.structure_rate:
             return
         side = self._side(networks)
@@ -110,6 +134,11 @@ class Colearning(Method):
         return {"side": None if self.side is None else self.side.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Keep the state of the side optimizer until it is built.
+
+        Args:
+            state: What `state_dict` returned.
+        """
         self.saved = state["side"]
 
 

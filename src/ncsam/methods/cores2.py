@@ -26,7 +26,17 @@ _FLOOR = 1e-8
 
 @dataclass(frozen=True, kw_only=True)
 class Sieved(SubsetPlan):
-    """The rows that pass the sieve, with beta and the prior of this epoch."""
+    """The rows that pass the sieve, with beta and the prior of this epoch.
+
+    Attributes:
+        inputs: The whole batch.
+        targets: Labels of the kept rows.
+        index: Which sample each of the kept rows is.
+        rows: Positions of the kept rows in the batch.
+        total: Number of kept rows.
+        beta: Weight of the regularizer in this epoch, 0 or larger.
+        prior: Share of each label among the samples kept last, (classes,).
+    """
 
     beta: float
     prior: Tensor
@@ -72,15 +82,33 @@ class CORES2(SubsetMethod):
         self.sieve_after = sieve_after
 
     def on_train_start(self, state: State) -> None:
+        """Keep every sample that is trained on, and take their label shares for the prior.
+
+        Args:
+            state: The state of training.
+        """
         kept = state.samples.column(_KEPT, dtype=torch.bool, fill=1)
         if state.held_out is not None:
             kept[state.held_out] = False
         self.prior = label_shares(state.labels[kept], state.num_classes)
 
     def on_epoch_start(self, networks: Sequence[nn.Module], state: State) -> None:
+        """Set the prior to the label shares of the samples kept last.
+
+        Args:
+            networks: Not used.
+            state: The state of training.
+        """
         self.prior = label_shares(state.labels[state.samples[_KEPT]], state.num_classes)
 
     def plan(self, batch: Batch, networks: Sequence[nn.Module], state: State) -> tuple[Plan, ...]:
+        """Plan the rows that pass the sieve; all of them before it starts.
+
+        Args:
+            batch: One view of each sample.
+            networks: The model, whose losses decide.
+            state: The state of training.
+        """
         rows = torch.arange(len(batch), device=batch.labels.device)
         if state.epoch > in_epochs(self.sieve_after, state.epochs) + 1:  # the authors count from 0: e <= 30 keeps all
             kept = sieve(forward_frozen_stats(networks[0], batch.views[0]), batch.labels)
@@ -100,6 +128,12 @@ class CORES2(SubsetMethod):
         )
 
     def loss(self, network: nn.Module, plan: Plan) -> LossOutput:
+        """The regularized loss of the kept rows, divided by 1 + beta; 0 if none was kept.
+
+        Args:
+            network: The model.
+            plan: A `Sieved`.
+        """
         assert isinstance(plan, Sieved)
         logits = network(plan.inputs)
         kept = logits[plan.rows]
@@ -112,6 +146,11 @@ class CORES2(SubsetMethod):
         return {"prior": self.prior}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Restore the prior.
+
+        Args:
+            state: What `state_dict` returned.
+        """
         self.prior = state["prior"]
 
 

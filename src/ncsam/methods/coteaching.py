@@ -50,6 +50,13 @@ class Coteaching(TwoNetworks):
     networks = 2
 
     def plan(self, batch: Batch, networks: Sequence[nn.Module], state: State) -> tuple[Plan, ...]:
+        """Give each model the rows that the other finds easiest.
+
+        Args:
+            batch: One view of each sample.
+            networks: Both models, which choose before either trains.
+            state: The state of training, which decides the share that is kept.
+        """
         share = self.remember_rate(state)
         first, second = (
             smallest(losses_of(forward_frozen_stats(network, batch.views[0]), batch.labels), share)

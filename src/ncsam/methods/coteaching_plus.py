@@ -72,6 +72,13 @@ class CoteachingPlus(TwoNetworks):
         self.skip_empty = skip_empty
 
     def plan(self, batch: Batch, networks: Sequence[nn.Module], state: State) -> tuple[Plan, ...]:
+        """Give each model the rows that the other finds easiest among those on which the two disagree.
+
+        Args:
+            batch: One view of each sample.
+            networks: Both models, which choose before either trains.
+            state: The state of training, which decides the share that is kept.
+        """
         answers = [forward_frozen_stats(network, batch.views[0]) for network in networks]
         differ = answers[0].argmax(dim=1) != answers[1].argmax(dim=1)
         if state.epoch <= in_epochs(self.warmup_epochs, state.epochs) or not (self.skip_empty or bool(differ.any())):

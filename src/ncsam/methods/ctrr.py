@@ -27,14 +27,27 @@ _FLOOR = 1e-4
 
 @dataclass(frozen=True, kw_only=True)
 class Contrasted(Plan):
-    """The classifier's view and a contrastive one, with the other's projections z and the pairs' weights w."""
+    """The classifier's view and a contrastive one, with the other's projections z and the pairs' weights w.
+
+    Attributes:
+        inputs: The classifier's view, then one contrastive view.
+        targets: Labels of the classifier's view, (samples,).
+        index: Which sample each row of a view is.
+        projections: z, the normalized outputs of the trailing encoder, (samples, 128).
+        pairs: w, (samples, samples); rows sum to 1.
+    """
 
     projections: Tensor
     pairs: Tensor
 
 
 class Encoder(nn.Module):
-    """A backbone's features, projected."""
+    """A backbone's features, projected.
+
+    Args:
+        backbone: A `Backbone`.
+        projection: Module on its features.
+    """
 
     def __init__(self, backbone: nn.Module, projection: nn.Module) -> None:
         super().__init__()
@@ -42,6 +55,11 @@ class Encoder(nn.Module):
         self.projection = projection
 
     def forward(self, inputs: Tensor) -> Tensor:
+        """Projections of a batch, not normalized.
+
+        Args:
+            inputs: A batch of images.
+        """
         projected: Tensor = self.projection(self.backbone.features(inputs))
         return projected
 
@@ -100,6 +118,11 @@ class CTRR(Method):
         self.decay = decay
 
     def build(self, create: Callable[[], nn.Module]) -> list[nn.Module]:
+        """Build a backbone with projection and predictor as its head, and the trailing encoder as a copy without gradients.
+
+        Args:
+            create: Builds a model of the run, which must be a `Backbone`.
+        """
         backbone = check_backbone(create())
         projection = projector(backbone.num_features, 2048, 128, norm=True)
         self.target: nn.Module = copy.deepcopy(Encoder(backbone, projection)).requires_grad_(False)
@@ -107,6 +130,13 @@ class CTRR(Method):
         return [WithHeads(backbone, {"predictor": head})]
 
     def plan(self, batch: Batch, networks: Sequence[nn.Module], state: State) -> tuple[Plan, ...]:
+        """Fix the pairs' weights and the trailing encoder's projections for this step.
+
+        Args:
+            batch: The classifier's view and two contrastive ones.
+            networks: The model, whose predictions weight the pairs.
+            state: Not used.
+        """
         plain, first, second = batch.views
         p = forward_frozen_stats(networks[0], plain).float().softmax(dim=1)
         self.target.to(second)
@@ -115,6 +145,12 @@ class CTRR(Method):
         return (Contrasted(inputs, batch.labels, batch.index, projections=z, pairs=pair_weights(p, self.threshold)),)
 
     def loss(self, network: nn.Module, plan: Plan) -> LossOutput:
+        """Cross-entropy of the classifier's view plus `weight` times the contrast.
+
+        Args:
+            network: The model with its predictor.
+            plan: A `Contrasted`.
+        """
         assert isinstance(plan, Contrasted)
         answer = network(plan.inputs, "predictor")
         count = len(plan.targets)
@@ -125,6 +161,12 @@ class CTRR(Method):
 
     @torch.no_grad()
     def on_step_end(self, networks: Sequence[nn.Module], state: State) -> None:
+        """Move the trailing encoder towards the present one, by 1 - `decay`.
+
+        Args:
+            networks: The model, as a sequence of one.
+            state: Not used.
+        """
         whole = next(module for module in networks[0].modules() if isinstance(module, WithHeads))
         head = whole.heads["predictor"]
         assert isinstance(head, nn.Sequential)
@@ -136,6 +178,11 @@ class CTRR(Method):
         return {"target": self.target.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore the trailing encoder.
+
+        Args:
+            state: What `state_dict` returned.
+        """
         load_as_saved(self.target, state["target"])
 
 

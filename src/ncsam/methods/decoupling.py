@@ -52,6 +52,13 @@ class Decoupling(SubsetMethod):
         self.least = least
 
     def plan(self, batch: Batch, networks: Sequence[nn.Module], state: State) -> tuple[Plan, ...]:
+        """Plan the rows on which the models disagree, the same for both; all rows in warm-up.
+
+        Args:
+            batch: One view of each sample.
+            networks: Both models.
+            state: The state of training.
+        """
         if state.epoch <= in_epochs(self.warmup_epochs, state.epochs):
             rows = torch.arange(len(batch), device=batch.labels.device)
         else:

@@ -37,6 +37,13 @@ class Selected(Plan):
     """Rows of both views, then the mixed rows of both; `kind` says which set each sample is in.
 
     `index` names the samples that are in any: the rows whose logits the outcome has.
+
+    Attributes:
+        inputs: Both views of the batch, then the mixed rows of both.
+        targets: Labels of the whole batch, corrected where purified, (samples,).
+        index: Which samples are in any set.
+        kind: 0 none, 1 clean, 2 hard, 3 purified, (samples,).
+        mixed_targets: Probabilities of the mixed rows, (rows, classes).
     """
 
     kind: Tensor
@@ -128,12 +135,23 @@ class DISC(Method):
         gce(torch.zeros(2, 2), torch.tensor([0, 1]), q=q)  # a wrong q is said now
 
     def on_train_start(self, state: State) -> None:
+        """Create the columns of predictions, thresholds, sets and labels; thresholds start at 1 / N.
+
+        Args:
+            state: The state of training.
+        """
         state.samples.column(_PROBABILITIES, (2, state.num_classes))
         state.samples.column(_THRESHOLDS, (2,), fill=1 / len(state.labels))
         state.samples.column(_SET, dtype=torch.int64, fill=NONE)
         state.samples.column(_LABEL, dtype=torch.int64)
 
     def on_epoch_start(self, networks: Sequence[nn.Module], state: State) -> None:
+        """Divide the samples by the predictions of the last epoch, then move the thresholds; nothing in the first epoch.
+
+        Args:
+            networks: Not used.
+            state: The state of training.
+        """
         if state.epoch == 1:
             return
         rows, samples = state.trained, state.samples
@@ -144,6 +162,13 @@ class DISC(Method):
         samples[_THRESHOLDS][rows] = torch.lerp(p.amax(dim=2), t, keep)
 
     def plan(self, batch: Batch, networks: Sequence[nn.Module], state: State) -> tuple[Plan, ...]:
+        """Remember the predictions of both views, and plan the selected samples; all of them in warm-up.
+
+        Args:
+            batch: A weak and a strong view of each sample.
+            networks: The model.
+            state: The state of training.
+        """
         both = join_rows(batch.views)
         answers = forward_frozen_stats(networks[0], both).float().softmax(dim=1)
         state.samples.write(_PROBABILITIES, batch.index, torch.stack(answers.chunk(2), dim=1))
@@ -161,6 +186,12 @@ class DISC(Method):
         return (Selected(inputs, label, batch.index[rows], kind=kind, mixed_targets=mixture),)
 
     def loss(self, network: nn.Module, plan: Plan) -> LossOutput:
+        """Cross-entropy of clean rows, generalized cross-entropy of hard ones, and mixup of all selected ones, on both views.
+
+        Args:
+            network: The model.
+            plan: A `Selected`, or in warm-up a `Plan` of both views.
+        """
         logits = network(plan.inputs)
         if not isinstance(plan, Selected):
             weak, strong = logits.chunk(2)

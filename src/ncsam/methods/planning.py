@@ -91,6 +91,12 @@ class SubsetMethod(Method):
     """A method whose plans may be `SubsetPlan`s."""
 
     def loss(self, network: nn.Module, plan: Plan) -> LossOutput:
+        """The loss of the plan's rows, summed and divided by its `total`; other plans as in `Method`.
+
+        Args:
+            network: The model.
+            plan: A `SubsetPlan` or another plan.
+        """
         if not isinstance(plan, SubsetPlan):
             return super().loss(network, plan)
         logits = network(plan.inputs)

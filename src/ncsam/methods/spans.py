@@ -19,7 +19,14 @@ _MOST_EPOCHS = 10**9
 
 
 def check_spans(**spans: Span) -> None:
-    """Refuse what is neither a number of epochs nor a share of the run."""
+    """Refuse what is neither a number of epochs nor a share of the run.
+
+    Args:
+        **spans: Spans by the name of their option: whole epochs, 0 or larger, or a share in [0, 1] as a float.
+
+    Raises:
+        UsageError: One of them is neither.
+    """
     for name, span in spans.items():
         whole = isinstance(span, int) and not isinstance(span, bool) and 0 <= span <= _MOST_EPOCHS
         if not whole and not (isinstance(span, float) and 0 <= span <= 1):

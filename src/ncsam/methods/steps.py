@@ -50,6 +50,11 @@ class SideOptimizer:
         return self.optimizer.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore the optimizer's state.
+
+        Args:
+            state: What `state_dict` returned.
+        """
         self.optimizer.load_state_dict(state)
 
 
