@@ -1,25 +1,24 @@
-"""How time and memory grow with samples, classes and parameters, on one thread, with fitted exponents.
+"""How time and memory grow with samples, classes and parameters, with exponents fitted in log-log.
 
-    python benchmarks/scaling.py [--quick] [--only label_issues ...] [--json FILE]
+    OMP_NUM_THREADS=1 python benchmarks/scaling.py [--quick] [--only label_issues ...] [--json FILE]
 
-Each point is measured in a fresh process: processor time (median of the repeats, after a warm-up where a repeat is
-short), and the peak memory of the process beyond what it held before the work (its inputs). The exponent is the slope
-of a log-log regression over all measured points; "last decade" is the slope between the two largest. Once a point takes
-longer than the budget, larger ones are extrapolated from the last two points and marked with "~".
+Each point is measured in a process of its own: processor time of one thread (median over rounds, without the first
+where there are several) and peak memory beyond what the process held before the work. Optimizers take turns on one
+model, and their ratio to SGD is the median of ratios within a round. The exponent is the slope of a least-squares line
+through all points in log-log; "last decade" is the slope over the largest sizes alone. "~" marks an extrapolation to
+10^6 samples by the slope of the last decade.
 """
 
 from __future__ import annotations
 
 import itertools
-import json
 import math
-import os
 import statistics
-import subprocess
-import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -27,54 +26,76 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from timing import parser, write_json
+from timing import parser, ratio, write_json
 
-BATCH, FEATURES = 256, 64
-MOST_REPEATS, ENOUGH = 15, 1.0  # repeats of a point, and the seconds after which no other follows
-BUDGET, QUICK_BUDGET = 30.0, 3.0  # a point above it is the last one measured
-CHILD = "NCSAM_SCALING_POINT"
+FEATURES, BATCH = 64, 128
+ROUNDS, ENOUGH, QUICK_ENOUGH = 15, 2.0, 0.3  # most rounds, and the seconds after which no other follows
+BUDGET, QUICK_BUDGET = 600.0, 3.0  # seconds; a size that would take longer in proportion to the one before is left out
+MILLION = 10**6
 
-Measure = Callable[[], float]  # runs the work once and returns its seconds
-
-
-def timed(work: Callable[[], object]) -> Measure:
-    def measure() -> float:
-        began = time.process_time()
-        work()
-        return time.process_time() - began
-
-    return measure
+Works = dict[str, Callable[[], object]]
 
 
-def label_issues(samples: int, classes: int) -> Measure:
-    """`ncsam.find_label_issues` from probabilities, with 20 % wrong labels."""
+def noisy_rows(samples: int, classes: int) -> tuple[Tensor, Tensor]:
+    """Clusters of 64 features, with 20 % wrong labels."""
+    random = torch.Generator().manual_seed(0)
+    true = torch.arange(samples) % classes
+    wrong = torch.rand(samples, generator=random) < 0.2
+    labels = torch.where(wrong, torch.randint(classes, (samples,), generator=random), true)
+    centers = 1.5 * torch.randn(classes, FEATURES, generator=random)
+    return centers[true] + torch.randn(samples, FEATURES, generator=random), labels
+
+
+def label_issues(samples: int, classes: int) -> Works:
+    """`ncsam.find_label_issues` from given probabilities."""
     from ncsam import find_label_issues
 
     random = np.random.default_rng(0)
     true = np.arange(samples) % classes
     labels = np.where(random.random(samples) < 0.2, random.integers(classes, size=samples), true)
-    logits = random.standard_normal((samples, classes), dtype=np.float32)
-    logits[np.arange(samples), true] += 4.0
-    np.exp(logits, out=logits)
-    logits /= logits.sum(1, keepdims=True)
-    return timed(lambda: find_label_issues(labels, logits))
+    probabilities = random.standard_normal((samples, classes), dtype=np.float32)
+    probabilities[np.arange(samples), true] += 4.0
+    np.exp(probabilities, out=probabilities)
+    probabilities /= probabilities.sum(1, keepdims=True)
+    return {"label issues from probabilities": lambda: find_label_issues(labels, probabilities)}
 
 
-def classifier(samples: int, classes: int) -> Measure:
-    """The recommended classifier on features, with its five folds."""
+def classifier(samples: int, classes: int) -> Works:
+    """The recommended classifier on embeddings, with its five folds."""
     from ncsam.classifiers import cross_fit
 
-    random = np.random.default_rng(0)
-    true = np.arange(samples) % classes
-    labels = np.where(random.random(samples) < 0.2, random.integers(classes, size=samples), true)
-    centers = 1.5 * random.standard_normal((classes, FEATURES), dtype=np.float32)
-    x = torch.from_numpy(random.standard_normal((samples, FEATURES), dtype=np.float32) + centers[true])
-    y = torch.from_numpy(labels)
-    return timed(lambda: cross_fit("smooth", x, y, classes))
+    x, y = noisy_rows(samples, classes)
+    x = (x - x.mean(0)) / x.std(0)
+    return {"fit of the recommended classifier": lambda: cross_fit("smooth", x, y, classes)}
 
 
-def loader_batch(samples: int, classes: int) -> Measure:
-    """A batch of 256 rows from an array in memory, in the order of the epoch, which is drawn beforehand."""
+def epoch(samples: int, classes: int) -> Works:
+    """An epoch of the engine with its evaluations, on an MLP under SGD."""
+    from ncsam.data import from_arrays
+    from ncsam.engine import RunConfig
+    from ncsam.engine.device import choose_device
+    from ncsam.engine.resolve import resolve
+    from ncsam.engine.task import load_task
+    from ncsam.engine.trainer import Trainer
+
+    x, y = (each.numpy() for each in noisy_rows(samples + 1000, classes))
+    dataset = from_arrays(x[:samples], y[:samples], x_test=x[samples:], y_test=y[samples:], allow_empty=True)
+    config = RunConfig(
+        data="rows",
+        model="mlp",
+        optimizer="sgd",
+        epochs=ROUNDS + 1,
+        batch_size=BATCH,
+        val_share=0.0,
+        accelerator="cpu",
+        precision="32-true",
+    )
+    task = load_task(config, dataset)
+    return {"epoch of training": Trainer(choose_device(config), resolve(config, task), task).train_epoch}
+
+
+def batch(samples: int, classes: int) -> Works:
+    """A batch from an array in memory, in the order of the epoch, which is drawn beforehand."""
     from ncsam.data import from_arrays
     from ncsam.data.loading.loader import Loader
 
@@ -82,189 +103,173 @@ def loader_batch(samples: int, classes: int) -> Measure:
     loader = Loader(dataset.train, BATCH, seed=0)
     stream = itertools.chain.from_iterable(loader.iterate(epoch) for epoch in itertools.count())
     next(stream)
-    return timed(lambda: next(stream))
+    return {"batch of the loader": lambda: next(stream)}
 
 
-class FreeBackward:
-    """Parameters in ten equal tensors, with ready-made gradients in place of forward and backward."""
+def steps(parameters: int, classes: int) -> Works:
+    """Whole steps of the optimizers on an MLP with two hidden layers of equal width."""
+    from ncsam import NCSAM, SAM
+    from ncsam.optim.sharpness_aware import SharpnessAware
 
-    def __init__(self, numbers: int) -> None:
-        self.parameters = [nn.Parameter(torch.randn(numbers // 10)) for _ in range(10)]
-        self.gradients = [torch.randn_like(p) for p in self.parameters]
-        self.noise: list[Tensor] = []
-        self.logits = torch.randn(128, 10, requires_grad=True)
-        self.targets = torch.randint(0, 10, (128,))
+    ends = FEATURES + classes + 2
+    width = round((math.sqrt(ends**2 + 4 * parameters) - ends) / 2)
+    layers = (nn.Linear(FEATURES, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, classes))
+    model = nn.Sequential(*layers)
+    x, y = noisy_rows(BATCH, classes)
 
-    def leave(self, loss: Tensor | None = None, retain_graph: bool = False) -> None:
-        """A backward that costs nothing. The second one of a step of NCSAM, which frees the graph, leaves g*."""
-        for p, g in zip(self.parameters, self.gradients if retain_graph or loss is None else self.noise, strict=True):
-            p.grad = g
+    def base() -> torch.optim.SGD:
+        return torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9, weight_decay=1e-3)
 
-    def beyond_sgd(self, kind: str) -> Measure:
-        from ncsam import NCSAM, SAM
+    def bare() -> None:
+        nn.functional.cross_entropy(model(x), y).backward()  # type: ignore[no-untyped-call]
+        sgd.step()
+        sgd.zero_grad()
 
-        def sgd() -> torch.optim.SGD:
-            return torch.optim.SGD(self.parameters, lr=1e-6, momentum=0.9, weight_decay=1e-3)
-
-        base = sgd()
-
-        def plain() -> None:
-            self.leave()
-            base.step()
-
-        model = nn.Module()
-        ours = SAM(base, model=model) if kind == "sam" else NCSAM(base, total_steps=1, ramp="constant", model=model)
-
+    def wrapped(optimizer: SharpnessAware) -> Callable[[], object]:
         def step() -> None:
-            ours.zero_grad()
-            loss = torch.nn.functional.cross_entropy(self.logits, self.targets)
-            if kind == "sam":
-                ours.backward(loss, backward=lambda loss, retain_graph: self.leave())
-            else:
-                ours.backward(loss, self.logits, self.targets, backward=self.leave)
-            for perturbed in ours.perturbations():
-                with perturbed:
-                    self.leave()
-            ours.step()
+            optimizer.step(lambda: model(x), y)
+            optimizer.zero_grad()
 
-        plain()  # momentum is SGD's own
-        run, bare = timed(step), timed(plain)
+        return step
 
-        def measure() -> float:
-            if kind == "ncsam":  # consumed by the step; a backward would have made it
-                self.noise = [g.clone() for g in self.gradients]
-            return run() - bare()
-
-        return measure
-
-
-def sam_overhead(parameters: int, _: int) -> Measure:
-    """A step of SAM without its passes, beyond SGD's."""
-    return FreeBackward(parameters).beyond_sgd("sam")
-
-
-def ncsam_overhead(parameters: int, _: int) -> Measure:
-    """A step of NCSAM without its passes, beyond SGD's."""
-    return FreeBackward(parameters).beyond_sgd("ncsam")
+    sgd = base()
+    return {
+        "step of SGD": bare,
+        "step of SAM": wrapped(SAM(base())),
+        "step of NCSAM": wrapped(NCSAM(base(), total_steps=100, ramp="constant")),
+    }
 
 
 @dataclass(frozen=True)
 class Series:
-    """One quantity: what makes its work, which of its two sizes varies, and the other one."""
+    """Some works at several sizes: what makes them, what their size counts, and the number of the other thing."""
 
-    title: str
-    make: Callable[[int, int], Measure]
-    varies: str
+    make: Callable[[int, int], Works]
+    grows: str
     sizes: tuple[int, ...]
-    fixed: int
+    fixed: int = 10
+    least: int = 1  # rounds
 
-    def point(self, size: int) -> tuple[int, int]:
-        return (self.fixed, size) if self.varies == "classes" else (size, self.fixed)
+    def at(self, size: int, quick: bool) -> Works:
+        return self.make(self.fixed // (10 if quick else 1), size) if self.grows == "classes" else self.make(size, 10)
 
 
-_SAMPLES, _CLASSES = (10**3, 10**4, 10**5, 10**6), (2, 10, 100, 1000)
-_PARAMETERS = (10**4, 10**5, 10**6, 10**7, 10**8)
+_SAMPLES = (1_000, 3_000, 10_000, 30_000, 100_000)
+_CLASSES = (2, 10, 100, 1_000)
 SERIES = {
-    "label_issues": Series("label issues, 10 classes", label_issues, "samples", _SAMPLES, 10),
-    "label_issues_classes": Series("label issues, 10,000 samples", label_issues, "classes", _CLASSES, 10**4),
-    "classifier": Series("recommended classifier, 10 classes", classifier, "samples", _SAMPLES, 10),
-    "classifier_classes": Series("recommended classifier, 10,000 samples", classifier, "classes", _CLASSES, 10**4),
-    "sam": Series("SAM step beyond SGD, passes excluded", sam_overhead, "parameters", _PARAMETERS, 0),
-    "ncsam": Series("NCSAM step beyond SGD, passes excluded", ncsam_overhead, "parameters", _PARAMETERS, 0),
-    "loader": Series("batch of 256 from the loader", loader_batch, "samples", _SAMPLES, 10),
+    "classifier": Series(classifier, "samples", _SAMPLES),
+    "epoch": Series(epoch, "samples", _SAMPLES),
+    "label_issues": Series(label_issues, "samples", (*_SAMPLES, MILLION)),
+    "loader": Series(batch, "samples", (*_SAMPLES, MILLION)),
+    "classifier_classes": Series(classifier, "classes", _CLASSES, 10_000),
+    "epoch_classes": Series(epoch, "classes", _CLASSES, 10_000),
+    "label_issues_classes": Series(label_issues, "classes", _CLASSES, 10_000),
+    "steps": Series(steps, "parameters", tuple(10**power for power in range(4, 9)), least=4),
 }
 
 
 def memory(kind: str) -> float:
-    """Megabytes that this process holds (VmRSS), or has held at most (VmHWM)."""
+    """Megabytes that this process holds (VmRSS), or has held at most since the last reset (VmHWM)."""
     status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
     return float(status[kind].split()[0]) / 1024
 
 
-def child(name: str, size: int) -> dict[str, float]:
-    """Measure one point in this process."""
+def measure(name: str, size: int, quick: bool) -> dict[str, dict[str, float]]:
+    """Seconds, peak memory and ratio to the first work, of each work of a series, in this process."""
     torch.set_num_threads(1)
-    series = SERIES[name]
-    measure = series.make(*series.point(size))
-    Path("/proc/self/clear_refs").write_text("5")  # the peak starts here: making the inputs is not part of it
-    before = memory("VmRSS")
-    first = measure()
-    repeats = []
-    while first + sum(repeats) < ENOUGH and len(repeats) < MOST_REPEATS:
-        repeats.append(measure())
-    return {"seconds": statistics.median(repeats or [first]), "mb": max(0.0, memory("VmHWM") - before)}
-
-
-def measured(name: str, size: int) -> dict[str, float]:
-    environment = os.environ | {CHILD: f"{name} {size}", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-    command = [sys.executable, __file__]
-    found = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    point: dict[str, float] = json.loads(found.stdout.splitlines()[-1])
-    return point
-
-
-def slope(sizes: list[int], values: list[float]) -> float:
-    """The exponent of a power law through these points, by log-log regression; not a number with fewer than two."""
-    positive = [(math.log(s), math.log(v)) for s, v in zip(sizes, values, strict=True) if v > 0]
-    return statistics.linear_regression(*zip(*positive, strict=True)).slope if len(positive) > 1 else math.nan
-
-
-def run(name: str, budget: float) -> dict[str, Any]:
-    series = SERIES[name]
-    sizes: list[int] = []
-    points: list[dict[str, float]] = []
-    guessed: list[dict[str, float]] = []
-    for size in series.sizes:
-        if points and points[-1]["seconds"] > budget:
-            guess = {}
-            for of in ("seconds", "mb"):
-                values = [p[of] for p in points[-2:]]
-                guess[of] = values[-1] * (size / sizes[-1]) ** slope(sizes[-2:], values)
-            guessed.append({"size": size, **guess})
-            continue
-        points.append(measured(name, size))
-        sizes.append(size)
-    seconds = [p["seconds"] for p in points]
+    works = SERIES[name].at(size, quick)
+    seconds: dict[str, list[float]] = {work: [] for work in works}
+    peak = dict.fromkeys(works, 0.0)
+    for done in range(ROUNDS):
+        if done >= SERIES[name].least and sum(map(sum, seconds.values())) > (QUICK_ENOUGH if quick else ENOUGH):
+            break
+        for work, run in works.items():
+            Path("/proc/self/clear_refs").write_text("5")  # the peak starts here
+            before = memory("VmRSS")
+            began = time.process_time()
+            run()
+            seconds[work].append(time.process_time() - began)
+            peak[work] = max(peak[work], memory("VmHWM") - before)
+    counted = {work: times[1:] or times for work, times in seconds.items()}
+    first = next(iter(counted.values()))
     return {
-        "title": series.title,
-        "varies": series.varies,
-        "measured": [{"size": size, **point} for size, point in zip(sizes, points, strict=True)],
-        "extrapolated": guessed,
-        "exponent": slope(sizes, seconds),
-        "last_decade": slope(sizes[-2:], seconds[-2:]),
-        "memory_exponent": slope(sizes[-2:], [p["mb"] for p in points[-2:]]),
+        work: {"seconds": statistics.median(times), "mb": peak[work], "ratio": ratio(times, first)}
+        for work, times in counted.items()
     }
 
 
-def shown(point: dict[str, float], mark: str = "") -> str:
-    seconds = point["seconds"]
-    span = f"{seconds:.3g} s" if seconds >= 1 else f"{1e3 * seconds:.3g} ms"
-    return f"{mark}{span}, {point['mb']:,.0f} MB"
+def exponent(sizes: Sequence[float], values: Sequence[float]) -> float:
+    """Slope of the least-squares line through the points in log-log; not a number with fewer than two sizes."""
+    if len(sizes) < 2:
+        return math.nan
+    x, y = np.log(np.asarray(sizes, dtype=float)), np.log(np.asarray(values, dtype=float))
+    x -= x.mean()
+    return float(x @ y / (x @ x))
 
 
-def print_row(row: dict[str, Any]) -> None:
-    """A row of one Markdown table, with its sizes in ascending order."""
-    cells = [(p, "") for p in row["measured"]] + [(p, "~") for p in row["extrapolated"]]
-    text = "; ".join(f"{p['size']:,.0f}: {shown(p, mark)}" for p, mark in cells)
-    slopes = " | ".join(f"{row[key]:.2f}" for key in ("exponent", "last_decade", "memory_exponent"))
-    print(f"| {row['title']} | {row['varies']} | {text} | {slopes} |", flush=True)
+def last_decade(sizes: Sequence[float], values: Sequence[float]) -> float:
+    """The exponent over the sizes from a tenth of the largest; over the last two where there is no such pair."""
+    start = min(next(i for i, size in enumerate(sizes) if size >= sizes[-1] / 10), max(len(sizes) - 2, 0))
+    return exponent(sizes[start:], values[start:])
+
+
+def extrapolate(sizes: Sequence[float], values: Sequence[float], size: float) -> float:
+    """The value at a larger size, by the exponent of the last decade."""
+    return values[-1] * math.pow(size / sizes[-1], last_decade(sizes, values))
+
+
+def rows(name: str, quick: bool) -> list[dict[str, Any]]:
+    """Measure a series: one row for each of its works."""
+    series = SERIES[name]
+    points: dict[int, dict[str, dict[str, float]]] = {}
+    for size in series.sizes:
+        if points:
+            last = max(points)
+            taken = sum(point["seconds"] for point in points[last].values())
+            if taken * size / last > (QUICK_BUDGET if quick else BUDGET):
+                break
+        with ProcessPoolExecutor(1, mp_context=get_context("fork")) as pool:
+            points[size] = pool.submit(measure, name, size, quick).result()
+    sizes = list(points)
+    found = []
+    for work in points[sizes[0]]:
+        row: dict[str, Any] = {"work": work, "grows": series.grows, "sizes": sizes}
+        row |= {key: [points[size][work][key] for size in sizes] for key in ("seconds", "mb", "ratio")}
+        seconds = row["seconds"]
+        row |= {"exponent": exponent(sizes, seconds), "last_decade": last_decade(sizes, seconds)}
+        if series.grows == "samples" and MILLION / 10 <= sizes[-1] < MILLION:
+            row["extrapolated_seconds"] = extrapolate(sizes, seconds, MILLION)
+        found.append(row)
+    return found
+
+
+def duration(seconds: float) -> str:
+    """Two digits, with the unit."""
+    return f"{float(f'{seconds:.2g}'):,g} s" if seconds >= 1 else f"{float(f'{1e3 * seconds:.2g}'):g} ms"
+
+
+def line(row: dict[str, Any]) -> str:
+    """A row of the table, in Markdown."""
+    sizes = ", ".join(f"{size:,}" if size < 10**5 else f"10^{math.log10(size):g}" for size in row["sizes"])
+    times = ", ".join(map(duration, row["seconds"]))
+    ratios = ", ".join(f"{each:.2f}" for each in row["ratio"]) if max(row["ratio"]) > 1 else ""
+    million = f"~{duration(row['extrapolated_seconds'])}" if "extrapolated_seconds" in row else ""
+    slopes = f"{row['exponent']:.2f} | {row['last_decade']:.2f}"
+    cells = (row["work"], f"{sizes} {row['grows']}", times, ratios, f"{row['mb'][-1]:,.0f} MB", slopes, million)
+    return f"| {' | '.join(cells)} |"
 
 
 def main() -> None:
-    if CHILD in os.environ:
-        name, size = os.environ[CHILD].split()
-        print(json.dumps(child(name, int(size))))
-        return
     options = parser(__doc__.splitlines()[0])
-    options.add_argument("--only", nargs="+", choices=list(SERIES), default=list(SERIES), help="these rows alone")
+    options.add_argument("--only", nargs="+", choices=list(SERIES), default=list(SERIES), help="these series alone")
     chosen = options.parse_args()
-    rows = {}
-    print("| | grows with | time and peak memory at each size | exponent | last decade | of memory, last decade |")
-    print("|---|---|---|---:|---:|---:|")
+    found: dict[str, list[dict[str, Any]]] = {}
+    print("| | sizes | time | SGD = 1 | peak memory at the largest | exponent | last decade | 10^6 samples |")
+    print("|---|---|---|---|---:|---:|---:|---:|")
     for name in chosen.only:
-        rows[name] = run(name, QUICK_BUDGET if chosen.quick else BUDGET)
-        print_row(rows[name])
-        write_json(chosen.json, rows)  # after each row, so that an interrupted run keeps what it has
+        found[name] = rows(name, chosen.quick)
+        print(*map(line, found[name]), sep="\n", flush=True)
+        write_json(chosen.json, found)  # after each series, so that an interrupted run keeps what it has
 
 
 if __name__ == "__main__":
