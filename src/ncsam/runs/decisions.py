@@ -31,7 +31,17 @@ _UNDO = "undo"
 
 @dataclass(frozen=True)
 class Decision:
-    """One reviewer's decision on a sample; `label` is the class they consider correct, `None` if unsure or dropped."""
+    """One reviewer's decision on a sample; `label` is the class they consider correct, `None` if unsure or dropped.
+
+    Attributes:
+        index: position of the sample in the training split.
+        choice: one of `CHOICES`.
+        label: the class number that the reviewer considers correct; `None` if unsure or dropped.
+        given_label: class number of the label under review.
+        suggested_label: class number that was proposed instead.
+        reviewer: the reviewer's name.
+        time: seconds since the epoch (Unix time).
+    """
 
     index: int
     choice: str
@@ -48,6 +58,12 @@ class Verdict:
 
     `label` is the class that most of them hold for right; `None` where all are unsure, or where two classes have as
     many voices (`disputed`), or where most want the sample left out (`drop`).
+
+    Attributes:
+        label: the class number of the majority, or `None`.
+        disputed: whether the two most frequent answers have equally many votes.
+        reviewers: names of all who decided, sorted.
+        drop: whether most want the sample left out.
     """
 
     label: int | None
@@ -60,6 +76,14 @@ class Decisions:
     """The decisions of a run folder. `write=True` opens the file for more, and keeps other writers out.
 
     A line that was cut off by a kill is not a decision: it is left where it is, and the next one starts a new line.
+
+    Args:
+        folder: the run folder; the file in it need not exist yet.
+        write: open the file for appending and lock it against other writers; by default it is only read.
+
+    Raises:
+        RunError: if `write` is set and the file cannot be written, or another process has it open.
+        ValueError: if a line of the file is not a decision.
     """
 
     def __init__(self, folder: Path, *, write: bool = False) -> None:
@@ -75,7 +99,12 @@ class Decisions:
                 self._put(Decision(**line))
 
     def check(self, samples: int, classes: int) -> None:
-        """Raise `RunError` for decisions about samples or classes that the data does not have."""
+        """Raise `RunError` for decisions about samples or classes that the data does not have.
+
+        Args:
+            samples: size of the training split.
+            classes: number of classes.
+        """
         for words in self._standing.values():
             for word in words.values():
                 if word.index >= samples or max(word.label or 0, word.given_label, word.suggested_label) >= classes:
@@ -92,7 +121,23 @@ class Decisions:
     def add(
         self, index: int, choice: str, label: int | None, given_label: int, suggested_label: int, reviewer: str
     ) -> Decision:
-        """Note a decision. It replaces the same reviewer's earlier one on that sample."""
+        """Note a decision. It replaces the same reviewer's earlier one on that sample.
+
+        Args:
+            index: position of the sample in the training split.
+            choice: one of `CHOICES`.
+            label: class number for the choice "other"; elsewhere `None` or the label that the choice implies.
+            given_label: class number of the label under review.
+            suggested_label: class number that was proposed instead.
+            reviewer: the reviewer's name.
+
+        Returns:
+            The decision, with the current time.
+
+        Raises:
+            UsageError: if the choice is not known, or the label does not fit it.
+            RunError: if the file was removed or cannot be written.
+        """
         if choice not in CHOICES:
             raise unknown_name("choice", choice, CHOICES)
         meant = {"accept": suggested_label, "keep": given_label, "other": label}.get(choice)
@@ -104,14 +149,22 @@ class Decisions:
         return decision
 
     def extend(self, decisions: Sequence[Decision]) -> None:
-        """Note decisions: on disk, if the file is open for more, and all at once."""
+        """Note decisions: on disk, if the file is open for more, and all at once.
+
+        Args:
+            decisions: any number of decisions, in the order in which they were made.
+        """
         if self._file is not None:
             self._append(*map(asdict, decisions))
         for decision in decisions:
             self._put(decision)
 
     def undo(self, reviewer: str) -> Decision | None:
-        """Take back the reviewer's last decision; what stood before it stands again. `None` if there is none."""
+        """Take back the reviewer's last decision; what stood before it stands again. `None` if there is none.
+
+        Args:
+            reviewer: whose decision is taken back; those of others stand.
+        """
         if not self._done.get(reviewer):
             return None
         self._append({"choice": _UNDO, "reviewer": reviewer, "time": round(time.time(), 3)})
@@ -120,15 +173,27 @@ class Decisions:
     # --- what stands
 
     def of(self, index: int) -> list[Decision]:
-        """The last word of every reviewer on a sample."""
+        """The last word of every reviewer on a sample.
+
+        Args:
+            index: position of the sample in the training split.
+        """
         return [words[index] for words in self._standing.values() if index in words]
 
     def by(self, reviewer: str) -> Mapping[int, Decision]:
-        """A reviewer's last words, by sample."""
+        """A reviewer's last words, by sample.
+
+        Args:
+            reviewer: the reviewer's name; one who decided nothing has an empty mapping.
+        """
         return self._standing.get(reviewer, {})
 
     def verdict(self, index: int) -> Verdict | None:
-        """What the reviewers say together; `None` if none has looked."""
+        """What the reviewers say together; `None` if none has looked.
+
+        Args:
+            index: position of the sample in the training split.
+        """
         if index in self._verdicts:
             return self._verdicts[index]
         words = self.of(index)

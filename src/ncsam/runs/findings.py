@@ -17,12 +17,21 @@ from ncsam.runs.writer import write_json
 
 
 def save_findings(folder: Path, findings: Sequence[Finding], notes: Sequence[str] = ()) -> None:
-    """Write `audit.json`: the findings, and notes on checks that were not possible."""
+    """Write `audit.json`: the findings, and notes on checks that were not possible.
+
+    Args:
+        folder: the run folder.
+        findings: in the order in which a report shows them.
+        notes: one sentence for each check that was not possible.
+    """
     write_json(folder / layout.AUDIT, {"notes": list(notes), "findings": [asdict(each) for each in findings]})
 
 
 def load_findings(folder: Path) -> tuple[list[Finding], list[str]] | None:
     """The findings and notes of a run folder; `None` if it was not audited.
+
+    Args:
+        folder: the run folder.
 
     Raises:
         DamagedFileError: if the file is not what `save_findings` writes.

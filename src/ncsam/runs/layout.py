@@ -93,22 +93,40 @@ KINDS = {
 
 
 def checkpoints(folder: Path) -> Path:
-    """The folder of a run's checkpoints."""
+    """The folder of a run's checkpoints.
+
+    Args:
+        folder: the run folder.
+    """
     return folder / CHECKPOINTS
 
 
 def fold_folder(folder: Path, part: int, folds: int) -> Path:
-    """Where the run lies that holds out part `part` (from 0) of `folds`."""
+    """Where the run lies that holds out part `part` (from 0) of `folds`.
+
+    Args:
+        folder: the run folder.
+        part: the part that is held out, from 0.
+        folds: number of parts.
+    """
     return folder / FOLDS / f"{part + 1}-of-{folds}"
 
 
 def has_checkpoint(folder: Path) -> bool:
-    """Whether a run has reached a checkpoint."""
+    """Whether a run has reached a checkpoint.
+
+    Args:
+        folder: the run folder; it need not exist.
+    """
     return any((checkpoints(folder) / name).exists() for name in (LAST, PREVIOUS))
 
 
 def is_finished(folder: str | os.PathLike[str]) -> bool:
-    """Whether a run has written its summary."""
+    """Whether a run has written its summary.
+
+    Args:
+        folder: the run folder; it need not exist.
+    """
     return (Path(folder) / SUMMARY).is_file()
 
 
@@ -125,7 +143,11 @@ def refuse_other_work(folder: Path, own: str) -> None:
 
 
 def clear_leftovers(folder: Path) -> None:
-    """Remove the temporary files of a killed run; the caller holds the folder's lock."""
+    """Remove the temporary files of a killed run; the caller holds the folder's lock.
+
+    Args:
+        folder: the run folder.
+    """
     inside = f"{CHECKPOINTS}/"
     remove_leftovers(folder, *(name for name in FILES if not name.startswith(inside)))
     remove_leftovers(checkpoints(folder), *(name.removeprefix(inside) for name in FILES if name.startswith(inside)))

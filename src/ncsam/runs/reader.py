@@ -59,7 +59,14 @@ _MAPPINGS: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class RunFolder:
-    """A run folder. `metrics` holds a dictionary per epoch; `summary` is empty while the run is not finished."""
+    """A run folder. `metrics` holds a dictionary per epoch; `summary` is empty while the run is not finished.
+
+    Attributes:
+        folder: where the run lies.
+        config: the options of `config.yaml`, with `version` and `command` where they were noted.
+        metrics: the records of the finished epochs, in order.
+        summary: the content of `summary.json`.
+    """
 
     folder: Path
     config: dict[str, Any]
@@ -68,7 +75,16 @@ class RunFolder:
 
     @classmethod
     def read(cls, folder: str | os.PathLike[str]) -> RunFolder:
-        """Read `config.yaml`, `metrics.jsonl` and, if the run is finished, `summary.json`."""
+        """Read `config.yaml`, `metrics.jsonl` and, if the run is finished, `summary.json`.
+
+        Args:
+            folder: the run folder.
+
+        Raises:
+            UsageError: if the folder does not exist or holds no `config.yaml`.
+            DamagedFileError: if a record of an epoch cannot be read.
+            ValueError: if the configuration or the summary is not of the expected form.
+        """
         folder = Path(folder)
         path = folder / layout.CONFIG
         if not path.is_file():
@@ -145,6 +161,9 @@ class RunFolder:
     def label_issues(self, limit: int | None = None) -> LabelIssues:
         """The first `limit` label issues, the labels most likely wrong first; all by default.
 
+        Args:
+            limit: number of rows; `None` reads all.
+
         Raises:
             UsageError: if the run has not written them yet.
         """
@@ -155,7 +174,11 @@ class RunFolder:
         return LabelIssues(_columns(rows, file), self.classes, self.posterior)
 
     def curve(self, name: str) -> dict[int, float]:
-        """`{epoch: value}` of a metric, or of `telemetry.NAME`; epochs without the value are left out."""
+        """`{epoch: value}` of a metric, or of `telemetry.NAME`; epochs without the value are left out.
+
+        Args:
+            name: a key of the records in `metrics`, or `telemetry.NAME`.
+        """
         field, _, rest = name.partition(".")
         found: dict[int, float] = {}
         for row in self.metrics:
@@ -169,6 +192,10 @@ def read_summary(folder: str | os.PathLike[str], config: Config) -> dict[str, An
     """The summary of a finished run; `None` if it is not finished.
 
     A run that never reached a checkpoint has nothing to lose, so its configuration does not count.
+
+    Args:
+        folder: the run folder; it need not exist.
+        config: the configuration that the run is expected to have.
 
     Raises:
         RunError: if the folder holds a run with another configuration.
@@ -191,7 +218,13 @@ def read_summary(folder: str | os.PathLike[str], config: Config) -> dict[str, An
 
 
 def refuse_another(folder: Path, config: Config, saved: Config) -> None:
-    """Raise `RunError` if the run that is saved in a folder is not the one that is wanted."""
+    """Raise `RunError` if the run that is saved in a folder is not the one that is wanted.
+
+    Args:
+        folder: the run folder, for the message.
+        config: the configuration that is wanted.
+        saved: the configuration found in the folder.
+    """
     changed = config.conflicts(saved)
     if changed:
         listed = "; ".join(f"{name} was {was!r}, now {now!r}" for name, (was, now) in changed.items())
@@ -199,7 +232,14 @@ def refuse_another(folder: Path, config: Config, saved: Config) -> None:
 
 
 def load_oof(folder: Path) -> OutOfFold | None:
-    """The out-of-fold predictions of a run; `None` if it has none."""
+    """The out-of-fold predictions of a run; `None` if it has none.
+
+    Args:
+        folder: the run folder.
+
+    Raises:
+        ValueError: if the file does not hold what `save_oof` writes.
+    """
     path = folder / layout.OOF
     if not path.is_file():
         return None
@@ -219,7 +259,18 @@ def load_oof(folder: Path) -> OutOfFold | None:
 
 
 def read_verified_labels(folder: Path, classes: Sequence[str]) -> dict[int, int]:
-    """Class numbers of the samples that were verified before the run; empty where there are none."""
+    """Class numbers of the samples that were verified before the run; empty where there are none.
+
+    Args:
+        folder: the run folder.
+        classes: the class names, in the order of the class numbers.
+
+    Returns:
+        Class number by position in the training split.
+
+    Raises:
+        ValueError: if a row has no position, or a class that is not among `classes`.
+    """
     path = folder / layout.VERIFIED
     numbers = {table_cell(name): number for number, name in enumerate(classes)}
     try:
@@ -229,7 +280,15 @@ def read_verified_labels(folder: Path, classes: Sequence[str]) -> dict[int, int]
 
 
 def read_by_class(folder: Path) -> dict[str, Any]:
-    """The confusion and transition matrices of a run; empty where there are none."""
+    """The confusion and transition matrices of a run; empty where there are none.
+
+    Args:
+        folder: the run folder.
+
+    Returns:
+        Arrays (classes, classes) by name: `test` and `held_out` count samples, a row per given label and a column per
+        predicted one; `transition` is the estimated transition matrix. A run may lack some of them.
+    """
     if not (folder / layout.BY_CLASS).is_file():
         return {}
     with open_arrays(folder / layout.BY_CLASS) as arrays:
@@ -237,7 +296,11 @@ def read_by_class(folder: Path) -> dict[str, Any]:
 
 
 def find_runs(paths: Iterable[str | os.PathLike[str]]) -> list[RunFolder]:
-    """The run folders among `paths`, and those one level below a folder of runs (that of `ncsam compare`)."""
+    """The run folders among `paths`, and those one level below a folder of runs (that of `ncsam compare`).
+
+    Args:
+        paths: run folders or folders that hold them; a run that is found twice is returned once.
+    """
     runs = []
     for path in map(Path, paths):
         below = sorted(child.parent for child in path.glob(f"*/{layout.CONFIG}")) if path.is_dir() else []
@@ -341,7 +404,11 @@ def _read_lines(file: Path) -> list[dict[str, Any]]:
 
 
 def is_record(row: Any) -> bool:
-    """Numbers by name, among them the epoch, and `telemetry` as a mapping of them."""
+    """Numbers by name, among them the epoch, and `telemetry` as a mapping of them.
+
+    Args:
+        row: a parsed line of `metrics.jsonl`.
+    """
     if not isinstance(row, dict) or not isinstance(row.get("epoch"), int):
         return False
     measured = row.get("telemetry") or {}

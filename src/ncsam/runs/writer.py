@@ -47,7 +47,12 @@ _PATIENCE = 10.0
 
 
 class FolderLock:
-    """A folder whose lock this process holds."""
+    """A folder whose lock this process holds.
+
+    Args:
+        folder: the locked folder.
+        file: its lock file, open and locked.
+    """
 
     def __init__(self, folder: Path, file: IO[str]) -> None:
         self.folder = folder
@@ -73,6 +78,9 @@ def locked(folder: Path) -> Iterator[FolderLock]:
     The system drops the lock when its holder ends, however it ends: a lock file left behind is no lock. A folder that
     was made for the run is removed again, with those above it, if the run ends in an error before it wrote anything
     else there.
+
+    Args:
+        folder: the run folder; it is created if needed.
     """
     made = [path for path in (folder, *folder.parents) if not path.exists()]
     try:
@@ -149,13 +157,26 @@ class Config(Protocol):
 
     @classmethod
     def from_dict(cls, options: Mapping[str, Any]) -> Any:
-        """A configuration from plain values."""
+        """A configuration from plain values.
+
+        Args:
+            options: values by option name, as YAML holds them.
+        """
 
     def save(self, path: Path, command: str | None = None) -> None:
-        """Write it as YAML."""
+        """Write it as YAML.
+
+        Args:
+            path: the file to write.
+            command: the command that made the run, noted in the file if given.
+        """
 
     def conflicts(self, saved: Any) -> dict[str, tuple[Any, Any]]:
-        """The options by which a saved run differs: name to (saved, wanted)."""
+        """The options by which a saved run differs: name to (saved, wanted).
+
+        Args:
+            saved: a configuration of the same class.
+        """
 
 
 @dataclass(frozen=True)
@@ -173,14 +194,27 @@ class OutOfFold:
 
     @classmethod
     def of(cls, probabilities: npt.ArrayLike, labels: Labels, about: Mapping[str, Any]) -> OutOfFold:
-        """Predictions for these labels."""
+        """Predictions for these labels.
+
+        Args:
+            probabilities: (samples, classes), finite; stored as float32.
+            labels: (samples,) the given labels, whose digest is noted.
+            about: how the predictions were made; see the attribute.
+
+        Raises:
+            UsageError: if the probabilities are not finite or have another number of rows.
+        """
         rows = np.asarray(probabilities, dtype=np.float32)
         if rows.ndim != 2 or len(rows) != len(labels) or not np.isfinite(rows).all():
             raise bad_value("probabilities", f"{rows.dtype} {rows.shape}", f"finite numbers ({len(labels)}, classes)")
         return cls(rows, {**about, "labels_sha256": labels_sha256(labels)})
 
     def belong_to(self, labels: Labels) -> bool:
-        """Whether they were made for these labels, and have a row for each and a column for every class."""
+        """Whether they were made for these labels, and have a row for each and a column for every class.
+
+        Args:
+            labels: (samples,) the given labels of a training split.
+        """
         rows, columns = self.probabilities.shape
         fits = rows == len(labels) and columns > max(labels, default=-1)
         return bool(fits) and self.about.get("labels_sha256") == labels_sha256(labels)
@@ -254,7 +288,12 @@ def write_run(
 
 
 def write_label_issues(folder: Path, issues: LabelIssues) -> None:
-    """Write `label_issues.csv`, with class numbers, and `label_posterior.json`."""
+    """Write `label_issues.csv`, with class numbers, and `label_posterior.json`.
+
+    Args:
+        folder: the run folder.
+        issues: the label issues of the training split.
+    """
     path = folder / layout.LABEL_ISSUES
     names = issues.columns
     columns = [issues.numbers(name) for name in names]
@@ -267,7 +306,14 @@ def write_label_issues(folder: Path, issues: LabelIssues) -> None:
 
 def write_verified(folder: Path, rows: Labels, labels: Sequence[str], probabilities: npt.NDArray[Any] | None) -> None:
     """Write `verified.csv`: `index`, `label` and, unless the samples were drawn evenly, `probability`, which is "none"
-    for those that were not drawn at random."""
+    for those that were not drawn at random.
+
+    Args:
+        folder: the run folder.
+        rows: (n,) positions in the training split.
+        labels: the class name of each.
+        probabilities: (n,) with which each sample was drawn, NaN for those not drawn at random; `None` if drawn evenly.
+    """
     head = ("index", "label", *(() if probabilities is None else ("probability",)))
     drawn: list[Any] = (
         [()] * len(rows)
@@ -280,21 +326,35 @@ def write_verified(folder: Path, rows: Labels, labels: Sequence[str], probabilit
 
 
 def save_oof(folder: Path, oof: OutOfFold) -> None:
-    """Write `oof_probs.npz`."""
+    """Write `oof_probs.npz`.
+
+    Args:
+        folder: the run folder.
+        oof: the out-of-fold predictions of the training split.
+    """
     path = folder / layout.OOF
     with writing(path), atomic_path(path) as temporary, temporary.open("wb") as file:
         np.savez(file, probabilities=oof.probabilities, about=np.array(json.dumps(oof.about)))
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Write a JSON file completely or not at all."""
+    """Write a JSON file completely or not at all.
+
+    Args:
+        path: the file; an existing one is replaced.
+        content: values that JSON can hold.
+    """
     with writing(path), atomic_path(path) as temporary:
         temporary.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Turn a failure to write `path` into a `RunError`."""
+    """Turn a failure to write `path` into a `RunError`.
+
+    Args:
+        path: what is being written, a file or the run folder, for the message.
+    """
     try:
         yield
     except OSError as error:
@@ -307,7 +367,11 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def what_is_left(path: Path) -> str:
-    """What a run that ends here can resume from; `path` is its folder, or something in it."""
+    """What a run that ends here can resume from; `path` is its folder, or something in it.
+
+    Args:
+        path: the run folder, or a file or folder in it.
+    """
     places = (path / layout.CHECKPOINTS, path.parent / layout.CHECKPOINTS, path.parent)
     here = next((place for place in places if (place / layout.LAST).is_file()), None)
     if here is None:
