@@ -28,6 +28,14 @@ def stratified_folds(labels: npt.ArrayLike, folds: int, seed: int = 0) -> Labels
 
     Each class is shuffled and dealt out in turn, each class continuing where the one before it stopped: the parts
     differ by at most one sample in every class, and by at most one in total.
+
+    Args:
+        labels: (N,) class numbers or names.
+        folds: number of parts, 2 to N.
+        seed: of the shuffling.
+
+    Returns:
+        (N,) part numbers.
     """
     given = np.asarray(labels)
     if given.ndim != 1:
@@ -42,7 +50,11 @@ def stratified_folds(labels: npt.ArrayLike, folds: int, seed: int = 0) -> Labels
 
 
 def parse_fold(text: str) -> tuple[int, int]:
-    """`"2/5"`, the second part of five, as (2, 5)."""
+    """`"2/5"`, the second part of five, as (2, 5).
+
+    Args:
+        text: `PART/PARTS`; the part counts from 1, and there are at least two.
+    """
     found = re.fullmatch(r"(\d+)/(\d+)", text)
     if found is None or not 1 <= int(found[1]) <= int(found[2]) or int(found[2]) < 2:
         raise bad_value("fold", text, "PART/PARTS such as 2/5: the part that is held out, and the number of parts")
@@ -50,7 +62,11 @@ def parse_fold(text: str) -> tuple[int, int]:
 
 
 def labels_sha256(labels: Labels) -> str:
-    """SHA-256 of labels as little-endian 64-bit integers in order; tells whether predictions belong to them."""
+    """SHA-256 of labels as little-endian 64-bit integers in order; tells whether predictions belong to them.
+
+    Args:
+        labels: (N,) class numbers.
+    """
     return hashlib.sha256(labels.astype("<i8").tobytes()).hexdigest()
 
 
@@ -66,7 +82,17 @@ _MOST_LOG_SCALE = 20.0
 def calibrated(
     probabilities: Floats, labels: Labels, transition: Floats | None = None, stiffness: float = math.inf
 ) -> tuple[Floats, float]:
-    """q of every sample, and the mean scale a. The samples are cut into three parts, each mapped as fits the others."""
+    """q of every sample, and the mean scale a. The samples are cut into three parts, each mapped as fits the others.
+
+    Args:
+        probabilities: (N, K) predictions.
+        labels: (N,) given labels.
+        transition: T, (K, K) with rows of sum 1, from true classes to given labels; `None` is the identity.
+        stiffness: c, above 0; infinity leaves D out.
+
+    Returns:
+        q (N, K), and the mean of a over the parts.
+    """
     logs = np.log(np.clip(probabilities, _SMALLEST, 1.0)).astype(np.float64)
     parts = stratified_folds(labels, min(_PARTS, len(labels)))
     generator = np.random.default_rng(0)
@@ -81,7 +107,12 @@ def calibrated(
 
 
 def best_stiffness(probabilities: Floats, labels: Labels) -> tuple[float, Floats, float]:
-    """That of `STIFFNESS` whose maps give the given labels the largest likelihood, its q, and the scale at D = 0."""
+    """That of `STIFFNESS` whose maps give the given labels the largest likelihood, its q, and the scale at D = 0.
+
+    Args:
+        probabilities: (N, K) predictions; above 30 classes, infinity alone is tried.
+        labels: (N,) given labels.
+    """
     tried = STIFFNESS if probabilities.shape[1] <= _MOST_CLASSES else STIFFNESS[:1]
     found = {stiffness: calibrated(probabilities, labels, stiffness=stiffness) for stiffness in tried}
     every = np.arange(len(labels))

@@ -100,6 +100,15 @@ def judge(
 
     A sample with a `verified` label is an issue if that differs from the given one (p_wrong is 1 or 0); the p_wrong of
     the others is calibrated on them.
+
+    Args:
+        labels: (N,) class numbers.
+        probabilities: (N, K) out-of-sample predictions.
+        classes: the K class names, for the table.
+        train_accuracy: share in [0, 1] of labels that the model predicts on its own training samples, if known.
+        source: whose predictions these are, for `LabelIssues.about`.
+        extra: further columns by name, (N,) each.
+        verified: true class numbers by position in the data.
     """
     rows = np.asarray(probabilities, dtype=np.float64)
     posterior = assess(labels, rows, train_accuracy)
@@ -111,7 +120,12 @@ def judge(
 
 
 def has_rare_class(labels: Labels, num_classes: int) -> bool:
-    """Whether some class is given to less than .6 / K of the samples."""
+    """Whether some class is given to less than .6 / K of the samples.
+
+    Args:
+        labels: (N,) class numbers.
+        num_classes: K, which also counts classes that no sample has.
+    """
     return bool(np.bincount(labels, minlength=num_classes).min() < _RARE / num_classes * len(labels))
 
 
@@ -153,6 +167,13 @@ def issues_of_training(
     `p_wrong` is stated only if the run fits the labels it was trained on no better than those held out. The fallback
     for `is_label_issue` is confident learning on the mean probabilities or, if these were not kept, whether another
     class led the given label over most of training (label_quality < 0.5).
+
+    Args:
+        labels: (N,) given labels.
+        statistics: what the run recorded about the same samples.
+        held_out: positions of the samples that the run was not trained on; `None` if there are none.
+        classes: the class names, for the table.
+        extra: further columns by name, (N,) each.
     """
     held = np.zeros(len(labels), dtype=bool)
     held[[] if held_out is None else held_out] = True
@@ -176,7 +197,12 @@ def issues_of_training(
 
 
 def auroc(scores: npt.NDArray[Any], positive: npt.NDArray[np.bool_]) -> float | None:
-    """Probability that a positive outscores a negative, ties counting half; `None` if there is none of either."""
+    """Probability that a positive outscores a negative, ties counting half; `None` if there is none of either.
+
+    Args:
+        scores: (N,) larger where a sample is more likely positive.
+        positive: (N,) whether each sample is positive.
+    """
     count, rest = int(positive.sum()), int((~positive).sum())
     if count == 0 or rest == 0:
         return None

@@ -44,6 +44,13 @@ def confident_noise_rate(labels: npt.NDArray[np.int64], probabilities: npt.NDArr
     """Share of wrong labels among the samples with a confident prediction, as confident learning counts them.
 
     A class is confident if its probability reaches the mean probability of the class among the samples labeled so.
+
+    Args:
+        labels: (N,) given labels.
+        probabilities: (N, K) out-of-sample predictions.
+
+    Returns:
+        A share in [0, 1]; 0 if no prediction is confident.
     """
     classes = probabilities.shape[1]
     sums = np.bincount(labels, probabilities[np.arange(len(labels)), labels], minlength=classes)
@@ -76,7 +83,11 @@ def noise_rate_of(labels: npt.NDArray[np.int64], probabilities: npt.NDArray[np.f
 
 
 def noise_rate_words(found: Mapping[str, Any] | None) -> str:
-    """The estimate in a sentence without its period."""
+    """The estimate in a sentence without its period.
+
+    Args:
+        found: an estimate as `noise_rate_of` returns it, with shares in [0, 1]; `None` if there is none.
+    """
     if not found:
         return UNKNOWN_RATE
     value, low, high = (100 * found[name] for name in ("estimate", "low", "high"))
@@ -127,7 +138,11 @@ class LabelPosterior:
         return not self.reason
 
     def disagreement(self, first: Labels) -> str:
-        """Why nothing is stated, if the two estimates for the samples `first` differ too much; else ""."""
+        """Why nothing is stated, if the two estimates for the samples `first` differ too much; else "".
+
+        Args:
+            first: positions of the labels that are most likely wrong.
+        """
         wrong, other = self.p_wrong[first].mean(), self.other[:, first].mean(axis=1)
         if max(abs(other[0] - wrong), abs(other[1] - self.p_suggested[first].mean())) <= WIDEST:
             return ""

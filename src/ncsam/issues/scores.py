@@ -18,25 +18,45 @@ _TINY = 1e-12
 
 
 def self_confidence(labels: Labels, probabilities: Floats) -> Floats:
-    """p[s]."""
+    """p[s].
+
+    Args:
+        labels: (N,) given labels.
+        probabilities: (N, K).
+    """
     return _own(labels, probabilities)
 
 
 def normalized_margin(labels: Labels, probabilities: Floats) -> Floats:
-    """(1 + p[s] - max over k != s of p[k]) / 2."""
+    """(1 + p[s] - max over k != s of p[k]) / 2.
+
+    Args:
+        labels: (N,) given labels.
+        probabilities: (N, K), K at least 2.
+    """
     margin: Floats = _own(labels, probabilities) - _best_other(labels, probabilities)
     return (1.0 + margin) / 2.0
 
 
 def confidence_weighted_entropy(labels: Labels, probabilities: Floats) -> Floats:
-    """log(1 + w) / w with w = H(p) / p[s], where the entropy H is in units of log K."""
+    """log(1 + w) / w with w = H(p) / p[s], where the entropy H is in units of log K.
+
+    Args:
+        labels: (N,) given labels.
+        probabilities: (N, K), K at least 2.
+    """
     entropy = -(probabilities * np.log(probabilities + _TINY)).sum(axis=1) / np.log(probabilities.shape[1])
     weighted = np.maximum(entropy / np.maximum(_own(labels, probabilities), _TINY), _TINY)
     return np.asarray(np.log1p(weighted) / weighted)
 
 
 def odds(labels: Labels, probabilities: Floats) -> Floats:
-    """p[s] / (p[s] + max over k != s of p[k]): the label against the best other class alone."""
+    """p[s] / (p[s] + max over k != s of p[k]): the label against the best other class alone.
+
+    Args:
+        labels: (N,) given labels.
+        probabilities: (N, K), K at least 2.
+    """
     own = _own(labels, probabilities)
     return (own + _TINY) / (own + _best_other(labels, probabilities) + 2 * _TINY)
 
@@ -51,7 +71,11 @@ SCORES: dict[str, Callable[[Labels, Floats], Floats]] = {
 
 
 def ranks(scores: Floats) -> Floats:
-    """The rank of each value, from 1; equal ones share the mean of theirs."""
+    """The rank of each value, from 1; equal ones share the mean of theirs.
+
+    Args:
+        scores: (N,); the smallest gets the lowest rank.
+    """
     _, inverse, sizes = np.unique(scores, return_inverse=True, return_counts=True)
     found: Floats = (np.cumsum(sizes) - (sizes - 1) / 2)[inverse]
     return found
@@ -63,6 +87,11 @@ def label_quality(labels: Labels, probabilities: Floats, p_wrong: Floats | None 
     p_wrong, which rests on a transition matrix, finds errors that depend on the class alone; the odds find those that
     depend on the sample, as most human errors do. Their mean rank is close to the better of the two for either kind
     (docs/experiments/label_issues.md has the comparison).
+
+    Args:
+        labels: (N,) given labels.
+        probabilities: (N, K) out-of-sample predictions.
+        p_wrong: (N,) probability that each label is wrong, or `None`.
     """
     mean = ranks(odds(labels, probabilities))
     if p_wrong is not None:

@@ -71,7 +71,11 @@ class LabelIssues:
         return list(self._columns)
 
     def numbers(self, name: str) -> npt.NDArray[Any]:
-        """A column with class numbers in place of class names."""
+        """A column with class numbers in place of class names.
+
+        Args:
+            name: one of `columns`.
+        """
         return self._columns[name]
 
     def __getitem__(self, key: Any) -> Any:
@@ -89,7 +93,11 @@ class LabelIssues:
         return np.asarray(self.to_frame(), dtype=dtype)
 
     def head(self, count: int = 5) -> LabelIssues:
-        """The first `count` labels, which are the most likely wrong."""
+        """The first `count` labels, which are the most likely wrong.
+
+        Args:
+            count: number of rows, at most.
+        """
         columns = {name: values[:count] for name, values in self._columns.items()}
         return LabelIssues(columns, self.classes, self.about, self.sample)
 
@@ -173,7 +181,12 @@ class LabelIssues:
 
     @classmethod
     def from_datalab(cls, issues: Any, classes: Sequence[str] | None = None) -> LabelIssues:
-        """From the table of `Datalab.get_issues("label")`; `classes` are the class names in the order of pred_probs."""
+        """From the table of `Datalab.get_issues("label")`; `classes` are the class names in the order of pred_probs.
+
+        Args:
+            issues: the `pandas.DataFrame` of label issues, a row per sample in the order of the data.
+            classes: the class names; `None` takes the names in the table, sorted.
+        """
         from ncsam.exchange import datalab
 
         columns, names = datalab.label_columns(issues, classes)
@@ -181,7 +194,11 @@ class LabelIssues:
 
     def to_csv(self, path: str | os.PathLike[str]) -> None:
         """Write a CSV for a spreadsheet, with empty columns `decision` (a class, keep, accept, unsure or drop) and
-        `reviewer`; `to_frame().to_csv` writes the bare table."""
+        `reviewer`; `to_frame().to_csv` writes the bare table.
+
+        Args:
+            path: the file; an existing one is replaced.
+        """
         from ncsam.exchange import spreadsheet
 
         spreadsheet.write(list(self._whole_texts().rows()), path)
@@ -213,7 +230,11 @@ class LabelIssues:
         return int(self._columns["is_label_issue"].sum())
 
     def expectation(self, which: str = "these") -> str:
-        """How many of these labels are probably wrong, in a sentence; or why that cannot be estimated."""
+        """How many of these labels are probably wrong, in a sentence; or why that cannot be estimated.
+
+        Args:
+            which: stands before the number of labels: "these" gives "Of these 100 labels, ...".
+        """
         if not len(self):
             return ""
         if not self.reliable:
@@ -255,20 +276,35 @@ class LabelIssues:
 
 
 def class_name(classes: Sequence[str] | None, label: int) -> str:
-    """A class by its name, or by its number where names are not known; a clean label may be known to differ only."""
+    """A class by its name, or by its number where names are not known; a clean label may be known to differ only.
+
+    Args:
+        classes: the class names, or `None`.
+        label: a class number, or `UNKNOWN` (-1).
+    """
     if label == UNKNOWN:
         return "another class"
     return classes[label] if classes and 0 <= label < len(classes) else str(label)
 
 
 def expectation(which: str, wrong: float, right: float) -> str:
-    """How many of some labels are wrong, and for how many the suggestion is right."""
+    """How many of some labels are wrong, and for how many the suggestion is right.
+
+    Args:
+        which: the labels in words, such as "these 100 labels".
+        wrong: expected number of wrong labels.
+        right: expected number of labels whose suggestion is right.
+    """
     are = "is" if round(wrong) == 1 else "are"
     return f"Of {which}, about {wrong:,.0f} {are} wrong; the suggestion is right for about {right:,.0f}."
 
 
 def unreliable(about: Mapping[str, Any]) -> str:
-    """Why the number of wrong labels cannot be estimated."""
+    """Why the number of wrong labels cannot be estimated.
+
+    Args:
+        about: `LabelIssues.about`, of which `reason` is used.
+    """
     reason = about.get("reason") or "the run did not estimate it"
     return f"How many of these labels are wrong cannot be estimated: {reason}."
 
