@@ -39,7 +39,13 @@ SIGNIFICANT = 0.05
 
 @dataclass(frozen=True)
 class Cell:
-    """A number of the summary; `top` marks a group that is better than all others beyond doubt over seeds."""
+    """A number of the summary; `top` marks a group that is better than all others beyond doubt over seeds.
+
+    Attributes:
+        spread: mean and standard deviation over the runs of a group; `None` if no run has the number.
+        digits: decimals that are shown.
+        top: whether the group is better than every other one, p < .05 each in a paired t-test over seeds.
+    """
 
     spread: Spread | None
     digits: int
@@ -52,7 +58,26 @@ class Cell:
 
 @dataclass(frozen=True)
 class Report:
-    """Everything that a report shows, before it is HTML or Markdown."""
+    """Everything that a report shows, before it is HTML or Markdown.
+
+    Attributes:
+        title: heading of the report.
+        facts: values by name for the line under the title: number of runs, seeds, model and the like.
+        groups: runs that differ in their seed alone, one row of the summary each.
+        columns: metrics of the summary.
+        cells: (groups, columns) of the summary.
+        noises: a run and its label noise for each different noise recipe.
+        class_names: in the order of the class numbers, or `None` if not known.
+        galleries: the most likely label issues of each group.
+        classes: results by class.
+        annotators: name, number of answers and estimated accuracy in percent, as text.
+        audits: findings of the dataset audits.
+        leaderboards: results of model selection, for runs of `ncsam auto`.
+        config: the options that all runs share.
+        differing: names of the options in which runs differ.
+        notes: sentences above the summary, such as which runs are not finished.
+        made: version of the library and date.
+    """
 
     title: str
     facts: dict[str, str]
@@ -87,7 +112,16 @@ class Report:
 
 
 def gather(paths: Iterable[str | os.PathLike[str]], *, title: str | None = None, images: int = 24) -> Report:
-    """Read run folders (or folders of them), and the images of the `images` most likely label issues of each group."""
+    """Read run folders (or folders of them), and the images of the `images` most likely label issues of each group.
+
+    Args:
+        paths: run folders, or folders that hold them.
+        title: heading; by default data and label noise.
+        images: samples shown per group; 0 shows none.
+
+    Raises:
+        UsageError: if no run has finished an epoch.
+    """
     count("images", images)
     runs = [run for run in find_runs(paths) if run.metrics]
     if not runs:
@@ -132,6 +166,15 @@ def write_report(
 
     With `markdown` also beside it as `.md` with its PNGs, with `latex` its table as `.tex`. An `out` that ends in `.md`
     or `.tex` is that alone. `metrics` are the columns of the summary, in this order; all if empty.
+
+    Args:
+        paths: run folders, or folders that hold them.
+        out: the file to write; its suffix decides the format.
+        title: heading; by default data and label noise.
+        images: samples shown per group; 0 shows none.
+        metrics: columns of the summary; empty for all.
+        markdown: also write Markdown beside an HTML report.
+        latex: also write the summary as LaTeX beside an HTML report.
     """
     from ncsam.report.html import to_html
     from ncsam.report.latex import write_latex
@@ -150,7 +193,15 @@ def write_report(
 
 
 def with_metrics(report: Report, metrics: Sequence[str]) -> Report:
-    """A report whose summary has these columns, in this order; all if empty."""
+    """A report whose summary has these columns, in this order; all if empty.
+
+    Args:
+        report: the whole report.
+        metrics: some of `report.columns`.
+
+    Raises:
+        UsageError: if a metric is not among the columns.
+    """
     if unknown := [name for name in metrics if name not in report.columns]:
         raise bad_value("metrics", unknown, f"some of {', '.join(report.columns)}")
     if not metrics:
@@ -166,7 +217,11 @@ def _title(configs: Sequence[dict[str, Any]]) -> str:
 
 
 def noise_text(config: dict[str, Any]) -> str:
-    """`40 % symmetric noise`, the file's name, or nothing."""
+    """`40 % symmetric noise`, the file's name, or nothing.
+
+    Args:
+        config: the options of a run; `label_file`, `noise` and `rate` (a share) are used.
+    """
     if config.get("label_file"):
         return f"labels of {Path(str(config['label_file'])).name}"
     if config.get("noise") in (None, "none"):

@@ -52,21 +52,39 @@ class Point(NamedTuple):
 
 @dataclass(frozen=True)
 class Group:
-    """Runs that differ in their seed alone, under a label that tells the groups of one report apart."""
+    """Runs that differ in their seed alone, under a label that tells the groups of one report apart.
+
+    Attributes:
+        label: the settings that distinguish the group.
+        runs: at least one run folder.
+    """
 
     label: str
     runs: Sequence[RunFolder]
 
     def spread(self, metric: str) -> Spread | None:
+        """Mean and standard deviation of a number over the finished runs; `None` if none has it.
+
+        Args:
+            metric: a key of the summary.
+        """
         return Spread.of(run.summary.get(metric) for run in self.runs)
 
     def values(self, metric: str) -> dict[int, float]:
-        """The metric of each finished run, by its seed."""
+        """The metric of each finished run, by its seed.
+
+        Args:
+            metric: a key of the summary.
+        """
         found = {run.seed: run.summary.get(metric) for run in self.runs}
         return {seed: float(value) for seed, value in found.items() if seed is not None and value is not None}
 
     def curve(self, name: str) -> list[Point]:
-        """Mean and standard deviation over the runs, at the epochs that every run with the curve has reached."""
+        """Mean and standard deviation over the runs, at the epochs that every run with the curve has reached.
+
+        Args:
+            name: a metric of the epochs, or `telemetry.NAME`; see `RunFolder.curve`.
+        """
         curves = [curve for curve in (run.curve(name) for run in self.runs) if curve]
         if not curves:
             return []
@@ -76,7 +94,11 @@ class Group:
 
 
 def group_runs(runs: Iterable[RunFolder]) -> list[Group]:
-    """Runs by configuration, in the order in which each was first seen; the seed and the machine do not count."""
+    """Runs by configuration, in the order in which each was first seen; the seed and the machine do not count.
+
+    Args:
+        runs: run folders in any order.
+    """
     by_identity: dict[str, list[RunFolder]] = {}
     for run in runs:
         identity = {key: value for key, value in run.config.items() if key not in _NOT_IDENTITY}
@@ -87,7 +109,11 @@ def group_runs(runs: Iterable[RunFolder]) -> list[Group]:
 
 
 def varying(configs: Sequence[dict[str, Any]]) -> list[str]:
-    """The fields, seeds and machine aside, in which the configurations differ."""
+    """The fields, seeds and machine aside, in which the configurations differ.
+
+    Args:
+        configs: the options of each run.
+    """
     fields = dict.fromkeys(key for config in configs for key in config if key not in _NOT_IDENTITY)
     return [key for key in fields if len({repr(config.get(key)) for config in configs}) > 1]
 
@@ -125,7 +151,13 @@ def _label(config: dict[str, Any], keys: Sequence[str]) -> str:
 
 @dataclass(frozen=True)
 class Panel:
-    """One diagram: the metric it shows, its title, and what the vertical axis says."""
+    """One diagram: the metric it shows, its title, and what the vertical axis says.
+
+    Attributes:
+        metric: a name that `Group.curve` knows.
+        title: above the diagram.
+        axis: label of the vertical axis; one that ends in "%" limits bands to 0 to 100.
+    """
 
     metric: str
     title: str
@@ -170,14 +202,26 @@ VARIABLES = {INK: "--ink", MUTED: "--muted", GRID: "--grid"} | {c: f"--series-{i
 
 @dataclass(frozen=True)
 class Look:
-    """Color and line style of a group, by their numbers in `COLORS` and `STYLES`."""
+    """Color and line style of a group, by their numbers in `COLORS` and `STYLES`.
+
+    Attributes:
+        color: index into `COLORS`.
+        style: index into `STYLES`.
+    """
 
     color: int
     style: int
 
 
 def looks(groups: Sequence[Group]) -> list[Look]:
-    """Where both differ, the color tells the optimizer and the style the method; else both tell the group."""
+    """Where both differ, the color tells the optimizer and the style the method; else both tell the group.
+
+    Args:
+        groups: all groups of a diagram.
+
+    Returns:
+        A look for each group, in order.
+    """
     pairs = [(str(g.runs[0].config.get("optimizer")), str(g.runs[0].config.get("method"))) for g in groups]
     colors, styles = (list(dict.fromkeys(names)) for names in zip(*pairs, strict=True)) if pairs else ([], [])
     crossed = len(colors) > 1 and len(styles) > 1 and len(set(pairs)) == len(pairs)
@@ -186,7 +230,13 @@ def looks(groups: Sequence[Group]) -> list[Look]:
 
 
 def draw(ax: Axes, groups: Sequence[Group], panel: Panel) -> bool:
-    """Draw the panel's curves of all groups; `False`, and nothing drawn, if no run recorded the metric."""
+    """Draw the panel's curves of all groups; `False`, and nothing drawn, if no run recorded the metric.
+
+    Args:
+        ax: the axes to draw on.
+        groups: one line each.
+        panel: which metric, with title and axis label.
+    """
     drawn = False
     for group, look in zip(groups, looks(groups), strict=True):
         points = thinned(group.curve(panel.metric))
@@ -228,6 +278,10 @@ def thinned(points: Sequence[Point], most: int = 800) -> list[Point]:
     """At most so many points, which is more than a diagram has room for.
 
     Of each stretch of epochs the lowest and the highest stay, so that no peak is lost, and the first and the last.
+
+    Args:
+        points: in the order of the epochs.
+        most: number of points to keep at most.
     """
     if len(points) <= most:
         return list(points)
@@ -240,7 +294,11 @@ def thinned(points: Sequence[Point], most: int = 800) -> list[Point]:
 
 
 def warmup_epochs(run: RunFolder) -> int:
-    """Epochs of warm-up; 0 if there is none, or while automatic warm-up lasts."""
+    """Epochs of warm-up; 0 if there is none, or while automatic warm-up lasts.
+
+    Args:
+        run: a finished or unfinished run.
+    """
     if run.summary:
         return int(run.summary.get("warmup_epochs") or 0)
     share = run.config.get("warmup")
@@ -263,25 +321,47 @@ def _mark_warmup(ax: Axes, groups: Sequence[Group]) -> None:
 
 
 def new_figure(columns: int = 1, *, width: float, height: float) -> tuple[Figure, list[Axes]]:
-    """A figure with `columns` diagrams side by side, without a window."""
+    """A figure with `columns` diagrams side by side, without a window.
+
+    Args:
+        columns: number of diagrams.
+        width: inches of each diagram.
+        height: inches.
+    """
     figure = need("matplotlib.figure", "plot", "drawing curves").Figure(figsize=(width * columns, height))
     return figure, list(figure.subplots(1, columns, squeeze=False)[0])
 
 
 def save_png(figure: Figure, path: str | os.PathLike[str]) -> Path:
-    """Write the figure at twice the screen's resolution, on white."""
+    """Write the figure at twice the screen's resolution, on white.
+
+    Args:
+        figure: what to save.
+        path: the file; an existing one is replaced.
+    """
     with atomic_path(path) as temporary:
         figure.savefig(temporary, format="png", dpi=160, facecolor="white")
     return Path(path)
 
 
 def curves_png(groups: Sequence[Group], path: str | os.PathLike[str], title: str = "") -> Path:
-    """`curves_figure` as a PNG file."""
+    """`curves_figure` as a PNG file.
+
+    Args:
+        groups: one line each.
+        path: the file; an existing one is replaced.
+        title: above the diagrams; none if empty.
+    """
     return save_png(curves_figure(groups, title), path)
 
 
 def curves_figure(groups: Sequence[Group], title: str = "") -> Figure:
-    """Test accuracy and memorization side by side, or the training accuracy where the clean labels are not known."""
+    """Test accuracy and memorization side by side, or the training accuracy where the clean labels are not known.
+
+    Args:
+        groups: one line each.
+        title: above the diagrams; none if empty.
+    """
     known = any(group.curve("memorized") for group in groups)
     panels = CURVES[:2] if known else (CURVES[0], CURVES[2])
     figure, axes = new_figure(len(panels), width=5.2, height=3.9)
@@ -298,7 +378,14 @@ def curves_figure(groups: Sequence[Group], title: str = "") -> Figure:
 
 
 def panel_svg(groups: Sequence[Group], panel: Panel, *, width: float, height: float) -> str | None:
-    """The panel as an SVG element for a page, its colors the page's variables; `None` if there is nothing to draw."""
+    """The panel as an SVG element for a page, its colors the page's variables; `None` if there is nothing to draw.
+
+    Args:
+        groups: one line each.
+        panel: which metric, with title and axis label.
+        width: inches.
+        height: inches.
+    """
     figure, (ax,) = new_figure(width=width, height=height)
     # margins in inches, alike in all panels: they stand in line, and nothing has to be measured
     figure.subplots_adjust(left=0.62 / width, right=1 - 0.08 / width, bottom=0.48 / height, top=1 - 0.3 / height)
@@ -306,7 +393,12 @@ def panel_svg(groups: Sequence[Group], panel: Panel, *, width: float, height: fl
 
 
 def themed_svg(figure: Figure, title: str) -> str:
-    """The figure as an SVG element with text as text, and with the colors of `VARIABLES` left to the page."""
+    """The figure as an SVG element with text as text, and with the colors of `VARIABLES` left to the page.
+
+    Args:
+        figure: its backgrounds are made transparent.
+        title: label for screen readers, and seed of the ids in the SVG.
+    """
     matplotlib = need("matplotlib", "plot", "drawing curves")
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": title, "font.family": "sans-serif"}):
         figure.patch.set_visible(False)

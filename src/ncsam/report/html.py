@@ -27,7 +27,11 @@ _TELEMETRY_WORDS = (
 
 
 def to_html(report: Report) -> str:
-    """The page of a report."""
+    """The page of a report.
+
+    Args:
+        report: what `gather` returns.
+    """
     groups = report.groups
     return _render(
         "report.html",
@@ -45,13 +49,22 @@ def to_html(report: Report) -> str:
 
 
 def page(title: str, body: str) -> str:
-    """A document around a body that is HTML already."""
+    """A document around a body that is HTML already.
+
+    Args:
+        title: plain text, which is escaped.
+        body: trusted HTML, which is not escaped.
+    """
     markup = need("markupsafe", "train", "writing a page").Markup
     return _render("page.html", title=title, body=markup(body))
 
 
 def plain(value: Any) -> str:
-    """A configuration's value as a reader writes it: `null`, `a, b` for lists, `key: value` for mappings."""
+    """A configuration's value as a reader writes it: `null`, `a, b` for lists, `key: value` for mappings.
+
+    Args:
+        value: as YAML holds it: a scalar, a list or a mapping.
+    """
     if value is None:
         return "null"
     if isinstance(value, dict):

@@ -13,14 +13,23 @@ _SPECIAL = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textas
 
 
 def write_latex(report: Report, path: Path) -> Path:
-    """Write the table; its path."""
+    """Write the table; its path.
+
+    Args:
+        report: what `gather` returns.
+        path: the `.tex` file; an existing one is replaced.
+    """
     with atomic_path(path) as temporary:
         temporary.write_text(to_latex(report), encoding="utf-8", errors="backslashreplace")
     return path
 
 
 def to_latex(report: Report) -> str:
-    """A `table` with one row per group, its meaning in the caption."""
+    """A `table` with one row per group, its meaning in the caption.
+
+    Args:
+        report: what `gather` returns; its summary is used.
+    """
     rows = [
         [escape(group.label), str(len(group.runs)), *map(_number, cells)]
         for group, cells in zip(report.groups, report.cells, strict=True)
@@ -35,7 +44,12 @@ def to_latex(report: Report) -> str:
 
 
 def tabular(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """The lines of a ruled table of cells that are LaTeX already; names on the left, numbers on the right."""
+    """The lines of a ruled table of cells that are LaTeX already; names on the left, numbers on the right.
+
+    Args:
+        head: column titles.
+        rows: cells, as many in each row as in `head`.
+    """
     return [
         rf"  \begin{{tabular}}{{l{'r' * (len(head) - 1)}}}",
         r"    \toprule",
@@ -48,7 +62,11 @@ def tabular(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def escape(text: str) -> str:
-    """Text as LaTeX prints it."""
+    """Text as LaTeX prints it.
+
+    Args:
+        text: plain text; characters with a meaning in LaTeX are escaped.
+    """
     return re.sub(r"[\\~^±&%$#_{}]", lambda found: _SPECIAL.get(found[0], "\\" + found[0]), text)
 
 

@@ -20,7 +20,12 @@ STATISTIC = (
 
 
 def write_markdown(report: Report, path: Path) -> list[Path]:
-    """Write `path` and the image `NAME-curves.png` beside it; both paths."""
+    """Write `path` and the image `NAME-curves.png` beside it; both paths.
+
+    Args:
+        report: what `gather` returns.
+        path: the `.md` file; an existing one is replaced.
+    """
     image = curves_png(report.groups, path.with_name(f"{path.stem}-curves.png"), report.title)
     with atomic_path(path) as temporary:
         temporary.write_text(to_markdown(report, image.name), encoding="utf-8", errors="backslashreplace")
@@ -28,7 +33,12 @@ def write_markdown(report: Report, path: Path) -> list[Path]:
 
 
 def to_markdown(report: Report, image: str) -> str:
-    """The text, with `image` as the address of the curves."""
+    """The text, with `image` as the address of the curves.
+
+    Args:
+        report: what `gather` returns.
+        image: path of the curves relative to the Markdown file; it is percent-encoded.
+    """
     rows = [
         [markdown(group.label), str(len(group.runs)), *(_bold(cell.text, cell.top) for cell in cells)]
         for group, cells in zip(report.groups, report.cells, strict=True)
@@ -61,7 +71,12 @@ def to_markdown(report: Report, image: str) -> str:
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table of cells that are Markdown already."""
+    """A Markdown table of cells that are Markdown already.
+
+    Args:
+        head: column titles; the first column is aligned left, the others right.
+        rows: cells, as many in each row as in `head`.
+    """
     lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 

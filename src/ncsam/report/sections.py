@@ -41,7 +41,13 @@ _CHECKED = 100  # labels whose expectation is stated
 
 @dataclass(frozen=True)
 class Tile:
-    """One label issue as the report shows it: its row of the table, and an image (a data URI) or a text, if any."""
+    """One label issue as the report shows it: its row of the table, and an image (a data URI) or a text, if any.
+
+    Attributes:
+        row: the columns of `LabelIssues` by name, with class names where they are known.
+        image: a data URI, or `None`.
+        text: the text or row of the sample, shortened, or `None`.
+    """
 
     row: dict[str, Any]
     image: str | None = None
@@ -84,7 +90,13 @@ class Gallery:
 
 
 def gallery(run: RunFolder, label: str, count: int) -> Gallery:
-    """The first `count` label issues of a run, with their samples. Unreadable data is reported, not raised."""
+    """The first `count` label issues of a run, with their samples. Unreadable data is reported, not raised.
+
+    Args:
+        run: the run folder; without label issues the gallery is empty.
+        label: name of the group that the run stands for.
+        count: number of label issues shown.
+    """
     if not (run.folder / layout.LABEL_ISSUES).is_file():
         return Gallery(label, run, [])
     issues = run.label_issues(max(count, _CHECKED))
@@ -114,6 +126,9 @@ def dataset_of(run: RunFolder) -> DataSet:
     """The dataset of a run as its user has it, read again, if its labels are still those that the run was trained on.
 
     Nothing is downloaded and no user code is run.
+
+    Args:
+        run: the run folder.
 
     Raises:
         RunError: if the labels differ, so that the samples would not be those of the run.
@@ -149,7 +164,11 @@ def _load(source: str, root: str | None, options: str) -> DataSet:
 
 
 def data_uri(image: Image) -> str:
-    """PNG for small images, which it keeps exactly; JPEG for photographs, which it keeps short."""
+    """PNG for small images, which it keeps exactly; JPEG for photographs, which it keeps short.
+
+    Args:
+        image: a PIL image; up to 64 pixels on its longer side it is small.
+    """
     kind = "png" if max(image.size) <= TINY else "jpeg"
     buffer = io.BytesIO()
     image.save(buffer, format=kind, **({"quality": 82} if kind == "jpeg" else {"optimize": True}))
@@ -161,7 +180,13 @@ SHOWN = 12  # findings of a check
 
 @dataclass(frozen=True)
 class Sight:
-    """A sample beside a finding: its name, and an image (a data URI) or a text, if any."""
+    """A sample beside a finding: its name, and an image (a data URI) or a text, if any.
+
+    Attributes:
+        name: split and index, such as "train 12".
+        image: a data URI, or `None`.
+        text: the text or row of the sample, shortened, or `None`.
+    """
 
     name: str
     image: str | None = None
@@ -170,7 +195,15 @@ class Sight:
 
 @dataclass(frozen=True)
 class AuditSection:
-    """The findings of one check in one run: how many there are, and the worst of them with their samples."""
+    """The findings of one check in one run: how many there are, and the worst of them with their samples.
+
+    Attributes:
+        run: the audited run.
+        check: the check that found them.
+        count: number of all findings.
+        shown: the first findings, each with the samples that it is about.
+        notes: checks that were not possible; only the first section of a run has them.
+    """
 
     run: RunFolder
     check: Check
@@ -180,7 +213,12 @@ class AuditSection:
 
 
 def audit_sections(run: RunFolder, most: int = SHOWN) -> list[AuditSection]:
-    """A section for every check that found something; none for a run that was not audited."""
+    """A section for every check that found something; none for a run that was not audited.
+
+    Args:
+        run: the run folder.
+        most: findings shown per check.
+    """
     audited = load_findings(run.folder)
     if audited is None:
         return []
@@ -222,7 +260,13 @@ MOST_CLASSES, MOST_TRANSITIONS = 20, 12
 
 @dataclass(frozen=True)
 class Transition:
-    """So many training samples are labeled `given` and flagged in favor of `suggested`."""
+    """So many training samples are labeled `given` and flagged in favor of `suggested`.
+
+    Attributes:
+        given: class name of the given label.
+        suggested: class name of the suggested label.
+        count: number of training samples.
+    """
 
     given: str
     suggested: str
@@ -234,6 +278,13 @@ class Confusions:
     """Of a group's first run: held-out labels against predictions, flagged transitions, estimated noise.
 
     `shares` holds in row i the shares of the held-out samples labeled i that are predicted as each class.
+
+    Attributes:
+        label: name of the group.
+        run: its first run.
+        shares: (classes, classes), NaN in rows without samples; `None` if the run did not record them.
+        transitions: the most frequent ones first.
+        noise: the estimated noise rate in a sentence; `None` without an estimate.
     """
 
     label: str
@@ -245,7 +296,14 @@ class Confusions:
 
 @dataclass(frozen=True)
 class Classes:
-    """Test accuracy of each class (rows) in each group (columns), and the confusions of each group."""
+    """Test accuracy of each class (rows) in each group (columns), and the confusions of each group.
+
+    Attributes:
+        names: the classes listed, at most 20, those with the lowest accuracies.
+        accuracies: in percent, over the runs of a group; `None` where a group did not record it.
+        left_out: number of classes not listed.
+        confusions: one entry per group.
+    """
 
     names: Sequence[str]
     accuracies: Sequence[Sequence[Spread | None]]
@@ -254,7 +312,12 @@ class Classes:
 
 
 def by_class(groups: Sequence[Group], names: Sequence[str] | None) -> Classes:
-    """What the runs of the groups recorded of each class; empty where they recorded nothing."""
+    """What the runs of the groups recorded of each class; empty where they recorded nothing.
+
+    Args:
+        groups: the groups of a report.
+        names: class names in the order of the class numbers; `None` shows the numbers.
+    """
     accuracies = [[_accuracies(run) for run in group.runs] for group in groups]
     size = max((len(found) for group in accuracies for found in group if found is not None), default=0)
     spreads = [
@@ -306,7 +369,11 @@ def _flagged(run: RunFolder) -> Counter[tuple[int, int]]:
 
 
 def noise_words(summary: dict[str, Any]) -> str | None:
-    """The estimated noise rate in a sentence; `None` where the run made no estimate."""
+    """The estimated noise rate in a sentence; `None` where the run made no estimate.
+
+    Args:
+        summary: the summary of a run; `noise_estimate` and, if known, the true `noise_rate` are used.
+    """
     if "noise_estimate" not in summary:
         return None
     truth = summary.get("noise_rate")
@@ -327,7 +394,12 @@ _COLUMNS = {
 
 @dataclass(frozen=True)
 class Row:
-    """A candidate and its cells; chosen ones are marked with an asterisk."""
+    """A candidate and its cells; chosen ones are marked with an asterisk.
+
+    Attributes:
+        name: the candidate's name.
+        cells: as text, in the order of the leaderboard's columns.
+    """
 
     name: str
     cells: Sequence[str]
@@ -335,7 +407,14 @@ class Row:
 
 @dataclass(frozen=True)
 class Leaderboard:
-    """The candidates of a run, the best first, and what was estimated."""
+    """The candidates of a run, the best first, and what was estimated.
+
+    Attributes:
+        run: name of the run folder.
+        summary: what was selected, with the estimated noise rate and accuracy, in sentences.
+        columns: column titles after the candidate's name.
+        rows: in the order of `leaderboard.json`.
+    """
 
     run: str
     summary: str
@@ -344,7 +423,14 @@ class Leaderboard:
 
 
 def leaderboard(run: RunFolder) -> Leaderboard | None:
-    """The leaderboard of a run; `None` for a run that was not made by `ncsam auto`."""
+    """The leaderboard of a run; `None` for a run that was not made by `ncsam auto`.
+
+    Args:
+        run: the run folder.
+
+    Raises:
+        ValueError: if `leaderboard.json` holds no list of candidates.
+    """
     path = run.folder / layout.LEADERBOARD
     if not path.is_file():
         return None
