@@ -11,6 +11,7 @@ from review_cases import CLASSES, made_run, queue_order
 
 from ncsam.data import load
 from ncsam.engine import RunConfig
+from ncsam.exchange.samples import describe
 from ncsam.review.clean import cleaned, write_arrays, write_folder, write_table
 from ncsam.review.queue import Queue
 from ncsam.runs.decisions import Decisions
@@ -171,3 +172,70 @@ def test_names_that_a_table_cannot_hold_are_refused(reviewed, tmp_path):
     with pytest.raises(ValueError, match=r"only with names in UTF-8, and there is '.*\\\\xff.*'; --folder takes all"):
         write_table(replace(found, dataset=odd), tmp_path / "c.csv")
     assert not list(tmp_path.glob("*.csv"))
+
+
+def numbers_run(tmp_path, lines, issues, **options):
+    """A run over a table of numbers in which one of the `issues`, the first, was accepted: its label becomes b."""
+    (tmp_path / "wines.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    folder = tmp_path / "run"
+    folder.mkdir()
+    RunConfig(data=str(tmp_path / "wines.csv"), epochs=1, **options).save(folder / "config.yaml")
+    (folder / "summary.json").write_text(json.dumps({"epochs": 1}))
+    rows = ["index,given_label,predicted_label,label_quality,p_wrong,is_label_issue"]
+    rows += [f"{i},{given},{1 - given},{i / 10},,0" for i, given in enumerate(issues)]
+    (folder / "label_issues.csv").write_text("\n".join(rows) + "\n")
+    log = Decisions(folder, write=True)
+    log.add(0, "accept", None, 0, 1, "Ada")
+    log.close()
+    return folder
+
+
+WINES = [
+    "index,alcohol,proline,ash,kind,split",
+    "7,14.23,1065,2.430,a,train",
+    "8,13.2,1050,+1e-3,b,val",
+    "9,12.00,123456789,0.1,a,train",
+    "10,13.16,-5,.5,b,test",
+    "11,12.37,0,1.70,b,train",
+]
+
+
+def test_a_table_of_numbers_keeps_its_cells_as_they_were_written(tmp_path):
+    folder = numbers_run(tmp_path, WINES, [0, 0, 1], label_column="kind")
+    found = cleaned(folder)
+    assert write_table(found, tmp_path / "cleaned.csv") == ""  # data to train on, though it begins with an index
+    assert (tmp_path / "cleaned.csv").read_text().splitlines() == [
+        "index,alcohol,proline,ash,split,label,given_label,source,probability",
+        "7,14.23,1065,2.430,train,b,a,reviewed,",
+        "9,12.00,123456789,0.1,train,a,a,given,",
+        "11,12.37,0,1.70,train,b,b,given,",
+        "8,13.2,1050,+1e-3,val,b,b,given,",
+        "10,13.16,-5,.5,test,b,b,given,",
+    ]
+    again = load(tmp_path / "cleaned.csv")
+    assert again.columns == found.dataset.columns == ("alcohol", "proline", "ash")
+    assert np.array_equal(again.train.inputs, found.dataset.train.inputs)
+    fewer = replace(found, dropped_columns=frozenset(["proline"]))
+    assert fewer.rows()[0][:4] == ["index", "alcohol", "ash", "split"]
+
+
+def test_columns_that_were_not_chosen_do_not_return_in_the_cleaned_table(tmp_path):
+    chosen = {"label_column": "kind", "data_options": {"columns": ["ash", "alcohol"]}}
+    head, rows = cleaned(numbers_run(tmp_path, WINES, [0, 0, 1], **chosen)).rows()
+    assert (head[:3], next(rows)[:3]) == (["ash", "alcohol", "split"], ["2.430", "14.23", "train"])
+
+
+def test_a_table_that_changes_while_it_is_cleaned_is_refused(tmp_path):
+    found = cleaned(numbers_run(tmp_path, WINES, [0, 0, 1], label_column="kind"))
+    (tmp_path / "wines.csv").write_text("\n".join(WINES[:-1]) + "\n")
+    with pytest.raises(ValueError, match=r"wines\.csv has changed since it was read"):
+        write_table(found, tmp_path / "cleaned.csv")
+    assert not (tmp_path / "cleaned.csv").exists()
+
+
+def test_numbers_without_a_file_are_written_as_short_as_float32_allows(tmp_path):
+    found = cleaned(numbers_run(tmp_path, WINES, [0, 0, 1], label_column="kind"))
+    parts = {name: replace(getattr(found.dataset, name), cells=None) for name in ("train", "val", "test")}
+    bare = replace(found, dataset=replace(found.dataset, **parts))
+    assert next(bare.rows()[1])[:3] == [14.23, 1065.0, 2.43]
+    assert describe(bare.dataset, 0) == {"row": {"alcohol": 14.23, "proline": 1065.0, "ash": 2.43}}

@@ -228,7 +228,7 @@ class Split:
     training. `index` of a sample is its position here. `original` are the samples that features were computed from:
     image files, texts or rows of a table. `names` are the files of the samples, where nothing but their names is known.
     `verified`, where people judged some labels, is 1 where they found the observed one right, 0 where wrong, and -1
-    where they did not look.
+    where they did not look. `cells` are the rows of a table of numbers as its file has them; `inputs` are float32.
     """
 
     inputs: Inputs
@@ -237,6 +237,7 @@ class Split:
     names: npt.NDArray[np.str_] | None = None
     verified: npt.NDArray[np.int8] | None = None
     original: Inputs | None = None
+    cells: Inputs | None = None
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -255,7 +256,8 @@ class Split:
         names = None if self.names is None else self.names[index]
         verified = None if self.verified is None else self.verified[index]
         original = None if self.original is None else take(self.original, index)
-        return Split(take(self.inputs, index), self.labels[index], clean, names, verified, original)
+        cells = None if self.cells is None else take(self.cells, index)
+        return Split(take(self.inputs, index), self.labels[index], clean, names, verified, original, cells)
 
     def of_original(self) -> Split:
         """The split of the samples that features were computed from; itself, where it is not known which."""

@@ -34,9 +34,14 @@ def describe(dataset: DataSet, index: int) -> dict[str, Any]:
         return {"row": {str(name): _plain(value) for name, value in item.items()}}
     if isinstance(item, np.ndarray) and item.dtype == np.uint8 and item.ndim == 3:
         return {"image": _data_uri(item)}
-    values = np.asarray(item, dtype=np.float64).reshape(-1)
+    values = np.asarray(item).reshape(-1)
     names = dataset.columns if len(dataset.columns) == len(values) else [str(i) for i in range(len(values))]
-    return {"row": {name: float(value) for name, value in zip(names, values[:_MOST_VALUES].tolist(), strict=False)}}
+    return {"row": {name: _number(value) for name, value in zip(names, values[:_MOST_VALUES], strict=False)}}
+
+
+def _number(value: Any) -> float:
+    """14.23 where float32 holds 14.229999542236328."""
+    return float(str(value)) if isinstance(value, np.floating) else float(value)
 
 
 def _plain(value: Any) -> Any:

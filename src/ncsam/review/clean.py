@@ -6,7 +6,7 @@ import csv
 import os
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -237,14 +237,15 @@ def write_table(found: Cleaned, path: Path) -> str:
         UsageError: if samples are removed but the file can only hold labels, or a name is not valid UTF-8.
     """
     head, rows = found.rows()
-    if head[0] == "index" and len(found.kept) < len(found.labels):
+    only_labels = "split" not in head
+    if only_labels and len(found.kept) < len(found.labels):
         raise bad_value("out", str(path), _NEEDS_SAMPLES)
     with _utf8(path), atomic_path(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(head)
         for row in rows:
             writer.writerow(["" if value is None else value for value in row])
-    return "--label-file" if head[0] == "index" else ""
+    return "--label-file" if only_labels else ""
 
 
 @contextmanager
@@ -262,7 +263,7 @@ def _described(
     dataset: DataSet, without: frozenset[str] = frozenset()
 ) -> tuple[list[str], Callable[[Split, int], list[object]]]:
     """The columns that describe a sample, and a function for its cells; no columns if a table cannot hold them."""
-    inputs = dataset.original.train.inputs
+    cells, inputs = dataset.train.cells, dataset.original.train.inputs
     named = inputs.columns if isinstance(inputs, TableRows) else dataset.columns
     if without and set(named) <= without:
         raise bad_value("findings", sorted(without), "checks that leave some column of the table")
@@ -273,11 +274,25 @@ def _described(
     if isinstance(inputs, TableRows):
         names = [name for name in inputs.columns if name not in without]
         return names, lambda split, i: [split.of_original().inputs[i][name] for name in names]
+    if isinstance(cells, TableRows):
+        written = [name for name in cells.columns if name not in without]
+        return written, lambda split, i: [_row(split, i)[name] for name in written]
     if isinstance(inputs, np.ndarray) and dataset.columns:
         places = [place for place, name in enumerate(dataset.columns) if name not in without]
         numbers = [dataset.columns[place] for place in places]
-        return numbers, lambda split, i: [repr(float(split.inputs[i][place])) for place in places]
+        return numbers, lambda split, i: [_shortest(split.inputs[i][place]) for place in places]
     return [], lambda split, i: []
+
+
+def _row(split: Split, index: int) -> Mapping[str, object]:
+    assert split.cells is not None
+    row: Mapping[str, object] = split.cells[index]
+    return row
+
+
+def _shortest(number: Any) -> float:
+    """14.23 where float32 holds 14.229999542236328: the shortest number that it rounds to itself."""
+    return float(str(number))
 
 
 def write_arrays(found: Cleaned, path: Path) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,35 @@ def read_named_columns(path: Path) -> tuple[Columns, dict[str, list[str]]]:
     return _text(path), {}
 
 
+class FileColumns(Mapping[str, Sequence[Any]]):
+    """Columns of a table that are read again when they are first used, so that until then they take no memory.
+
+    Args:
+        path: The file, or a folder of Parquet or Arrow files.
+        names: The columns.
+        rows: How many rows the table has.
+    """
+
+    def __init__(self, path: Path, names: Sequence[str], rows: int) -> None:
+        self.path, self.names, self.rows = path, tuple(names), rows
+
+    @cached_property
+    def _columns(self) -> Columns:
+        table = read_columns(self.path)
+        if not set(self.names) <= table.keys() or len(next(iter(table.values()))) != self.rows:
+            raise ValueError(f"{self.path} has changed since it was read")
+        return {name: table[name] for name in self.names}
+
+    def __getitem__(self, name: str) -> Sequence[Any]:
+        return self._columns[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+
 def _text(path: Path) -> Columns:
     with io.StringIO(read_text(path), newline="") as file:
         rows = csv.reader(file, delimiter="\t" if path.suffix.lower() == ".tsv" else ",")
@@ -85,6 +115,12 @@ def found_name(
             f"Name it by {argument}="
         )
     return known
+
+
+def without_cleaned(columns: Mapping[str, Any]) -> tuple[str, ...]:
+    """The names of the columns, but for what `ncsam clean` wrote beside the samples."""
+    about = CLEANED if set(CLEANED[1:]) <= columns.keys() else ()
+    return tuple(name for name in columns if name not in about)
 
 
 def complete(columns: Columns, name: str, kind: str, where: str | Path) -> list[Any]:

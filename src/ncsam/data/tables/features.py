@@ -12,7 +12,7 @@ import numpy.typing as npt
 from ncsam._errors import bad_value
 from ncsam.data.modalities.rows import TableRows
 from ncsam.data.readers.arrays import statistics
-from ncsam.data.tables.columns import CLEANED, COLUMN_NAMES, ROW_NUMBERS, Columns, is_numeric, numbers
+from ncsam.data.tables.columns import COLUMN_NAMES, ROW_NUMBERS, Columns, is_numeric, numbers, without_cleaned
 from ncsam.data.tables.preprocess import Preprocessing, fit_transform
 from ncsam.data.types import Encoding
 from ncsam.pretrained.text import TextEncoder
@@ -110,8 +110,7 @@ def _wanted(rest: Columns, asked: Sequence[str] | None, where: str) -> tuple[str
         if missing:
             raise bad_value("columns", missing, f"columns of {where}: {', '.join(rest)}")
         return tuple(asked)
-    about = CLEANED if set(CLEANED[1:]) <= rest.keys() else ()
-    found = tuple(name for name in rest if name.lower() not in ROW_NUMBERS and name not in about)
+    found = tuple(name for name in without_cleaned(rest) if name.lower() not in ROW_NUMBERS)
     if not found:
         known = ", ".join(COLUMN_NAMES["path"][:3] + COLUMN_NAMES["text"][:3])
         raise ValueError(

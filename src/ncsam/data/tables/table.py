@@ -16,10 +16,19 @@ from ncsam._errors import bad_value
 from ncsam.data.images.encoded import InMemory, infer_image_size_of
 from ncsam.data.images.exif import infer_image_size
 from ncsam.data.images.files import IMAGENET_MEAN, IMAGENET_STD, listed_files
+from ncsam.data.modalities.rows import TableRows
 from ncsam.data.modalities.text import MAX_LENGTH, MAX_WORDS, TextList, tokenizer_for
 from ncsam.data.readers.folder import apply_cache_policy
 from ncsam.data.registry import check
-from ncsam.data.tables.columns import Columns, complete, found_name, is_numeric, read_named_columns
+from ncsam.data.tables.columns import (
+    Columns,
+    FileColumns,
+    complete,
+    found_name,
+    is_numeric,
+    read_named_columns,
+    without_cleaned,
+)
 from ncsam.data.tables.features import table_features
 from ncsam.data.tables.multiannotator import aggregate_annotations
 from ncsam.data.types import Annotator, DataSet, Inputs, LazyImages, Split, encode_labels, test_from_val
@@ -107,6 +116,7 @@ def from_table(
         max_words=max_words,
         max_length=max_length,
         allow_empty=allow_empty,
+        file=path,
     )
 
 
@@ -135,6 +145,7 @@ def from_columns(
     max_words: int = MAX_WORDS,
     max_length: int = MAX_LENGTH,
     allow_empty: bool = False,
+    file: Path | None = None,
 ) -> DataSet:
     """A dataset from columns in memory; the other options are those of `from_table`.
 
@@ -143,6 +154,7 @@ def from_columns(
         where: What error messages call the table.
         name: The dataset's name.
         class_names: Names of classes for columns of class numbers.
+        file: What the columns were read from.
     """
     people: tuple[Annotator, ...] = ()
     table = {column: values for column, values in table.items() if column not in ignore}
@@ -169,6 +181,7 @@ def from_columns(
     texts = None if paths or columns else _text_name(rest, text_column, where)
     inputs: Inputs
     original: Inputs | None = None
+    cells: Inputs | None = None
     notes: tuple[str, ...] = ()
     fields: dict[str, Any] = {}
     usual: tuple[tuple[float, ...], tuple[float, ...]] = (), ()
@@ -195,10 +208,14 @@ def from_columns(
         found = table_features(rest, columns, rows["train"], where)
         inputs, original, notes, usual = found.inputs, found.original, found.notes, (found.mean, found.std)
         fields |= {"columns": found.names, "encoding": found.encoding}
+        if original is None and file is not None and not people:  # joined answers are not rows of the file
+            every = np.arange(len(observed))
+            cells = TableRows(FileColumns(file, columns or without_cleaned(rest), len(every)), every)
     fields["mean"], fields["std"] = (
         tuple(of_table) if asked is None else tuple(asked) for asked, of_table in zip((mean, std), usual, strict=True)
     )
-    whole = Split(inputs, observed, clean, verified=_verdicts(table, verified_name, where), original=original)
+    verified = _verdicts(table, verified_name, where)
+    whole = Split(inputs, observed, clean, verified=verified, original=original, cells=cells)
     parts = {split: whole.take(index) for split, index in rows.items()} if split_name is not None else {"train": whole}
     notes += test_from_val(parts, "the validation rows")
     if people:
