@@ -239,3 +239,17 @@ def test_numbers_without_a_file_are_written_as_short_as_float32_allows(tmp_path)
     bare = replace(found, dataset=replace(found.dataset, **parts))
     assert next(bare.rows()[1])[:3] == [14.23, 1065.0, 2.43]
     assert describe(bare.dataset, 0) == {"row": {"alcohol": 14.23, "proline": 1065.0, "ash": 2.43}}
+
+
+@pytest.mark.parametrize("missing", ["12.00", ""])
+def test_a_cleaned_table_can_be_cleaned_again(tmp_path, missing):
+    first = numbers_run(tmp_path, [line.replace("12.00", missing) for line in WINES], [0, 0, 1], label_column="kind")
+    write_table(cleaned(first), tmp_path / "cleaned.csv")
+    lines = (tmp_path / "cleaned.csv").read_text().splitlines()
+    (tmp_path / "again").mkdir()
+    second = cleaned(numbers_run(tmp_path / "again", lines, [1, 0, 1]))
+    write_table(second, tmp_path / "twice.csv")
+    rows = (tmp_path / "twice.csv").read_text().splitlines()
+    assert rows[0] == lines[0]  # each column once
+    assert rows[2] == f"9,{missing},123456789,0.1,train,a,a,given,"
+    assert load(tmp_path / "twice.csv").train.labels.tolist() == second.labels.tolist()

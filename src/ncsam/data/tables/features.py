@@ -66,7 +66,8 @@ def table_features(
             names = tuple(fitted.feature_names)
             notes = (f"{len(used)} columns became {len(names)} features: {_listed(fitted.columns)}", *notes)
             encoding = Encoding({"kind": "table", "preprocessing": fitted.to_dict()})
-            return TableFeatures(inputs, names, (0.0,), (1.0,), encoding, TableRows(rest), notes)
+            original = TableRows({name: rest[name] for name in without_cleaned(rest)})
+            return TableFeatures(inputs, names, (0.0,), (1.0,), encoding, original, notes)
     inputs = numbers(rest, used, where)
     return TableFeatures(inputs, used, *statistics(inputs[train]), None, None, notes)
 
