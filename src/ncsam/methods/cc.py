@@ -166,7 +166,7 @@ class CC(Dividing):
     # --- who is labeled
 
     def on_epoch_start(self, networks: Sequence[nn.Module], state: State) -> None:
-        """After warm-up, find the central samples, drive the critics apart on them, and keep the consistent ones as labeled.
+        """After warm-up, find central samples, drive the critics apart on them, and label the consistent ones.
 
         Args:
             networks: Both models; the critics of each are trained here.

@@ -118,7 +118,7 @@ class CTRR(Method):
         self.decay = decay
 
     def build(self, create: Callable[[], nn.Module]) -> list[nn.Module]:
-        """Build a backbone with projection and predictor as its head, and the trailing encoder as a copy without gradients.
+        """Build a backbone with projection and predictor as its head, and the trailing encoder as a frozen copy.
 
         Args:
             create: Builds a model of the run, which must be a `Backbone`.

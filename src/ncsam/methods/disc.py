@@ -146,7 +146,7 @@ class DISC(Method):
         state.samples.column(_LABEL, dtype=torch.int64)
 
     def on_epoch_start(self, networks: Sequence[nn.Module], state: State) -> None:
-        """Divide the samples by the predictions of the last epoch, then move the thresholds; nothing in the first epoch.
+        """Divide the samples by the predictions of the last epoch, if there was one, then move the thresholds.
 
         Args:
             networks: Not used.
@@ -186,7 +186,7 @@ class DISC(Method):
         return (Selected(inputs, label, batch.index[rows], kind=kind, mixed_targets=mixture),)
 
     def loss(self, network: nn.Module, plan: Plan) -> LossOutput:
-        """Cross-entropy of clean rows, generalized cross-entropy of hard ones, and mixup of all selected ones, on both views.
+        """Cross-entropy of clean rows, generalized cross-entropy of hard ones, and mixup of all, on both views.
 
         Args:
             network: The model.

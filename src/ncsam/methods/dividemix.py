@@ -106,10 +106,21 @@ class DivideMix(Dividing):
         self.divisions = 0
 
     def on_train_start(self, state: State) -> None:
+        """Create the columns of the probability of being clean and of the last `average` losses, for each model.
+
+        Args:
+            state: The state of training.
+        """
         state.samples.column(_CLEAN, (2,))
         state.samples.column(_LOSSES, (2, self.average))
 
     def on_epoch_start(self, networks: Sequence[nn.Module], state: State) -> None:
+        """After warm-up, fit two Gaussians to the losses of each model and write the probability of being clean.
+
+        Args:
+            networks: Both models, which predict the training split.
+            state: The state of training.
+        """
         if not self.warm(state):
             return
         trained = state.trained
@@ -122,6 +133,13 @@ class DivideMix(Dividing):
         self.divisions += 1
 
     def plan(self, batch: Batch, networks: Sequence[nn.Module], state: State) -> tuple[Plan, ...]:
+        """Cross-entropy on the first view in warm-up; then MixMatch, each model on the other's division.
+
+        Args:
+            batch: Two views of each sample.
+            networks: Both models, which refine and guess labels.
+            state: The state of training.
+        """
         if not self.warm(state):
             plain = Plan(batch.views[0], batch.labels, batch.index)
             return plain, plain
@@ -138,6 +156,11 @@ class DivideMix(Dividing):
         return {"divisions": self.divisions}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore the number of divisions made so far, which says where the next losses are kept.
+
+        Args:
+            state: What `state_dict` returned.
+        """
         self.divisions = state["divisions"]
 
 

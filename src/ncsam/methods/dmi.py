@@ -61,10 +61,23 @@ class DMI(Method):
         self.eps = eps
 
     def plan(self, batch: Batch, networks: Sequence[nn.Module], state: State) -> tuple[Plan, ...]:
+        """Plan the whole batch, for cross-entropy in warm-up and for L_DMI after it.
+
+        Args:
+            batch: One view of each sample.
+            networks: Not used.
+            state: The state of training.
+        """
         kind = Plan if state.epoch <= in_epochs(self.warmup_epochs, state.epochs) else Joint
         return (kind(batch.views[0], batch.labels, batch.index),)
 
     def loss(self, network: nn.Module, plan: Plan) -> LossOutput:
+        """`weight` times L_DMI of the batch, or cross-entropy in warm-up.
+
+        Args:
+            network: The model.
+            plan: A `Joint`, or in warm-up a `Plan`.
+        """
         if not isinstance(plan, Joint):
             return super().loss(network, plan)
         logits = network(plan.inputs)

@@ -59,9 +59,21 @@ class ELR(Method):
         self.beta = beta
 
     def on_train_start(self, state: State) -> None:
+        """Create the memory of predictions, 0 at first.
+
+        Args:
+            state: The state of training.
+        """
         state.samples.column(_MEMORY, (state.num_classes,))
 
     def plan(self, batch: Batch, networks: Sequence[nn.Module], state: State) -> tuple[Plan, ...]:
+        """Move the memory of these samples towards the present predictions, and plan with it.
+
+        Args:
+            batch: One view of each sample.
+            networks: The model.
+            state: The state of training, which holds the memory.
+        """
         p = forward_frozen_stats(networks[0], batch.views[0]).float().softmax(dim=1).clamp(1e-4, 1 - 1e-4)
         p = p / p.sum(dim=1, keepdim=True)
         memory = torch.lerp(p, state.samples[_MEMORY][batch.index], self.beta)
@@ -69,6 +81,12 @@ class ELR(Method):
         return (PlanWithExtra(batch.views[0], batch.labels, batch.index, extra=memory),)
 
     def loss(self, network: nn.Module, plan: Plan) -> LossOutput:
+        """Cross-entropy plus `weight` times the regularizer.
+
+        Args:
+            network: The model.
+            plan: A `PlanWithExtra`, whose extra values are the memory (rows, classes).
+        """
         assert isinstance(plan, PlanWithExtra)
         logits = network(plan.inputs)
         value = F.cross_entropy(logits, plan.targets) + self.weight * elr_regularizer(logits, plan.extra)

@@ -76,9 +76,20 @@ class GCETruncated(SubsetMethod):
         self.criterion(torch.zeros(2, 2), torch.tensor([0, 1]))  # a wrong q is said now
 
     def on_train_start(self, state: State) -> None:
+        """Create the column of kept samples, all of them at first.
+
+        Args:
+            state: The state of training.
+        """
         state.samples.column(_KEPT, dtype=torch.bool, fill=1)
 
     def on_epoch_start(self, networks: Sequence[nn.Module], state: State) -> None:
+        """Decide again which samples are kept, every `refresh` epochs from `prune_after` on.
+
+        Args:
+            networks: The model, which predicts the training split.
+            state: The state of training.
+        """
         since = state.epoch - max(2, in_epochs(self.prune_after, state.epochs))
         if since >= 0 and since % self.refresh == 0:
             own = state.predict(networks).gather(1, state.labels.unsqueeze(1)).squeeze(1)[state.trained]
@@ -88,8 +99,21 @@ class GCETruncated(SubsetMethod):
             state.samples[_KEPT][state.trained] = kept
 
     def plan(self, batch: Batch, networks: Sequence[nn.Module], state: State) -> tuple[Plan, ...]:
+        """Plan the kept rows; the sum of their losses is divided by the size of the batch.
+
+        Args:
+            batch: One view of each sample.
+            networks: Not used.
+            state: The state of training, which says who is kept.
+        """
         kept = state.samples[_KEPT][batch.index].nonzero().flatten()
         return (train_on(batch, kept, total=len(batch)),)
 
     def criterion(self, logits: Tensor, targets: Tensor) -> Tensor:
+        """Mean generalized cross-entropy, without truncation.
+
+        Args:
+            logits: (rows, classes).
+            targets: Class numbers (rows,), or probabilities (rows, classes).
+        """
         return gce(logits, targets, q=self.q)

@@ -65,11 +65,30 @@ class GJS(Method):
         self.criterion(torch.zeros(2, 2), torch.tensor([0, 1]))  # a wrong pi is said now
 
     def plan(self, batch: Batch, networks: Sequence[nn.Module], state: State) -> tuple[Plan, ...]:
+        """Plan the rows of the first view, then those of the second.
+
+        Args:
+            batch: Two views of each sample.
+            networks: Not used.
+            state: Not used.
+        """
         return (Plan(join_rows(batch.views), batch.labels, batch.index),)
 
     def loss(self, network: nn.Module, plan: Plan) -> LossOutput:
+        """The divergence between label and both predictions; the outcome has the mean logits of the views.
+
+        Args:
+            network: The model.
+            plan: Rows of two views, with one label for each pair.
+        """
         first, second = network(plan.inputs).chunk(2)
         return LossOutput(gjs((first, second), plan.targets, pi=self.pi), (first + second) / 2, plan.targets)
 
     def criterion(self, logits: Tensor, targets: Tensor) -> Tensor:
+        """Mean `js` of one set of logits.
+
+        Args:
+            logits: (rows, classes).
+            targets: Class numbers (rows,), or probabilities (rows, classes).
+        """
         return js(logits, targets, pi=self.pi)

@@ -29,6 +29,15 @@ class WithHeads(nn.Module):
         self.heads = nn.ModuleDict(heads)
 
     def forward(self, inputs: Tensor, *names: str) -> Tensor | dict[str, Tensor]:
+        """Logits, or a dictionary if heads are named.
+
+        Args:
+            inputs: A batch of inputs.
+            *names: Heads to ask; "detached:name" passes them features without a gradient.
+
+        Returns:
+            Logits (rows, classes), or {"logits", "features", and the output of each named head}.
+        """
         features = self.backbone.features(inputs)
         logits: Tensor = self.backbone.head(features)
         if torch.is_grad_enabled():

@@ -21,7 +21,12 @@ if TYPE_CHECKING:
 
 
 class Pair(nn.Module):
-    """Two models as one: the logits of both."""
+    """Two models as one: the logits of both.
+
+    Args:
+        first: The model that predicts alone with `ensemble=False`.
+        second: The other model.
+    """
 
     def __init__(self, first: nn.Module, second: nn.Module) -> None:
         super().__init__()
@@ -29,6 +34,11 @@ class Pair(nn.Module):
         self.second = second
 
     def forward(self, inputs: Tree) -> tuple[Tensor, Tensor]:
+        """The logits of both models, each (rows, classes).
+
+        Args:
+            inputs: A batch of inputs.
+        """
         return self.first(inputs), self.second(inputs)
 
 
@@ -76,25 +86,54 @@ class JoCoR(TwoNetworks):
         self.agreement = agreement
 
     def build(self, create: Callable[[], nn.Module]) -> list[nn.Module]:
+        """Join two models into one `Pair`, which one optimizer trains.
+
+        Args:
+            create: Builds a model of the run; called twice.
+        """
         return [Pair(create(), create())]
 
     def plan(self, batch: Batch, networks: Sequence[nn.Module], state: State) -> tuple[Plan, ...]:
+        """Plan the rows of smallest joint loss.
+
+        Args:
+            batch: One view of each sample.
+            networks: The `Pair`, as a sequence of one.
+            state: The state of training, which decides the share that is kept.
+        """
         losses = self.joint(forward_frozen_stats(networks[0], batch.views[0]), batch.labels)
         return (train_on(batch, smallest(losses, self.remember_rate(state))),)
 
     def joint(self, answers: tuple[Tensor, Tensor], targets: Tensor) -> Tensor:
-        """l_i of each row."""
+        """l_i of each row.
+
+        Args:
+            answers: Logits of both models, each (rows, classes).
+            targets: Class numbers (rows,).
+        """
         first, second = (F.log_softmax(z.float(), dim=1) for z in answers)
         supervised = F.nll_loss(first, targets, reduction="none") + F.nll_loss(second, targets, reduction="none")
         apart = ((first.exp() - second.exp()) * (first - second)).sum(dim=1)  # the two divergences together
         return (1 - self.agreement) * supervised + self.agreement * apart
 
     def loss(self, network: nn.Module, plan: Plan) -> LossOutput:
+        """The mean joint loss of the chosen rows; the outcome has the mean logits of both models.
+
+        Args:
+            network: The `Pair`.
+            plan: A `SubsetPlan`.
+        """
         assert isinstance(plan, SubsetPlan)
         first, second = (z[plan.rows] for z in network(plan.inputs))
         return LossOutput(self.joint((first, second), plan.targets).mean(), (first + second) / 2, plan.targets)
 
     def predict(self, networks: Sequence[nn.Module], inputs: Tree) -> Tensor:
+        """The mean logits of both models, or those of the first with `ensemble=False`.
+
+        Args:
+            networks: The `Pair`, as a sequence of one.
+            inputs: A batch of inputs.
+        """
         first: Tensor
         first, second = networks[0](inputs)
         return (first + second) / 2 if self.ensemble else first

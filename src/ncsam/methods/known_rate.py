@@ -35,17 +35,35 @@ class KnownRate(SubsetMethod):
         self.estimated: float | None = None
 
     def on_epoch_start(self, networks: Sequence[nn.Module], state: State) -> None:
+        """Estimate the noise rate once `wait` is over, if nobody gave it.
+
+        Args:
+            networks: The models, whose predictions the estimate is made from.
+            state: The state of training.
+        """
         if self.rate(state) is None and state.epoch > max(1, in_epochs(self.wait, state.epochs)):
             self.estimated = estimated_rate(networks, state)
 
     def rate(self, state: State) -> float | None:
-        """The noise rate, as far as it is known."""
+        """The noise rate, as far as it is known.
+
+        Args:
+            state: The state of training, with the noise rate of the run if it was given.
+
+        Returns:
+            A share in [0, 1], or None while it is unknown.
+        """
         return next((r for r in (self.given, state.noise_rate, self.estimated) if r is not None), None)
 
     def state_dict(self) -> dict[str, Any]:
         return {"estimated": self.estimated}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore the estimate, if there was one.
+
+        Args:
+            state: What `state_dict` returned.
+        """
         self.estimated = state["estimated"]
 
 

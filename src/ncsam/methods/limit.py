@@ -68,6 +68,13 @@ class LIMIT(Method):
         self.wait = wait
 
     def plan(self, batch: Batch, networks: Sequence[nn.Module], state: State) -> tuple[Plan, ...]:
+        """Give f the predictions of q as targets, and q the labels with the predictions of f.
+
+        Args:
+            batch: One view of each sample.
+            networks: The classifier f and the model q, in this order.
+            state: The state of training; f learns nothing for the epochs `wait`.
+        """
         classifier, predictor = (
             forward_frozen_stats(network, batch.views[0]).float().softmax(dim=1) for network in networks
         )
@@ -79,6 +86,12 @@ class LIMIT(Method):
         )
 
     def loss(self, network: nn.Module, plan: Plan) -> LossOutput:
+        """Cross-entropy for f, `predictor_loss` for q.
+
+        Args:
+            network: f or q.
+            plan: A `Plan` for f, a `PlanWithExtra` for q.
+        """
         if not isinstance(plan, PlanWithExtra):
             return super().loss(network, plan)
         logits = network(plan.inputs)
@@ -86,6 +99,12 @@ class LIMIT(Method):
         return LossOutput(value, logits, plan.targets)
 
     def predict(self, networks: Sequence[nn.Module], inputs: Tensor) -> Tensor:
+        """Logits of the classifier f alone.
+
+        Args:
+            networks: f and q, in this order.
+            inputs: A batch of inputs.
+        """
         return super().predict(networks[:1], inputs)
 
 

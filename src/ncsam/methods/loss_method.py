@@ -30,7 +30,20 @@ class LossMethod(Method):
         self.criterion(torch.zeros(2, 2), torch.tensor([0, 1]))  # a wrong option is said now
 
     def plan(self, batch: Batch, networks: Sequence[nn.Module], state: State) -> tuple[Plan, ...]:
+        """Plan the whole batch under its observed labels.
+
+        Args:
+            batch: One view of each sample.
+            networks: Not used.
+            state: Not used.
+        """
         return (Plan(batch.views[0], batch.labels, batch.index),)
 
     def criterion(self, logits: Tensor, targets: Tensor) -> Tensor:
+        """The loss with the method's options.
+
+        Args:
+            logits: (rows, classes).
+            targets: Class numbers (rows,), or probabilities (rows, classes).
+        """
         return self.function(logits, targets)

@@ -77,9 +77,20 @@ class MCorrection(Method):
         self.soft = soft
 
     def on_train_start(self, state: State) -> None:
+        """Create the column of the probability of being mislabeled, 0 at first.
+
+        Args:
+            state: The state of training.
+        """
         state.samples.column(_NOISY)
 
     def on_epoch_start(self, networks: Sequence[nn.Module], state: State) -> None:
+        """After warm-up, fit two Betas to the losses and write the probability of being mislabeled.
+
+        Args:
+            networks: The model, which predicts the training split.
+            state: The state of training.
+        """
         if self._corrects(state):
             losses = losses_under(state.predict(networks), state.labels)
             trained = slice(None) if state.held_out is None else ~state.held_out
@@ -87,6 +98,13 @@ class MCorrection(Method):
             state.samples[_NOISY][trained] = w
 
     def plan(self, batch: Batch, networks: Sequence[nn.Module], state: State) -> tuple[Plan, ...]:
+        """Mix the batch, after warm-up under corrected labels.
+
+        Args:
+            batch: One view of each sample.
+            networks: The model, whose predictions correct labels.
+            state: The state of training, and the source of randomness.
+        """
         inputs = batch.views[0]
         dtype = first_leaf(inputs).dtype
         targets = F.one_hot(batch.labels, state.num_classes).to(dtype)
@@ -99,6 +117,12 @@ class MCorrection(Method):
         return (kind(*mixed(inputs, targets, self.alpha, state)),)
 
     def loss(self, network: nn.Module, plan: Plan) -> LossOutput:
+        """Cross-entropy, after warm-up with the term for equal class shares.
+
+        Args:
+            network: The model.
+            plan: A `Corrected`, or in warm-up a `Plan`.
+        """
         if not isinstance(plan, Corrected):
             return super().loss(network, plan)
         logits = network(plan.inputs)

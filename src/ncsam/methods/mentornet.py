@@ -46,5 +46,12 @@ class MentorNet(SmallLoss):
     cost = "an extra forward pass before each step"
 
     def plan(self, batch: Batch, networks: Sequence[nn.Module], state: State) -> tuple[Plan, ...]:
+        """Plan the rows of smallest loss.
+
+        Args:
+            batch: One view of each sample.
+            networks: The model, as a sequence of one.
+            state: The state of training, which decides the share that is kept.
+        """
         losses = losses_of(forward_frozen_stats(networks[0], batch.views[0]), batch.labels)
         return (train_on(batch, smallest(losses, self.remember_rate(state))),)

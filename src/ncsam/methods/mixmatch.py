@@ -24,7 +24,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class MixMatch(Plan):
-    """Mixed rows: the first `labeled` of them under refined labels, the others under guessed ones."""
+    """Mixed rows: the first `labeled` of them under refined labels, the others under guessed ones.
+
+    Attributes:
+        inputs: Mixed rows of all views.
+        targets: Mixed probabilities (rows, classes).
+        index: None, because rows are mixtures.
+        labeled: Number of labeled rows, which come first.
+        unlabeled_weight: Weight of the loss on the other rows in this step.
+    """
 
     labeled: int
     unlabeled_weight: float
@@ -69,7 +77,11 @@ class Dividing(Method):
         self.ramp_epochs = ramp_epochs
 
     def warm(self, state: State) -> bool:
-        """Whether warm-up, of one epoch at least, is over."""
+        """Whether warm-up, of one epoch at least, is over.
+
+        Args:
+            state: The state of training.
+        """
         return state.epoch > plain_span(self.warmup_epochs, state)
 
     def mixmatch(
@@ -86,6 +98,16 @@ class Dividing(Method):
         """Rows of all `views`, mixed: `labeled` ones under trust * label + (1 - trust) * own, others under `both`.
 
         Both targets are sharpened.
+
+        Args:
+            batch: The batch.
+            views: Views of it to train on.
+            labeled: True for the samples that count as labeled, (samples,).
+            trust: Weight of the given label, in [0, 1], (samples,).
+            own: Probabilities by the model itself, (samples, classes).
+            both: Probabilities by both models, (samples, classes).
+            state: The state of training, and the source of randomness.
+            stream: Number of the random stream, one for each model.
         """
         onehot = F.one_hot(batch.labels, state.num_classes).to(own.dtype)
         refined = sharpened(torch.lerp(own, onehot, trust.to(own.dtype).unsqueeze(1)), self.temperature)
@@ -102,7 +124,12 @@ class Dividing(Method):
         return MixMatch(inputs, labels, labeled=count, unlabeled_weight=risen * self.unlabeled_weight)
 
     def warm_up_loss(self, logits: Tensor, targets: Tensor) -> LossOutput:
-        """Cross-entropy, minus the entropy of the predictions with `penalty`."""
+        """Cross-entropy, minus the entropy of the predictions with `penalty`.
+
+        Args:
+            logits: (rows, classes).
+            targets: Class numbers (rows,).
+        """
         value = self.criterion(logits, targets)
         if self.penalty:
             log_p = F.log_softmax(logits, dim=1)
@@ -110,6 +137,12 @@ class Dividing(Method):
         return LossOutput(value, logits, targets)
 
     def loss(self, network: nn.Module, plan: Plan) -> LossOutput:
+        """The loss of MixMatch, or that of warm-up.
+
+        Args:
+            network: One of the two models.
+            plan: A `MixMatch`, or in warm-up a `Plan`.
+        """
         logits = network(plan.inputs)
         return mixmatch_loss(logits, plan) if isinstance(plan, MixMatch) else self.warm_up_loss(logits, plan.targets)
 

@@ -48,6 +48,13 @@ class Mixup(Method):
         self.alpha = alpha
 
     def plan(self, batch: Batch, networks: Sequence[nn.Module], state: State) -> tuple[Plan, ...]:
+        """Mix the batch with a permutation of itself.
+
+        Args:
+            batch: One view of each sample.
+            networks: Not used.
+            state: The source of randomness.
+        """
         onehot = F.one_hot(batch.labels, state.num_classes).to(first_leaf(batch.views[0]).dtype)
         return (Plan(*mixed(batch.views[0], onehot, self.alpha, state)),)
 

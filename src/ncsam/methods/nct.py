@@ -26,7 +26,15 @@ _STEADY = 3  # epochs before labels vary more
 
 @dataclass(frozen=True, kw_only=True)
 class Taught(Plan):
-    """With what the other model answers, and how much of the loss that is."""
+    """With what the other model answers, and how much of the loss that is.
+
+    Attributes:
+        inputs: As in `Plan`.
+        targets: The model's own labels, some of them redrawn.
+        index: As in `Plan`.
+        teacher: Logits of the other model, (rows, classes).
+        alpha: Weight of the other model's predictions in this epoch, in [0, 1].
+    """
 
     teacher: Tensor
     alpha: float
@@ -87,6 +95,13 @@ class NCT(Method):
         self.ramp_epochs = ramp_epochs
 
     def plan(self, batch: Batch, networks: Sequence[nn.Module], state: State) -> tuple[Plan, ...]:
+        """Redraw labels for each model by itself, and give it the other's logits.
+
+        Args:
+            batch: One view of each sample.
+            networks: Both models.
+            state: The state of training, and the source of randomness.
+        """
         answers = [forward_frozen_stats(network, batch.views[0]) for network in networks]
         length = in_epochs(self.ramp_epochs, state.epochs)
         alpha = self.alpha * (math.exp(-5.0 * max(0.0, 1 - state.epoch / length) ** 2) if length else 1.0)
@@ -96,7 +111,14 @@ class NCT(Method):
         )
 
     def share(self, state: State) -> float:
-        """v(e)."""
+        """v(e).
+
+        Args:
+            state: The state of training, of which the epoch counts.
+
+        Returns:
+            The share of labels to redraw, in [0, 1].
+        """
         if state.epoch <= _STEADY:
             return self.least
         progress = math.log(state.epoch - _STEADY) / math.log(max(2, state.epochs - _STEADY))
@@ -109,6 +131,12 @@ class NCT(Method):
         return torch.where(redrawn, drawn, labels)
 
     def loss(self, network: nn.Module, plan: Plan) -> LossOutput:
+        """Cross-entropy and distillation, weighted 1 - alpha and alpha.
+
+        Args:
+            network: One of the two models.
+            plan: A `Taught`.
+        """
         assert isinstance(plan, Taught)
         logits = network(plan.inputs)
         taught = distillation(logits, plan.teacher, self.temperature)

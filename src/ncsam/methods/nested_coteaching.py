@@ -27,7 +27,11 @@ _SHORTER = 1e-5  # what a channel more costs, in accuracy, when the width is cho
 
 
 class Nested(nn.Module):
-    """A backbone whose head, without bias, sees the first `width` features alone, or the first k when asked."""
+    """A backbone whose head, without bias, sees the first `width` features alone, or the first k when asked.
+
+    Args:
+        backbone: A `Backbone`, whose head loses its bias.
+    """
 
     width: Tensor
 
@@ -38,6 +42,12 @@ class Nested(nn.Module):
         self.register_buffer("width", torch.tensor(self.backbone.num_features))
 
     def forward(self, inputs: Tensor, k: int | None = None) -> Tensor:
+        """Logits from the first features alone.
+
+        Args:
+            inputs: A batch of inputs.
+            k: Number of features to use, from 1; None takes the stored `width`.
+        """
         features = self.backbone.features(inputs)
         kept = torch.arange(features.shape[1], device=features.device) < (self.width if k is None else k)
         logits: Tensor = self.backbone.head(features * kept)
@@ -46,7 +56,15 @@ class Nested(nn.Module):
 
 @dataclass(frozen=True, kw_only=True)
 class NestedPlan(Plan):
-    """The rows to train on, and how many features they pass through."""
+    """The rows to train on, and how many features they pass through.
+
+    Attributes:
+        inputs: The whole batch.
+        targets: Labels of the rows to train on.
+        index: Which sample each of these rows is.
+        rows: Their positions in the batch.
+        k: Number of features, from 1.
+    """
 
     rows: Tensor
     k: int
@@ -107,15 +125,31 @@ class NestedCoteaching(Method):
         self.tune_epochs = tune_epochs
 
     def stages(self, epochs: int) -> tuple[Stage, ...]:
+        """Nested dropout, then tuning with a smaller learning rate and frozen BatchNorm statistics.
+
+        Args:
+            epochs: Length of the run; tuning takes at most all but one of them.
+        """
         tuned = min(in_epochs(self.tune_epochs, epochs), epochs - 1)
         if tuned < 1:
             return (Stage(epochs),)
         return Stage(epochs - tuned), Stage(tuned, lr=self.tune_lr, frozen_norms=True)
 
     def build(self, create: Callable[[], nn.Module]) -> list[nn.Module]:
+        """Build two models whose heads see their first features alone.
+
+        Args:
+            create: Builds a model of the run, which must be a `Backbone`.
+        """
         return [Nested(network) for network in super().build(create)]
 
     def on_epoch_start(self, networks: Sequence[nn.Module], state: State) -> None:
+        """Choose each model's width by the noisy labels of the held-out samples; nothing if none are held out.
+
+        Args:
+            networks: Both models.
+            state: The state of training.
+        """
         if state.held_out is None:
             return
         labels = state.labels[state.held_out]
@@ -126,6 +160,13 @@ class NestedCoteaching(Method):
             nested.width.fill_(best_width(features, nested.backbone.head.weight.detach(), labels))
 
     def plan(self, batch: Batch, networks: Sequence[nn.Module], state: State) -> tuple[Plan, ...]:
+        """Draw the number of features; while tuning, also give each model the rows that the other finds easiest.
+
+        Args:
+            batch: One view of each sample.
+            networks: Both models.
+            state: The state of training, whose `stage` decides, and the source of randomness.
+        """
         nested = next(module for module in networks[0].modules() if isinstance(module, Nested))
         chances = widths(nested.backbone.num_features, self.sigma)
         kept = [1 + int(state.random(number).choice(len(chances), p=chances)) for number in range(len(networks))]
@@ -139,6 +180,12 @@ class NestedCoteaching(Method):
         return tuple(NestedPlan(batch.views[0], batch.labels[r], batch.index[r], rows=r, k=k) for r, k in pairs)
 
     def loss(self, network: nn.Module, plan: Plan) -> LossOutput:
+        """Cross-entropy of the chosen rows, through the first k features.
+
+        Args:
+            network: One of the two models.
+            plan: A `NestedPlan`.
+        """
         assert isinstance(plan, NestedPlan)
         logits = network(plan.inputs, plan.k)[plan.rows]
         return LossOutput(F.cross_entropy(logits, plan.targets), logits, plan.targets)

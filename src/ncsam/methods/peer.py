@@ -21,7 +21,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class PeerPlan(Plan):
-    """Peers for each row: the row n1 of an input, and the label y_{n2}, drawn apart."""
+    """Peers for each row: the row n1 of an input, and the label y_{n2}, drawn apart.
+
+    Attributes:
+        inputs: As in `Plan`.
+        targets: As in `Plan`.
+        index: As in `Plan`.
+        peers: Row of the peer's input for each row, (rows,).
+        peer_labels: Label of another random row for each row, (rows,).
+        alpha: Weight of the peer term in this epoch, 0 or larger.
+    """
 
     peers: Tensor
     peer_labels: Tensor
@@ -72,6 +81,13 @@ class Peer(Method):
         self.ramp_epochs = ramp_epochs
 
     def plan(self, batch: Batch, networks: Sequence[nn.Module], state: State) -> tuple[Plan, ...]:
+        """Draw the peers of each row from the batch.
+
+        Args:
+            batch: One view of each sample.
+            networks: Not used.
+            state: The state of training, and the source of randomness.
+        """
         plain = in_epochs(self.warmup_epochs, state.epochs)
         alpha = self.alpha * ramp(state.epoch, plain, in_epochs(self.ramp_epochs, state.epochs))
         draws = torch.from_numpy(state.random().integers(len(batch), size=(2, len(batch)))).to(batch.labels.device)
@@ -79,6 +95,12 @@ class Peer(Method):
         return (PeerPlan(batch.views[0], batch.labels, batch.index, alpha=alpha, **peers),)
 
     def loss(self, network: nn.Module, plan: Plan) -> LossOutput:
+        """The peer loss, divided by 1 + alpha.
+
+        Args:
+            network: The model.
+            plan: A `PeerPlan`.
+        """
         assert isinstance(plan, PeerPlan)
         logits = network(plan.inputs)
         value = peer(logits, plan.targets, plan.peers, plan.peer_labels, alpha=plan.alpha)

@@ -68,10 +68,21 @@ class PLC(Method):
         self.seen = 0  # epochs whose predictions were kept
 
     def on_train_start(self, state: State) -> None:
+        """Create the columns of current labels, at first the given ones, and of the last predictions.
+
+        Args:
+            state: The state of training.
+        """
         state.samples.column(_LABEL, dtype=torch.int64).copy_(state.labels)
         state.samples.column(_WINDOW, (self.window, state.num_classes))
 
     def on_epoch_start(self, networks: Sequence[nn.Module], state: State) -> None:
+        """Keep the model's predictions, and after warm-up correct labels by their mean.
+
+        Args:
+            networks: The model, which predicts the training split.
+            state: The state of training.
+        """
         done, plain = state.epoch - 1, plain_span(self.warmup_epochs, state)
         if done <= plain - self.window or done == 0:
             return
@@ -93,10 +104,22 @@ class PLC(Method):
             self.threshold = min(self.threshold + _STEP, max(_LARGEST, self.threshold))
 
     def plan(self, batch: Batch, networks: Sequence[nn.Module], state: State) -> tuple[Plan, ...]:
+        """Plan the whole batch under the current labels.
+
+        Args:
+            batch: One view of each sample.
+            networks: Not used.
+            state: The state of training, which holds the labels.
+        """
         return (Plan(batch.views[0], state.samples[_LABEL][batch.index], batch.index),)
 
     def state_dict(self) -> dict[str, Any]:
         return {"threshold": self.threshold, "seen": self.seen}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore the threshold and the number of predictions kept so far.
+
+        Args:
+            state: What `state_dict` returned.
+        """
         self.threshold, self.seen = state["threshold"], state["seen"]

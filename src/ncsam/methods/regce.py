@@ -46,4 +46,11 @@ class RegCE(AveragingMethod):
         self.views = (view,)
 
     def plan(self, batch: Batch, networks: Sequence[nn.Module], state: State) -> tuple[Plan, ...]:
+        """Plan the whole batch, in the augmented view, under its observed labels.
+
+        Args:
+            batch: One view of each sample.
+            networks: Not used.
+            state: Not used.
+        """
         return (Plan(batch.views[0], batch.labels, batch.index),)

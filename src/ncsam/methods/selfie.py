@@ -71,11 +71,23 @@ class SELFIE(KnownRate):
         self.threshold = threshold
 
     def on_train_start(self, state: State) -> None:
+        """Create the columns of past predictions and of refurbished labels, -1 where there are none.
+
+        Args:
+            state: The state of training.
+        """
         length = min(self.history, max(1, in_epochs(self.wait, state.epochs)))
         state.samples.column(_HISTORY, (length,), torch.int32, fill=-1)
         state.samples.column(_LABEL, dtype=torch.int64, fill=-1)
 
     def plan(self, batch: Batch, networks: Sequence[nn.Module], state: State) -> tuple[Plan, ...]:
+        """Plan the rows of small loss and the refurbished ones, then add the present predictions to the history.
+
+        Args:
+            batch: One view of each sample.
+            networks: The model, as a sequence of one.
+            state: The state of training, which holds histories and labels.
+        """
         answers = forward_frozen_stats(networks[0], batch.views[0])
         history = state.samples[_HISTORY][batch.index]
         decided = self._decide(batch, answers, history, state)

@@ -69,17 +69,35 @@ class SLN(AveragingMethod):
         self.correct_after = correct_after
 
     def on_train_start(self, state: State) -> None:
+        """Move the average to the device of training, and create the column of corrected targets if they are wanted.
+
+        Args:
+            state: The state of training.
+        """
         super().on_train_start(state)
         if self.correct_after is not None:
             state.samples.column(_TARGETS, (state.num_classes,))
 
     def on_epoch_start(self, networks: Sequence[nn.Module], state: State) -> None:
+        """From `correct_after` on, write the corrected targets.
+
+        Args:
+            networks: The model.
+            state: The state of training, whose `predict` answers with the averaged weights if there are any.
+        """
         if self._corrects(state):
             rows = state.trained
             found = corrected_targets(state.predict(networks)[rows], state.labels[rows])
             state.samples[_TARGETS][rows] = found
 
     def plan(self, batch: Batch, networks: Sequence[nn.Module], state: State) -> tuple[Plan, ...]:
+        """Draw fresh noise on the targets; from `correct_after` on take the corrected ones instead.
+
+        Args:
+            batch: One view of each sample.
+            networks: Not used.
+            state: The state of training, and the source of randomness.
+        """
         if self._corrects(state):
             return (Plan(batch.views[0], state.samples[_TARGETS][batch.index], batch.index),)
         z = state.random().standard_normal((len(batch), state.num_classes), dtype="float32")
@@ -88,6 +106,12 @@ class SLN(AveragingMethod):
         return (PlanWithExtra(batch.views[0], batch.labels, batch.index, extra=disturbed),)
 
     def loss(self, network: nn.Module, plan: Plan) -> LossOutput:
+        """Cross-entropy with noisy or corrected targets.
+
+        Args:
+            network: The model.
+            plan: A `PlanWithExtra`, whose extra values are noisy targets (rows, classes), or a `Plan`.
+        """
         if not isinstance(plan, PlanWithExtra):
             return super().loss(network, plan)
         logits = network(plan.inputs)

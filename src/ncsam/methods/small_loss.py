@@ -33,7 +33,14 @@ class SmallLoss(KnownRate):
         self.exponent = exponent
 
     def remember_rate(self, state: State) -> float:
-        """R(e)."""
+        """R(e).
+
+        Args:
+            state: The state of training.
+
+        Returns:
+            The share to keep, in [0, 1]; 1 while the noise rate is unknown.
+        """
         rate, length = self.rate(state), in_epochs(self.wait, state.epochs)
         if rate is None:
             return 1.0
@@ -64,6 +71,12 @@ class TwoNetworks(SmallLoss):
         self.ensemble = ensemble
 
     def predict(self, networks: Sequence[nn.Module], inputs: Tensor) -> Tensor:
+        """The mean logits of the models, or those of the first with `ensemble=False`.
+
+        Args:
+            networks: Both models.
+            inputs: A batch of inputs.
+        """
         return super().predict(networks if self.ensemble else networks[:1], inputs)
 
 

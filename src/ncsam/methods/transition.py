@@ -59,11 +59,25 @@ class TransitionMethod(LossMethod):
             self.transition = _checked(transition)
 
     def on_train_start(self, state: State) -> None:
+        """Check that a given T has one row for each class.
+
+        Args:
+            state: The state of training.
+
+        Raises:
+            UsageError: T has another size.
+        """
         if self.transition is not None and len(self.transition) != state.num_classes:
             size = state.num_classes
             raise bad_value("transition", f"{len(self.transition)} rows", f"{size} rows and columns, one per class")
 
     def on_epoch_start(self, networks: Sequence[nn.Module], state: State) -> None:
+        """Estimate an unknown T from the second epoch on, and fix the best estimate once warm-up is over.
+
+        Args:
+            networks: The model, which predicts the training split.
+            state: The state of training.
+        """
         if self.transition is not None or state.epoch == 1:
             return
         probabilities = state.predict(networks)
@@ -76,10 +90,20 @@ class TransitionMethod(LossMethod):
             self.transition = self.candidate
 
     def plain(self, state: State) -> int:
-        """Epochs before T is there."""
+        """Epochs before T is there.
+
+        Args:
+            state: The state of training.
+        """
         return plain_span(self.warmup_epochs, state)
 
     def criterion(self, logits: Tensor, targets: Tensor) -> Tensor:
+        """The mean corrected loss, or cross-entropy while T is unknown.
+
+        Args:
+            logits: (rows, classes).
+            targets: Class numbers (rows,), or probabilities (rows, classes).
+        """
         if self.transition is None:
             return F.cross_entropy(logits, targets)
         return type(self).corrected(logits, targets, self.transition)
@@ -88,6 +112,11 @@ class TransitionMethod(LossMethod):
         return {"transition": self.transition, "candidate": self.candidate, "smallest": self.smallest}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore T, or the best estimate so far and its loss.
+
+        Args:
+            state: What `state_dict` returned.
+        """
         self.transition, self.candidate, self.smallest = state["transition"], state["candidate"], state["smallest"]
 
 

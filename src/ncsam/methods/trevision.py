@@ -72,15 +72,31 @@ class TRevision(TransitionMethod):
         self.slack_lr = slack_lr
 
     def on_train_start(self, state: State) -> None:
+        """Check T, and create the slack, 0 at first, with its optimizer.
+
+        Args:
+            state: The state of training.
+        """
         super().on_train_start(state)
         self.slack = torch.zeros(state.num_classes, state.num_classes, device=state.labels.device, requires_grad=True)
         self.adam = torch.optim.Adam([self.slack], lr=self.slack_lr)
 
     def plain(self, state: State) -> int:
-        """The share itself: by a T that is still flat the weights follow p_y, which does no harm (see the trial)."""
+        """The share itself: by a T that is still flat the weights follow p_y, which does no harm (see the trial).
+
+        Args:
+            state: The state of training.
+        """
         return in_epochs(self.warmup_epochs, state.epochs)
 
     def plan(self, batch: Batch, networks: Sequence[nn.Module], state: State) -> tuple[Plan, ...]:
+        """Weight the rows by the present T, which from `revise_after` on takes a step first; no weights in warm-up.
+
+        Args:
+            batch: One view of each sample.
+            networks: The model, as a sequence of one.
+            state: The state of training.
+        """
         if self.transition is None:
             return super().plan(batch, networks, state)
         answers = forward_frozen_stats(networks[0], batch.views[0]).float()
@@ -99,6 +115,12 @@ class TRevision(TransitionMethod):
         self.adam.step()
 
     def loss(self, network: nn.Module, plan: Plan) -> LossOutput:
+        """Weighted cross-entropy; weights are constants.
+
+        Args:
+            network: The model.
+            plan: A `PlanWithExtra`, whose extra values are the weights, or in warm-up a `Plan`.
+        """
         logits = network(plan.inputs)
         if not isinstance(plan, PlanWithExtra):
             return LossOutput(self.criterion(logits, plan.targets), logits, plan.targets)
@@ -106,12 +128,23 @@ class TRevision(TransitionMethod):
         return LossOutput((plan.extra * losses).mean(), logits, plan.targets)
 
     def criterion(self, logits: Tensor, targets: Tensor) -> Tensor:
+        """Plain cross-entropy, which flipped labels enter through.
+
+        Args:
+            logits: (rows, classes).
+            targets: Class numbers (rows,), or probabilities (rows, classes).
+        """
         return F.cross_entropy(logits, targets)
 
     def state_dict(self) -> dict[str, Any]:
         return {**super().state_dict(), "slack": self.slack.detach(), "adam": self.adam.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore T and, in a training run, the slack and its optimizer.
+
+        Args:
+            state: What `state_dict` returned.
+        """
         super().load_state_dict(state)
         if not hasattr(self, "slack"):  # a trained model is only asked for predictions
             return

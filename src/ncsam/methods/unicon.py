@@ -28,7 +28,16 @@ _LABELED = "unicon_labeled"
 
 @dataclass(frozen=True, kw_only=True)
 class Contrasted(MixMatch):
-    """MixMatch's rows, followed by two strong views of each unlabeled sample: `contrasted` rows in all."""
+    """MixMatch's rows, followed by two strong views of each unlabeled sample: `contrasted` rows in all.
+
+    Attributes:
+        inputs: Mixed rows, then two strong views of each unlabeled sample.
+        targets: Mixed probabilities of the mixed rows, (rows, classes).
+        index: None, because rows are mixtures.
+        labeled: Number of labeled rows, which come first.
+        unlabeled_weight: Weight of the loss on the other mixed rows in this step.
+        contrasted: Number of rows at the end that are contrasted, both views together.
+    """
 
     contrasted: int
 
@@ -113,14 +122,30 @@ class UNICON(Dividing):
         self.contrast_temperature = contrast_temperature
 
     def build(self, create: Callable[[], nn.Module]) -> list[nn.Module]:
+        """Build two backbones, each with a projector as its head.
+
+        Args:
+            create: Builds a model of the run, which must be a `Backbone`.
+        """
         backbones = [check_backbone(create()) for _ in range(self.networks)]
         return [WithHeads(b, {"projector": projection(b.num_features)}) for b in backbones]
 
     def on_train_start(self, state: State) -> None:
+        """Create the columns of divergences and of who is labeled.
+
+        Args:
+            state: The state of training.
+        """
         state.samples.column(_DIVERGENCE)
         state.samples.column(_LABELED, dtype=torch.bool)
 
     def on_epoch_start(self, networks: Sequence[nn.Module], state: State) -> None:
+        """After warm-up, select as many labeled samples of each class by their divergence.
+
+        Args:
+            networks: Both models, which predict the training split.
+            state: The state of training.
+        """
         if not self.warm(state):
             return
         rows = state.trained
@@ -131,6 +156,13 @@ class UNICON(Dividing):
         state.samples[_LABELED][rows] = uniform_selection(divergence, state.labels[rows], cut, state.num_classes)
 
     def plan(self, batch: Batch, networks: Sequence[nn.Module], state: State) -> tuple[Plan, ...]:
+        """Cross-entropy on the first weak view in warm-up; then MixMatch on the strong views, with the contrasted rows.
+
+        Args:
+            batch: Two weak and two strong views of each sample.
+            networks: Both models, which refine and guess labels on the weak views.
+            state: The state of training.
+        """
         weak, strong = batch.views[:2], batch.views[2:]
         if not self.warm(state):
             plain = Plan(weak[0], batch.labels, batch.index)
@@ -156,6 +188,12 @@ class UNICON(Dividing):
         return tuple(plans)
 
     def loss(self, network: nn.Module, plan: Plan) -> LossOutput:
+        """The loss of MixMatch plus `contrast_weight` times NT-Xent, or that of warm-up.
+
+        Args:
+            network: One of the two models, with its projector.
+            plan: A `Contrasted`, or in warm-up a `Plan`.
+        """
         if not isinstance(plan, Contrasted):
             return self.warm_up_loss(network(plan.inputs), plan.targets)
         answer = network(plan.inputs, "projector")
