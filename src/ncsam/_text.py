@@ -30,6 +30,15 @@ def _escape(character: str) -> str:
     return character.encode("unicode_escape").decode("ascii")
 
 
+def shortened(text: str, most: int = 80) -> str:
+    """A text on one line, cut between words after so many characters."""
+    line = " ".join(text.split())
+    if len(line) <= most:
+        return line
+    head = line[: most - 3]
+    return f"{head.rpartition(' ')[0]} ..." if " " in head else f"{head}..."
+
+
 def table_cell(value: object) -> object:
     """A value for a CSV: text that a spreadsheet would compute gets an apostrophe before it."""
     if not isinstance(value, str):

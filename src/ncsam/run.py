@@ -175,10 +175,11 @@ class Run:
             UsageError: if the samples do not fit the model.
             DamagedFileError: if an image file cannot be read.
         """
-        from ncsam.embed import read_inputs
+        from ncsam.embed import encoded_inputs, read_samples
         from ncsam.predictions import Predictions
 
-        names, found = read_inputs(self._predictor.modality, inputs, workers=workers)
+        samples = read_samples(self._predictor.modality, inputs)
+        names, found = samples.names, encoded_inputs(self._predictor.modality, samples.inputs, workers=workers)
         skipped: list[str] = []
         if skip_damaged:
             from ncsam.data import Split, check_images
@@ -192,7 +193,7 @@ class Run:
         batches = list(self._predictor.probabilities(found, batch_size=batch_size, workers=workers))
         rows = np.concatenate([batch.cpu().numpy() for batch in batches])
         labels = np.array(self.classes, dtype=object)[rows.argmax(axis=1)]
-        return Predictions(names, labels, rows, self.classes, skipped)
+        return Predictions(names, labels, rows, self.classes, skipped, samples.texts)
 
     def find_label_issues(
         self, folds: int | None = None, *, top: int | None = None, console: bool = False

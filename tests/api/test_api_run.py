@@ -14,6 +14,7 @@ from torch import nn
 
 import ncsam
 from ncsam.errors import UsageError
+from ncsam.predictions import Predictions
 from ncsam.runs.reader import RunFolder
 
 SMALL = {"epochs": 2, "optimizer": "sgd", "accelerator": "cpu"}
@@ -64,6 +65,17 @@ def test_predictions_are_those_of_the_model(run, clouds) -> None:
         found.top(4)
     with pytest.raises(UsageError, match=r"^invalid inputs="):
         run.predict(x[:, :3])
+
+
+def test_predictions_for_texts_show_the_texts() -> None:
+    p = np.array([[0.75, 0.25], [0.5, 0.5]], dtype=np.float32)
+    long = "a long\nreview " * 10
+    found = Predictions(["t.csv[0]", "t.csv[1]"], np.array(["bad", "bad"]), p, ["bad", "good"], (), ["dull", long])
+    first, second = found.top()
+    assert first == {"input": "t.csv[0]", "text": "dull", "label": "bad", "probability": 0.75}
+    assert second["text"] == "a long review a long review a long review a long review a long review a long ..."
+    assert found.to_frame()["text"].tolist() == ["dull", second["text"]]
+    assert list(found.to_frame()) == ["input", "text", "label", "probability"]
 
 
 def test_folds_find_the_wrong_labels_and_cleaning_fixes_them(run, clouds) -> None:

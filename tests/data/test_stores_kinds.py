@@ -13,10 +13,11 @@ import torch
 from torch.utils.data import Dataset
 
 from ncsam import data, models
+from ncsam._text import shortened
 from ncsam._trees import TreeArrays, join_rows, named_leaves, nested, take_rows, tree_map
 from ncsam.data.loading.loader import Loader
 from ncsam.data.modalities import modality_of, open_store, restored_modality, saved_modality
-from ncsam.data.modalities.text import TextList, Words, shortened
+from ncsam.data.modalities.text import TextList, Words
 
 TEXTS = ["The cat sat.", "A dog, a cat!", "", "Don't sit", "cat cat cat cat cat cat"]
 
@@ -125,7 +126,8 @@ def test_the_only_other_column_may_be_the_text(tmp_path: Path) -> None:
 def test_long_texts_are_shortened_for_a_page() -> None:
     assert shortened("a  b\nc") == "a b c"
     assert shortened("word " * 100, 20) == "word word word ..."
-    assert len(shortened("word " * 100)) <= 200
+    assert len(shortened("word " * 100, 200)) <= 200
+    assert shortened("x" * 100, 20) == "x" * 17 + "..."  # no space to cut at
 
 
 def test_a_tokenizer_of_transformers(tmp_path: Path) -> None:

@@ -17,7 +17,16 @@ import tiny_networks
 from ncsam import data
 from ncsam.cli.main import main
 from ncsam.data.modalities import modality_of, restored_modality, saved_modality
-from ncsam.embed import FeatureCache, NamedTextEncoder, embed, encoder_from, features_of, image_encoder, read_inputs
+from ncsam.embed import (
+    FeatureCache,
+    NamedTextEncoder,
+    embed,
+    encoder_from,
+    features_of,
+    image_encoder,
+    read_inputs,
+    read_samples,
+)
 from ncsam.embed import features as features_module
 
 
@@ -222,6 +231,9 @@ def test_new_texts_are_encoded(tmp_path, monkeypatch):
     (tmp_path / "new.csv").write_text("n,text\n1,so\n2,oooo\n")
     for new in (tmp_path / "new.txt", tmp_path / "new.csv", {"n": [1, 2], "text": ["so", "oooo"]}):
         np.testing.assert_array_equal(read_inputs(kind, new)[1], [[2, 1], [4, 4]])
+        assert read_samples(kind, new).texts == ["so", "oooo"]
+    assert read_samples(kind, found.train).texts == ["good", "bad one"]  # of which the features were computed
+    assert read_samples(kind, np.zeros((2, 2), dtype=np.float32)).texts is None
     with pytest.raises(ValueError, match="data="):
         read_inputs(kind, np.zeros((2, 8, 8, 3), dtype=np.uint8))
 

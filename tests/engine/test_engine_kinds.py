@@ -14,6 +14,7 @@ import torch
 from click.testing import CliRunner
 
 from ncsam import data
+from ncsam._text import shortened
 from ncsam.cli.main import main
 from ncsam.embed import Choice
 from ncsam.engine import RunConfig, train
@@ -77,6 +78,9 @@ def test_texts_from_the_command_line(reviews: Path, trained_on_texts: Path, tmp_
     lines.write_text("the film it superb\nawful plot\n")
     found = list(csv.DictReader(run("predict", trained_on_texts, lines).splitlines()))
     assert [row["label"] for row in found] == ["pos", "neg"]
+    assert list(found[0]) == ["input", "text", "label", "probability"]
+    assert [row["text"] for row in found] == ["the film it superb", "awful plot"]
+    assert [row["text"] for row in rows] == [shortened(line["text"]) for line in written]
     top = json.loads(run("issues", trained_on_texts, "--top", 10, "--json"))
     assert np.mean([row["given_label"] != row["clean_label"] for row in top]) >= 0.6  # 15 % of all are
     run("report", trained_on_texts, "--out", tmp_path / "page.html")

@@ -10,13 +10,13 @@ from typing import Any
 import click
 
 from ncsam._errors import need
+from ncsam._text import shortened
 from ncsam.cli.options import files_of, keep, method_option, model_option
 from ncsam.cli.output import as_csv, say, show_table
 from ncsam.issues.posterior import noise_rate_words
 from ncsam.issues.table import LabelIssues
 from ncsam.run import Run
 
-_TEXT = 80  # characters of a text that are shown
 EPILOG = """\b
 Examples:
   ncsam issues runs/first --top 50
@@ -108,7 +108,7 @@ def _show(issues: LabelIssues, summary: Mapping[str, Any]) -> None:
     chances = ["p_wrong", "p_suggested"] if issues.reliable else []
     lines = [
         [
-            *(_shortened(row[name]) if name == "text" else str(row[name]) for name in words),
+            *(shortened(str(row[name])) if name == "text" else str(row[name]) for name in words),
             str(row["index"]),
             f"{row['label_quality']:.3f}",
             *(f"{row[name]:.2f}" for name in chances),
@@ -121,8 +121,3 @@ def _show(issues: LabelIssues, summary: Mapping[str, Any]) -> None:
     if "noise_estimate" in summary:
         say(f"noise rate: {noise_rate_words(summary['noise_estimate'])}")
     say(issues.expectation())
-
-
-def _shortened(text: object) -> str:
-    line = " ".join(str(text).split())
-    return line if len(line) <= _TEXT else f"{line[: _TEXT - 3]}..."

@@ -52,7 +52,7 @@ def predict(
     one .npz with an array x; tables with the same columns; tables of texts, or .txt files with one on each line;
     features in an .npz; nested arrays in an .npz with an array x.NAME for each.
 
-    Gives a line per sample: where it is from, its label, and the probability of that label.
+    Gives a line per sample: where it is from, the beginning of a text, its label, and the probability of that label.
     """
     keep([*inputs, *files_of(run)], out)
     trained = Run(run, named={"model": model, "method": method})

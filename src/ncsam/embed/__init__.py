@@ -13,7 +13,7 @@ from ncsam.embed.cache import FeatureCache
 from ncsam.embed.choose import Choice, choose_backbone, choose_encoder
 from ncsam.embed.encoder import Encoder, image_encoder
 from ncsam.embed.features import encoder_from, features_of
-from ncsam.embed.inputs import read_inputs
+from ncsam.embed.inputs import NewSamples, encoded_inputs, read_inputs, read_samples
 from ncsam.embed.run import embed
 from ncsam.embed.text import NamedTextEncoder, text_encoder
 
@@ -22,12 +22,15 @@ __all__ = [
     "Encoder",
     "FeatureCache",
     "NamedTextEncoder",
+    "NewSamples",
     "choose_backbone",
     "choose_encoder",
     "embed",
+    "encoded_inputs",
     "encoder_from",
     "features_of",
     "image_encoder",
     "read_inputs",
+    "read_samples",
     "text_encoder",
 ]

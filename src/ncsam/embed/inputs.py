@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,41 @@ from ncsam.data.types import DataSet, Inputs, Split
 from ncsam.embed.cache import FeatureCache
 from ncsam.embed.features import check_kind, encode, encoder_from
 from ncsam.embed.text import NamedTextEncoder
+
+
+@dataclass(frozen=True)
+class NewSamples:
+    """New samples before they are encoded.
+
+    Attributes:
+        names: A name for each.
+        inputs: The samples.
+        texts: The texts, if the samples are texts or features of known texts.
+    """
+
+    names: list[str]
+    inputs: Inputs
+    texts: list[str] | None
+
+
+def read_samples(modality: Modality, new: Any) -> NewSamples:
+    """Read new samples for a model that was trained on data of this modality; the arguments are those of `read_inputs`.
+
+    Raises:
+        UsageError: The samples do not fit the model; the message says what it takes.
+    """
+    if isinstance(new, (DataSet, Split)):
+        held = new.train if isinstance(new, DataSet) else new
+        names, inputs = [held.path(row) or f"[{row}]" for row in range(len(held))], held.inputs
+        original = held.of_original().inputs
+    else:
+        if _are_paths(new):
+            names, inputs = _from_paths(modality, _paths(new))
+        else:
+            inputs = _in_memory(modality, new)
+            names = [f"[{row}]" for row in range(len(inputs))]
+        original = inputs
+    return NewSamples(names, inputs, list(original) if isinstance(original, TextList) else None)
 
 
 def read_inputs(
@@ -47,15 +83,8 @@ def read_inputs(
     Raises:
         UsageError: The samples do not fit the model; the message says what it takes.
     """
-    if isinstance(new, (DataSet, Split)):
-        held = new.train if isinstance(new, DataSet) else new
-        names = [held.path(row) or f"[{row}]" for row in range(len(held))]
-        return names, _encoded(modality, held.inputs, cache, batch_size, workers, device)
-    if _are_paths(new):
-        return _from_paths(modality, _paths(new), cache, batch_size, workers, device)
-    inputs = _in_memory(modality, new)
-    names = [f"[{row}]" for row in range(len(inputs))]
-    return names, _encoded(modality, inputs, cache, batch_size, workers, device)
+    found = read_samples(modality, new)
+    return found.names, encoded_inputs(modality, found.inputs, cache, batch_size, workers, device)
 
 
 def _are_paths(new: Any) -> bool:
@@ -83,12 +112,11 @@ def _paths(new: Any) -> list[Path]:
     return found
 
 
-def _from_paths(modality: Modality, paths: list[Path], *how: Any) -> tuple[list[str], Inputs]:
+def _from_paths(modality: Modality, paths: list[Path]) -> tuple[list[str], Inputs]:
     description = modality.encoder if isinstance(modality, Features) else None
     if description is None or description.get("kind") == "table" or all(path.suffix == ".npz" for path in paths):
         return modality.read(paths)
-    names, found = _ORIGINAL[description["kind"]](description).read(paths)
-    return names, _encoded(modality, found, *how)
+    return _ORIGINAL[description["kind"]](description).read(paths)
 
 
 def _image_reader(description: Mapping[str, Any]) -> Modality:
@@ -131,10 +159,18 @@ def _of_table(modality: Modality, table: dict[str, list[Any]], description: Mapp
     return _in_memory(modality, [str(text) for text in table[name]])
 
 
-def _encoded(
-    modality: Modality, inputs: Inputs, cache: FeatureCache | None, batch_size: int, workers: int, device: str
+def encoded_inputs(
+    modality: Modality,
+    inputs: Inputs,
+    cache: FeatureCache | None = None,
+    batch_size: int = 64,
+    workers: int = 0,
+    device: str = "cpu",
 ) -> Inputs:
-    """The features of the inputs, where the model takes features and the inputs are none yet."""
+    """The features of the inputs, if the model takes features and the inputs are none yet; else the inputs themselves.
+
+    The arguments are those of `read_inputs`.
+    """
     if not isinstance(modality, Features) or modality.encoder is None or _are_features(inputs, modality):
         return inputs
     encoder = encoder_from(modality.encoder, device=device)

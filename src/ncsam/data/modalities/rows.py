@@ -12,16 +12,21 @@ import numpy.typing as npt
 import torch
 
 from ncsam._errors import bad_value
+from ncsam._text import shortened
 from ncsam._trees import Tree
 from ncsam.data.modalities.base import Modality, Store
-from ncsam.data.modalities.text import shortened
 from ncsam.data.types import DataSet, Inputs
 
 _SHOWN, _CELL = 8, 60  # cells of a preview, characters of a cell
 
 
 class TableRows(Sequence[Any]):
-    """Rows as {column: value}; the columns are stored once, `order` says which rows, in which order."""
+    """Rows as {column: value}; the columns are stored once, `order` says which rows, in which order.
+
+    Args:
+        columns: All of one length.
+        order: Positions in the columns; `None` for all rows as they come.
+    """
 
     def __init__(self, columns: Mapping[str, Sequence[Any]], order: npt.NDArray[np.int64] | None = None) -> None:
         self.columns = columns
@@ -37,6 +42,11 @@ class TableRows(Sequence[Any]):
         return {name: values[row] for name, values in self.columns.items()}
 
     def take(self, index: npt.NDArray[np.int64]) -> TableRows:
+        """The rows at `index`, in that order; the columns are shared.
+
+        Args:
+            index: Positions among these rows.
+        """
         return TableRows(self.columns, self.order[index])
 
     def table(self) -> dict[str, list[Any]]:

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from ncsam._arguments import instance, positive
 from ncsam._errors import bad_value, need
+from ncsam._text import shortened
 from ncsam.data.loading.sampling import BatchRequest
 from ncsam.data.modalities.base import BatchTransform, Modality, Store, check_counts
 from ncsam.data.tables.columns import TABLE_SUFFIXES, complete, found_name, read_columns
@@ -43,7 +44,11 @@ class Tokenizer(Protocol):
 
 
 class Words:
-    """A plain vocabulary: lower-case words and single signs. 0 is padding, 1 any word that is not in it."""
+    """A plain vocabulary: lower-case words and single signs. 0 is padding, 1 any word that is not in it.
+
+    Args:
+        words: In lower case; the first gets number 2.
+    """
 
     pad = _PAD
 
@@ -54,15 +59,31 @@ class Words:
 
     @classmethod
     def of(cls, texts: Iterable[str], most: int = MAX_WORDS) -> Words:
-        """The most frequent words of some texts; of equally frequent ones, the first in the alphabet."""
+        """The most frequent words of some texts; of equally frequent ones, the first in the alphabet.
+
+        Args:
+            texts: Of the training split.
+            most: Words in the vocabulary, at most.
+        """
         counts = Counter(word for text in texts for word in cls.split(text))
         return cls(sorted(counts, key=lambda word: (-counts[word], word))[:most])
 
     @staticmethod
     def split(text: str) -> list[str]:
+        """Cut a text into lower-case words and single punctuation marks.
+
+        Args:
+            text: Any text.
+        """
         return _WORD.findall(text.lower())
 
     def encode(self, texts: Sequence[str], length: int) -> list[list[int]]:
+        """The token ids of each text, without padding.
+
+        Args:
+            texts: Any texts.
+            length: Tokens of a text at most; the rest is cut off.
+        """
         return [[self._number.get(word, _UNKNOWN) for word in self.split(text)[:length]] for text in texts]
 
     def state(self) -> dict[str, Any]:
@@ -92,6 +113,12 @@ class Pretrained:
         self.longest = int(min(self._tokenizer.model_max_length, _LONGEST))
 
     def encode(self, texts: Sequence[str], length: int) -> list[list[int]]:
+        """The token ids of each text, special tokens included, without padding.
+
+        Args:
+            texts: Any texts.
+            length: Tokens of a text at most; the rest is cut off.
+        """
         found = self._tokenizer(list(texts), truncation=True, max_length=length, padding=False)
         ids: list[list[int]] = found["input_ids"]
         return ids
@@ -101,19 +128,36 @@ class Pretrained:
 
 
 def tokenizer_for(name: str, texts: Iterable[str], max_words: int = MAX_WORDS) -> Tokenizer:
-    """By its name: "words" makes a vocabulary of the texts, anything else is one of `transformers`."""
+    """By its name: "words" makes a vocabulary of the texts, anything else is one of `transformers`.
+
+    Args:
+        name: "words", or the name or folder of a tokenizer, which may be downloaded.
+        texts: Of the training split; used by "words" alone.
+        max_words: Words of that vocabulary, at most.
+    """
     positive("max_words", max_words)
     instance("tokenizer", name, str, "'words', or the name of a tokenizer of transformers")
     return Words.of(texts, max_words) if name == "words" else Pretrained(name)
 
 
 def tokenizer_from(state: Mapping[str, Any]) -> Tokenizer:
-    """The tokenizer that `state()` described."""
+    """The tokenizer that `state()` described.
+
+    Args:
+        state: With the key `words` or `transformers`; nothing is downloaded.
+    """
     return Words(state["words"]) if "words" in state else Pretrained(state["transformers"], download=False)
 
 
 class TextList(Sequence[str]):
-    """Texts with the tokenizer that is to read them; `length` is the most tokens of each."""
+    """Texts with the tokenizer that is to read them; `length` is the most tokens of each.
+
+    Args:
+        texts: One per sample.
+        tokenizer: Shared by all splits of a dataset.
+        length: What follows is cut off.
+        column: The table's column that the texts were read from; empty if none.
+    """
 
     def __init__(self, texts: Sequence[str], tokenizer: Tokenizer, length: int = MAX_LENGTH, column: str = "") -> None:
         self.texts = list(texts)
@@ -130,6 +174,11 @@ class TextList(Sequence[str]):
         return self.texts[index]
 
     def take(self, index: npt.NDArray[np.int64]) -> TextList:
+        """The texts at `index`, in that order.
+
+        Args:
+            index: Positions among these texts.
+        """
         return TextList([self.texts[i] for i in index], self.tokenizer, self.length, self.column)
 
 
@@ -139,6 +188,13 @@ class Texts(Modality):
 
     The mask is true where there is a token. `vocabulary` is the number of different
     tokens, `length` the most of a text, `column` the table's that was read.
+
+    Attributes:
+        tokenizer: What `tokenizer_from` makes it again from.
+        pad: The token id that fills up short texts.
+        vocabulary: Padding and unknown words included.
+        length: What follows is cut off.
+        column: Empty where the texts did not come from a table.
     """
 
     tokenizer: Mapping[str, Any]
@@ -187,7 +243,15 @@ class Texts(Modality):
         return {"input_ids": torch.where(mask, ids, self.pad), "attention_mask": mask}
 
     def read(self, paths: Sequence[Path]) -> tuple[list[str], Inputs]:
-        """Tables with a column of texts, and .txt files with one text on each line."""
+        """Tables with a column of texts, and .txt files with one text on each line.
+
+        Args:
+            paths: `.txt`, `.csv`, `.tsv` and `.parquet` files.
+
+        Raises:
+            UsageError: A file is of another type.
+            ValueError: A table has no column of texts, or a row has none.
+        """
         names: list[str] = []
         texts: list[str] = []
         for path in paths:
@@ -208,7 +272,7 @@ class Texts(Modality):
         return [str(text) for text in complete(table, column, "text", path)]
 
     def preview(self, inputs: Inputs, index: int) -> str:
-        return shortened(inputs[index])
+        return shortened(inputs[index], _SHOWN)
 
     @classmethod
     def described(cls, inputs: Inputs) -> str:
@@ -216,14 +280,13 @@ class Texts(Modality):
         return f"texts, {inputs.tokenizer.size:,} tokens, at most {inputs.length} of them, in memory"
 
 
-def shortened(text: str, most: int = _SHOWN) -> str:
-    """A text on one line, cut after so many characters."""
-    line = " ".join(text.split())
-    return line if len(line) <= most else line[: most - 3].rpartition(" ")[0] + " ..."
-
-
 class TextStore(Store):
-    """The tokens of all texts in one row on the device, and where each text begins."""
+    """The tokens of all texts in one row on the device, and where each text begins.
+
+    Args:
+        inputs: The texts, which are tokenized here, all at once.
+        device: Where the tokens are kept.
+    """
 
     kind = "texts"
 
