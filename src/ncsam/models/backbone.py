@@ -51,6 +51,11 @@ class Backbone(nn.Module):
         setattr(self.get_submodule(parent), last, fresh)
 
     def forward(self, x: Any) -> Tensor:
+        """Logits (N, classes).
+
+        Args:
+            x: A batch, in the form that `features` takes.
+        """
         logits: Tensor = self.head(self.features(x))
         return logits
 
@@ -88,5 +93,13 @@ def check_size(x: Tensor, minimum: int, name: str) -> None:
 
 
 def check_probability(name: str, value: float) -> None:
-    """Check a probability in [0, 1)."""
+    """Check a probability in [0, 1).
+
+    Args:
+        name: Name of the argument, for the error message.
+        value: The probability.
+
+    Raises:
+        UsageError: It is no number in [0, 1).
+    """
     number(name, value, "a probability in [0, 1)", lambda share: 0 <= share < 1)

@@ -49,15 +49,28 @@ class ClosedForm(nn.Module):
             self.register_buffer(name, torch.zeros(0))
 
     def scores(self, x: Tensor) -> Tensor:
-        """Uncalibrated logits (N, K) of prepared rows (N, d)."""
+        """Uncalibrated logits (N, K) of prepared rows (N, d).
+
+        Args:
+            x: Rows as `prepare` returns them, (N, d).
+        """
         raise NotImplementedError  # abstract: each model's own
 
     def prepare(self, x: Tensor) -> Tensor:
-        """Standardized inputs of any shape as rows (N, d); what is more than ten standard deviations out is clipped."""
+        """Standardized inputs of any shape as rows (N, d); what is more than ten standard deviations out is clipped.
+
+        Args:
+            x: Standardized inputs (N, ...).
+        """
         rows = x.flatten(1).clamp(-10, 10)
         return F.normalize(rows, dim=1) if self.unit else rows
 
     def forward(self, x: Tensor) -> Tensor:
+        """Calibrated logits (N, K).
+
+        Args:
+            x: Standardized inputs (N, ...).
+        """
         return self.scale * self.scores(self.prepare(x))
 
     _load_from_state_dict = _load_resized  # type: ignore[assignment]
@@ -71,6 +84,11 @@ class LinearClassifier(ClosedForm):
     bias: Tensor
 
     def scores(self, x: Tensor) -> Tensor:
+        """Uncalibrated logits (N, K).
+
+        Args:
+            x: Prepared rows (N, d).
+        """
         return F.linear(x, self.weight, self.bias)
 
 
@@ -82,6 +100,11 @@ class Prototypes(ClosedForm):
     prototypes: Tensor
 
     def scores(self, x: Tensor) -> Tensor:
+        """Cosines in [-1, 1], (N, K).
+
+        Args:
+            x: Prepared rows (N, d).
+        """
         return F.normalize(x - self.center, dim=1) @ self.prototypes.T
 
 
@@ -95,11 +118,22 @@ class KernelExpansion(ClosedForm):
     width: Tensor
 
     def scores(self, x: Tensor) -> Tensor:
+        """Uncalibrated logits (N, K).
+
+        Args:
+            x: Prepared rows (N, d).
+        """
         return gaussian_kernel(x, self.rows, self.width) @ self.coefficients + self.bias
 
 
 def gaussian_kernel(x: Tensor, rows: Tensor, width: Tensor | float) -> Tensor:
-    """exp(-|x_i - row_j|^2 / width), shape (len(x), len(rows))."""
+    """exp(-|x_i - row_j|^2 / width), shape (len(x), len(rows)).
+
+    Args:
+        x: (N, d).
+        rows: (n, d).
+        width: Positive; a squared distance of this size gives 1/e.
+    """
     squared = x.square().sum(1, keepdim=True) + rows.square().sum(1) - 2 * x @ rows.T
     return torch.exp(-squared.clamp(min=0) / width)
 
@@ -123,12 +157,24 @@ class Smooth(ClosedForm):
     betas: Tensor
 
     def member_scores(self, x: Tensor) -> Tensor:
-        """Uncalibrated scores of every member, (M, N, K)."""
+        """Uncalibrated scores of every member, (M, N, K).
+
+        Args:
+            x: Prepared rows (N, d).
+
+        Returns:
+            Linear members first, then kernel members.
+        """
         linear = torch.einsum("nd,lkd->lnk", x, self.weight) + self.bias.unsqueeze(1)
         kernel = gaussian_kernel(x, self.rows, self.width)
         return torch.cat([linear, kernel @ self.coefficients + self.offset.unsqueeze(1)])
 
     def scores(self, x: Tensor) -> Tensor:
+        """Log of the members' mean probabilities, (N, K).
+
+        Args:
+            x: Prepared rows (N, d).
+        """
         logs = (self.betas.view(-1, 1, 1) * self.member_scores(x)).log_softmax(dim=2)
         return torch.logsumexp(logs, dim=0) - math.log(self.betas.shape[0])
 
@@ -151,6 +197,11 @@ class NormalScores(nn.Module):
         self.register_buffer("levels", torch.zeros(1))
 
     def forward(self, x: Tensor) -> Tensor:
+        """Normal scores of the same shape.
+
+        Args:
+            x: (N, d).
+        """
         values = x.unsqueeze(2)
         return self.levels[(values > self.cuts).sum(dim=2) + (values >= self.cuts).sum(dim=2)]
 
@@ -158,7 +209,12 @@ class NormalScores(nn.Module):
 
 
 class Average(ClosedForm):
-    """The average of other closed-form models on the normal scores of the columns, each at its own temperature."""
+    """The average of other closed-form models on the normal scores of the columns, each at its own temperature.
+
+    Args:
+        num_classes: number of classes K.
+        members: fitted to normal scores; each brings its own `scale`.
+    """
 
     def __init__(self, num_classes: int, members: Sequence[ClosedForm]) -> None:
         super().__init__(num_classes)
@@ -166,9 +222,19 @@ class Average(ClosedForm):
         self.members = nn.ModuleList(members)
 
     def prepare(self, x: Tensor) -> Tensor:
+        """Normal scores of the columns, (N, d).
+
+        Args:
+            x: Inputs (N, ...).
+        """
         rows: Tensor = self.view(x.flatten(1))
         return rows
 
     def scores(self, x: Tensor) -> Tensor:
+        """Log of the members' mean probabilities, (N, K).
+
+        Args:
+            x: Normal scores (N, d).
+        """
         logs = torch.stack([member(x).log_softmax(dim=1) for member in self.members])
         return torch.logsumexp(logs, dim=0) - math.log(len(self.members))

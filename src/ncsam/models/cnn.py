@@ -39,6 +39,14 @@ class CNN9(Backbone):
         self.fc = nn.Linear(self.num_features, num_classes)
 
     def features(self, x: Tensor) -> Tensor:
+        """Features (N, 128).
+
+        Args:
+            x: Images (N, channels, H, W), of 28x28 pixels or more.
+
+        Raises:
+            ValueError: The images are smaller.
+        """
         check_size(x, 28, "cnn9")
         return F.adaptive_avg_pool2d(self.body(x), 1).flatten(1)
 
@@ -70,6 +78,14 @@ class CNN7(Backbone):
         self.fc = nn.Linear(self.num_features, num_classes)
 
     def features(self, x: Tensor) -> Tensor:
+        """Features (N, 256).
+
+        Args:
+            x: Images (N, channels, H, W), of 8x8 pixels or more.
+
+        Raises:
+            ValueError: The images are smaller.
+        """
         check_size(x, 8, "cnn7")
         return F.adaptive_avg_pool2d(self.body(x), 4).flatten(1)
 
@@ -97,6 +113,14 @@ class CNNCoteachingPlus(Backbone):
         self.fc = nn.Linear(84, num_classes)
 
     def features(self, x: Tensor) -> Tensor:
+        """Features (N, 84).
+
+        Args:
+            x: Images (N, channels, H, W), of 16x16 pixels or more.
+
+        Raises:
+            ValueError: The images are smaller.
+        """
         check_size(x, 16, "cnn_coteaching_plus")
         x = F.max_pool2d(F.relu(self.conv1(x)), 2)
         x = F.max_pool2d(F.relu(self.conv2(x)), 2)
@@ -128,6 +152,14 @@ class CNNSmall(Backbone):
         init_kaiming(self)
 
     def features(self, x: Tensor) -> Tensor:
+        """Features (N, 4 width).
+
+        Args:
+            x: Images (N, channels, H, W), of 4x4 pixels or more.
+
+        Raises:
+            ValueError: The images are smaller.
+        """
         check_size(x, 4, "cnn_small")
         out: Tensor = self.body(x)
         return out.flatten(1)

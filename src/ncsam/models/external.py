@@ -32,6 +32,14 @@ class Wrapped(Backbone):
         self.family = guess_family(self)
 
     def features(self, x: Tensor) -> Tensor:
+        """What the model returns without its head, (N, `num_features`).
+
+        Args:
+            x: A batch, in the form that the wrapped model takes.
+
+        Raises:
+            ValueError: The model returned something else than one vector for each sample.
+        """
         out = self.network(x)
         if not isinstance(out, Tensor) or out.dim() != 2:
             shape = tuple(out.shape) if isinstance(out, Tensor) else type(out).__name__

@@ -49,7 +49,15 @@ def lda(
 def ridge(
     num_classes: int, in_channels: int = 1, *, penalty: float = 1.0, unit: bool = True, prune: int = 0
 ) -> LinearClassifier:
-    """Least squares on one-hot labels with `penalty * |weight|^2`; other arguments as of `lda`."""
+    """Least squares on one-hot labels with `penalty * |weight|^2`.
+
+    Args:
+        num_classes: number of classes.
+        in_channels: not used.
+        penalty: above 0, relative to the mean variance of the columns.
+        unit: divide each standardized row by its length.
+        prune: rounds, 0 to 5, in which confident label issues are left out of the fit.
+    """
     _penalty(penalty)
     count("prune", prune, most=_MOST_ROUNDS)
     return LinearClassifier(num_classes, unit)
@@ -59,7 +67,15 @@ def ridge(
 def logistic(
     num_classes: int, in_channels: int = 1, *, penalty: float = 0.01, unit: bool = False, prune: int = 0
 ) -> LinearClassifier:
-    """Logistic regression: mean cross-entropy + `penalty / 2 * |weight|^2`; other arguments as of `lda`."""
+    """Logistic regression: mean cross-entropy + `penalty / 2 * |weight|^2`.
+
+    Args:
+        num_classes: number of classes.
+        in_channels: not used.
+        penalty: above 0; 1 / (C N) in scikit-learn's terms.
+        unit: divide each standardized row by its length.
+        prune: rounds, 0 to 5, in which confident label issues are left out of the fit.
+    """
     _penalty(penalty)
     count("prune", prune, most=_MOST_ROUNDS)
     return LinearClassifier(num_classes, unit)
@@ -67,14 +83,29 @@ def logistic(
 
 @_register
 def prototypes(num_classes: int, in_channels: int = 1, *, unit: bool = False, prune: int = 0) -> Prototypes:
-    """Cosine to the mean direction of each class, after centering; arguments as of `lda`."""
+    """Cosine to the mean direction of each class, after centering.
+
+    Args:
+        num_classes: number of classes.
+        in_channels: not used.
+        unit: divide each standardized row by its length.
+        prune: rounds, 0 to 5, in which confident label issues are left out of the fit.
+    """
     count("prune", prune, most=_MOST_ROUNDS)
     return Prototypes(num_classes, unit)
 
 
 @_register
 def knn(num_classes: int, in_channels: int = 1, *, k: int = 30, unit: bool = False, prune: int = 0) -> Neighbors:
-    """The `k` nearest neighbors by cosine; other arguments as of `lda`."""
+    """The `k` nearest neighbors by cosine.
+
+    Args:
+        num_classes: number of classes.
+        in_channels: not used.
+        k: number of neighbors, 1 or larger.
+        unit: divide each standardized row by its length.
+        prune: rounds, 0 to 5, in which confident label issues are left out of the fit.
+    """
     positive("k", k)
     count("prune", prune, most=_MOST_ROUNDS)
     return Neighbors(num_classes, k, unit)
@@ -84,7 +115,15 @@ def knn(num_classes: int, in_channels: int = 1, *, k: int = 30, unit: bool = Fal
 def kernel(
     num_classes: int, in_channels: int = 1, *, penalty: float = 1.0, unit: bool = True, prune: int = 0
 ) -> KernelExpansion:
-    """Kernel ridge regression on one-hot labels with a Gaussian kernel; other arguments as of `lda`."""
+    """Kernel ridge regression on one-hot labels with a Gaussian kernel.
+
+    Args:
+        num_classes: number of classes.
+        in_channels: not used.
+        penalty: above 0, the weight lambda of a^T K a in `ncsam.classifiers.kernel.kernel_ridge`.
+        unit: divide each standardized row by its length.
+        prune: rounds, 0 to 5, in which confident label issues are left out of the fit.
+    """
     _penalty(penalty)
     count("prune", prune, most=_MOST_ROUNDS)
     return KernelExpansion(num_classes, unit)
@@ -121,7 +160,13 @@ def forest(
 @_register
 def smooth(num_classes: int, in_channels: int = 1, *, unit: bool = True) -> Smooth:
     """The recommended model for embeddings: an average of discriminant analysis and kernel ridge regressions, fitted
-    to all rows and again without confident label issues (see `ncsam.classifiers.smooth`)."""
+    to all rows and again without confident label issues (see `ncsam.classifiers.smooth`).
+
+    Args:
+        num_classes: number of classes.
+        in_channels: not used.
+        unit: divide each standardized row by its length.
+    """
     return Smooth(num_classes, unit)
 
 

@@ -29,7 +29,11 @@ class Forest(ClosedForm):
     steps: Tensor
 
     def probabilities(self, x: Tensor) -> Tensor:
-        """Mean class probabilities (N, K) of rows (N, d)."""
+        """Mean class probabilities (N, K) of rows (N, d).
+
+        Args:
+            x: Prepared rows, compared with the thresholds in float32.
+        """
         columns = x.float().T  # (d, n)
         node = torch.zeros(self.feature.shape[0], x.shape[0], dtype=torch.int64, device=x.device)
         sample = torch.arange(x.shape[0], device=x.device).expand_as(node)
@@ -40,4 +44,9 @@ class Forest(ClosedForm):
         return self.value.gather(1, index).mean(0)
 
     def scores(self, x: Tensor) -> Tensor:
+        """Log of the mean class probabilities, (N, K), at least log 1e-4.
+
+        Args:
+            x: Prepared rows (N, d).
+        """
         return self.probabilities(x).clamp(min=1e-4).log()

@@ -15,6 +15,11 @@ class Neighbors(ClosedForm):
               \qquad w_i = \max(0, \cos(x - m, x_i - m)) + 10^{-3}
 
     Buffers: `center` m (d,), `rows` (n, d) centered and of length 1, `labels` (n,).
+
+    Args:
+        num_classes: number of classes K.
+        k: number of neighbors, 1 or larger; all rows where there are fewer.
+        unit: divide each row by its length first.
     """
 
     state_names = ("center", "rows", "labels")
@@ -27,6 +32,11 @@ class Neighbors(ClosedForm):
         self.k = k
 
     def scores(self, x: Tensor) -> Tensor:
+        """Log of smoothed class shares, (N, K).
+
+        Args:
+            x: Prepared rows (N, d).
+        """
         count = min(self.k, self.rows.shape[0])
         similarity, index = (F.normalize(x - self.center, dim=1) @ self.rows.T).topk(count, dim=1)
         weight = similarity.clamp(min=0) + 1e-3

@@ -52,6 +52,14 @@ class SameConv2d(nn.Conv2d):
     """
 
     def forward(self, input: Tensor) -> Tensor:
+        """Pad, then convolve.
+
+        Args:
+            input: (N, channels, H, W).
+
+        Returns:
+            (N, outputs, ceil(H / stride), ceil(W / stride)).
+        """
         padding = []
         for size, kernel, stride in zip(input.shape[:1:-1], self.kernel_size[::-1], self.stride[::-1], strict=True):
             total = max((-(-size // stride) - 1) * stride + kernel - size, 0)
@@ -64,7 +72,16 @@ class SameConv2d(nn.Conv2d):
 
 
 class ConvNorm(nn.Module):
-    """Convolution and batch normalization, and ReLU6 unless `linear`."""
+    """Convolution and batch normalization, and ReLU6 unless `linear`.
+
+    Args:
+        inputs: Channels of the input.
+        outputs: Channels of the output.
+        kernel: Side of the kernel in pixels.
+        stride: Stride of the convolution.
+        groups: Groups of channels; as many as channels for a depthwise convolution.
+        linear: Whether to leave out ReLU6.
+    """
 
     def __init__(
         self, inputs: int, outputs: int, kernel: int, stride: int = 1, groups: int = 1, linear: bool = False
@@ -75,6 +92,11 @@ class ConvNorm(nn.Module):
         self.linear = linear
 
     def forward(self, x: Tensor) -> Tensor:
+        """Feature maps (N, outputs, H, W), at the resolution that the stride leaves.
+
+        Args:
+            x: (N, inputs, H, W).
+        """
         x = self.norm(self.conv(x))
         return x if self.linear else F.relu6(x, inplace=not self.training)
 
@@ -85,7 +107,15 @@ class ConvNorm(nn.Module):
 
 
 class Block(nn.Module):
-    """Inverted residual: expand, depthwise convolution, project; the input is added where the shapes agree."""
+    """Inverted residual: expand, depthwise convolution, project; the input is added where the shapes agree.
+
+    Args:
+        inputs: Channels of the input.
+        outputs: Channels of the output.
+        kernel: Side of the depthwise kernel in pixels.
+        stride: Stride of the depthwise convolution.
+        expansion: Factor of the channels in between; 1 leaves out the expansion.
+    """
 
     def __init__(self, inputs: int, outputs: int, kernel: int, stride: int, expansion: int) -> None:
         super().__init__()
@@ -96,6 +126,11 @@ class Block(nn.Module):
         self.residual = stride == 1 and inputs == outputs
 
     def forward(self, x: Tensor) -> Tensor:
+        """Feature maps (N, outputs, H, W), at the resolution that the stride leaves.
+
+        Args:
+            x: (N, inputs, H, W).
+        """
         out: Tensor = self.project(self.depthwise(self.expand(x)))
         return out + x if self.residual else out
 
@@ -133,7 +168,11 @@ class Lite0(Backbone):
         self.fc = nn.Linear(self.num_features, num_classes)
 
     def features(self, x: Tensor) -> Tensor:
-        """Mean over the positions of the last feature map: (N, 3, H, W) -> (N, 1280)."""
+        """Mean over the positions of the last feature map: (N, 3, H, W) -> (N, 1280).
+
+        Args:
+            x: Normalized images (N, channels, H, W); the weights were trained at 224x224.
+        """
         pooled: Tensor = self.dropout(self.top(self.blocks(self.stem(x))).mean(dim=(2, 3)))
         return pooled
 
@@ -175,7 +214,14 @@ def lite0(num_classes: int, in_channels: int = 3) -> Lite0:
 
 
 def renamed(published: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The published tensors under the names that they have in `Lite0`."""
+    """The published tensors under the names that they have in `Lite0`.
+
+    Args:
+        published: Tensors by their names in the published file.
+
+    Raises:
+        ValueError: A name has an unexpected form.
+    """
     outer = {"_conv_stem": "stem.conv", "_bn0": "stem.norm", "_conv_head": "top.conv", "_bn1": "top.norm", "_fc": "fc"}
     inner = {
         "_expand_conv": "expand.conv",

@@ -15,9 +15,9 @@ class Mean(nn.Module):
     """log of sum_i weight_i softmax(z_i / temperature_i), where z_i are the logits of member i; weights sum to 1.
 
     Args:
-        members: Models, or for `mean` {"model": name, "options": its options} of each.
-        weights: Weight of each member.
-        temperatures: Temperature of each member.
+        members: Models of the same classes.
+        weights: Positive weight of each member; they are divided by their sum.
+        temperatures: Positive temperature of each member; above 1 softens it.
     """
 
     weights: Tensor
@@ -31,6 +31,11 @@ class Mean(nn.Module):
         self.register_buffer("temperatures", torch.tensor([float(value) for value in temperatures]))
 
     def forward(self, inputs: Tensor) -> Tensor:
+        """Log of the weighted mean of the members' probabilities, (N, classes).
+
+        Args:
+            inputs: A batch, which each member is given.
+        """
         rows = [
             (member(inputs) / self.temperatures[number]).log_softmax(dim=1) + self.weights[number].log()
             for number, member in enumerate(self.members)
@@ -56,7 +61,7 @@ def mean(
         create: Builds a model by name.
         num_classes: Number of classes.
         in_channels: Channels of the images.
-        members: Models, or for `mean` {"model": name, "options": its options} of each.
+        members: {"model": name, "options": its options} of each, one or more.
         weights: Weight of each member.
         temperatures: Temperature of each member.
     """

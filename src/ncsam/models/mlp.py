@@ -19,7 +19,7 @@ class MLP(Backbone):
 
     Args:
         num_classes: Number of classes.
-        in_features: Numbers per sample; None means 32x32 images, in_channels * 1024.
+        in_features: Numbers per sample.
         hidden: Widths of the hidden layers; () is logistic regression.
         dropout: Dropout probability, in [0, 1).
     """
@@ -37,6 +37,14 @@ class MLP(Backbone):
         self.fc = nn.Linear(self.num_features, num_classes)
 
     def features(self, x: Tensor) -> Tensor:
+        """Output of the last hidden layer; the flat input where there is none.
+
+        Args:
+            x: (N, ...), of `in_features` numbers per sample.
+
+        Raises:
+            ValueError: A sample has another number of them.
+        """
         flat = x.flatten(1)
         if flat.shape[1] != self.in_features:
             raise ValueError(

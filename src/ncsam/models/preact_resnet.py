@@ -38,6 +38,11 @@ class PreActBlock(nn.Module):
         self.shortcut = None if stride == 1 and in_width == width else conv1x1(in_width, width, stride)
 
     def forward(self, x: Tensor) -> Tensor:
+        """Feature maps (N, width, H / stride, W / stride), rounded up.
+
+        Args:
+            x: (N, in_width, H, W), not yet normalized.
+        """
         active = F.relu(self.bn1(x))
         # A projection starts from the activated input, an identity from the raw one.
         shortcut = x if self.shortcut is None else self.shortcut(active)
@@ -83,6 +88,11 @@ class PreActResNet(Stages):
         init_kaiming(self)
 
     def features(self, x: Tensor) -> Tensor:
+        """Mean over the positions of the last feature map, (N, `num_features`).
+
+        Args:
+            x: Images (N, channels, H, W).
+        """
         x = self.conv1(x)
         if self.stem_bn is not None:
             x = F.relu(self.stem_bn(x))

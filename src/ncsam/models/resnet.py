@@ -23,10 +23,24 @@ Block = Callable[[int, int, int], nn.Module]
 
 
 def conv3x3(in_width: int, width: int, stride: int = 1) -> nn.Conv2d:
+    """A 3x3 convolution without bias that keeps the image's size at stride 1.
+
+    Args:
+        in_width: Channels of the input.
+        width: Channels of the output.
+        stride: Stride.
+    """
     return nn.Conv2d(in_width, width, 3, stride=stride, padding=1, bias=False)
 
 
 def conv1x1(in_width: int, width: int, stride: int = 1) -> nn.Conv2d:
+    """A 1x1 convolution without bias.
+
+    Args:
+        in_width: Channels of the input.
+        width: Channels of the output.
+        stride: Stride.
+    """
     return nn.Conv2d(in_width, width, 1, stride=stride, bias=False)
 
 
@@ -55,6 +69,11 @@ class BasicBlock(nn.Module):
         self.downsample = _projection(in_width, width, stride)
 
     def forward(self, x: Tensor) -> Tensor:
+        """Feature maps (N, width, H / stride, W / stride), rounded up.
+
+        Args:
+            x: (N, in_width, H, W).
+        """
         shortcut = x if self.downsample is None else self.downsample(x)
         x = F.relu(self.bn1(self.conv1(x)))
         return F.relu(self.bn2(self.conv2(x)) + shortcut)
@@ -82,6 +101,11 @@ class Bottleneck(nn.Module):
         self.downsample = _projection(in_width, width * self.expansion, stride)
 
     def forward(self, x: Tensor) -> Tensor:
+        """Feature maps (N, 4 width, H / stride, W / stride), rounded up.
+
+        Args:
+            x: (N, in_width, H, W).
+        """
         shortcut = x if self.downsample is None else self.downsample(x)
         x = F.relu(self.bn1(self.conv1(x)))
         x = F.relu(self.bn2(self.conv2(x)))
@@ -94,7 +118,14 @@ class Stages(Backbone):
     family = "conv"
 
     def add_stages(self, block: Block, in_width: int, widths: Sequence[int], depths: Sequence[int]) -> int:
-        """Register the stages; the width that comes out of the last one."""
+        """Register the stages; the width that comes out of the last one.
+
+        Args:
+            block: Builds a block from input width, width and stride; its `expansion`, if any, multiplies the width.
+            in_width: Channels that the stem returns.
+            widths: Channels of each stage.
+            depths: Blocks of each stage, as many numbers as `widths`.
+        """
         expansion: int = getattr(block, "expansion", 1)
         self.stage_names = tuple(f"layer{i}" for i in range(1, len(widths) + 1))
         for name, width, depth in zip(self.stage_names, widths, depths, strict=True):
@@ -104,6 +135,11 @@ class Stages(Backbone):
         return in_width
 
     def run_stages(self, x: Tensor) -> Tensor:
+        """Pass feature maps through all stages in turn.
+
+        Args:
+            x: What the stem returns, (N, in_width, H, W).
+        """
         for name in self.stage_names:
             x = cast(nn.Module, getattr(self, name))(x)
         return x
@@ -113,7 +149,7 @@ def average(x: Tensor) -> Tensor:
     """Mean over the image: (N, C, H, W) to (N, C).
 
     Args:
-        x: A batch of images.
+        x: Feature maps (N, C, H, W).
     """
     return F.adaptive_avg_pool2d(x, 1).flatten(1)
 
@@ -153,6 +189,11 @@ class ResNet(Stages):
         init_kaiming(self)
 
     def features(self, x: Tensor) -> Tensor:
+        """Mean over the positions of the last feature map, (N, `num_features`).
+
+        Args:
+            x: Images (N, channels, H, W).
+        """
         x = F.relu(self.bn1(self.conv1(x)))
         if self.pooled_stem:
             x = F.max_pool2d(x, 3, stride=2, padding=1)

@@ -59,6 +59,14 @@ class ResNet9(Backbone):
         init_kaiming(self)
 
     def features(self, x: Tensor) -> Tensor:
+        """Features (N, 4 width).
+
+        Args:
+            x: Images (N, channels, H, W), of 8x8 pixels or more.
+
+        Raises:
+            ValueError: The images are smaller.
+        """
         check_size(x, 8, "resnet9")
         return F.adaptive_avg_pool2d(self.body(x), 1).flatten(1)
 

@@ -31,6 +31,11 @@ class Stacked(nn.Module):
         self.register_buffer("bias", torch.zeros(num_classes))
 
     def forward(self, inputs: Tensor) -> Tensor:
+        """Logits (N, classes).
+
+        Args:
+            inputs: A batch, which each model is given.
+        """
         logits: Any = self.bias
         for number, group in enumerate(self.groups):
             assert isinstance(group, nn.ModuleList)
@@ -50,6 +55,15 @@ def stacked(
     """Groups of models, each given as {"model": its name, "options": its options}.
 
     The names are those of `ncsam.models` only: they may be read from a file, and a file must not decide what code runs.
+
+    Args:
+        create: Builds a model by name.
+        num_classes: Number of classes.
+        in_channels: Channels of the images.
+        groups: The models of each group; one or more of both.
+
+    Raises:
+        UsageError: A group is missing or empty, or a model is not of `ncsam.models`.
     """
     if not groups or not all(groups):
         raise bad_value("groups", len(groups), "one or more groups of one or more models")

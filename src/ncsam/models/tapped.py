@@ -28,12 +28,25 @@ class Tapped(Backbone):
         self.num_features = self.head.in_features
 
     def forward(self, x: Tensor) -> Tensor:
+        """Logits (N, classes).
+
+        Args:
+            x: A batch for the model; two dimensions are taken for features, which go to the head alone.
+        """
         if x.dim() == 2:  # features, of a model for images whose backbone is frozen
             return super().forward(x)
         logits: Tensor = self.network(x)
         return logits
 
     def features(self, x: Tensor) -> Tensor:
+        """What the head sees when the whole model runs, (N, `num_features`).
+
+        Args:
+            x: A batch for the model.
+
+        Raises:
+            ValueError: The head did not see exactly one vector for each sample.
+        """
         seen: list[Tensor] = []
 
         def note(module: nn.Module, arguments: tuple[Any, ...]) -> None:

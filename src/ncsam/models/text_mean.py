@@ -41,6 +41,14 @@ class TextMean(Backbone):
         self.fc = nn.Linear(self.num_features, num_classes)
 
     def features(self, x: Mapping[str, Tensor]) -> Tensor:
+        """Output of the last hidden layer; the mean vector where there is none.
+
+        Args:
+            x: `input_ids` and `attention_mask`, each (N, length).
+
+        Raises:
+            ValueError: One of the two is missing.
+        """
         if not isinstance(x, Mapping) or not {"input_ids", "attention_mask"} <= x.keys():
             raise ValueError("text_mean takes token sequences: a dict of input_ids and attention_mask (batch, length)")
         mask = x["attention_mask"].unsqueeze(2).to(self.embedding.weight.dtype)

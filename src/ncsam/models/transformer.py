@@ -41,6 +41,14 @@ class TransformerClassifier(Backbone):
             pooler.requires_grad_(False)
 
     def features(self, x: Mapping[str, Tensor]) -> Tensor:
+        """Mean of the last hidden layer over the tokens, after dropout, (N, hidden size).
+
+        Args:
+            x: `input_ids` and `attention_mask`, each (N, length).
+
+        Raises:
+            ValueError: One of the two is missing.
+        """
         if not isinstance(x, Mapping) or not {"input_ids", "attention_mask"} <= x.keys():
             raise ValueError("a transformer takes token sequences: a dict of input_ids and attention_mask")
         mask = x["attention_mask"]
