@@ -167,6 +167,12 @@ class Forward(_Corrected):
     """
 
     def forward(self, logits: Tensor, targets: Tensor) -> Tensor:
+        """The forward-corrected loss.
+
+        Args:
+            logits: (samples, classes).
+            targets: Class numbers (samples,), or probabilities (samples, classes).
+        """
         return forward_corrected(logits, targets, self.transition, reduction=self.reduction)
 
 
@@ -179,4 +185,10 @@ class Backward(_Corrected):
     """
 
     def forward(self, logits: Tensor, targets: Tensor) -> Tensor:
+        """The backward-corrected loss.
+
+        Args:
+            logits: (samples, classes).
+            targets: Class numbers (samples,), or probabilities (samples, classes).
+        """
         return backward_corrected(logits, targets, self.transition, reduction=self.reduction)

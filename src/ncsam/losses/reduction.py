@@ -116,7 +116,14 @@ def _kind(value: object) -> str:
 
 
 def non_negative(**numbers: float) -> None:
-    """Refuse negative weights."""
+    """Refuse negative weights.
+
+    Args:
+        **numbers: Weights by the name of their argument.
+
+    Raises:
+        UsageError: One of them is negative or not finite.
+    """
     for name, value in numbers.items():
         _arguments.non_negative(name, value)
 
@@ -136,6 +143,7 @@ class Loss(nn.Module):
 
     Args:
         function: The loss.
+        **options: Its keyword arguments.
     """
 
     def __init__(self, function: Callable[..., Tensor], **options: Any) -> None:
@@ -144,6 +152,11 @@ class Loss(nn.Module):
         self.options = options
 
     def forward(self, *inputs: Any) -> Tensor:
+        """The function of these inputs, with the module's options.
+
+        Args:
+            *inputs: What the function takes, such as logits and targets.
+        """
         return self.function(*inputs, **self.options)
 
     def extra_repr(self) -> str:

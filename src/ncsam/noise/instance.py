@@ -214,6 +214,14 @@ def project(rows: Callable[[Rows], Floats], width: int, clean: Labels, flipped: 
     """Labels in which each flipped sample i has a class drawn from softmax(x_i W_{y_i}) without its own.
 
     One W exists at a time, and only for classes that occur among the flipped, so memory is S x C, not N x C x S.
+
+    Args:
+        rows: From positions to float64 inputs (rows, width).
+        width: S, the length of an input.
+        clean: Clean labels (N,).
+        flipped: Positions of the samples to flip.
+        size: C, the number of classes.
+        seed: Seed of projections and draws.
     """
     uniforms = stream(seed, "projection/draw").random(len(clean))
     noisy: Labels = clean.copy()

@@ -46,6 +46,14 @@ class Estimate(NamedTuple):
 
     @classmethod
     def of(cls, draws: Sequence[float]) -> Estimate:
+        """Mean and standard error of some draws.
+
+        Args:
+            draws: One value per draw; with one that is not finite the error is nan.
+
+        Raises:
+            UsageError: There are none.
+        """
         if not draws:
             raise bad_value("draws", 0, "a whole number from 1")
         spread = Spread.of(draws)

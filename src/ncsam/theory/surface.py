@@ -114,7 +114,11 @@ class LossSurface:
         return [torch.zeros_like(p, requires_grad=False) for p in self.params]
 
     def random_direction(self, generator: torch.Generator) -> Vector:
-        """A direction of length 1, uniform on the sphere."""
+        """A direction of length 1, uniform on the sphere.
+
+        Args:
+            generator: Source of the draws, on any device.
+        """
         return unit([_normal(p, generator) for p in self.params])
 
     @contextmanager
