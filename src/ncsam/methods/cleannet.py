@@ -34,7 +34,7 @@ class Encoders(nn.Module):
     Samples: 256, code of 128, 256, and the features again.
 
     Args:
-        features: (samples, features).
+        features: Number of features.
     """
 
     def __init__(self, features: int) -> None:

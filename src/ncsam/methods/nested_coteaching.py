@@ -195,7 +195,7 @@ def widths(features: int, sigma: float) -> np.ndarray[tuple[int], np.dtype[np.fl
     """P(k) of k = 1 ... features, proportional to exp(-(k / sigma)^2).
 
     Args:
-        features: Number of features, or (samples, features).
+        features: Number of features.
         sigma: Width of the distribution.
     """
     weights = np.exp(-((np.arange(1, features + 1) / sigma) ** 2))
@@ -207,7 +207,7 @@ def best_width(features: Tensor, weight: Tensor, labels: Tensor) -> int:
     """The k whose first k features are right most often, each costing 1e-5; all k from one running sum.
 
     Args:
-        features: Number of features, or (samples, features).
+        features: (samples, features).
         weight: Weights of the head, (classes, features).
         labels: Class numbers (rows,).
     """
