@@ -11,14 +11,17 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+sys.path.append(str(Path(__file__).parents[1]))
 from ncsam import models
 from ncsam.embed import choose_backbone
 from ncsam.embed.choose import THUMBNAIL_SIZE, unlike_photographs
 from ncsam.models import lite0
 from ncsam.models.lite0 import Lite0, SameConv2d
 from ncsam.pretrained import libraries, minilm, wordllama
+from ncsam.pretrained.hub import load_encoder
 from ncsam.pretrained.packaged import DamagedWeightsError, MissingWeightsError, PackagedFile
 from ncsam.pretrained.text import batches_by_length, checked
+from tiny_transformer import save_tiny_bert
 
 needs_lite0 = pytest.mark.skipif(lite0.WEIGHTS.find() is None, reason="weights not installed")
 needs_wordllama = pytest.mark.skipif(wordllama.WEIGHTS.find() is None, reason="weights not installed")
@@ -291,3 +294,32 @@ def test_no_request_is_made_offline(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("urllib.request.urlopen", lambda *a, **k: pytest.fail("a request was made"))
     libraries.reachable.cache_clear()
     assert not libraries.reachable("https://example.invalid/file")
+
+
+# transformers
+
+
+@pytest.mark.parametrize("hidden", [False, True])
+def test_loading_shows_no_progress_bar_and_leaves_the_setting(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], hidden: bool
+) -> None:
+    logging = pytest.importorskip("transformers").utils.logging
+    from huggingface_hub.utils import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
+
+    folder = save_tiny_bert(tmp_path / "bert")
+    before = logging.is_progress_bar_enabled(), are_progress_bars_disabled()
+    try:
+        logging.enable_progress_bar()
+        if hidden:
+            disable_progress_bars()
+        capfd.readouterr()
+        encoder = load_encoder(folder, pretrained=True)
+        assert capfd.readouterr().err == ""
+        assert encoder.config.hidden_size == 16
+        assert (logging.is_progress_bar_enabled(), are_progress_bars_disabled()) == (True, hidden)
+        logging.disable_progress_bar()
+        load_encoder(folder, pretrained=True)
+        assert not logging.is_progress_bar_enabled()
+    finally:
+        (logging.enable_progress_bar if before[0] else logging.disable_progress_bar)()
+        (disable_progress_bars if before[1] else enable_progress_bars)()

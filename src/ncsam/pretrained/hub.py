@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +44,27 @@ def model_folder(model: str, *, download: bool = True) -> Path:
     raise bad_value("model", f"{PREFIX}{model}", f"{wanted} ({reason})") from failure
 
 
+@contextmanager
+def without_progress_bars(library: Any) -> Iterator[None]:
+    """Hide the progress bars of transformers for a while, unless `HF_HUB_DISABLE_PROGRESS_BARS=0` asks for them.
+
+    Args:
+        library: The module `transformers`.
+    """
+    bars, hub = library.utils.logging, need("huggingface_hub", "text", "models of transformers")
+    if not bars.is_progress_bar_enabled() or hub.constants.HF_HUB_DISABLE_PROGRESS_BARS is False:
+        yield
+        return
+    hidden = hub.utils.are_progress_bars_disabled()
+    bars.disable_progress_bar()  # those of the hub, too
+    try:
+        yield
+    finally:
+        bars.enable_progress_bar()
+        if hidden:
+            hub.utils.disable_progress_bars()
+
+
 def load_encoder(folder: Path, *, pretrained: bool) -> Any:
     """Load an encoder from a folder.
 
@@ -62,7 +85,8 @@ def load_encoder(folder: Path, *, pretrained: bool) -> Any:
         if not pretrained:
             return library.AutoModel.from_config(config, trust_remote_code=False)
         # Only safetensors: a pickle of weights could run code.
-        return library.AutoModel.from_pretrained(folder, use_safetensors=True, dtype=torch.float32, **local)
+        with without_progress_bars(library):
+            return library.AutoModel.from_pretrained(folder, use_safetensors=True, dtype=torch.float32, **local)
     except (OSError, ValueError, KeyError) as error:
         reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
         raise bad_value("model", name, f"an encoder that transformers can open ({reason})") from error
