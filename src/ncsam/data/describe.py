@@ -11,6 +11,10 @@ from ncsam.data.types import DataSet, Split
 def describe(dataset: DataSet, classes: int = 10) -> str:
     """Splits with their sizes, where the inputs lie, the realized noise where clean labels are known, and the counts of
     the first `classes` classes.
+
+    Args:
+        dataset: Any dataset.
+        classes: Classes listed at most.
     """
     size = f"{dataset.size[0]} x {dataset.size[1]}" if dataset.size else modality_of(dataset).name
     lines = [f"{dataset.name}: {dataset.num_classes} classes, {size}, from {dataset.source}"]

@@ -108,7 +108,15 @@ Reader = Callable[..., DataSet]
 
 @dataclass(frozen=True)
 class Entry:
-    """A registered dataset: its reader, what it holds, how one gets it, and under which terms."""
+    """A registered dataset: its reader, what it holds, how one gets it, and under which terms.
+
+    Attributes:
+        name: As `load` knows it.
+        read: Takes the root folder first and options by keyword.
+        about: What the dataset holds, in one line.
+        obtain: A sentence on how to get it.
+        license: Its terms of use.
+    """
 
     name: str
     read: Reader
@@ -121,7 +129,14 @@ _entries: dict[str, Entry] = {}
 
 
 def register(name: str, *, about: str, obtain: str, license: str) -> Callable[[Reader], Reader]:
-    """Make a reader known to `load` as `name`. The reader takes the root folder first and options by keyword."""
+    """Make a reader known to `load` as `name`. The reader takes the root folder first and options by keyword.
+
+    Args:
+        name: Must not be registered yet.
+        about: What the dataset holds, in one line.
+        obtain: A sentence on how to get it, shown where it is not found.
+        license: Its terms of use.
+    """
 
     def add(read: Reader) -> Reader:
         if name in _entries:
@@ -138,14 +153,30 @@ def names() -> list[str]:
 
 
 def entry(name: str) -> Entry:
-    """What is registered under `name`."""
+    """What is registered under `name`.
+
+    Args:
+        name: One of `names()`.
+
+    Raises:
+        UsageError: There is no such dataset.
+    """
     if name not in _entries:
         raise unknown_name("dataset", name, _entries)
     return _entries[name]
 
 
 def not_found(name: str, root: Path, wanted: str) -> FileNotFoundError:
-    """One sentence on what was looked for and where, one on how to get it."""
+    """One sentence on what was looked for and where, one on how to get it.
+
+    Args:
+        name: The dataset's registered name.
+        root: Where it was looked for.
+        wanted: The file or folder that is missing.
+
+    Returns:
+        The error, for the caller to raise.
+    """
     there = "" if root.exists() else " (which does not exist)"
     return FileNotFoundError(f"{name} was not found: no {wanted} under {root}{there}. {entry(name).obtain}")
 

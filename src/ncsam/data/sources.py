@@ -132,7 +132,11 @@ def _input_option(table: Columns, name: str) -> dict[str, Any]:
 
 
 def is_frame(source: Any) -> bool:
-    """Whether this is a pandas DataFrame."""
+    """Whether this is a pandas DataFrame.
+
+    Args:
+        source: Any object; pandas is not imported.
+    """
     return hasattr(source, "iloc") and hasattr(source, "columns")
 
 
@@ -189,7 +193,14 @@ def _columns(source: Any) -> tuple[Columns, dict[str, list[str]]]:
 
 
 def frame_columns(frame: Any) -> Columns:
-    """The columns of a pandas DataFrame as lists; missing values are `None`."""
+    """The columns of a pandas DataFrame as lists; missing values are `None`.
+
+    Args:
+        frame: A DataFrame with at least one row.
+
+    Raises:
+        UsageError: Two columns have the same name, or there are no rows.
+    """
     names = [str(name) for name in frame.columns]
     if repeated := sorted({name for name in names if names.count(name) > 1}):
         raise bad_value("columns", repeated, "names that occur once")
@@ -271,24 +282,43 @@ def _list(values: Any) -> list[Any]:
 
 
 def is_texts(x: Any) -> bool:
-    """Whether these are texts: a list, an array or a pandas column of them."""
+    """Whether these are texts: a list, an array or a pandas column of them.
+
+    Args:
+        x: Any object; every element is looked at.
+    """
     if isinstance(x, str | Mapping) or not hasattr(x, "__len__") or len(x) == 0 or getattr(x, "ndim", 1) != 1:
         return False
     return all(isinstance(text, str) for text in _list(x))
 
 
 def is_paths(x: Any) -> bool:
-    """Whether this is a list of path objects; texts that look like paths are texts."""
+    """Whether this is a list of path objects; texts that look like paths are texts.
+
+    Args:
+        x: Any object.
+    """
     return isinstance(x, list | tuple) and len(x) > 0 and all(isinstance(path, os.PathLike) for path in x)
 
 
 def plain(values: Any) -> Any:
-    """Tensors as arrays; everything else as it is."""
+    """Tensors as arrays; everything else as it is.
+
+    Args:
+        values: Tensors are copied from their device.
+    """
     return values.detach().cpu().numpy() if hasattr(values, "detach") else values
 
 
 def as_array(x: Any) -> Any:
-    """Arrays, tensors and nested lists as numpy arrays, numbers of a table as floats; nested arrays as they are."""
+    """Arrays, tensors and nested lists as numpy arrays, numbers of a table as floats; nested arrays as they are.
+
+    Args:
+        x: Integers become float32, except uint8 arrays that are not (N, F), which are images.
+
+    Raises:
+        UsageError: Rows have different lengths.
+    """
     if isinstance(x, Mapping | tuple):
         return x
     try:

@@ -51,7 +51,11 @@ def save_dataset(path: Path, dataset: DataSet, most_bytes: int | None = MOST_BYT
 
 
 def is_stored_dataset(path: Path) -> bool:
-    """Whether `save_dataset` wrote an `.npz` file."""
+    """Whether `save_dataset` wrote an `.npz` file.
+
+    Args:
+        path: Any existing file.
+    """
     return zipfile.is_zipfile(path) and "about.npy" in zipfile.ZipFile(path).namelist()
 
 

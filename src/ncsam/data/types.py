@@ -26,6 +26,17 @@ def encode_labels(
     gives them in an order of its own. Text that is nothing but whole numbers, and no names of `classes`, is class
     numbers. Numbers too large for that (article numbers, years of more samples than there are) are names, in order of
     size.
+
+    Args:
+        columns: One label per sample each; `None` for a column that does not exist.
+        classes: Class names in the order of the class numbers.
+        where: What error messages call the data.
+
+    Returns:
+        int64 arrays in the place of the columns, and the class names.
+
+    Raises:
+        ValueError: A label is missing, no whole number, or not among `classes`.
     """
     if classes is not None:
         classes = _class_names(classes, where)
@@ -110,7 +121,11 @@ def _text(value: Any) -> str:
 
 
 def is_missing(label: Any) -> bool:
-    """Whether there is no label: `None`, empty text, or what stands for a missing value and differs from itself."""
+    """Whether there is no label: `None`, empty text, or what stands for a missing value and differs from itself.
+
+    Args:
+        label: Of any type.
+    """
     try:
         return label is None or bool(label == "") or bool(label != label)
     except (TypeError, ValueError):  # pandas.NA; an array, which is no label, but not missing either
@@ -125,7 +140,13 @@ def _numbers(column: npt.NDArray[Any], number: dict[str, int]) -> Labels:
 
 
 def stratified(labels: Labels, fraction: float, seed: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Indices (kept, held out), each in rising order: of every class, `round(fraction * its count)` are held out."""
+    """Indices (kept, held out), each in rising order: of every class, `round(fraction * its count)` are held out.
+
+    Args:
+        labels: (N,) class numbers.
+        fraction: Above 0 and below 1.
+        seed: From 0.
+    """
     number("fraction", fraction, "a number between 0 and 1, both excluded", lambda share: 0 < share < 1)
     generator = np.random.default_rng(count("seed", seed))
     held = np.zeros(len(labels), dtype=bool)
@@ -136,7 +157,12 @@ def stratified(labels: Labels, fraction: float, seed: int) -> tuple[npt.NDArray[
 
 
 def test_from_val(splits: dict[str, Split], what: str) -> tuple[str, ...]:
-    """Let the validation split serve as the test split where there is no other; returns the note that says so."""
+    """Let the validation split serve as the test split where there is no other; returns the note that says so.
+
+    Args:
+        splits: By name; changed in place.
+        what: The validation samples in words, for the note.
+    """
     if "test" in splits or "val" not in splits:
         return ()
     splits["test"] = splits.pop("val")
@@ -147,6 +173,15 @@ def hold_out(dataset: DataSet, fraction: float, *, into: str = "val", seed: int 
     """Move a stratified part of the training split into `val` or `test`, where the dataset has none of its own.
 
     The part keeps its observed labels, right or wrong: a validation split made this way is as noisy as the training.
+
+    Args:
+        dataset: One whose split `into` is `None`.
+        fraction: Of every class, above 0 and below 1.
+        into: "val" or "test".
+        seed: Of the random choice.
+
+    Raises:
+        UsageError: The dataset has that split, or an argument is out of range.
     """
     instance("dataset", dataset, DataSet, "a dataset, as `load` and `from_arrays` return it")
     choice("into", into, ("val", "test"))
@@ -172,6 +207,11 @@ class PathList(Sequence[Path]):
 
     A million paths take tens of megabytes instead of hundreds, and the workers of a loader share them. `keep` is how
     many bytes a loader may spend on keeping the images once they are decoded.
+
+    Args:
+        root: The folder.
+        names: Paths relative to it; bytes as `os.fsencode` makes them.
+        keep: 0 keeps none.
     """
 
     def __init__(
@@ -194,11 +234,21 @@ class PathList(Sequence[Path]):
         return self.root / os.fsdecode(bytes(self.names[index]))
 
     def take(self, index: npt.NDArray[np.int64]) -> PathList:
+        """The paths at `index`, in that order.
+
+        Args:
+            index: Positions among these paths.
+        """
         return PathList(self.root, self.names[index], keep=self.keep)
 
 
 class LazyInputs(Sequence[Any]):
-    """Samples that `make(i)` makes when asked; `order` says which of them, in which order."""
+    """Samples that `make(i)` makes when asked; `order` says which of them, in which order.
+
+    Args:
+        make: Gets a number of `order`; it must be picklable for the workers of a loader.
+        order: (N,) int64.
+    """
 
     def __init__(self, make: Callable[[int], Any], order: npt.NDArray[np.int64]) -> None:
         self.make = make
@@ -213,6 +263,11 @@ class LazyInputs(Sequence[Any]):
         return self.make(int(self.order[index]))
 
     def take(self, index: npt.NDArray[np.int64]) -> LazyInputs:
+        """The samples at `index`, in that order; none is made yet.
+
+        Args:
+            index: Positions among these samples.
+        """
         return type(self)(self.make, self.order[index])
 
 
@@ -222,13 +277,18 @@ class LazyImages(LazyInputs):
 
 @dataclass(frozen=True)
 class Split:
-    """One part (training, test, validation) of a dataset.
+    """One part (training, test, validation) of a dataset. The index of a sample is its position here.
 
-    `labels` are the observed ones, right or wrong; `clean`, where known, is for metrics only and never reaches
-    training. `index` of a sample is its position here. `original` are the samples that features were computed from:
-    image files, texts or rows of a table. `names` are the files of the samples, where nothing but their names is known.
-    `verified`, where people judged some labels, is 1 where they found the observed one right, 0 where wrong, and -1
-    where they did not look. `cells` are the rows of a table of numbers as its file has them; `inputs` are float32.
+    Attributes:
+        inputs: The samples, or where they lie.
+        labels: (N,) observed class numbers, right or wrong.
+        clean: (N,) true class numbers, where known (`UNKNOWN` for some that differ from the observed ones). They are
+            for metrics only and never reach training.
+        names: The files of the samples, where nothing but their names is known.
+        verified: Where people judged some labels: 1 if they found the observed one right, 0 if wrong, -1 if they did
+            not look.
+        original: The samples that features were computed from: image files, texts or rows of a table.
+        cells: The rows of a table of numbers as its file has them; `inputs` are float32.
     """
 
     inputs: Inputs
@@ -247,11 +307,20 @@ class Split:
         return isinstance(self.inputs, np.ndarray)
 
     def with_labels(self, labels: Labels, clean: Labels | None) -> Split:
-        """The same inputs under other observed labels, none of them verified."""
+        """The same inputs under other observed labels, none of them verified.
+
+        Args:
+            labels: (N,) observed class numbers.
+            clean: (N,) true class numbers, or `None`.
+        """
         return replace(self, labels=labels, clean=clean, verified=None)
 
     def take(self, index: npt.NDArray[np.int64]) -> Split:
-        """The samples at `index`, in that order."""
+        """The samples at `index`, in that order.
+
+        Args:
+            index: Positions in this split.
+        """
         clean = None if self.clean is None else self.clean[index]
         names = None if self.names is None else self.names[index]
         verified = None if self.verified is None else self.verified[index]
@@ -264,7 +333,11 @@ class Split:
         return self if self.original is None else replace(self, inputs=self.original, original=None)
 
     def path(self, index: int) -> str | None:
-        """The file of a sample, where it has one."""
+        """The file of a sample, where it has one.
+
+        Args:
+            index: Position in this split.
+        """
         for inputs in (self.inputs, self.original):
             if isinstance(inputs, PathList):
                 return str(inputs[index])
@@ -276,7 +349,12 @@ class Split:
 
 
 def take(inputs: Inputs, index: npt.NDArray[np.int64]) -> Inputs:
-    """The inputs at `index`, in that order."""
+    """The inputs at `index`, in that order.
+
+    Args:
+        inputs: An array, or a sequence with or without a method `take`.
+        index: Positions, int64.
+    """
     if isinstance(inputs, np.ndarray):
         return inputs[index]
     found: Inputs = inputs.take(index) if hasattr(inputs, "take") else [inputs[i] for i in index]
@@ -301,7 +379,13 @@ class Encoding:
 
 @dataclass(frozen=True)
 class Annotator:
-    """Somebody who labeled some of the training samples, and the estimated share of their answers that is right."""
+    """Somebody who labeled some of the training samples, and the estimated share of their answers that is right.
+
+    Attributes:
+        name: As in the table.
+        answers: How many labels they gave.
+        accuracy: In [0, 1].
+    """
 
     name: str
     answers: int
@@ -312,13 +396,22 @@ class Annotator:
 class DataSet:
     """A dataset by name: its classes, its splits, and how its inputs are normalized.
 
-    `mean` and `std` are per channel, in units of images scaled to [0, 1]; for float features of shape (N, F) they are
-    per feature, for features of any other shape one number; texts and trees have none. `size` is the (height, width) of
-    images that a network sees, `columns` are the names of features, where they have any. `val` is a validation split
-    where the dataset has one of its own. `extra` holds further published subsets by name (Clothing1M's clean training
-    images, Food-101N's verified ones). `annotators` are those whose answers were joined into the labels, if there were
-    several. `encoding` says how the inputs were computed, where they are features of other samples; `original` is the
-    dataset of those samples. `notes` say what a reader decided and what it left out.
+    Attributes:
+        name: For titles and messages.
+        classes: Class names, in the order of the class numbers.
+        train: The training split.
+        test: The test split, if there is one.
+        mean, std: Per channel, in units of images scaled to [0, 1]; for float features of shape (N, F) per feature, for
+            features of any other shape one number; texts and trees have none.
+        size: (height, width) of images that a model sees.
+        source: Where the data was read from.
+        notes: What a reader decided and what it left out.
+        val: A validation split, where the dataset has one of its own.
+        extra: Further published subsets by name (Clothing1M's clean training images, Food-101N's verified ones).
+        columns: Names of the features, where they have any.
+        annotators: Those whose answers were joined into the labels, if there were several.
+        encoding: How the inputs were computed, where they are features of other samples; `original` is the dataset of
+            those samples.
     """
 
     name: str
@@ -381,6 +474,12 @@ class DataSet:
 
 
 def first_few(items: Iterable[object], total: int, shown: int = 5) -> str:
-    """`a, b, c ... (12 in all)`: enough of a list to act on."""
+    """`a, b, c ... (12 in all)`: enough of a list to act on.
+
+    Args:
+        items: Only the first `shown` are taken.
+        total: How many there are.
+        shown: How many to list.
+    """
     head = [str(item) for _, item in zip(range(shown), items, strict=False)]
     return ", ".join(head) + (f" ... ({total:,} in all)" if total > len(head) else "")

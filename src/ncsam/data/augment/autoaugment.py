@@ -51,7 +51,12 @@ DRAWS = 5
 
 
 def autoaugment(images: Tensor, draws: Draws) -> Tensor:
-    """Apply the policy; `draws` (B, 5)."""
+    """Apply the policy; `draws` (B, 5).
+
+    Args:
+        images: uint8 (B, C, H, W).
+        draws: Uniform numbers (B, 5), as `DRAWS` counts them.
+    """
     pair = _TABLE[(draws[:, 0].astype(np.float64) * len(_TABLE)).astype(np.int64)]
     for step in range(2):
         number, probability, level = pair[:, step].T

@@ -36,6 +36,14 @@ def crop_windows(
     its overlapping runs of the window's width, of which one `index_select` copies those that are wanted. Images to
     be mirrored are first appended, mirrored, to the batch and take their rows from there. That is several times faster
     than a gather of single pixels.
+
+    Args:
+        images: (B, C, H, W).
+        top, left: (B,) corners of the windows in the padded images.
+        flip: (B,) whether to mirror each window left to right.
+        size: (height, width) of the windows.
+        padding: (rows, columns) added on each side.
+        mode: "zeros" pads with black, "reflect" with the mirrored image.
     """
     count, channels, height, width = *images.shape[:2], *size
     mirrored = np.flatnonzero(flip)
@@ -71,13 +79,25 @@ def _padded(images: Tensor, mirrored: Ints, padding: tuple[int, int], mode: Padd
 
 
 def center_crop(images: Tensor, size: tuple[int, int]) -> Tensor:
-    """The window of `size` in the middle; the image itself if it has that size."""
+    """The window of `size` in the middle; the image itself if it has that size.
+
+    Args:
+        images: (B, C, H, W).
+        size: (height, width), at most (H, W).
+    """
     top, left = ((have - want) // 2 for have, want in zip(images.shape[2:], size, strict=True))
     return images[:, :, top : top + size[0], left : left + size[1]]
 
 
 def resize_boxes(images: Tensor, boxes: Real, flip: npt.NDArray[np.bool_], size: tuple[int, int]) -> Tensor:
-    """Resample each image's box (top, left, height, width; in pixels, fractions allowed) to `size`, bilinearly."""
+    """Resample each image's box (top, left, height, width; in pixels, fractions allowed) to `size`, bilinearly.
+
+    Args:
+        images: uint8 (B, C, H, W).
+        boxes: (B, 4).
+        flip: (B,) whether to mirror each result left to right.
+        size: (height, width) of the result.
+    """
     extent = np.array(images.shape[2:], dtype=np.float64)
     scale = boxes[:, 2:] / extent
     shift = (2 * boxes[:, :2] + boxes[:, 2:]) / extent - 1
@@ -91,7 +111,12 @@ def resize_boxes(images: Tensor, boxes: Real, flip: npt.NDArray[np.bool_], size:
 
 
 def normalize(images: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
-    """`images * scale + shift` in float32; with scale = 1/(255 std) and shift = -mean/std, the usual normalizing."""
+    """`images * scale + shift` in float32; with scale = 1/(255 std) and shift = -mean/std, the usual normalizing.
+
+    Args:
+        images: uint8 (B, C, H, W).
+        scale, shift: Per channel, (C, 1, 1), or one number for all.
+    """
     return images.float().mul_(scale).add_(shift)
 
 
@@ -100,6 +125,12 @@ def cutout(images: Tensor, row: Ints, column: Ints, side: tuple[int, int], on: n
 
     (row, column) is the center: the rectangle covers rows `row - side[0] // 2` and the `side[0] - 1` after it, and so
     for the columns; what lies outside the image is cut off (DeVries and Taylor, 2017, arXiv:1708.04552).
+
+    Args:
+        images: (B, C, H, W); changed in place.
+        row, column: (B,) pixel at the center of each rectangle.
+        side: (height, width) of the rectangles.
+        on: (B,) which images get one.
     """
     height, width = images.shape[2:]
     line = np.arange(height) - (row - side[0] // 2)[:, None]

@@ -20,7 +20,15 @@ DRAWS = 6
 
 
 def jitter(images: Tensor, draws: Draws, strength: float, probability: float, gray_probability: float) -> Tensor:
-    """Distort colors; `draws` (B, 6)."""
+    """Distort colors; `draws` (B, 6).
+
+    Args:
+        images: uint8 (B, C, H, W).
+        draws: Uniform numbers (B, 6), as `DRAWS` counts them.
+        strength: s, in [0, 1].
+        probability: That brightness, contrast, saturation and hue of an image are changed.
+        gray_probability: That an image loses its color.
+    """
     u = draws.astype(np.float64)
     amount = np.where(u[:, :1] < probability, 2 * u[:, 1:5] - 1, 0.0)  # in [-1, 1), or nothing
     for step, operation in enumerate((brightness, contrast, color)):
@@ -33,7 +41,12 @@ def jitter(images: Tensor, draws: Draws, strength: float, probability: float, gr
 
 
 def turned(images: Tensor, turn: Real) -> Tensor:
-    """Turn the hue by a share of the circle, keeping saturation and value (the hexagonal HSV model)."""
+    """Turn the hue by a share of the circle, keeping saturation and value (the hexagonal HSV model).
+
+    Args:
+        images: uint8 (B, C, H, W); returned as they are unless C is 3.
+        turn: (B,) shares of the circle; 1 is a full turn.
+    """
     if images.shape[1] != 3:
         return images
     rgb = images.float()

@@ -55,7 +55,14 @@ def randaugment(
 
 
 def operated(images: Tensor, choice: Ints, signed: Real, choices: tuple[str, ...]) -> Tensor:
-    """One operation on each image: `choice` numbers it among `choices`, `signed` in [-1, 1] is its level."""
+    """One operation on each image: `choice` numbers it among `choices`, `signed` in [-1, 1] is its level.
+
+    Args:
+        images: uint8 (B, C, H, W).
+        choice: (B,) positions in `choices`.
+        signed: (B,) levels; 1 is the largest magnitude.
+        choices: Names of operations.
+    """
     groups = {choices[number]: np.flatnonzero(choice == number) for number in np.unique(choice)}
     moved = {name: groups.pop(name) for name in _GEOMETRY if name in groups}
     done: list[tuple[Ints, Tensor]] = []
@@ -96,7 +103,12 @@ def _maps(name: str, signed: Real, shape: torch.Size) -> Real:
 
 
 def affine(images: Tensor, maps: Real) -> Tensor:
-    """Fetch every pixel from the nearest place its map names, from the image's center; black outside."""
+    """Fetch every pixel from the nearest place its map names, from the image's center; black outside.
+
+    Args:
+        images: uint8 (B, C, H, W).
+        maps: (B, 2, 3), from a place (x, y, 1) in the result to one in the source, in pixels from the center.
+    """
     count, channels, height, width = images.shape
     device = images.device
     x = torch.arange(width, device=device, dtype=torch.float32) - (width - 1) / 2
@@ -120,12 +132,23 @@ def _blend(other: Tensor, images: Tensor, signed: Real) -> Tensor:
 
 
 def blend_factor(factor: Real) -> Real:
-    """The signed level whose blend has this factor."""
+    """The signed level whose blend has this factor.
+
+    Args:
+        factor: 1 keeps the image, 0 replaces it by what it is blended with, above 1 moves away from that.
+    """
     return (factor - 1) / _BLEND
 
 
 def gray(images: Tensor) -> Tensor:
-    """Luma of ITU-R 601, rounded; an image without three channels is its own."""
+    """Luma of ITU-R 601, rounded; an image without three channels is its own.
+
+    Args:
+        images: uint8 (B, C, H, W).
+
+    Returns:
+        uint8 (B, 1, H, W), or the images themselves unless C is 3.
+    """
     if images.shape[1] != 3:
         return images
     weights = torch.tensor([19595, 38470, 7471], device=images.device, dtype=torch.int32).view(3, 1, 1)
@@ -134,19 +157,42 @@ def gray(images: Tensor) -> Tensor:
 
 
 def brightness(images: Tensor, signed: Real) -> Tensor:
+    """Blend with black.
+
+    Args:
+        images: uint8 (B, C, H, W).
+        signed: (B,) levels in [-1, 1]; negative ones darken.
+    """
     return _blend(torch.zeros_like(images), images, signed)
 
 
 def color(images: Tensor, signed: Real) -> Tensor:
+    """Blend with the gray image.
+
+    Args:
+        images: uint8 (B, C, H, W); returned as they are unless C is 3.
+        signed: (B,) levels in [-1, 1]; negative ones lower the saturation.
+    """
     return _blend(gray(images), images, signed)
 
 
 def contrast(images: Tensor, signed: Real) -> Tensor:
+    """Blend with the mean gray value of each image.
+
+    Args:
+        images: uint8 (B, C, H, W).
+        signed: (B,) levels in [-1, 1]; negative ones lower the contrast.
+    """
     return _blend(gray(images).float().mean((1, 2, 3), keepdim=True).add_(0.5).floor_(), images, signed)
 
 
 def sharpness(images: Tensor, signed: Real) -> Tensor:
-    """Blend with the image smoothed by (1 1 1; 1 5 1; 1 1 1) / 13; the border stays as it is."""
+    """Blend with the image smoothed by (1 1 1; 1 5 1; 1 1 1) / 13; the border stays as it is.
+
+    Args:
+        images: uint8 (B, C, H, W).
+        signed: (B,) levels in [-1, 1]; negative ones blur.
+    """
     smooth = images.float()
     if min(images.shape[2:]) >= 3:
         three = smooth[:, :, :-2] + smooth[:, :, 1:-1] + smooth[:, :, 2:]
@@ -157,19 +203,34 @@ def sharpness(images: Tensor, signed: Real) -> Tensor:
 
 
 def posterize(images: Tensor, signed: Real) -> Tensor:
-    """Keep the upper 8 bits, at the largest magnitude only 4."""
+    """Keep the upper 8 bits, at the largest magnitude only 4.
+
+    Args:
+        images: uint8 (B, C, H, W).
+        signed: (B,) levels in [-1, 1]; the sign does not matter.
+    """
     masks = (0xFF << np.round(4 * np.abs(signed)).astype(np.int64)) & 0xFF
     return images & torch.from_numpy(masks.astype(np.uint8)).to(images.device).view(-1, 1, 1, 1)
 
 
 def solarize(images: Tensor, signed: Real) -> Tensor:
-    """Invert what is at or above a threshold, 256 at magnitude zero (nothing) and 0 at the largest (everything)."""
+    """Invert what is at or above a threshold, 256 at magnitude zero (nothing) and 0 at the largest (everything).
+
+    Args:
+        images: uint8 (B, C, H, W).
+        signed: (B,) levels in [-1, 1]; the sign does not matter.
+    """
     threshold = torch.from_numpy((256 * (1 - np.abs(signed))).astype(np.float32)).to(images.device)
     return torch.where(images >= threshold.view(-1, 1, 1, 1), 255 - images, images)
 
 
 def autocontrast(images: Tensor, signed: Real) -> Tensor:
-    """Stretch each channel so that its darkest value becomes 0 and its brightest 255."""
+    """Stretch each channel so that its darkest value becomes 0 and its brightest 255.
+
+    Args:
+        images: uint8 (B, C, H, W).
+        signed: Not used: the operation has no magnitude.
+    """
     low = images.amin((2, 3), keepdim=True).int()
     span = images.amax((2, 3), keepdim=True).int() - low
     stretched = (images - low) * 255 // span.clamp(min=1)
@@ -178,7 +239,12 @@ def autocontrast(images: Tensor, signed: Real) -> Tensor:
 
 def equalize(images: Tensor, signed: Real) -> Tensor:
     """Spread each channel's histogram evenly: value v becomes (step // 2 + pixels below v) // step, with
-    step = (pixels - pixels of the brightest value) // 255; a channel with step 0 stays."""
+    step = (pixels - pixels of the brightest value) // 255; a channel with step 0 stays.
+
+    Args:
+        images: uint8 (B, C, H, W).
+        signed: Not used: the operation has no magnitude.
+    """
     count, channels, height, width = images.shape
     flat = images.view(count * channels, -1).long()
     histogram = torch.zeros(len(flat), 256, dtype=torch.int64, device=images.device)
@@ -191,10 +257,22 @@ def equalize(images: Tensor, signed: Real) -> Tensor:
 
 
 def invert(images: Tensor, signed: Real) -> Tensor:
+    """Replace every value v by 255 - v.
+
+    Args:
+        images: uint8 (B, C, H, W).
+        signed: Not used: the operation has no magnitude.
+    """
     return 255 - images
 
 
 def identity(images: Tensor, signed: Real) -> Tensor:
+    """Leave the images as they are.
+
+    Args:
+        images: uint8 (B, C, H, W).
+        signed: Not used: the operation has no magnitude.
+    """
     return images
 
 

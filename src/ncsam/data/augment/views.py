@@ -47,17 +47,25 @@ class View:
     Lengths are pixels if they are whole numbers and shares of the image's side if they are fractions, so that one
     recipe serves 32 and 224 pixels alike.
 
-    - `crop`: `"center"`; `"window"`, a random window of the network's size, after padding; or `"resized"`, a random
-      part of the image with an area in `scale` and an aspect ratio in `ratio`, resampled.
-    - `padding` on every side before a window is cut: by default 1/8 of the side where the image is no larger than
-      the window (4 for 32), none where it is. `padding_mode`: `"zeros"` (black) or `"reflect"`.
-    - `flip`: probability of mirroring left and right.
-    - `operations`: how many operations of RandAugment, drawn from `choices`, each with `magnitude` (0 to 30) and
-      applied with probability `operation_probability`.
-    - `policy`: AutoAugment's 25 pairs of operations for CIFAR-10 (see `ncsam.data.augment.autoaugment`).
-    - `jitter`: strength of SimCLR's color distortions (see `ncsam.data.augment.color_jitter`), with probability
-      `jitter_probability`; `gray`: probability of losing all color.
-    - `cutout`: side of a square set to zero after normalizing, with probability `cutout_probability`.
+    Attributes:
+        crop: `"center"`; `"window"`, a random window of the model's input size, after padding; or `"resized"`, a random
+            part of the image, resampled.
+        padding: On every side before a window is cut. `None`: 1/8 of the side where the image is no larger than the
+            window (4 for 32), none where it is.
+        padding_mode: `"zeros"` (black) or `"reflect"`.
+        scale: Smallest and largest area of a resized crop, as shares of the image's, in (0, 1].
+        ratio: Smallest and largest width / height of a resized crop.
+        flip: Probability of mirroring left to right.
+        operations: Number of RandAugment operations applied in a row.
+        magnitude: Of the operations, 0 to 30.
+        choices: Names of the operations to draw from.
+        operation_probability: With which each operation is applied.
+        policy: Whether to apply AutoAugment's 25 pairs of operations for CIFAR-10 (`ncsam.data.augment.autoaugment`).
+        jitter: Strength of SimCLR's color distortions, in [0, 1] (`ncsam.data.augment.color_jitter`).
+        jitter_probability: With which they are applied.
+        gray: Probability of losing all color.
+        cutout: Side of a square set to zero after normalizing.
+        cutout_probability: With which Cutout is applied.
     """
 
     crop: Crop = "center"
@@ -121,7 +129,15 @@ class View:
         return slice(start, start + jitter.DRAWS * (self.jitter > 0 or self.gray > 0))
 
     def pad_by(self, canvas: tuple[int, int], size: tuple[int, int]) -> tuple[int, int]:
-        """Rows and columns of padding for an image of size `canvas` and windows of `size`."""
+        """Rows and columns of padding for an image of size `canvas` and windows of `size`.
+
+        Args:
+            canvas: (height, width) of the stored image.
+            size: (height, width) of the windows.
+
+        Raises:
+            UsageError: The image is too small to be reflected that far.
+        """
         if self.crop != "window":
             return 0, 0
         if self.padding is None:
@@ -136,6 +152,10 @@ class View:
         """A box (top, left, height, width) per row: area uniform in `scale`, log of the ratio uniform, place uniform.
 
         A side that would be longer than the image is cut to the image's (others draw again in that case).
+
+        Args:
+            draws: Uniform numbers (B, 4): area, ratio, top, left.
+            canvas: (height, width) of the image.
         """
         u = draws.astype(np.float64)
         area = (self.scale[0] + (self.scale[1] - self.scale[0]) * u[:, 0]) * canvas[0] * canvas[1]
@@ -147,7 +167,13 @@ class View:
         return np.concatenate((corner, sides), axis=1)
 
     def cropped(self, images: Tensor, draws: Draws, size: tuple[int, int]) -> Tensor:
-        """Crop and mirror stored uint8 images."""
+        """Crop and mirror stored uint8 images.
+
+        Args:
+            images: uint8 (B, C, H, W).
+            draws: Uniform numbers (B, `self.draws`).
+            size: (height, width) of the result.
+        """
         canvas = (images.shape[2], images.shape[3])
         if self.crop == "resized":
             return resize_boxes(images, self.boxes(draws[:, CROP], canvas), self._flips(draws), size)
@@ -158,7 +184,12 @@ class View:
         return crop_windows(images, top, left, self._flips(draws), size, padding=padding, mode=self.padding_mode)
 
     def mirrored(self, images: Tensor, draws: Draws) -> Tensor:
-        """Mirror images that are cropped already."""
+        """Mirror images that are cropped already.
+
+        Args:
+            images: uint8 (B, C, height, width).
+            draws: Uniform numbers (B, `self.draws`).
+        """
         if not self.flip:
             return images
         zero = np.zeros(len(draws), dtype=np.int64)
@@ -166,7 +197,13 @@ class View:
         return crop_windows(images, zero, zero, self._flips(draws), size)
 
     def finished(self, images: Tensor, draws: Draws, scale: Tensor, shift: Tensor) -> Tensor:
-        """Random operations, normalizing and Cutout; float32."""
+        """Random operations, normalizing and Cutout; float32.
+
+        Args:
+            images: uint8 (B, C, height, width), cropped and mirrored.
+            draws: Uniform numbers (B, `self.draws`).
+            scale, shift: As in `ncsam.data.augment.basic.normalize`.
+        """
         if self.operations:
             steps = draws[:, _OPERATIONS : self._policy.start].reshape(len(draws), self.operations, 2)
             images = randaugment(images, steps, self.magnitude, self.choices, self.operation_probability)
@@ -190,19 +227,35 @@ class View:
 
 
 def corners(draws: Draws, padded: tuple[int, int], size: tuple[int, int]) -> tuple[Ints, Ints]:
-    """Top and left of a window of `size` per row, uniform over all places where it fits into the padded image."""
+    """Top and left of a window of `size` per row, uniform over all places where it fits into the padded image.
+
+    Args:
+        draws: Uniform numbers; the first two of each row are used.
+        padded: (height, width) of the padded image.
+        size: (height, width) of the window.
+    """
     return to_int(draws[:, 0], padded[0] - size[0] + 1), to_int(draws[:, 1], padded[1] - size[1] + 1)
 
 
 def lengths(length: int | float, size: tuple[int, int]) -> tuple[int, int]:
-    """A length along both sides: pixels as they are, a share of the side rounded to pixels."""
+    """A length along both sides: pixels as they are, a share of the side rounded to pixels.
+
+    Args:
+        length: Pixels if it is an int, a share of the side if it is a float.
+        size: (height, width).
+    """
     if isinstance(length, int):
         return length, length
     return round(length * size[0]), round(length * size[1])
 
 
 def to_int(uniform: npt.NDArray[np.float32], count: int) -> Ints:
-    """Whole numbers 0 to count - 1 from uniform ones in [0, 1)."""
+    """Whole numbers 0 to count - 1 from uniform ones in [0, 1).
+
+    Args:
+        uniform: Numbers in [0, 1).
+        count: How many different results there are.
+    """
     return (uniform.astype(np.float64) * count).astype(np.int64)
 
 
@@ -230,7 +283,14 @@ VIEWS: dict[str, View] = {
 
 
 def resolve_views(views: str | View | Sequence[str | View]) -> tuple[View, ...]:
-    """Views from names, recipes, or a mixture; a single one may stand alone."""
+    """Views from names, recipes, or a mixture; a single one may stand alone.
+
+    Args:
+        views: Names from `VIEWS`, or recipes.
+
+    Raises:
+        UsageError: There is no view, or a name is not known.
+    """
     several = [views] if isinstance(views, str | View) else list(views)
     if not several:
         raise bad_value("views", views, f"at least one view: a View, or one of {', '.join(VIEWS)}")

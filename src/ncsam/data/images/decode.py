@@ -32,7 +32,12 @@ Stored = Sequence[Path] | Sequence[Pixels]
 
 @dataclass(frozen=True)
 class Request:
-    """One sample to decode, with the four numbers that place the crop of each view."""
+    """One sample to decode, with the four numbers that place the crop of each view.
+
+    Attributes:
+        index: Position of the sample in the split.
+        crops: Uniform numbers (views, 4).
+    """
 
     index: int
     crops: Draws
@@ -44,6 +49,14 @@ class ImageFiles(Dataset[Any]):
     For `"center"` and `"window"` crops the image is first scaled to cover `covered(size, resize)` and no more.
     `colors` is 3 for RGB and 1 for gray. A photograph's own note of which way is up (EXIF) is followed. With `uncut`
     it is the scaled image itself, (height, width, channels), from which `windows` cuts the views later.
+
+    Args:
+        images: Paths, or uint8 arrays (H, W) or (H, W, C).
+        views: Recipes; only their crops are done here.
+        size: (height, width) of a crop.
+        resize: Length to which the longer side of `size` is brought before windows are cut; see `covered`.
+        colors: 3 or 1.
+        uncut: Return scaled images instead of crops.
     """
 
     def __init__(
@@ -101,7 +114,15 @@ class ImageFiles(Dataset[Any]):
         return channels_first(cropped)
 
     def windows(self, canvas: Pixels, crops: Draws) -> Tensor:
-        """The views of an image that came uncut."""
+        """The views of an image that came uncut.
+
+        Args:
+            canvas: uint8 (H, W) or (H, W, C), as `uncut` returns it.
+            crops: Uniform numbers (views, 4).
+
+        Returns:
+            uint8 (views, C, height, width).
+        """
         return torch.from_numpy(
             channels_first([self._window(canvas, view, draws) for view, draws in zip(self.views, crops, strict=True)])
         )
@@ -146,13 +167,22 @@ class ImageFiles(Dataset[Any]):
 
 
 def covered(size: tuple[int, int], resize: int) -> tuple[int, int]:
-    """`size` in proportion, its longer side brought to `resize`: what is left of a file before a window is cut."""
+    """`size` in proportion, its longer side brought to `resize`: what is left of a file before a window is cut.
+
+    Args:
+        size: (height, width) of the windows.
+        resize: Length of the longer side, in pixels.
+    """
     scale = resize / max(size)
     return round(size[0] * scale), round(size[1] * scale)
 
 
 def channels_first(images: Sequence[Pixels]) -> Pixels:
-    """Images of one size as one (N, C, H, W) array."""
+    """Images of one size as one (N, C, H, W) array.
+
+    Args:
+        images: uint8 (H, W) or (H, W, C) each.
+    """
     stacked = np.stack(images)
     count, height, width = stacked.shape[:3]
     planes = stacked if stacked.ndim == 3 else np.ascontiguousarray(stacked.transpose(0, 3, 1, 2))
@@ -168,7 +198,17 @@ def _from_array(pixels: Pixels) -> Image.Image:
 def decoded_batches(
     files: ImageFiles, requests: Iterable[list[Request]], workers: int, pin_memory: bool
 ) -> Iterator[Any]:
-    """Decode each list of requests, in order: to (B, views, C, H, W) uint8, or to a list of uncut images."""
+    """Decode each list of requests, in order: to (B, views, C, H, W) uint8, or to a list of uncut images.
+
+    Args:
+        files: What decodes; its `uncut` decides the form of the result.
+        requests: The samples of each batch.
+        workers: Processes; 0 decodes in this one.
+        pin_memory: Whether batches are put into pinned memory, for a faster copy to a GPU.
+
+    Raises:
+        DamagedFileError: A sample cannot be decoded.
+    """
     batches = DataLoader(
         files,
         batch_sampler=requests,

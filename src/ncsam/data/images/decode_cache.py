@@ -23,7 +23,11 @@ BUDGET = 1 << 30
 
 
 def enable_cache(dataset: DataSet) -> DataSet:
-    """The same dataset, whose loaders may keep what they decode: each split has its part of the budget."""
+    """The same dataset, whose loaders may keep what they decode: each split has its part of the budget.
+
+    Args:
+        dataset: Splits that are not lists of files are left as they are.
+    """
     total = sum(len(split) for split in dataset.splits.values())
 
     def allowed(split: Split | None) -> Split | None:
@@ -38,7 +42,11 @@ def enable_cache(dataset: DataSet) -> DataSet:
 
 
 class DecodeCache:
-    """Scaled images by their position in the split, up to `budget` bytes."""
+    """Scaled images by their position in the split, up to `budget` bytes.
+
+    Args:
+        budget: Bytes; 0 keeps nothing.
+    """
 
     def __init__(self, budget: int) -> None:
         self.budget = budget
@@ -46,13 +54,23 @@ class DecodeCache:
         self._images: dict[tuple[tuple[int, int], str], dict[int, Pixels]] = {}  # by the size they cover, and mode
 
     def has_room(self, expected: int) -> bool:
-        """Whether so many bytes are allowed. A part of a large folder would save little, so none of it is kept."""
+        """Whether so many bytes are allowed. A part of a large folder would save little, so none of it is kept.
+
+        Args:
+            expected: Bytes of all scaled images of the split.
+        """
         return 0 < expected <= self.budget
 
     def batches(
         self, requests: Iterable[BatchRequest], files: ImageFiles, workers: int
     ) -> Iterator[tuple[BatchRequest, list[Pixels]]]:
-        """Each batch with its uncut images, in order. Workers start at the first file that has to be read."""
+        """Each batch with its uncut images, in order. Workers start at the first file that has to be read.
+
+        Args:
+            requests: The batches wanted.
+            files: Decodes what is not kept yet; made with `uncut=True`.
+            workers: Processes that decode; 0 decodes in this one.
+        """
         images = self._images.setdefault((files.cover, files.mode), {})
         requests = iter(requests)
         for request in requests:

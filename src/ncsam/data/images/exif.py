@@ -20,7 +20,14 @@ _ORIENTATION = 0x0112  # EXIF: 1 upright; 2, 4 mirrored; 3 upside down; 5 to 8 h
 
 
 def open_image(path: str | os.PathLike[str]) -> Image.Image:
-    """An image file, its header read. A pipe or a device, which would be read for ever, is refused."""
+    """An image file, its header read. A pipe or a device, which would be read for ever, is refused.
+
+    Args:
+        path: A file in a format that Pillow reads.
+
+    Raises:
+        OSError: It is no ordinary file, or no image.
+    """
     pil: Any = need("PIL.Image", "data", "reading image files")
     if not stat.S_ISREG(os.stat(path).st_mode):
         raise OSError(f"{os.fspath(path)} is no ordinary file")
@@ -29,7 +36,11 @@ def open_image(path: str | os.PathLike[str]) -> Image.Image:
 
 
 def is_upright(file: Image.Image) -> bool:
-    """Whether the pixels can be taken as they lie."""
+    """Whether the pixels can be taken as they lie.
+
+    Args:
+        file: An opened image; one without an EXIF note is upright.
+    """
     return bool(file.getexif().get(_ORIENTATION, 1) == 1)
 
 
@@ -37,6 +48,10 @@ def exif_transpose(file: Image.Image, mode: str) -> Image.Image:
     """The image turned as its EXIF note says, in mode "RGB" or "L".
 
     Sixteen-bit gray is scaled down; Pillow alone would cut everything above 255 to white.
+
+    Args:
+        file: An opened image.
+        mode: "RGB" or "L".
     """
     from PIL import Image, ImageOps
 
@@ -51,6 +66,12 @@ def infer_image_size(paths: Inputs) -> tuple[int, int]:
 
     Images of one size up to 224 x 224 stay as they are. Otherwise it is a square with the median of their shorter
     sides, at most 224. Files whose header cannot be read do not count.
+
+    Args:
+        paths: Image files.
+
+    Returns:
+        (height, width); 224 x 224 if no header can be read.
     """
     pil = need("PIL.Image", "data", "reading image files")
     sizes: list[tuple[int, int]] = []

@@ -23,7 +23,11 @@ T = TypeVar("T")
 
 
 def subfolders(folder: Path) -> list[str]:
-    """Names of the folders in `folder`, sorted; hidden ones and links that lead in a circle are left out."""
+    """Names of the folders in `folder`, sorted; hidden ones and links that lead in a circle are left out.
+
+    Args:
+        folder: An existing folder.
+    """
     above = _identities_above(folder)
     with os.scandir(folder) as entries:
         there = [entry for entry in entries if entry.is_dir() and not entry.name.startswith(".")]
@@ -45,6 +49,12 @@ def image_files(folder: Path) -> list[str]:
     """Paths, relative to `folder`, of the image files in it and below it, sorted; hidden ones are left out.
 
     Links to folders are followed, but each folder is read once: one that links to itself has no more files for it.
+
+    Args:
+        folder: An existing folder.
+
+    Raises:
+        ValueError: Something with the name of an image is a pipe, a socket or a device.
     """
     found: list[str] = []
     read = _identities_above(folder) - {_identity(folder)}
@@ -71,7 +81,11 @@ def image_files(folder: Path) -> list[str]:
 
 
 def other_files(folder: Path) -> list[str]:
-    """Paths, relative to `folder`, of what `image_files` leaves out by its name, sorted; hidden ones are not listed."""
+    """Paths, relative to `folder`, of what `image_files` leaves out by its name, sorted; hidden ones are not listed.
+
+    Args:
+        folder: An existing folder.
+    """
     found = []
     for here, folders, files in os.walk(folder):
         folders[:] = [name for name in folders if not name.startswith(".")]
@@ -86,7 +100,16 @@ def _is_ordinary(entry: os.DirEntry[str]) -> bool:
 
 
 def listed_files(root: Path, names: Sequence[str], where: str) -> PathList:
-    """`names` below `root` as paths, or one error that lists the first files that are not there."""
+    """`names` below `root` as paths, or one error that lists the first files that are not there.
+
+    Args:
+        root: Folder that the names start from.
+        names: Relative paths.
+        where: What the error message calls the list.
+
+    Raises:
+        FileNotFoundError: Some files do not exist.
+    """
     present: dict[str, set[str]] = {}  # one listing of each folder is much quicker than one question for each file
     missing = []
     for name in names:
@@ -109,7 +132,13 @@ def _ordinary_files(folder: Path) -> set[str]:
 
 @dataclass(frozen=True)
 class BadImage:
-    """An image that cannot be read: its index in the split, its path where it has one, and why."""
+    """An image that cannot be read: its index in the split, its path where it has one, and why.
+
+    Attributes:
+        index: Position in the split.
+        path: The file, or `None`.
+        reason: The decoder's message.
+    """
 
     index: int
     path: Path | None
@@ -159,7 +188,16 @@ def check_images(split: Split, *, workers: int = 2, skip: bool = False) -> tuple
 
 
 def into_memory(split: Split, *, workers: int = 2) -> Split:
-    """The split with its images decoded as one uint8 (N, H, W, 3) array; they must all have one size."""
+    """The split with its images decoded as one uint8 (N, H, W, 3) array; they must all have one size.
+
+    Args:
+        split: Image files or images made on demand; arrays are returned as they are.
+        workers: Threads that decode.
+
+    Raises:
+        ValueError: Two images differ in shape.
+        DamagedFileError: A file cannot be decoded.
+    """
     if isinstance(split.inputs, np.ndarray):
         return split
     paths = split.inputs
@@ -179,7 +217,14 @@ def into_memory(split: Split, *, workers: int = 2) -> Split:
 
 
 def decode_image(item: Any) -> npt.NDArray[np.uint8]:
-    """A file as a uint8 (H, W, 3) array; an array as it is."""
+    """A file as a uint8 (H, W, 3) array; an array as it is.
+
+    Args:
+        item: A path, or an array.
+
+    Raises:
+        DamagedFileError: The file cannot be decoded.
+    """
     if isinstance(item, np.ndarray):
         return item
     try:

@@ -43,6 +43,11 @@ class Batch:
     """What a method sees of some samples: the inputs in each view, the observed labels, and the positions in the split.
 
     Inputs are a tensor, or a tree of tensors (see `ncsam._trees`), with one row per sample.
+
+    Attributes:
+        views: One tree for each view of the loader.
+        labels: (B,) int64 class numbers.
+        index: (B,) int64.
     """
 
     views: tuple[Tree, ...]
@@ -53,7 +58,12 @@ class Batch:
         return len(self.labels)
 
     def to(self, device: torch.device | str, *, non_blocking: bool = False) -> Batch:
-        """The same batch on another device."""
+        """The same batch on another device.
+
+        Args:
+            device: Where to.
+            non_blocking: Do not wait for copies from pinned memory.
+        """
         views = tuple(to_device(view, device, non_blocking=non_blocking) for view in self.views)
         labels, index = (part.to(device, non_blocking=non_blocking) for part in (self.labels, self.index))
         return Batch(views, labels, index)
@@ -63,34 +73,39 @@ class Batch:
 class Loader:
     """Batches of a split, epoch after epoch.
 
-    - `batch_size`: samples per batch on each rank, at most.
-    - `views`: names (`"plain"`, `"weak"`, `"strong"`, ...: see `ncsam.data.augment.views`) or `View` recipes. Each
-      gives one element of `batch.views`, with its own random numbers. By default "weak" for images; all else has the
-      view "plain" alone.
-    - `mean`, `std`: per channel (along the last axis, for features). `None` leaves images scaled to [0, 1].
-    - `size`: (height, width) that the network sees; by default that of images in memory. Files need it.
-    - `resize`: a file is scaled until it just covers `size` with its longer side brought to this length, and a window
-      is cut from that; for a square, the file's shorter side is brought to it. By default the longer side of `size`, so
-      that a crop loses only the ends of one side and a file of that very size nothing.
-    - `seed`: a number in `[0, 2**32)`. `shuffle`: a new order in each epoch; else the split's own.
-    - `batches`, `drop_last`, `rank`, `world_size`: see `ncsam.data.loading.sampling.Layout`.
-    - `subset`: positions of the samples to use. `batch.index` still counts in the whole split.
-    - `device`: where images in memory are kept and augmented, and where batches arrive.
-    - `dtype`, `channels_last`: type and memory order of the views.
-    - `workers`: processes that decode files. Without effect for what is in memory.
-    - `by_length`: texts of similar length share batches, so that little is padded: shuffled, within pieces of 32
-      batches; else over the whole split, whose order is then another.
-    - `store`: the samples as another loader holds them; `with_options` passes it on.
-
     `iterate(epoch, start_batch)` is the plain way in. `for batch in loader` walks the current epoch and, at its end,
     moves on to the next; `state_dict` and `load_state_dict` keep the place. Options are fixed once the loader is made;
     `with_options` makes another loader over the same samples.
 
-    >>> from ncsam import data
-    >>> dataset = data.from_arrays([[float(i)] for i in range(5)], [0, 1, 0, 1, 0])
-    >>> loader = Loader(dataset.train, 2, shuffle=False)
-    >>> [batch.index.tolist() for batch in loader]  # sizes differ by at most one
-    [[0], [1, 2], [3, 4]]
+    Args:
+        split: The samples, such as `dataset.train`.
+        batch_size: Samples per batch on each rank, at most.
+        views: Names (`"plain"`, `"weak"`, `"strong"`, ...: see `ncsam.data.augment.views`) or `View` recipes. Each
+            gives one element of `batch.views`, with its own random numbers. By default "weak" for images; all else
+            has the view "plain" alone.
+        mean, std: Per channel (along the last axis, for features). `None` leaves images scaled to [0, 1].
+        size: (height, width) that the model sees; by default that of images in memory. Files need it.
+        resize: A file is scaled until it just covers `size` with its longer side brought to this length, and a window
+            is cut from that; for a square, the file's shorter side is brought to it. By default the longer side of
+            `size`, so that a crop loses only the ends of one side and a file of that very size nothing.
+        seed: A number in `[0, 2**32)`.
+        shuffle: A new order in each epoch; else the split's own.
+        batches, drop_last, rank, world_size: See `ncsam.data.loading.sampling.Layout`.
+        subset: Positions of the samples to use. `batch.index` still counts in the whole split.
+        device: Where images in memory are kept and augmented, and where batches arrive.
+        dtype: Floating-point type of the views.
+        channels_last: Memory order of views with four axes.
+        workers: Processes that decode files. Without effect for what is in memory.
+        by_length: Texts of similar length share batches, so that little is padded: shuffled, within pieces of 32
+            batches; else over the whole split, whose order is then another.
+        store: The samples as another loader holds them; `with_options` passes it on.
+
+    Example:
+        >>> from ncsam import data
+        >>> dataset = data.from_arrays([[float(i)] for i in range(5)], [0, 1, 0, 1, 0])
+        >>> loader = Loader(dataset.train, 2, shuffle=False)
+        >>> [batch.index.tolist() for batch in loader]  # sizes differ by at most one
+        [[0], [1, 2], [3, 4]]
     """
 
     split: Split = field(repr=False)
@@ -170,12 +185,20 @@ class Loader:
             raise bad_value("store", self.store, "the store of another loader, or None")
 
     def with_options(self, **changes: Any) -> Loader:
-        """Another loader over the same samples, with some options changed, at epoch 0. Nothing stored is copied."""
+        """Another loader over the same samples, with some options changed, at epoch 0. Nothing stored is copied.
+
+        Args:
+            **changes: Options of `Loader` by name; another `split` or `device` stores the samples anew.
+        """
         store = None if {"split", "device"} & changes.keys() else self.store
         return replace(self, **{"store": store, **changes})
 
     def evaluation(self, batch_size: int | None = None) -> Loader:
-        """The same samples un-augmented, in order, each exactly once; by default in batches four times as large."""
+        """The same samples un-augmented, in order, each exactly once; by default in batches four times as large.
+
+        Args:
+            batch_size: Samples per batch on each rank, at most.
+        """
         size = 4 * self.batch_size if batch_size is None else batch_size
         return self.with_options(batch_size=size, views="plain", shuffle=False, batches="equal", drop_last=False)
 
@@ -184,7 +207,12 @@ class Loader:
         return len(self._layout)
 
     def iterate(self, epoch: int, start_batch: int = 0) -> Iterator[Batch]:
-        """The batches of an epoch from `start_batch` on; bit for bit those of the whole epoch."""
+        """The batches of an epoch from `start_batch` on; bit for bit those of the whole epoch.
+
+        Args:
+            epoch: From 0.
+            start_batch: From 0 to `len(self)`.
+        """
         count("epoch", epoch)
         if not 0 <= count("start_batch", start_batch) <= len(self):
             raise bad_value("start_batch", start_batch, f"0 to {len(self)}, the number of batches in an epoch")
@@ -219,7 +247,11 @@ class Loader:
             yield Batch(views, self._labels.index_select(0, index), index)
 
     def set_epoch(self, epoch: int) -> None:
-        """Let the next `for batch in loader` walk this epoch, from its first batch."""
+        """Let the next `for batch in loader` walk this epoch, from its first batch.
+
+        Args:
+            epoch: From 0.
+        """
         count("epoch", epoch)
         self._epoch, self._next_batch, self._resumed_at = epoch, 0, 0
 
@@ -235,7 +267,14 @@ class Loader:
         return {"epoch": self._epoch, "batch": self._next_batch, **self._fixed()}
 
     def load_state_dict(self, state: Mapping[str, int]) -> None:
-        """Let the next `for batch in loader` continue where the state was taken."""
+        """Let the next `for batch in loader` continue where the state was taken.
+
+        Args:
+            state: What `state_dict` of a loader with the same seed, samples and global batch size returned.
+
+        Raises:
+            UsageError: The state belongs to another kind of loader.
+        """
         for name, value in self._fixed().items():
             if state[name] != value:
                 raise bad_value(f"state[{name!r}]", state[name], f"{value}, as this loader has")

@@ -30,7 +30,13 @@ def _stream(seed: int, epoch: int, batch: int, stream: int) -> np.random.Generat
 
 
 def epoch_order(samples: int, seed: int, epoch: int) -> Indices:
-    """A permutation of `samples` that depends on seed and epoch alone."""
+    """A permutation of `samples` that depends on seed and epoch alone.
+
+    Args:
+        samples: How many.
+        seed: Of the run.
+        epoch: From 0.
+    """
     return _stream(seed, epoch, 0, _ORDER).permutation(samples)
 
 
@@ -48,7 +54,13 @@ def grouped_by_length(order: Indices, lengths: npt.NDArray[np.int64], batch_size
 
 
 def batch_order(batches: int, seed: int, epoch: int) -> Indices:
-    """A permutation of an epoch's batches, by which batches that were grouped by length come in random order."""
+    """A permutation of an epoch's batches, by which batches that were grouped by length come in random order.
+
+    Args:
+        batches: Global batches in the epoch.
+        seed: Of the run.
+        epoch: From 0.
+    """
     return _stream(seed, epoch, 1, _ORDER).permutation(batches)
 
 
@@ -57,6 +69,14 @@ def uniforms(rows: int, columns: int, seed: int, epoch: int, batch: int, view: i
 
     They are filled row by row, so the first rows do not depend on how many follow: a padded tail draws for its true
     samples what an unpadded one draws.
+
+    Args:
+        rows: Samples of the global batch.
+        columns: Numbers per sample, `View.draws`.
+        seed: Of the run.
+        epoch: From 0.
+        batch: Number of the global batch in the epoch, from 0.
+        view: Number of the view, from 0.
     """
     if columns == 0:  # a view that draws nothing needs no generator, which takes longer than a small batch
         return np.empty((rows, 0), dtype=np.float32)
@@ -65,7 +85,12 @@ def uniforms(rows: int, columns: int, seed: int, epoch: int, batch: int, view: i
 
 @dataclass(frozen=True)
 class BatchRequest:
-    """One batch to render: the samples, and a row of uniform numbers per sample for each view."""
+    """One batch to render: the samples, and a row of uniform numbers per sample for each view.
+
+    Attributes:
+        index: (B,) positions in the split.
+        draws: (B, `View.draws`) for each view.
+    """
 
     index: Indices
     draws: tuple[Draws, ...]
@@ -73,7 +98,13 @@ class BatchRequest:
 
 @dataclass(frozen=True)
 class Part:
-    """One rank's part of a global batch of `rows`: `positions` in the epoch's order, its rows `start` to `stop`."""
+    """One rank's part of a global batch of `rows`: `positions` in the epoch's order, its rows `start` to `stop`.
+
+    Attributes:
+        positions: (stop - start,) int64.
+        rows: Samples of the global batch, padding included.
+        start, stop: From 0 to `rows`; the rank has the rows from `start` up to but not including `stop`.
+    """
 
     positions: Indices
     rows: int
@@ -94,6 +125,14 @@ class Layout:
     - "full": every global batch is full but the last, which is short. If the ranks cannot share it equally, it is
       padded with the first samples of the epoch's order (fewer than `world_size` of them), so that all ranks hold
       equally many. `drop_last` leaves a short last batch out.
+
+    Attributes:
+        samples: At least `world_size`.
+        batch_size: Samples per batch on each rank, at most.
+        rank: 0 to `world_size` - 1.
+        world_size: Number of processes.
+        batches: "equal" or "full".
+        drop_last: For "full" alone.
     """
 
     samples: int
@@ -122,7 +161,11 @@ class Layout:
         return min(count, self.samples // self.world_size) if self.batches == "equal" else count
 
     def part(self, batch: int) -> Part:
-        """This rank's part of global batch number `batch`."""
+        """This rank's part of global batch number `batch`.
+
+        Args:
+            batch: From 0 to `len(self)` - 1.
+        """
         if self.batches == "equal":
             pieces = len(self) * self.world_size
             first, start, stop, end = (

@@ -65,27 +65,57 @@ def _class_of(inputs: Inputs) -> type[Modality]:
 
 
 def modality_of(dataset: DataSet) -> Modality:
-    """What kind of data a dataset holds, with what must be known of it."""
+    """What kind of data a dataset holds, with what must be known of it.
+
+    Args:
+        dataset: Its training split decides.
+
+    Raises:
+        UsageError: No modality knows such inputs.
+    """
     return _class_of(dataset.train.inputs).of(dataset)
 
 
 def open_store(inputs: Inputs, device: torch.device) -> Store:
-    """Whatever `Split.inputs` holds, ready to be made into batches."""
+    """Whatever `Split.inputs` holds, ready to be made into batches.
+
+    Args:
+        inputs: `Split.inputs`.
+        device: Where samples in memory are kept, and where batches arrive.
+
+    Raises:
+        UsageError: No modality knows such inputs.
+    """
     return _class_of(inputs).open(inputs, device)
 
 
 def described(inputs: Inputs) -> str:
-    """How inputs are stored, in a few words."""
+    """How inputs are stored, in a few words.
+
+    Args:
+        inputs: `Split.inputs`.
+    """
     return _class_of(inputs).described(inputs)
 
 
 def saved_modality(kind: Modality) -> dict[str, Any]:
-    """Plain values to keep with a run."""
+    """Plain values to keep with a run.
+
+    Args:
+        kind: What `modality_of` returned for the dataset of the run.
+    """
     return {"kind": kind.name, **kind.state()}
 
 
 def restored_modality(saved: Mapping[str, Any]) -> Modality:
-    """What `saved_modality` described; other values beside it do not matter."""
+    """What `saved_modality` described; other values beside it do not matter.
+
+    Args:
+        saved: The modality's name as `kind`, and its fields.
+
+    Raises:
+        UsageError: There is no modality of that name.
+    """
     known = modalities()
     if saved["kind"] not in known:
         raise unknown_name("kind of data", saved["kind"], known)

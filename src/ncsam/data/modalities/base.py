@@ -30,7 +30,17 @@ _Kind = TypeVar("_Kind", bound="Modality")
 
 @dataclass(frozen=True)
 class BatchTransform:
-    """How samples become inputs of a model; the options of `Loader` under the same names."""
+    """How samples become inputs of a model; the options of `Loader` under the same names.
+
+    Attributes:
+        views: Resolved recipes, each with `draws`.
+        mean, std: One number, or one per channel or feature; `None` for no normalization.
+        size: (height, width) that a model sees, for images.
+        resize: Length of the longer side before a window is cut, for image files.
+        dtype: Floating-point type of the views.
+        channels_last: Memory order of views with four axes.
+        workers: Processes that make samples which are not in memory.
+    """
 
     views: tuple[Any, ...]
     mean: tuple[float, ...] | None
@@ -42,7 +52,13 @@ class BatchTransform:
     workers: int
 
     def normalizer(self, unit: float, shape: tuple[int, ...], device: torch.device) -> tuple[Tensor, Tensor]:
-        """Scale and shift with `x * scale + shift = (x / unit - mean) / std`."""
+        """Scale and shift with `x * scale + shift = (x / unit - mean) / std`.
+
+        Args:
+            unit: What the stored values are divided by first: 255 for uint8 images, 1 for features.
+            shape: Of the result, such that it broadcasts over a batch.
+            device: Where the result lies.
+        """
         std = np.asarray(self.std or (1.0,), dtype=np.float64)
         shift = -np.asarray(self.mean or (0.0,), dtype=np.float64) / std
         scale, shift = np.broadcast_arrays(1 / (unit * std), shift)
@@ -51,7 +67,11 @@ class BatchTransform:
         )
 
     def delivered(self, result: Tensor) -> Tensor:
-        """In the type and memory order that were asked for; what is not a float keeps its type."""
+        """In the type and memory order that were asked for; what is not a float keeps its type.
+
+        Args:
+            result: A view, or a part of one.
+        """
         if not result.is_floating_point():
             return result
         if self.channels_last and result.ndim == 4:
@@ -59,7 +79,15 @@ class BatchTransform:
         return result.to(self.dtype)
 
     def check_normalization(self, channels: int, what: str) -> None:
-        """Mean and std are one number for all channels, or one for each."""
+        """Mean and std are one number for all channels, or one for each.
+
+        Args:
+            channels: How many there are.
+            what: What the message calls them, such as "channels".
+
+        Raises:
+            UsageError: The numbers of values do not fit, or a standard deviation is not above 0.
+        """
         for name, values in (("mean", self.mean), ("std", self.std)):
             if values is not None and len(values) not in (1, channels):
                 raise bad_value(name, values, f"one number, or one for each of the {channels} {what}")
@@ -69,13 +97,22 @@ class BatchTransform:
 
 @dataclass(frozen=True)
 class Plain:
-    """The view that changes nothing: a sample as it is, normalized where its kind is."""
+    """The view that changes nothing: a sample as it is, normalized where its kind is.
+
+    Attributes:
+        draws: Always 0.
+    """
 
     draws: int = 0  # how many uniform numbers it needs for a sample
 
 
 class Store(ABC):
-    """Stored samples of one kind, ready to be made into batches. By default there is no view but "plain"."""
+    """Stored samples of one kind, ready to be made into batches. By default there is no view but "plain".
+
+    Args:
+        inputs: `Split.inputs` of this kind.
+        device: Where samples in memory are kept, and where batches arrive.
+    """
 
     #: What the samples are, in the plural, for messages.
     kind: ClassVar[str]
@@ -88,7 +125,14 @@ class Store(ABC):
     def __init__(self, inputs: Any, device: torch.device) -> None: ...
 
     def resolve(self, views: Any) -> tuple[Any, ...]:
-        """Recipes from names or recipes, one or several. A recipe has `draws`: the uniform numbers it needs."""
+        """Recipes from names or recipes, one or several. A recipe has `draws`: the uniform numbers it needs.
+
+        Args:
+            views: Names or recipes, one or a list.
+
+        Raises:
+            UsageError: There is no view, or this kind of data has no such view.
+        """
         several = list(views) if isinstance(views, (list, tuple)) else [views]
         if not several:
             raise bad_value("views", views, "at least one view")
@@ -98,12 +142,24 @@ class Store(ABC):
         return (Plain(),) * len(several)
 
     def check(self, transform: BatchTransform) -> BatchTransform:
-        """Verify the options once, and resolve those that are open."""
+        """Verify the options once, and resolve those that are open.
+
+        Args:
+            transform: As the loader was told.
+
+        Returns:
+            The transform that `render` gets.
+        """
         return transform
 
     @abstractmethod
     def render(self, requests: Iterable[BatchRequest], transform: BatchTransform) -> Iterator[tuple[Tree, ...]]:
-        """One tree for each view of each batch, lazily and in order. Views must not share memory."""
+        """One tree for each view of each batch, lazily and in order. Views must not share memory.
+
+        Args:
+            requests: The batches, with the random numbers of each view; several may be taken before one is returned.
+            transform: What `check` returned.
+        """
 
 
 class Modality(ABC):
@@ -121,17 +177,30 @@ class Modality(ABC):
     @classmethod
     @abstractmethod
     def holds(cls, inputs: Inputs) -> bool:
-        """Whether `Split.inputs` are of this kind."""
+        """Whether `Split.inputs` are of this kind.
+
+        Args:
+            inputs: Of any kind.
+        """
 
     @classmethod
     @abstractmethod
     def of(cls: type[_Kind], dataset: DataSet) -> _Kind:
-        """The kind with what it must know of this dataset."""
+        """The kind with what it must know of this dataset.
+
+        Args:
+            dataset: One whose training inputs are of this kind.
+        """
 
     @classmethod
     @abstractmethod
     def open(cls, inputs: Any, device: torch.device) -> Store:
-        """The samples, ready to be made into batches."""
+        """The samples, ready to be made into batches.
+
+        Args:
+            inputs: `Split.inputs` of this kind.
+            device: Where samples in memory are kept, and where batches arrive.
+        """
 
     # --- models
 
@@ -163,35 +232,68 @@ class Modality(ABC):
         return "none"
 
     def second_view(self, augment: str, named: str) -> str:
-        """What a method gets that asks for the view `named` if the data can have it."""
+        """What a method gets that asks for the view `named` if the data can have it.
+
+        Args:
+            augment: The run's augmentation, a key of `augmentations`.
+            named: The view that the method asks for.
+        """
         return "plain"
 
     @classmethod
     def has_view(cls, view: str) -> bool:
-        """Whether a view of that name is possible."""
+        """Whether a view of that name is possible.
+
+        Args:
+            view: A name.
+        """
         return view == "plain"
 
     # --- in and out
 
     def preparation(self, inputs: Inputs) -> dict[str, Any]:
-        """Options of a `Loader` for these inputs, beside those of the run: how they are normalized and cut."""
+        """Options of a `Loader` for these inputs, beside those of the run: how they are normalized and cut.
+
+        Args:
+            inputs: Those of the loader's split, which may be stored otherwise than the training samples.
+        """
         return {}
 
     @abstractmethod
     def example(self, count: int = 2) -> Tree:
-        """Made-up inputs of the right form, as an exporter wants to see them."""
+        """Made-up inputs of the right form, as an exporter wants to see them.
+
+        Args:
+            count: Samples of the batch.
+        """
 
     @abstractmethod
     def read(self, paths: Sequence[Path]) -> tuple[list[str], Inputs]:
-        """What `ncsam predict` is given: the samples, each with a name for the table."""
+        """What `ncsam predict` is given: the samples, each with a name for the table.
+
+        Args:
+            paths: Files or folders, as typed.
+
+        Returns:
+            A name for each sample, and the samples as `Split.inputs`.
+        """
 
     def preview(self, inputs: Inputs, index: int) -> Image | str | None:
-        """A sample as a report shows it: an image or a text; `None` where there is nothing to show."""
+        """A sample as a report shows it: an image or a text; `None` where there is nothing to show.
+
+        Args:
+            inputs: `Split.inputs`.
+            index: Position of the sample.
+        """
         return None
 
     @classmethod
     def described(cls, inputs: Inputs) -> str:
-        """How the inputs are stored, in a few words."""
+        """How the inputs are stored, in a few words.
+
+        Args:
+            inputs: `Split.inputs`.
+        """
         return f"{cls.name}, in memory"
 
     # --- saved with a run
@@ -202,7 +304,11 @@ class Modality(ABC):
 
     @classmethod
     def restored(cls: type[_Kind], state: Mapping[str, Any]) -> _Kind:
-        """The kind as `state` described it."""
+        """The kind as `state` described it.
+
+        Args:
+            state: What `state` returned, perhaps with lists in the place of tuples.
+        """
         return cls(**{name: _tuples(value) for name, value in state.items()})
 
 
@@ -212,14 +318,28 @@ def _tuples(value: Any) -> Any:
 
 
 def check_numbers(**values: Sequence[Any]) -> None:
-    """What a file claims to be numbers must be such."""
+    """What a file claims to be numbers must be such.
+
+    Args:
+        **values: Tuples, by the name for the message.
+
+    Raises:
+        UsageError: One of them is no tuple of numbers.
+    """
     for name, numbers in values.items():
         if not isinstance(numbers, tuple) or any(not isinstance(number, (int, float)) for number in numbers):
             raise bad_value(name, numbers, "a list of numbers")
 
 
 def check_counts(**values: Sequence[Any]) -> None:
-    """What a file claims to be counts must be whole numbers above 0."""
+    """What a file claims to be counts must be whole numbers above 0.
+
+    Args:
+        **values: Tuples, by the name for the message.
+
+    Raises:
+        UsageError: One of them is no tuple of whole numbers above 0.
+    """
     for name, counts in values.items():
         if not isinstance(counts, tuple) or any(type(count) is not int or count < 1 for count in counts):
             raise bad_value(name, counts, "whole numbers above 0")

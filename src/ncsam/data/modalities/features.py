@@ -29,6 +29,12 @@ class Features(Modality):
 
     `shape` is that of one sample; `columns` are the names of its numbers where they come from a table. `encoder`
     describes how they were computed from images, texts or mixed columns (see `ncsam.data.types.Encoding`).
+
+    Attributes:
+        mean, std: One number, or one for each position along the last axis; empty for no normalization.
+        shape: Without the first axis.
+        columns: Empty where the features have no names.
+        encoder: Plain values, or `None` for features that were given as such.
     """
 
     mean: tuple[float, ...]
@@ -70,7 +76,14 @@ class Features(Modality):
         return torch.randn(count, *self.shape, generator=torch.Generator().manual_seed(0))
 
     def read(self, paths: Sequence[Path]) -> tuple[list[str], Inputs]:
-        """One .npz with an array x; or tables with the columns that the run was trained on."""
+        """One .npz with an array x; or tables with the columns that the run was trained on.
+
+        Args:
+            paths: One `.npz` file, or any number of tables.
+
+        Raises:
+            UsageError: The files are of another type, or samples have another shape.
+        """
         if any(path.suffix.lower() == ".npz" for path in paths):
             names, found = read_arrays(paths)
             if found.shape[1:] != self.shape:
@@ -91,7 +104,18 @@ class Features(Modality):
         return names, np.concatenate(parts)
 
     def of_table(self, table: Mapping[str, list[Any]], where: str = "table") -> npt.NDArray[np.float32]:
-        """The features of new rows, computed as those of the training rows were."""
+        """The features of new rows, computed as those of the training rows were.
+
+        Args:
+            table: Columns by name, all of one length; further columns are ignored.
+            where: What error messages call the table.
+
+        Returns:
+            float32 (rows, features), not yet normalized.
+
+        Raises:
+            UsageError: A column is missing, or the features were computed from images or texts.
+        """
         if self.encoder is None:
             return numbers(dict(table), self.columns, where)
         if self.encoder.get("kind") != "table":
@@ -113,7 +137,12 @@ class Features(Modality):
 
 
 class FeatureStore(Store):
-    """One float32 tensor on the device."""
+    """One float32 tensor on the device.
+
+    Args:
+        inputs: A float array (N, ...).
+        device: Where it is kept.
+    """
 
     kind = "features"
 
@@ -133,7 +162,14 @@ class FeatureStore(Store):
 
 
 def read_arrays(paths: Sequence[Path]) -> tuple[list[str], npt.NDArray[Any]]:
-    """The array x of the one .npz file there may be, and a name for each of its rows."""
+    """The array x of the one .npz file there may be, and a name for each of its rows.
+
+    Args:
+        paths: Must be one `.npz` file.
+
+    Raises:
+        UsageError: There are several files, or no array named x or the like.
+    """
     if len(paths) > 1:
         raise bad_value("inputs", [str(path) for path in paths], "one .npz file and nothing else")
     arrays = read_npz(paths[0])

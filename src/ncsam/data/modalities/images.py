@@ -38,7 +38,13 @@ Cropped = Iterator[tuple[BatchRequest, list[Tensor]]]  # one uint8 (B, C, H, W) 
 
 @dataclass(frozen=True)
 class Images(Modality):
-    """uint8 images of 1 or 3 channels, whose `mean` and `std` are in units of [0, 1]; `size` is what a model sees."""
+    """uint8 images of 1 or 3 channels, whose `mean` and `std` are in units of [0, 1]; `size` is what a model sees.
+
+    Attributes:
+        mean, std: One number, or one per channel.
+        size: (height, width).
+        channels: Of the stored images, or of `mean` for files.
+    """
 
     mean: tuple[float, ...]
     std: tuple[float, ...]
@@ -94,7 +100,12 @@ class Images(Modality):
 
     def second_view(self, augment: str, named: str) -> str:
         """The one that is named, where the run augments at all; where it does not, because mirrored or cut they would
-        be other images (digits, 8 x 8), they are shifted alone."""
+        be other images (digits, 8 x 8), they are shifted alone.
+
+        Args:
+            augment: The run's augmentation, a key of `augmentations`.
+            named: The view that the method asks for.
+        """
         return "shifted" if augment == "none" else named
 
     @classmethod
@@ -110,7 +121,17 @@ class Images(Modality):
         return torch.randn(count, self.channels, *self.size, generator=torch.Generator().manual_seed(0))
 
     def read(self, paths: Sequence[Path]) -> tuple[list[str], Inputs]:
-        """Files, folders of them, or one .npz with an array x."""
+        """Files, folders of them, or one .npz with an array x.
+
+        Args:
+            paths: A folder stands for all image files in it and below it.
+
+        Returns:
+            A name for each image, and the paths or the uint8 array (N, H, W, C).
+
+        Raises:
+            UsageError: A folder holds no image, or a path is no file.
+        """
         if any(path.suffix == ".npz" for path in paths):
             names, images = read_arrays(paths)
             return names, images[..., None] if images.ndim == 3 else images
@@ -126,7 +147,15 @@ class Images(Modality):
         return [path_cell(path) for path in found], found
 
     def preview(self, inputs: Inputs, index: int) -> Image | None:
-        """A small image; `None` for a damaged file."""
+        """A small image; `None` for a damaged file.
+
+        Args:
+            inputs: `Split.inputs`.
+            index: Position of the image.
+
+        Returns:
+            An image whose longer side has at most 160 pixels.
+        """
         pil: Any = need("PIL.Image", "data", "showing images")
         item: Any = inputs[index]
         if isinstance(item, Path):
@@ -160,7 +189,12 @@ class ImageStore(Store):
 
 
 class PixelStore(ImageStore):
-    """uint8 images of one size, kept as one NCHW tensor on the device and augmented there."""
+    """uint8 images of one size, kept as one NCHW tensor on the device and augmented there.
+
+    Args:
+        images: uint8 (N, H, W) or (N, H, W, C).
+        device: Where they are kept.
+    """
 
     def __init__(self, images: npt.NDArray[Any], device: torch.device) -> None:
         channels_at_end = images if images.ndim == 4 else images[..., None]
@@ -208,6 +242,10 @@ class FileStore(ImageStore):
     """Image files, or arrays made on demand: workers decode and crop, the device does the rest by whole batches.
 
     Files that may be kept in memory are decoded once; they are cropped here.
+
+    Args:
+        files: Paths, or uint8 arrays (H, W, C). `PathList.keep` says how many bytes may be kept once decoded.
+        device: Where batches are normalized and arrive.
     """
 
     def __init__(self, files: Stored, device: torch.device) -> None:

@@ -30,6 +30,9 @@ class Nested(Modality):
 
     `form` is the tree with a word such as "float32 3 4", type and shape of one sample, in the place of each tensor.
     Floats get the run's precision, other types stay. There is no normalization and no usual network.
+
+    Attributes:
+        form: A dict, tuple or list of words, nested as the samples are.
     """
 
     form: Any
@@ -64,7 +67,14 @@ class Nested(Modality):
         return tree_map(made, self.form)
 
     def read(self, paths: Sequence[Path]) -> tuple[list[str], Inputs]:
-        """One .npz with an array `x.NAME` for each tensor, the names of deeper ones joined by dots."""
+        """One .npz with an array `x.NAME` for each tensor, the names of deeper ones joined by dots.
+
+        Args:
+            paths: Must be one `.npz` file.
+
+        Raises:
+            UsageError: It is another file, arrays are missing, or samples have another form.
+        """
         if len(paths) != 1 or paths[0].suffix.lower() != ".npz":
             raise bad_value("inputs", [str(path) for path in paths], "one .npz file")
         arrays = read_npz(paths[0])
@@ -88,7 +98,11 @@ class Nested(Modality):
 
 
 def as_tensors(tree: Tree) -> Tree:
-    """Arrays, numbers and tensors as tensors; doubles as floats, for a network's weights are such."""
+    """Arrays, numbers and tensors as tensors; doubles as floats, for a network's weights are such.
+
+    Args:
+        tree: Dicts, tuples and lists, nested.
+    """
 
     def tensor(leaf: Any) -> Tensor:
         found = leaf if isinstance(leaf, Tensor) else torch.from_numpy(np.asarray(leaf))
@@ -102,7 +116,12 @@ def _form(leaf: Tensor) -> str:
 
 
 class NestedStore(Store):
-    """A tree of tensors on the device."""
+    """A tree of tensors on the device.
+
+    Args:
+        inputs: Arrays with one row per sample.
+        device: Where they are kept.
+    """
 
     kind = "nested arrays"
 
@@ -117,7 +136,12 @@ class NestedStore(Store):
 
 
 class ItemStore(Store):
-    """Nested arrays that are made sample by sample, by worker processes if asked, and stacked."""
+    """Nested arrays that are made sample by sample, by worker processes if asked, and stacked.
+
+    Args:
+        inputs: What makes the samples.
+        device: Where batches arrive.
+    """
 
     kind = "nested arrays"
 

@@ -26,13 +26,25 @@ class _Member(tarfile.TarInfo):
 
 
 def open_tar(path: Path, mode: Literal["r", "r:"] = "r") -> tarfile.TarFile:
-    """A tar file for reading; `r:` is one that is not compressed."""
+    """A tar file for reading; `r:` is one that is not compressed.
+
+    Args:
+        path: The archive.
+        mode: `r` accepts any compression, which it finds out by itself.
+    """
     return tarfile.open(path, mode, tarinfo=_Member)
 
 
 @contextmanager
 def truncation_as_error(path: Path) -> Iterator[None]:
-    """Turn the many ways in which a cut archive fails into one sentence."""
+    """Turn the many ways in which a cut archive fails into one sentence.
+
+    Args:
+        path: The archive, for the message.
+
+    Raises:
+        ValueError: The archive is truncated or damaged.
+    """
     try:
         yield
     except (tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, EOFError, zlib.error) as error:
@@ -41,7 +53,15 @@ def truncation_as_error(path: Path) -> Iterator[None]:
 
 
 def read_members(archive: Path, keep: Callable[[str], bool]) -> dict[str, bytes]:
-    """The contents of a tar file's ordinary files whose base name `keep` accepts, by base name."""
+    """The contents of a tar file's ordinary files whose base name `keep` accepts, by base name.
+
+    Args:
+        archive: A tar file, compressed or not.
+        keep: Is given the base name of each file.
+
+    Raises:
+        ValueError: The archive is truncated or damaged.
+    """
     found = {}
     with truncation_as_error(archive), open_tar(archive) as tar:
         for member in tar:
@@ -59,6 +79,17 @@ def extract(archive: Path, folder: Path) -> Path:
     An archive that holds one folder of that very name becomes it, without a level between. Links and devices are
     refused as well: no dataset needs them. The work is done in a temporary folder beside `folder`; the result is
     renamed when everything is there.
+
+    Args:
+        archive: Its content, not its name, decides which kind it is.
+        folder: Must not exist yet.
+
+    Returns:
+        `folder`.
+
+    Raises:
+        FileExistsError: The folder exists.
+        ValueError: The archive is damaged, or holds a member that is refused.
     """
     if folder.exists():
         raise FileExistsError(f"{folder} is there already; remove it to unpack {archive} again")

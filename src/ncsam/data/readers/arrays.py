@@ -142,6 +142,17 @@ def from_npz(
     each sample.
     Files of `ncsam embed` also hold `texts` and the description of the `encoder`: see `DataSet.original`.
     Arrays `x.NAME` in the place of `x` are a tree of arrays, {NAME: array}; deeper names are joined by dots.
+
+    Args:
+        path: The file.
+        classes: Class names in the order of the class numbers; by default those in the file.
+        channels_first: Whether images are (N, C, H, W).
+        mean, std: Normalization per channel or feature; by default that of the training split.
+        name: The dataset's name; by default the file's.
+        allow_empty: Accept classes without training samples.
+
+    Raises:
+        ValueError: There are no inputs or no labels in the file, or arrays do not fit each other.
     """
     path = Path(path)
     arrays = read_npz(path)
@@ -175,7 +186,14 @@ def from_npz(
 
 
 def read_npz(path: Path) -> dict[str, npt.NDArray[Any]]:
-    """Those arrays of a file whose names mean something here, and trees of them. Nothing is unpickled."""
+    """Those arrays of a file whose names mean something here, and trees of them. Nothing is unpickled.
+
+    Args:
+        path: The file.
+
+    Raises:
+        ValueError: No array has a known name.
+    """
     meant = {name for known in NPZ_NAMES.values() for name in known}
     with open_arrays(path) as file:
         names = [name for name in file.files if name in meant or name.partition(".")[0] in meant]
@@ -214,7 +232,11 @@ def _inputs(x: Any, name: str, channels_first: bool) -> Inputs:
 
 
 def image_size(inputs: Inputs) -> tuple[int, int] | None:
-    """(height, width) of images in memory, `None` for anything else."""
+    """(height, width) of images in memory, `None` for anything else.
+
+    Args:
+        inputs: uint8 (N, H, W, C), or anything else.
+    """
     if not isinstance(inputs, np.ndarray) or inputs.dtype != np.uint8:
         return None
     return inputs.shape[1], inputs.shape[2]
@@ -233,7 +255,11 @@ def _names(names: npt.ArrayLike | None, argument: str, labels: Labels) -> npt.ND
 
 
 def channels_last(parts: Sequence[npt.NDArray[np.uint8]]) -> npt.NDArray[np.uint8]:
-    """Parts of shape (n, C, H, W) as one array (N, H, W, C): plane by plane, much faster than by a transposition."""
+    """Parts of shape (n, C, H, W) as one array (N, H, W, C): plane by plane, much faster than by a transposition.
+
+    Args:
+        parts: uint8, alike but for n.
+    """
     channels, height, width = parts[0].shape[1:]
     images = np.empty((sum(map(len, parts)), height, width, channels), dtype=np.uint8)
     start = 0
@@ -247,6 +273,9 @@ def channels_last(parts: Sequence[npt.NDArray[np.uint8]]) -> npt.NDArray[np.uint
 def statistics(images: npt.NDArray[Any]) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Mean and standard deviation: per channel of uint8 images scaled to [0, 1], per column of (N, F) features, one
     number for features of another shape. A constant channel or column gets a standard deviation of 1.
+
+    Args:
+        images: uint8 (N, H, W, C), or a float array (N, ...).
     """
     if images.dtype == np.uint8:
         # From the counts of the 256 values, some images at a time: exact, and no float copy of them is made.

@@ -14,7 +14,13 @@ from ncsam._files import atomic_path, sha256_of
 
 @dataclass(frozen=True)
 class Remote:
-    """A file on the web. `sha256` may be a beginning of at least 16 digits where no more of it was published."""
+    """A file on the web. `sha256` may be a beginning of at least 16 digits where no more of it was published.
+
+    Attributes:
+        url: Its last part is the file's name.
+        sha256: Hexadecimal digits, in lower case.
+        md5: As published; empty if none was.
+    """
 
     url: str
     sha256: str
@@ -26,12 +32,25 @@ class Remote:
 
 
 def data_root(root: str | os.PathLike[str] | None = None) -> Path:
-    """`root`, else the environment's `NCSAM_DATA`, else `~/.cache/ncsam`."""
+    """`root`, else the environment's `NCSAM_DATA`, else `~/.cache/ncsam`.
+
+    Args:
+        root: A folder; `~` is expanded.
+    """
     return Path(root or os.environ.get("NCSAM_DATA") or Path("~/.cache/ncsam")).expanduser()
 
 
 def fetch(remote: Remote, folder: Path) -> Path:
-    """Download `remote` into `folder` and verify it; a file that is there already is used as it is."""
+    """Download `remote` into `folder` and verify it; a file that is there already is used as it is.
+
+    Args:
+        remote: What to download.
+        folder: Where to put it.
+
+    Raises:
+        ConnectionError: The download failed.
+        ValueError: The file has another digest; it is discarded.
+    """
     target = folder / remote.filename
     if target.exists():
         return target
@@ -48,7 +67,12 @@ def fetch(remote: Remote, folder: Path) -> Path:
 
 
 def verify(path: Path, remote: Remote) -> None:
-    """Raise a `ValueError` unless the file's SHA-256 (and MD5, where one is published) are the known ones."""
+    """Raise a `ValueError` unless the file's SHA-256 (and MD5, where one is published) are the known ones.
+
+    Args:
+        path: The file that was downloaded.
+        remote: With the known digests.
+    """
     found = sha256_of(path)
     if len(remote.sha256) < 16 or not found.startswith(remote.sha256):
         raise ValueError(f"{remote.url} has SHA-256 {found}, but {remote.sha256} is the known one; it was discarded")
@@ -64,7 +88,17 @@ def verify(path: Path, remote: Remote) -> None:
 
 
 def archive_at(root: Path, name: str, remote: Remote, *, download: bool) -> Path | None:
-    """The archive itself if `root` is it, or where it lies in `root` or `root/name`; else, if asked, downloaded."""
+    """The archive itself if `root` is it, or where it lies in `root` or `root/name`; else, if asked, downloaded.
+
+    Args:
+        root: A folder, or the archive.
+        name: The dataset's name, and that of the folder for a download.
+        remote: Its file name is looked for.
+        download: Whether it may be downloaded.
+
+    Returns:
+        The path; `None` if it was not found.
+    """
     if root.is_file():
         return root if root.name == remote.filename else None
     folder = find(root, remote.filename, (name,))
@@ -74,14 +108,27 @@ def archive_at(root: Path, name: str, remote: Remote, *, download: bool) -> Path
 
 
 def present(path: Path) -> Path:
-    """`path` if it is a file, else one sentence: a dataset that was found lacks a part."""
+    """`path` if it is a file, else one sentence: a dataset that was found lacks a part.
+
+    Args:
+        path: A file that the dataset should have.
+
+    Raises:
+        FileNotFoundError: It does not exist.
+    """
     if not path.is_file():
         raise FileNotFoundError(f"{path} is not there; the dataset is incomplete")
     return path
 
 
 def find(root: Path, marker: str, folders: Iterable[str]) -> Path | None:
-    """The first of `root` and the given folders below it in which the file or folder `marker` lies."""
+    """The first of `root` and the given folders below it in which the file or folder `marker` lies.
+
+    Args:
+        root: Where to look first.
+        marker: A relative path.
+        folders: Relative to `root`, in the order of looking.
+    """
     for folder in (root, *(root / name for name in folders)):
         if (folder / marker).exists():
             return folder

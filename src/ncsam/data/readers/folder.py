@@ -80,7 +80,15 @@ def from_folder(
 
 
 def apply_cache_policy(dataset: DataSet, in_memory: bool | None) -> DataSet:
-    """The dataset decoded now (`True`), read again in each epoch (`False`), or kept once it is read (`None`)."""
+    """The dataset decoded now (`True`), read again in each epoch (`False`), or kept once it is read (`None`).
+
+    Args:
+        dataset: One of image files.
+        in_memory: `None` keeps images once decoded, if all of a split fit into its share of 1 GiB.
+
+    Raises:
+        UsageError: `in_memory` is something else.
+    """
     if in_memory not in (True, False, None):
         raise bad_value("in_memory", in_memory, "True, False or None (keep images once decoded, where they fit)")
     if in_memory:
@@ -89,7 +97,11 @@ def apply_cache_policy(dataset: DataSet, in_memory: bool | None) -> DataSet:
 
 
 def decoded(dataset: DataSet) -> DataSet:
-    """The dataset with every split's images in memory."""
+    """The dataset with every split's images in memory.
+
+    Args:
+        dataset: One of image files that all have one size.
+    """
     train = into_memory(dataset.train)
     assert isinstance(train.inputs, np.ndarray)
     return replace(
@@ -102,7 +114,15 @@ def decoded(dataset: DataSet) -> DataSet:
 
 
 def class_folders(folder: Path, classes: Sequence[str]) -> Split:
-    """The images of `folder/<class>/...`, class by class."""
+    """The images of `folder/<class>/...`, class by class.
+
+    Args:
+        folder: The folder of a split.
+        classes: Names of the class folders, in the order of the class numbers; some may be absent here.
+
+    Raises:
+        ValueError: There is a folder of another name.
+    """
     unknown = [name for name in subfolders(folder) if name not in classes]
     if unknown:
         raise ValueError(f"{folder} has class folders that the training split lacks: {', '.join(unknown)}")

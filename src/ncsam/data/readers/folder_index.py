@@ -28,7 +28,15 @@ Labels = npt.NDArray[np.int64]
 
 
 def read_index(folder: Path, classes: Sequence[str]) -> tuple[Names, Labels] | None:
-    """The files and class numbers that `keep_index` wrote; `None` if there is no index, or a folder has changed."""
+    """The files and class numbers that `keep_index` wrote; `None` if there is no index, or a folder has changed.
+
+    Args:
+        folder: The folder above the class folders.
+        classes: Names of the class folders, in the order of the class numbers.
+
+    Returns:
+        Paths relative to `folder`, as bytes, and class numbers.
+    """
     with contextlib.suppress(OSError, ValueError, KeyError), open_arrays(folder / INDEX) as file:
         times = [os.stat(folder / os.fsdecode(bytes(name))).st_mtime_ns for name in file["folders"]]
         if times == file["times"].tolist() and file["classes"].tolist() == list(classes):
@@ -46,7 +54,17 @@ def _fit(names: Names, labels: Labels, classes: int) -> bool:
 
 
 def keep_index(folder: Path, classes: Sequence[str], names: Names, labels: Labels) -> bool:
-    """Write the index, where the folder may be written to, has no links to folders, and has not just changed."""
+    """Write the index, where the folder may be written to, has no links to folders, and has not just changed.
+
+    Args:
+        folder: The folder above the class folders.
+        classes: Names of the class folders, in the order of the class numbers.
+        names: Paths relative to `folder`, as bytes.
+        labels: The class number of each.
+
+    Returns:
+        Whether it was written.
+    """
     found = _folders(folder)
     if found is None:
         return False

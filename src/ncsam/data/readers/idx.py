@@ -48,7 +48,15 @@ _COUNTS = {"train": 60_000, "test": 10_000}
 
 
 def read_idx(path: Path, dimensions: int) -> npt.NDArray[np.uint8]:
-    """An IDX file of unsigned bytes with that many dimensions, after checking its magic number and its length."""
+    """An IDX file of unsigned bytes with that many dimensions, after checking its magic number and its length.
+
+    Args:
+        path: Compressed by gzip or not.
+        dimensions: 1 for labels, 3 for images.
+
+    Raises:
+        ValueError: It is no such file, or it is truncated.
+    """
     content = path.read_bytes()
     if content[:2] == b"\x1f\x8b":
         with truncation_as_error(path):
@@ -98,7 +106,16 @@ def _remotes(url: str, digests: dict[str, str]) -> dict[str, Remote]:
     license="CC BY-SA 3.0",
 )
 def mnist(root: Path, *, download: bool = False, partial: bool = False) -> DataSet:
-    """MNIST from its four IDX files in `root`, `root/mnist` or `root/MNIST/raw`; `partial` accepts other counts."""
+    """MNIST from its four IDX files in `root`, `root/mnist` or `root/MNIST/raw`; `partial` accepts other counts.
+
+    Args:
+        root: The folder of datasets.
+        download: Whether missing files may be downloaded.
+        partial: Whether other numbers of samples than 60,000 and 10,000 are accepted.
+
+    Raises:
+        FileNotFoundError: A file was not found, and may not be downloaded.
+    """
     folders = [root, root / "mnist", root / "MNIST" / "raw", root / "raw"]
     train, test, source = _read("mnist", root, folders, _remotes(_MNIST_URL, _MNIST_SHA256), download=download)
     dataset = DataSet("mnist", tuple("0123456789"), train, test, (0.1307,), (0.3081,), (28, 28), source)
@@ -114,6 +131,14 @@ def mnist(root: Path, *, download: bool = False, partial: bool = False) -> DataS
 def fashion_mnist(root: Path, *, download: bool = False, partial: bool = False) -> DataSet:
     """Fashion-MNIST from its four IDX files in `root`, `root/fashion_mnist`, `root/FashionMNIST/raw` or where Debian's
     package puts them; `partial` accepts other counts.
+
+    Args:
+        root: The folder of datasets.
+        download: Whether missing files may be downloaded.
+        partial: Whether other numbers of samples than 60,000 and 10,000 are accepted.
+
+    Raises:
+        FileNotFoundError: A file was not found, and may not be downloaded.
     """
     folders = [root, root / "fashion_mnist", root / "FashionMNIST" / "raw", root / "raw", DEBIAN_FASHION]
     remotes = _remotes(_FASHION_URL, _FASHION_SHA256)

@@ -89,7 +89,14 @@ def _labels(dataset: Any) -> Any:
 
 
 def as_items(item: Any) -> tuple[Any, Any]:
-    """Inputs and label of an item: of a pair, or of a dict with a label."""
+    """Inputs and label of an item: of a pair, or of a dict with a label.
+
+    Args:
+        item: A sequence that begins with inputs and label, or a dict with one of `LABEL_KEYS`.
+
+    Raises:
+        ValueError: It is neither.
+    """
     if not isinstance(item, Mapping):
         try:
             if not isinstance(item, str | bytes):
@@ -157,7 +164,14 @@ class _Image(_Inputs):
 
 
 def as_image(item: Any) -> npt.NDArray[np.uint8]:
-    """A PIL image, array or tensor as uint8 (H, W, C)."""
+    """A PIL image, array or tensor as uint8 (H, W, C).
+
+    Args:
+        item: A tensor is (H, W) or (C, H, W), uint8 or floats in [0, 1]; an array uint8 (H, W) or (H, W, C).
+
+    Raises:
+        ValueError: Values or shape are not those of an image.
+    """
     if isinstance(item, torch.Tensor):
         tensor = item if item.ndim == 3 else item[None]
         if tensor.is_floating_point():

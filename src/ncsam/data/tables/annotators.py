@@ -30,6 +30,13 @@ class Annotations:
     """Answers (items, annotators) as class numbers, `ABSENT` where an annotator gave none.
 
     `column` is what the table calls the items.
+
+    Attributes:
+        items: What was labeled, in the order of the table.
+        annotators: Names, in the order of their first answers.
+        classes: Names, in the order of the class numbers.
+        answers: (items, annotators) int64.
+        column: Name of the column of items.
     """
 
     items: tuple[str, ...]
@@ -64,6 +71,12 @@ def read_annotations(path: str | Path) -> Annotations:
 
     The item's column is `path`, `text`, `item`, `index` or the like, else the first. Empty cells are answers that were
     not given.
+
+    Args:
+        path: A `.csv`, `.tsv` or `.parquet` file.
+
+    Raises:
+        ValueError: There is no answer, or an annotator gave two different ones for one item.
     """
     path = Path(path)
     table = read_columns(path)
@@ -73,7 +86,13 @@ def read_annotations(path: str | Path) -> Annotations:
 
 
 def one_row_each(table: Columns, where: str, item: str) -> Annotations | None:
-    """The answers of a table with a row for each of them; `None` if it has no columns `annotator` and `label`."""
+    """The answers of a table with a row for each of them; `None` if it has no columns `annotator` and `label`.
+
+    Args:
+        table: Columns by name.
+        where: What error messages call the table.
+        item: Name of the column of items.
+    """
     who, what = _named(table, ANNOTATOR_NAMES), _named(table, (*COLUMN_NAMES["label"], "answer"))
     if who is None or what is None:
         return None
@@ -81,7 +100,18 @@ def one_row_each(table: Columns, where: str, item: str) -> Annotations | None:
 
 
 def one_column_each(table: Columns, where: str, item: str, columns: Sequence[str]) -> Annotations:
-    """The answers of a table with a column for each annotator."""
+    """The answers of a table with a column for each annotator.
+
+    Args:
+        table: Columns by name.
+        where: What error messages call the table.
+        item: Name of the column of items.
+        columns: Names of the annotators' columns.
+
+    Raises:
+        UsageError: A column is missing.
+        ValueError: There is no answer.
+    """
     missing = [name for name in columns if name not in table]
     if missing:
         raise bad_value("annotators", missing, f"columns of {where}: {', '.join(table)}")
@@ -123,6 +153,14 @@ def join(answers: npt.ArrayLike, num_classes: int | None = None, method: str = "
 
         prior[k] = mean over items of soft[i, k];  confusion[a, k, j] ~ sum over i of soft[i, k] [answer of a to i is j]
         soft[i, k] ~ prior[k] * product over a of confusion[a, k, answer of a to i].
+
+    Args:
+        answers: Class numbers; every item has at least one answer.
+        num_classes: By default one more than the largest answer.
+        method: "majority" or "dawid_skene".
+
+    Raises:
+        UsageError: The answers are of another form, or the method is not known.
     """
     given = np.asarray(answers)
     if given.ndim != 2 or given.dtype.kind not in "iu":

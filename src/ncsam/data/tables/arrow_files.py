@@ -19,7 +19,11 @@ _SPLIT = "state.json"  # beside the Arrow files of one
 
 
 def is_table_folder(folder: Path) -> bool:
-    """Whether a folder holds a table in several files."""
+    """Whether a folder holds a table in several files.
+
+    Args:
+        folder: One that `datasets` saved, or one with Parquet files in it or in its subfolder `data`.
+    """
     return (folder / _SPLITS).is_file() or (folder / _SPLIT).is_file() or bool(_parquet_files(folder))
 
 
@@ -27,6 +31,13 @@ def read_arrow_table(path: Path) -> tuple[dict[str, list[Any]], dict[str, list[s
     """The columns of a file, or of a folder of files, which then may tell the split; and the names of classes.
 
     The latter, {column: names}, are those that `datasets` notes beside a column of class numbers.
+
+    Args:
+        path: A Parquet or Arrow file, or a folder as `is_table_folder` knows it.
+
+    Raises:
+        FileNotFoundError: The folder holds no such file.
+        ValueError: Files of a folder have different columns.
     """
     files = [(path, None)] if path.is_file() else _files(path)
     if not files:

@@ -31,6 +31,14 @@ class Encoder:
 
     @classmethod
     def from_dict(cls: type[_EncoderT], state: dict[str, Any]) -> _EncoderT:
+        """The encoder that `to_dict` described.
+
+        Args:
+            state: The fields by name, lists in the place of tuples.
+
+        Raises:
+            ValueError: A field is missing, or there is one too many.
+        """
         given = {name: tuple(v) if isinstance(v, list) else v for name, v in state.items() if name != "kind"}
         if given.keys() != {field.name for field in fields(cls)}:
             raise ValueError(f"invalid {cls.kind} column: it has the fields {', '.join(sorted(given))}")
@@ -59,6 +67,12 @@ class Numeric(Encoder):
 
     @classmethod
     def fit(cls, values: Values, boolean: bool = False) -> Numeric:
+        """The encoder of a column.
+
+        Args:
+            values: (rows,) of the training split, with at least one number.
+            boolean: Whether they are truth values.
+        """
         found = numbers_in(values)
         gaps = np.isnan(found)
         there = found[~gaps]
@@ -73,6 +87,11 @@ class Numeric(Encoder):
         return cls(median, spread, mean, std, bool(gaps.any()), boolean)
 
     def transform(self, values: Values) -> Floats:
+        """The features (rows, 1 or 2), the value and the mark of a missing one.
+
+        Args:
+            values: (rows,); what is no number counts as missing.
+        """
         found = numbers_in(values)
         gaps = np.isnan(found)
         features = []
@@ -86,6 +105,11 @@ class Numeric(Encoder):
         return np.stack(features, axis=1)
 
     def names(self, column: str) -> list[str]:
+        """A name for each feature.
+
+        Args:
+            column: The column's name.
+        """
         return [column] * (self.std > 0) + [f"{column} is missing"] * self.indicator
 
     def __str__(self) -> str:
@@ -112,7 +136,13 @@ class Categorical(Encoder):
 
     @classmethod
     def fit(cls, values: Values, most: int, least: int) -> Categorical:
-        """`most` categories at most, each seen at least `least` times."""
+        """The encoder of a column. If no category is frequent enough, the most frequent ones are kept all the same.
+
+        Args:
+            values: (rows,) of the training split.
+            most: Categories with a feature of their own, at most.
+            least: How often each of them must occur.
+        """
         gaps = missing_in(values)
         counts = Counter(word(value) for value in values[~gaps])
         ranked = sorted(counts, key=lambda name: (-counts[name], name))
@@ -120,6 +150,11 @@ class Categorical(Encoder):
         return cls(kept, len(kept) < len(counts), bool(gaps.any()))
 
     def transform(self, values: Values) -> Floats:
+        """The features (rows, F), each 0 or 1.
+
+        Args:
+            values: (rows,).
+        """
         place = {name: number for number, name in enumerate(self.categories)}
         found = np.zeros((len(values), len(self.categories) + self.other + self.indicator))
         for row, value in enumerate(values):
@@ -132,6 +167,11 @@ class Categorical(Encoder):
         return found
 
     def names(self, column: str) -> list[str]:
+        """A name for each feature.
+
+        Args:
+            column: The column's name.
+        """
         known = [f"{column} = {name}" for name in self.categories]
         return known + [f"{column} = (other)"] * self.other + [f"{column} is missing"] * self.indicator
 
@@ -158,6 +198,12 @@ class Dates(Encoder):
 
     @classmethod
     def fit(cls, values: Values, form: str) -> Dates:
+        """The encoder of a column.
+
+        Args:
+            values: (rows,) of the training split, with at least one date.
+            form: One of `ncsam.data.tables.values.DATE_FORMATS`.
+        """
         found = _date_parts(values, form)
         gaps = np.isnan(found[:, 0])
         moments = [_moments(found[~gaps, place]) for place in range(len(_PARTS))]
@@ -171,6 +217,11 @@ class Dates(Encoder):
         )
 
     def transform(self, values: Values) -> Floats:
+        """The features (rows, F), standardized and clipped.
+
+        Args:
+            values: (rows,); what is not written as `form` says counts as missing.
+        """
         found = _date_parts(values, self.form)
         gaps = np.isnan(found[:, 0])
         chosen = found[:, [_PARTS.index(part) for part in self.parts]]
@@ -179,6 +230,11 @@ class Dates(Encoder):
         return np.concatenate([scaled, gaps[:, None]], axis=1) if self.indicator else scaled
 
     def names(self, column: str) -> list[str]:
+        """A name for each feature.
+
+        Args:
+            column: The column's name.
+        """
         return [f"{column} ({part})" for part in self.parts] + [f"{column} is missing"] * self.indicator
 
     def __str__(self) -> str:
@@ -204,7 +260,12 @@ class Text(Encoder):
 
     @classmethod
     def fit(cls, values: Values, encoder: TextEncoder) -> tuple[Text, Floats]:
-        """The encoder of a column, and its features: embedding is slow, and is done once."""
+        """The encoder of a column, and its features: embedding is slow, and is done once.
+
+        Args:
+            values: (rows,) of the training split, with at least one text.
+            encoder: Embeds the texts.
+        """
         gaps, found = _embeddings(values, encoder)
         there = found[~gaps]
         mean = there.mean(axis=0)
@@ -213,6 +274,12 @@ class Text(Encoder):
         return fitted, fitted._scaled(gaps, found)
 
     def transform(self, values: Values, encoder: TextEncoder) -> Floats:
+        """The features (rows, F), centered, scaled and clipped.
+
+        Args:
+            values: (rows,).
+            encoder: Must be the one of fitting, which is not checked here.
+        """
         return self._scaled(*_embeddings(values, encoder))
 
     def _scaled(self, gaps: npt.NDArray[np.bool_], found: Floats) -> Floats:
@@ -221,6 +288,11 @@ class Text(Encoder):
         return np.concatenate([scaled, gaps[:, None]], axis=1) if self.indicator else scaled
 
     def names(self, column: str) -> list[str]:
+        """A name for each feature.
+
+        Args:
+            column: The column's name.
+        """
         return [f"{column} [{place}]" for place in range(len(self.mean))] + [f"{column} is missing"] * self.indicator
 
     def __str__(self) -> str:

@@ -36,12 +36,27 @@ ROW_NUMBERS = ("", "id", "index", "row", "unnamed: 0")
 
 
 def read_columns(path: Path) -> Columns:
-    """A table whose first row names the columns; text from CSV and TSV files, values of any type from the others."""
+    """A table whose first row names the columns; text from CSV and TSV files, values of any type from the others.
+
+    Args:
+        path: A `.csv`, `.tsv` or `.parquet` file, or a folder of Parquet or Arrow files.
+
+    Raises:
+        FileNotFoundError: It does not exist.
+        ValueError: A row has another number of fields than the header, two columns have one name, or there are no rows.
+    """
     return read_named_columns(path)[0]
 
 
 def read_named_columns(path: Path) -> tuple[Columns, dict[str, list[str]]]:
-    """A table as `read_columns` has it, and the names of classes that a Parquet file may note beside a column."""
+    """A table as `read_columns` has it, and the names of classes that a Parquet file may note beside a column.
+
+    Args:
+        path: As for `read_columns`.
+
+    Returns:
+        The columns, and class names by column.
+    """
     if not path.exists():
         raise FileNotFoundError(f"path={str(path)!r}: there is no such file")
     if path.is_dir() or path.suffix.lower() == ".parquet":
@@ -100,7 +115,19 @@ def _text(path: Path) -> Columns:
 def found_name(
     columns: Mapping[str, Any], kind: str, asked: str | None, where: str | Path, needed: bool = False
 ) -> str | None:
-    """The name of the column of that kind: the one asked for, else one of the usual names."""
+    """The name of the column of that kind: the one asked for, else one of the usual names.
+
+    Args:
+        columns: The table.
+        kind: A key of `COLUMN_NAMES`.
+        asked: The name that the user gave, if any.
+        where: What error messages call the table.
+        needed: Whether it is an error if there is none.
+
+    Raises:
+        UsageError: The column asked for does not exist.
+        ValueError: A needed column was not found.
+    """
     argument = {"clean_label": "clean_column"}.get(kind, f"{kind}_column")
     if asked is not None:
         if asked not in columns:
@@ -118,13 +145,27 @@ def found_name(
 
 
 def without_cleaned(columns: Mapping[str, Any]) -> tuple[str, ...]:
-    """The names of the columns, but for what `ncsam clean` wrote beside the samples."""
+    """The names of the columns, but for what `ncsam clean` wrote beside the samples.
+
+    Args:
+        columns: The table.
+    """
     about = CLEANED if set(CLEANED[1:]) <= columns.keys() else ()
     return tuple(name for name in columns if name not in about)
 
 
 def complete(columns: Columns, name: str, kind: str, where: str | Path) -> list[Any]:
-    """A column that has a value in every row."""
+    """A column that has a value in every row.
+
+    Args:
+        columns: The table.
+        name: Name of the column.
+        kind: What the message says is missing.
+        where: What the message calls the table.
+
+    Raises:
+        ValueError: A value is missing.
+    """
     missing = next((row for row, value in enumerate(columns[name]) if value is None), None)
     if missing is not None:
         raise ValueError(f"{where}: row {missing:,} has no {kind}")
@@ -132,7 +173,12 @@ def complete(columns: Columns, name: str, kind: str, where: str | Path) -> list[
 
 
 def is_numeric(column: Sequence[Any], *, strict: bool = False) -> bool:
-    """Whether the first value that is there, and the last one, are numbers; with `strict`, whether all values are."""
+    """Whether the first value that is there, and the last one, are numbers; with `strict`, whether all values are.
+
+    Args:
+        column: Values of any type; text may spell a number, true or false.
+        strict: Look at all values; a missing one is no number.
+    """
     if strict:
         return all(_number(value) is not None for value in column)
     there = [value for value in column if value is not None and str(value).strip()]
@@ -140,7 +186,17 @@ def is_numeric(column: Sequence[Any], *, strict: bool = False) -> bool:
 
 
 def numbers(columns: Columns, names: Sequence[str], where: str | Path) -> npt.NDArray[np.float32]:
-    """Some columns as one float32 array (rows, columns); true and false are 1 and 0."""
+    """Some columns as one float32 array (rows, columns); true and false are 1 and 0.
+
+    Args:
+        columns: The table.
+        names: The columns wanted, in this order.
+        where: What error messages call the table.
+
+    Raises:
+        UsageError: A column does not exist.
+        ValueError: A value is missing or no finite number.
+    """
     missing = [name for name in names if name not in columns]
     if missing:
         raise bad_value("columns", missing, f"columns of {where}: {', '.join(columns)}")

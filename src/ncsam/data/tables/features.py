@@ -78,7 +78,15 @@ def _plain(rest: Columns, names: Sequence[str]) -> bool:
 
 
 def encode_table(encoder: Mapping[str, Any], table: Any) -> Floats:
-    """The features of new rows (a dict of columns or a DataFrame) by the preprocessing that a dataset stored."""
+    """The features of new rows (a dict of columns or a DataFrame) by the preprocessing that a dataset stored.
+
+    Args:
+        encoder: `Encoding.encoder` of the dataset, with the key `preprocessing`.
+        table: With the columns of the training table; others are ignored.
+
+    Returns:
+        (rows, features).
+    """
     return Preprocessing.from_dict(encoder["preprocessing"], text_encoder=text_encoder()).transform(table)
 
 

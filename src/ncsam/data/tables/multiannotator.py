@@ -34,6 +34,12 @@ def aggregate_annotations(
     A table has several annotators if they are named; if it has a column `annotator` (`worker`, `rater`) beside `label`
     and a row for each answer; or if it has no label but, beside its paths or texts, columns alone that hold few
     different answers.
+
+    Args:
+        table: Columns by name.
+        where: What error messages call the table.
+        annotators: Names of the annotators' columns; `None` to find out.
+        method: "majority" or "dawid_skene"; see `ncsam.data.tables.annotators.join`.
     """
     lower = {name.lower(): name for name in table}
     item = next((lower[name] for name in ITEM_NAMES if name in lower), None)

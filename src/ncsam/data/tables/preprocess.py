@@ -60,6 +60,9 @@ class Preprocessing:
     def transform(self, frame: Any) -> npt.NDArray[np.float32]:
         """The features (rows, F) of new rows; columns that were not used in fitting are ignored.
 
+        Args:
+            frame: A pandas DataFrame, or columns by name.
+
         Raises:
             ValueError: A column is missing, or the text encoder is not the one of fitting.
         """
@@ -89,6 +92,10 @@ class Preprocessing:
     @classmethod
     def from_dict(cls, state: Mapping[str, Any], *, text_encoder: TextEncoder | None = None) -> Preprocessing:
         """The preprocessing that `to_dict` described.
+
+        Args:
+            state: What `to_dict` returned.
+            text_encoder: Needed by `transform` where there are text columns.
 
         Raises:
             ValueError: `state` is damaged or of another version.
@@ -154,7 +161,17 @@ def fit_transform(
     text_encoder: TextEncoder | None = None,
     max_categories: int = _CATEGORIES,
 ) -> tuple[Preprocessing, npt.NDArray[np.float32]]:
-    """As `fit`, with the features of the training rows: texts are embedded only once."""
+    """As `fit`, with the features of the training rows: texts are embedded only once.
+
+    Args:
+        frame: A pandas DataFrame, or columns by name.
+        exclude: Columns that are no inputs, such as the labels.
+        text_encoder: Embeds columns of free text; without it they are dropped.
+        max_categories: Categories of a column with a feature of their own.
+
+    Returns:
+        The preprocessing, and float32 features (rows, F).
+    """
     if max_categories < 1:
         raise bad_value("max_categories", max_categories, "a positive number")
     found = columns_of(frame)

@@ -238,6 +238,11 @@ def from_columns(
 def training_values(path: Path, column: str, split_column: str | None = None) -> list[Any]:
     """The values of a column in the training rows of a table.
 
+    Args:
+        path: The table.
+        column: Name of the column.
+        split_column: Name of the column of splits; by default one of the usual names, if there is one.
+
     Raises:
         UsageError: if there is no such column.
     """

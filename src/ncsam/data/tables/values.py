@@ -39,6 +39,9 @@ def columns_of(frame: Any) -> dict[str, Values]:
 
     Numbers and truth values of numpy keep their type; everything else becomes an array of Python objects.
 
+    Args:
+        frame: A pandas DataFrame, or columns by name.
+
     Raises:
         ValueError: Two columns have the same name, or columns differ in length.
         TypeError: `frame` is neither a DataFrame nor a mapping.
@@ -77,7 +80,11 @@ def _array(values: Any) -> Values:
 
 
 def is_missing(value: Any) -> bool:
-    """Whether a value says nothing: `None`, NaN, NaT, an infinite number, or a word for one of these."""
+    """Whether a value says nothing: `None`, NaN, NaT, an infinite number, or a word for one of these.
+
+    Args:
+        value: A cell of a table; text is compared with `MISSING`, whatever its case.
+    """
     if value is None:
         return True
     if isinstance(value, str):
@@ -91,7 +98,11 @@ def is_missing(value: Any) -> bool:
 
 
 def missing_in(values: Values) -> npt.NDArray[np.bool_]:
-    """Where a column has no value."""
+    """Where a column has no value.
+
+    Args:
+        values: (rows,), as `columns_of` returns a column.
+    """
     if values.dtype.kind in "biu":
         return np.zeros(len(values), dtype=bool)
     if values.dtype.kind == "f":
@@ -100,7 +111,11 @@ def missing_in(values: Values) -> npt.NDArray[np.bool_]:
 
 
 def number(value: Any) -> float:
-    """A finite number, or NaN for anything else. "1,234.5" is one; "007" is a code, and none."""
+    """A finite number, or NaN for anything else. "1,234.5" is one; "007" is a code, and none.
+
+    Args:
+        value: A cell of a table.
+    """
     if isinstance(value, str):
         text = value.strip()
         if _GROUPED.fullmatch(text):
@@ -119,13 +134,21 @@ def number(value: Any) -> float:
 
 
 def truth(words: Sequence[str]) -> dict[str, float] | None:
-    """The truth value of each word, if these are the words of one pair such as yes and no."""
+    """The truth value of each word, if these are the words of one pair such as yes and no.
+
+    Args:
+        words: The different values of a column, in any case.
+    """
     lower = {word.strip().lower() for word in words}
     return next((pair for pair in _TRUTH if lower and lower <= pair.keys()), None)
 
 
 def numbers_in(values: Values) -> Floats:
-    """A column as finite numbers; NaN where it is missing, infinite or no number. Words such as yes count as 1."""
+    """A column as finite numbers; NaN where it is missing, infinite or no number. Words such as yes count as 1.
+
+    Args:
+        values: (rows,), as `columns_of` returns a column.
+    """
     if values.dtype.kind in "biuf":
         found = values.astype(np.float64)
         return np.where(np.isfinite(found), found, np.nan)
@@ -140,7 +163,11 @@ def numbers_in(values: Values) -> Floats:
 
 
 def word(value: Any) -> str:
-    """A value as a category: 1, 1.0 and "1" are the same one, and so are a word and the same word in spaces."""
+    """A value as a category: 1, 1.0 and "1" are the same one, and so are a word and the same word in spaces.
+
+    Args:
+        value: A cell of a table that is not missing.
+    """
     if isinstance(value, numbers.Real) and not isinstance(value, (bool, np.bool_)):
         found = float(value)
         if found.is_integer() and abs(found) < 2**53:
@@ -150,7 +177,11 @@ def word(value: Any) -> str:
 
 
 def date_reader(form: str) -> Callable[[Any], datetime | None]:
-    """A function that reads dates of one of `DATE_FORMATS`, in UTC where they name a time zone; `None` for others."""
+    """A function that reads dates of one of `DATE_FORMATS`, in UTC where they name a time zone; `None` for others.
+
+    Args:
+        form: "iso", or a format of `datetime.strptime`; dates that are no text are read by any.
+    """
 
     def read(value: Any) -> datetime | None:
         if isinstance(value, date):  # a datetime is one
@@ -177,7 +208,12 @@ def _iso(text: str) -> datetime:
 
 
 def date_format(values: Sequence[Any], share: float) -> str | None:
-    """The format that reads most of the values, if it reads at least `share` of them; of equal ones the first."""
+    """The format that reads most of the values, if it reads at least `share` of them; of equal ones the first.
+
+    Args:
+        values: At least one, none of them missing.
+        share: In [0, 1].
+    """
     best, most = None, max(1.0, share * len(values))
     for form in DATE_FORMATS:
         read = date_reader(form)
