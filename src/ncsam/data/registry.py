@@ -26,6 +26,7 @@ def check(
     """Return `dataset` if it is sound, else raise a `ValueError` that names the split and what is wrong in it.
 
     Args:
+        dataset: As a reader made it.
         expected: The published number of samples of each split, where there is one.
         partial: Accept a part of a published dataset: other counts, and empty classes.
         allow_empty: Accept classes without a training sample.

@@ -154,6 +154,7 @@ def check_images(split: Split, *, workers: int = 2, skip: bool = False) -> tuple
     JPEG files are decoded at an eighth of their size: that reads the whole file at a fraction of the cost.
 
     Args:
+        split: Images in memory are returned as they are.
         workers: Threads.
         skip: Return the split without the damaged images, and the list of them with the reasons. By default the first
             few are named in a `ValueError`.

@@ -183,6 +183,7 @@ def cifar10(root: Path, *, download: bool = False, partial: bool = False) -> Dat
 
     Args:
         root: The folder of the batches, the one above it (or above `cifar10/`), or the .tar.gz; python or binary.
+        download: Whether it may be downloaded where it is not found.
         partial: Accept other counts than 50,000 and 10,000.
     """
     version, source, read = _open("cifar10", root, _CIFAR10, download)
@@ -220,6 +221,7 @@ def cifar100(root: Path, *, download: bool = False, partial: bool = False, coars
 
     Args:
         root: The folder of the files, the one above it (or above `cifar100/`), or the .tar.gz; python or binary.
+        download: Whether it may be downloaded where it is not found.
         partial: Accept other counts than 50,000 and 10,000.
         coarse: Take the 20 superclasses as labels.
     """

@@ -65,6 +65,7 @@ def cifar10n(
     Args:
         root: Where CIFAR-10 lies, with `CIFAR-10_human.pt` in the same folder, in `cifar10n/` or in `data/`.
         labels: `aggre` (9.0 % wrong), `rand1` (17.2 %), `rand2` (18.1 %), `rand3` (17.6 %) or `worst` (40.2 %).
+        download: Whether missing images, and with `accept_license` labels, may be downloaded.
         accept_license: Needed beside `download` to fetch the labels: they are CC BY-NC 4.0.
         partial: Accept other counts, and a label file that is not the published one.
     """
@@ -85,6 +86,7 @@ def cifar100n(root: Path, *, download: bool = False, accept_license: bool = Fals
 
     Args:
         root: Where CIFAR-100 lies, with `CIFAR-100_human.pt` in the same folder, in `cifar100n/` or in `data/`.
+        download: Whether missing images, and with `accept_license` labels, may be downloaded.
         accept_license: Needed beside `download` to fetch the labels: they are CC BY-NC 4.0.
         partial: Accept other counts, and a label file that is not the published one.
     """

@@ -34,6 +34,8 @@ def digits(
 
     Args:
         root, download: Not needed; there for the common way of calling.
+        test_fraction: Share of every class for the test split, above 0 and below 1.
+        seed: Of that choice.
         as_features: Give vectors of 64 floats, v / 16, instead of images.
     """
     bunch = need("sklearn.datasets", "data", "the digits dataset").load_digits()

@@ -39,6 +39,7 @@ def from_folder(
     is a `val/` but no `test/`, it is the test split.
 
     Args:
+        path: The folder of the class folders, or of the splits.
         size: The (height, width) that a network sees. Default: the images' own where they are all of one size up to
             224 x 224, else a square with the median of their shorter sides, at most 224 (see `infer_image_size`).
         mean, std: For normalization, per channel; those of ImageNet by default.

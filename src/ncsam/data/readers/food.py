@@ -71,6 +71,7 @@ def food101(root: Path, *, download: bool = False, partial: bool = False) -> Dat
 
     Args:
         root: The folder `food-101` or the one above it; or its .tar.gz or the folder of that: it is unpacked there.
+        download: Whether it may be downloaded where it is not found.
         partial: Accept other counts than 75,750 and 25,250.
     """
     folder = _find_food101(root, download)

@@ -47,6 +47,7 @@ def from_shards(
     `test` or `val` (up to a `-`, `_` or digit) are those splits; without such names all are training samples.
 
     Args:
+        path: The archive, or the folder of archives.
         classes: Class names in order. Default: the labels found, sorted, or the numbers.
         size, mean, std, allow_empty: As for `from_folder`.
         keep_index: Write the index `.ncsam-shards.npz` beside the archives, and use it while their names, sizes and

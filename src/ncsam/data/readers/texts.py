@@ -36,6 +36,8 @@ def from_texts(
             is a tokenizer of `transformers`: a published name, or a folder that holds one.
         max_words: The most words of the vocabulary; the more frequent ones stay, all others are one unknown word.
         max_length: The most tokens of a text; what follows is cut off.
+        name: The dataset's name.
+        allow_empty: Accept classes without a training text.
     """
     instance("name", name, str, "text")
     if y is None:

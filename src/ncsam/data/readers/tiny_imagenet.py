@@ -37,6 +37,7 @@ def tiny_imagenet(root: Path, *, download: bool = False, partial: bool = False, 
     Args:
         root: The folder `tiny-imagenet-200` or the one above it; or its zip file or the folder of that: it is
             unpacked there.
+        download: Whether it may be downloaded where it is not found.
         partial: Accept other counts than 100,000 and 10,000.
         in_memory: Decode all images now (1.4 GB).
     """

@@ -53,6 +53,8 @@ def from_dataset(
         mean, std: For normalization. Default: of the training images if they are in memory, else of ImageNet (for gray
             images 0.5 and 0.5).
         size: The (height, width) a network sees. Default: that of the first image; for paths as for `from_folder`.
+        name: The dataset's name.
+        allow_empty: Accept classes without a training sample.
     """
     if len(dataset) == 0:
         raise bad_value("dataset", dataset, "a dataset with at least one item")

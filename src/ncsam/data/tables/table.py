@@ -73,6 +73,7 @@ def from_table(
     `ncsam.data.tables.preprocess`); `notes` say what became of each column.
 
     Args:
+        path: A `.csv`, `.tsv` or `.parquet` file, or a folder of Parquet or Arrow files.
         label_column, clean_column, split_column, path_column, text_column: Names of the columns; see `COLUMN_NAMES` for
             those found by themselves. Clean label and split may be absent. A split is `train`, `test` or `val` (aliases
             known); where no row is `test` and some are `val`, the latter are the test split. A column `verified` (1
