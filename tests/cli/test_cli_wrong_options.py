@@ -312,3 +312,10 @@ def test_a_name_that_no_file_can_have_is_a_mistake(tmp_path, features):
     said = refused("data", "describe", tmp_path / f"{'x' * 300}.npz")
     assert said.endswith(": File name too long")
     assert "Errno" not in said
+
+
+@pytest.mark.parametrize("command", [["train"], ["data", "describe"]])
+def test_a_table_without_a_label_column_names_the_option_and_the_columns(command, tmp_path):
+    (tmp_path / "wines.csv").write_text("alcohol,ash,cultivar\n14.23,2.43,a\n13.2,2.14,b\n")
+    said = call(*command, tmp_path / "wines.csv", code=2).output
+    assert said.endswith("): pass --label-column=NAME; columns: alcohol, ash, cultivar\n")

@@ -216,7 +216,12 @@ def test_table_of_class_numbers(images: Path) -> None:
 @pytest.mark.parametrize(
     ("header", "rows", "options", "message"),
     [
-        (["path", "weight"], [("3.png", "1")], {}, r"has no column 'label' \(nor noisy_label.*it has path, weight"),
+        (
+            ["path", "weight"],
+            [("3.png", "1")],
+            {},
+            r"has no column 'label' \(nor noisy_label, .*\): pass label_column=NAME; columns: path, weight$",
+        ),
         (
             ["path", "label"],
             [("3.png", "a")],

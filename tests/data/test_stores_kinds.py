@@ -118,6 +118,16 @@ def test_a_table_of_texts_is_read_as_it_was_written(tmp_path: Path) -> None:
         assert list(part.inputs) == ["bad film"]
 
 
+def test_new_texts_need_a_column_of_texts(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("opinion,label\ngood film,a\nbad film,b\n")
+    kind = modality_of(data.load(tmp_path / "t.csv", text_column="opinion"))
+    (tmp_path / "new.csv").write_text("id,words\n1,fine\n")
+    with pytest.raises(
+        ValueError, match=r"new\.csv has no column 'opinion', the texts of this run; columns: id, words$"
+    ):
+        kind.read([tmp_path / "new.csv"])
+
+
 def test_the_only_other_column_may_be_the_text(tmp_path: Path) -> None:
     read = data.load(write_table(tmp_path / "t.csv", [["headline", "y"], ["rain at noon", 0], ["sun", 1]]))
     assert list(read.train.inputs) == ["rain at noon", "sun"]

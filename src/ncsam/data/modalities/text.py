@@ -267,8 +267,10 @@ class Texts(Modality):
         if suffix not in TABLE_SUFFIXES:
             raise bad_value("inputs", str(path), f"a file of texts, which ends in .txt, {', '.join(TABLE_SUFFIXES)}")
         table = read_columns(path)
-        column = self.column if self.column in table else found_name(table, "text", None, path, needed=True)
-        assert column is not None
+        column = self.column if self.column in table else found_name(table, "text", None, path)
+        if column is None:
+            wanted = repr(self.column or "text")
+            raise ValueError(f"{path} has no column {wanted}, the texts of this run; columns: {', '.join(table)}")
         return [str(text) for text in complete(table, column, "text", path)]
 
     def preview(self, inputs: Inputs, index: int) -> str:

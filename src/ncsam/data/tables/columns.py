@@ -137,9 +137,8 @@ def found_name(
     known = next((lower[alias] for alias in COLUMN_NAMES[kind] if alias in lower), None)
     if known is None and needed:
         raise ValueError(
-            f"{where} has no column {kind!r} (nor {', '.join(COLUMN_NAMES[kind][1:])}); it has "
-            f"{', '.join(columns)}. "
-            f"Name it by {argument}="
+            f"{where} has no column {kind!r} (nor {', '.join(COLUMN_NAMES[kind][1:])}): "
+            f"pass {argument}=NAME; columns: {', '.join(columns)}"
         )
     return known
 

@@ -123,8 +123,8 @@ def _wanted(rest: Columns, asked: Sequence[str] | None, where: str) -> tuple[str
     if not found:
         known = ", ".join(COLUMN_NAMES["path"][:3] + COLUMN_NAMES["text"][:3])
         raise ValueError(
-            f"{where} has no column of paths or texts ({known}, ...) and no other column beside the label; it has "
-            f"{', '.join(rest) or 'nothing else'}. Name one by path_column=, text_column= or columns="
+            f"{where} has no column of paths or texts ({known}, ...) and no other column beside the label: pass "
+            f"path_column=NAME, text_column=NAME or columns=[NAME, ...]; columns: {', '.join(rest) or 'no others'}"
         )
     return found
 
