@@ -189,6 +189,14 @@ def test_a_table_of_numbers_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert modality_of(chosen).preview(chosen.train.inputs, 0) == "hours 20, id 7"
 
 
+def test_the_columns_of_a_table_of_numbers_are_listed(tmp_path: Path) -> None:
+    (tmp_path / "wines.csv").write_text("id,alcohol,ash,label\n1,14.23,2.43,a\n2,13.2,2.14,b\n")
+    lines = data.describe(data.load(tmp_path / "wines.csv")).splitlines()
+    assert lines[-2:] == ["  2 columns of numbers: alcohol, ash", "  note: columns that are not used: id"]
+    (tmp_path / "mixed.csv").write_text("city,ash,label\n" + "Oslo,2.43,a\nRome,2.14,b\n" * 2)
+    assert "columns of numbers" not in data.describe(data.load(tmp_path / "mixed.csv"))
+
+
 def test_parquet_has_numbers_and_texts_too(tmp_path: Path) -> None:
     arrow = pytest.importorskip("pyarrow")
     parquet = pytest.importorskip("pyarrow.parquet")

@@ -33,6 +33,8 @@ def describe(dataset: DataSet, classes: int = 10) -> str:
     if dataset.num_classes > classes:
         rest = counts["train"]
         lines.append(f"  ... {dataset.num_classes} classes of {rest.min():,} to {rest.max():,} training samples")
+    if dataset.columns and dataset.encoding is None:  # else a note says what became of each column
+        lines.append(f"  {len(dataset.columns)} columns of numbers: {', '.join(dataset.columns)}")
     lines += [f"  note: {note}" for note in dataset.notes]
     return "\n".join(lines)
 
