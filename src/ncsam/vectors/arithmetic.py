@@ -281,7 +281,7 @@ def find_group(modules: Iterable[nn.Module], params: Iterable[Tensor]) -> dist.P
         The group, or `None` if training is not distributed or the group has one rank.
 
     Raises:
-        ValueError: If the parameters lie on a mesh of several dimensions, which does not say which ranks to average over.
+        ValueError: If the parameters lie on a mesh of several dimensions: which ranks to average over is unknown.
     """
     if not (dist.is_available() and dist.is_initialized()):
         return None
