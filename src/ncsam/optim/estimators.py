@@ -61,15 +61,34 @@ class Estimator:
     """A way to compute NCSAM's perturbation: `Exact`, `Fused` or `LookSAM`."""
 
     def flips(self, how: Compensation) -> bool:
-        """Whether the coming step needs flipped samples."""
+        """Whether the coming step needs flipped samples.
+
+        Args:
+            how: The compensation of the coming step.
+        """
         return True
 
     def collect(self, step: Step, how: Compensation, batch: MicroBatch, noise: FlippedLoss) -> None:
-        """Run the backwards of a micro-batch at w."""
+        """Run the backwards of a micro-batch at w.
+
+        Args:
+            step: Runs the backwards and keeps their gradients.
+            how: The compensation of this step.
+            batch: The micro-batch, with its loss at w.
+            noise: The flipped samples of the micro-batch, and how to compute their loss.
+        """
         raise NotImplementedError  # abstract
 
     def moves(self, step: Step, how: Compensation) -> Iterator[Move]:
-        """The perturbation, from what was collected."""
+        """The perturbation, from what was collected.
+
+        Args:
+            step: The gradients at w, the radius, the parameters.
+            how: The compensation of this step.
+
+        Yields:
+            At most one move; none where no further pass is needed.
+        """
         raise NotImplementedError  # abstract
 
     def state_dict(self) -> dict[str, Any]:
@@ -77,7 +96,11 @@ class Estimator:
         return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Load what `state_dict` returned; start over with an empty one."""
+        """Load what `state_dict` returned; start over with an empty one.
+
+        Args:
+            state: Its entries by name.
+        """
 
 
 class Exact(Estimator):
@@ -95,6 +118,11 @@ class Exact(Estimator):
 
         With several groups, rho and s are those of each parameter's group, and eps is scaled down until
         sum_k ||eps_k||^2 / rho_k^2 <= 1.
+
+        Args:
+            step: The gradients at w, with g* kept aside under "noise".
+            how: The compensation of this step.
+            note: Called with ||g_B||, ||g*|| and the number of samples before the weights move; `None` for no call.
         """
         params, gradients = step.directions()
         taken = step.side_gradient("noise", params)
@@ -182,7 +210,11 @@ def _add_by_group(
 
 
 class Memory:
-    """What the steps between two measurements reuse: norms of g_B and g*, and how long ago they were measured."""
+    """What the steps between two measurements reuse: norms of g_B and g*, and how long ago they were measured.
+
+    Args:
+        every: Every so many steps one measures; the others reuse.
+    """
 
     def __init__(self, every: int) -> None:
         self.every = every
@@ -218,6 +250,11 @@ class Memory:
 
         The gradient of a few samples is much longer than that of a whole batch: the norms of a batch smaller than the
         largest one do not predict the next ones, and are ignored.
+
+        Args:
+            norm: ||g_B||, of the unscaled loss.
+            noise_norm: ||g*||, of the unscaled loss.
+            samples: Size of the batch over all micro-batches and ranks.
         """
         if samples < self._samples:
             return
@@ -227,7 +264,11 @@ class Memory:
         self.noise_norm = keep * self.noise_norm + (1.0 - keep) * noise_norm
 
     def follow(self, norm: float) -> None:
-        """Take in the norm of g_B that a step had anyway: a geometric mean, which a short batch moves little."""
+        """Take in the norm of g_B that a step had anyway: a geometric mean, which a short batch moves little.
+
+        Args:
+            norm: ||g_B|| of the unscaled loss; counted as at least half and at most twice the remembered one.
+        """
         if self.norm == 0.0:
             self.norm = norm
         self.norm *= min(max(norm / self.norm, 0.5), 2.0) ** (1.0 - _FOLLOWING_MEMORY)
@@ -236,6 +277,11 @@ class Memory:
         return {name: value for name, value in vars(self).items() if name != "every"}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Load what `state_dict` returned, after forgetting everything; unknown entries are ignored.
+
+        Args:
+            state: Its entries by name.
+        """
         self.forget()
         for name, value in state.items():
             if value is not None and name in vars(self):

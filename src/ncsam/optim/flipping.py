@@ -42,7 +42,12 @@ class FlipRule(NamedTuple):
 
 @dataclass(frozen=True)
 class Flips:
-    """Positions in the batch whose labels are flipped for one gradient, and the labels they get."""
+    """Positions in the batch whose labels are flipped for one gradient, and the labels they get.
+
+    Attributes:
+        index: Positions in this rank's batch, ascending, of shape (flipped,).
+        labels: The temporary class of each, of shape (flipped,).
+    """
 
     index: Tensor
     labels: Tensor
@@ -121,24 +126,50 @@ class StepFlips:
 
 
 def logit_gap(logits: Tensor) -> Tensor:
-    """delta_i: the largest logit minus the second largest [eq:delta_i]."""
+    """delta_i: the largest logit minus the second largest [eq:delta_i].
+
+    Args:
+        logits: Of shape (samples, classes), with two classes or more.
+
+    Returns:
+        One gap per sample, 0 or larger.
+    """
     top = logits.topk(2, dim=1).values
     return top[:, 0] - top[:, 1]
 
 
 def selection_probabilities(logits: Tensor) -> Tensor:
-    """p_i = q_i / sum q, q_i = 1 / (1 + delta_i) [eq:pi]."""
+    """p_i = q_i / sum q, q_i = 1 / (1 + delta_i) [eq:pi].
+
+    Args:
+        logits: Of shape (samples, classes), with two classes or more.
+
+    Returns:
+        One probability per sample; they add up to 1.
+    """
     q = 1.0 / (1.0 + logit_gap(logits))
     return q / q.sum()
 
 
 def observed_labels(targets: Tensor) -> Tensor:
-    """Class indices of the observed labels; of probabilities, the most probable class."""
+    """Class indices of the observed labels; of probabilities, the most probable class.
+
+    Args:
+        targets: Whole numbers of shape (samples,), or probabilities of shape (samples, classes).
+
+    Returns:
+        64-bit class indices of shape (samples,).
+    """
     return targets.argmax(dim=1) if targets.is_floating_point() else targets.long()
 
 
 def flip_count(ratio: float, size: int) -> int:
-    """m = floor(ratio * size); a product that is whole but for rounding (0.29 * 100) counts as whole."""
+    """m = floor(ratio * size); a product that is whole but for rounding (0.29 * 100) counts as whole.
+
+    Args:
+        ratio: Share of the batch to flip, in [0, 1].
+        size: Number of samples in the batch.
+    """
     return int(ratio * size + 1e-9)
 
 
@@ -147,6 +178,11 @@ def race_keys(logits: Tensor, rule: Selection, draws: Tensor) -> Tensor:
 
     q_i / E_i with E_i exponential is a race that draws without replacement with probabilities p_i, one draw after
     another, as `torch.multinomial` does; `lowest_gap` takes the least certain samples without drawing.
+
+    Args:
+        logits: Of shape (samples, classes).
+        rule: "gap", "uniform" or "lowest_gap".
+        draws: One standard exponential draw per sample; "lowest_gap" does not use them.
     """
     if rule == "lowest_gap":
         return -logit_gap(logits)
@@ -156,12 +192,22 @@ def race_keys(logits: Tensor, rule: Selection, draws: Tensor) -> Tensor:
 
 
 def exponential(size: int, generator: torch.Generator) -> Tensor:
-    """`size` standard exponential draws in double precision, on the generator's device."""
+    """`size` standard exponential draws in double precision, on the generator's device.
+
+    Args:
+        size: Number of draws.
+        generator: Source of the draws, whose state advances.
+    """
     return torch.empty(size, dtype=torch.float64, device=generator.device).exponential_(generator=generator)
 
 
 def uniform(size: int, generator: torch.Generator) -> Tensor:
-    """`size` uniform draws in double precision, on the generator's device."""
+    """`size` uniform draws in double precision, on the generator's device.
+
+    Args:
+        size: Number of draws in [0, 1).
+        generator: Source of the draws, whose state advances.
+    """
     return torch.rand(size, dtype=torch.float64, device=generator.device, generator=generator)
 
 
@@ -170,6 +216,15 @@ def select_by_cluster(logits: Tensor, features: Tensor, rule: FlipRule, generato
 
     Cluster k of the features has the rate r_k = ratio (1 - mean gap / largest gap), in [0, ratio]; each of its samples
     is drawn with that probability. Each rank clusters its own samples.
+
+    Args:
+        logits: Of shape (samples, classes).
+        features: Of shape (samples, dimensions): what samples are clustered by.
+        rule: Gives the largest rate (`ratio`) and the number of clusters, at most one per sample.
+        generator: Source of the draws, for the starts of k-means and for the selection.
+
+    Returns:
+        Ascending positions, possibly none.
     """
     count = max(1, min(rule.clusters, len(features)))
     cluster = kmeans(features, count, uniform(RESTARTS * count, generator).view(RESTARTS, count)).to(logits.device)
@@ -194,6 +249,16 @@ def select(
 
     With a process group, `count` samples are chosen from the joined batch of all ranks, as one process would choose
     them from it: the logits' gaps are gathered, and the draws are those of the first rank.
+
+    Args:
+        logits: Of this process's samples, of shape (samples, classes).
+        count: Number of samples to select, over all ranks.
+        rule: "gap", "uniform" or "lowest_gap".
+        generator: Source of the draws; every rank advances its own by the size of the joined batch.
+        group: The ranks whose batches are joined; `None` for this process alone.
+
+    Returns:
+        Ascending positions; with a group possibly none.
     """
     if group is None:
         keys = race_keys(logits, rule, exponential(len(logits), generator))
@@ -219,7 +284,13 @@ def _select_from_joined_batch(
 
 
 def joined_sizes(size: int, device: torch.device, group: dist.ProcessGroup) -> list[int]:
-    """Batch sizes of all ranks, in rank order."""
+    """Batch sizes of all ranks, in rank order.
+
+    Args:
+        size: This rank's batch size.
+        device: Where the sizes are exchanged.
+        group: The ranks; every one of them must call this.
+    """
     sizes = torch.zeros(dist.get_world_size(group), 1, dtype=torch.int64, device=device)
     dist.all_gather(list(sizes.unbind()), torch.tensor([size], device=device), group=group)
     return [int(s) for s in sizes]
@@ -246,7 +317,14 @@ def flipped_labels(logits: Tensor, observed: Tensor, rule: Target, draws: Tensor
 
 
 def criterion_by_name(criterion: str | Criterion | None) -> Criterion | None:
-    """The criterion of flipped labels: by name, the caller's own, or `None` for that of training."""
+    """The criterion of flipped labels: by name, the caller's own, or `None` for that of training.
+
+    Args:
+        criterion: "ce", "smoothed_ce", a function of (logits, targets), or `None`.
+
+    Raises:
+        UsageError: For another name.
+    """
     if criterion is None or callable(criterion):
         return criterion
     choice("flip_criterion", criterion, ("ce", "smoothed_ce"))
@@ -257,13 +335,30 @@ def smoothed_cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
     """Cross-entropy with .9 for the label and .1 shared by the other classes, as in the authors' code.
 
     torch shares the .1 among all classes, the label's own included; hence the factor.
+
+    Args:
+        logits: Of shape (samples, classes).
+        targets: Class indices of shape (samples,), or probabilities of shape (samples, classes).
+
+    Returns:
+        The mean over the samples.
     """
     classes = logits.shape[1]
     return F.cross_entropy(logits, targets, label_smoothing=_SMOOTHING * classes / (classes - 1))
 
 
 def flipped_loss(criterion: Criterion, logits: Tensor, flips: Flips, targets: Tensor) -> Tensor:
-    """Mean loss of the flipped labels, given the logits of the flipped samples and the batch's observed targets."""
+    """Mean loss of the flipped labels, given the logits of the flipped samples and the batch's observed targets.
+
+    Args:
+        criterion: A mean loss of (logits, targets).
+        logits: Of the flipped samples alone, of shape (flipped, classes).
+        flips: Gives the temporary labels.
+        targets: Observed targets of the batch: where they are probabilities, the criterion gets one-hot rows.
+
+    Returns:
+        One number; 0, still part of the graph, if this rank has no flipped samples.
+    """
     if not len(flips.index):  # all flips fell to other ranks; this one still takes part in their backward
         return logits.sum() * 0.0
     logits = logits.float() if logits.dtype.itemsize < 4 else logits

@@ -21,6 +21,10 @@ class Fused(Estimator):
     The bracket is the gradient of L_B + beta L*, by one backward; only the norm must be known beforehand, and a
     remembered one, N, stands in for it. Every k-th step is exact and measures it. The number of micro-batches, too, is
     known only at the end, and taken to be the last step's.
+
+    Args:
+        exact: Runs the steps that measure.
+        every: Every so many steps one is exact.
     """
 
     def __init__(self, exact: Exact, every: int = 20) -> None:
@@ -55,7 +59,15 @@ class Fused(Estimator):
 
 
 def collect_sum(step: Step, how: Compensation, batch: MicroBatch, noise: FlippedLoss, memory: Memory) -> None:
-    """One backward of L_B + beta L*, with the norm that is remembered."""
+    """One backward of L_B + beta L*, with the norm that is remembered.
+
+    Args:
+        step: Runs the backward, into `.grad`.
+        how: The compensation of this step.
+        batch: The micro-batch, with logits.
+        noise: Its flipped samples, whose loss must come from the same graph.
+        memory: Gives the norms, and the expected number of micro-batches.
+    """
     assert batch.logits is not None, "samples were flipped by their logits"
     ranks = 1 if step.synced_group is None else dist.get_world_size(step.synced_group)  # gradients are averaged
     samples = memory.micro_batches * len(batch.logits) * ranks
@@ -68,7 +80,16 @@ def collect_sum(step: Step, how: Compensation, batch: MicroBatch, noise: Flipped
 
 @torch.no_grad()
 def sum_moves(step: Step, how: Compensation, memory: Memory) -> Iterator[Move]:
-    """eps = Proj(v); `.grad` is g_B + beta g*."""
+    """eps = Proj(v); `.grad` is g_B + beta g*.
+
+    Args:
+        step: The gradients at w, the radius, the parameters.
+        how: The compensation of this step.
+        memory: Gives the norm of g_B that `collect_sum` used.
+
+    Yields:
+        One move; where the norm forbids a perturbation, one that stays at w, or none if a `GradScaler` skips the step.
+    """
     params, directions = step.directions()
     scaling = step.magnitudes(params, how.eta)
     if scaling is not None:

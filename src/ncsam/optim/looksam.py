@@ -24,6 +24,11 @@ class LookSAM(Estimator):
     :math:`g_v = g' - (g'\cdot g / \|g\|^2)\, g`. Other steps are the base optimizer's, on
     :math:`g_B + .85\, (\|g_B\| / \|g_v\|)\, g_v`. Most steps have g_B alone, and with it the norm that a fused
     measurement must know beforehand; where that is not enough (relative, adaptive, the first one) it is exact.
+
+    Args:
+        exact: Runs the measurements that cannot be fused.
+        vectors: The optimizer's own, saved with its state; g_v is kept there as "orthogonal".
+        every: Every so many steps one measures g_v.
     """
 
     def __init__(self, exact: Exact, vectors: dict[str, dict[Tensor, Tensor]], every: int = 5) -> None:

@@ -47,6 +47,12 @@ def modules_behind(forward: Callable[..., Any]) -> tuple[nn.Module, ...]:
     """The outermost `nn.Module`s that a callable can reach: itself, its closure, its globals, their attributes.
 
     Nothing is called and no hook is set, so compiled modules are not disturbed.
+
+    Args:
+        forward: A module, function, `lambda`, method or `functools.partial`; followed four levels deep.
+
+    Returns:
+        Each module once; an empty tuple if none can be reached.
     """
     return tuple(_search(forward).values())
 
@@ -76,7 +82,17 @@ def _follow(value: object, path: _Path) -> object:
 
 
 def modules_of(model: Any) -> tuple[nn.Module, ...] | None:
-    """The model or models that `model=` names."""
+    """The model or models that `model=` names.
+
+    Args:
+        model: `None`, a module, or an iterable of modules.
+
+    Returns:
+        The modules as a tuple; `None` for `None`.
+
+    Raises:
+        UsageError: For anything else.
+    """
     if model is None or isinstance(model, nn.Module):
         return None if model is None else (model,)
     walked = isinstance(model, Iterable) and not isinstance(model, str) and not hasattr(model, "ndim")

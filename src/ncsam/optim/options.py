@@ -106,6 +106,9 @@ def complete_documentation(kind: type) -> None:
     """Write the options behind `**options` into a class's signature and docstring, where `help()` shows them.
 
     A class that passes `**options` on takes its parents' options as well; the last of them takes `Options`.
+
+    Args:
+        kind: The class, changed in place; its docstring only if that has an "Args" section.
     """
     kind.__signature__ = _signature(kind)  # type: ignore[attr-defined]
     if kind.__doc__ is not None and "Args:\n" in kind.__doc__ and "total_steps:" not in kind.__doc__:

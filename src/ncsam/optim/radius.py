@@ -49,33 +49,68 @@ class Radius:
         return self._rho
 
     def at_norm(self, norm: float) -> float | None:
-        """The radius of this step where it depends on the norm of its gradient; `None` where it does not."""
+        """The radius of this step where it depends on the norm of its gradient; `None` where it does not.
+
+        Args:
+            norm: ||g|| of the unscaled loss, or ||T g|| with `adaptive`; finite and above 0.
+        """
         return None
 
     def at_progress(self, progress: float | None) -> None:
-        """A step begins, at t in [0, 1] of training where that is known."""
+        """A step begins, at t in [0, 1] of training where that is known.
+
+        Args:
+            progress: t, or `None` where the optimizer has neither `total_steps` nor `progress`.
+        """
 
     def begin(self) -> None:
         """Forget what an unfinished step has noted."""
 
     def note_batch(self, loss: Tensor, logits: Tensor | None, targets: Tensor | None, criterion: Any) -> None:
-        """A micro-batch at w; the losses of all micro-batches together are the mean over the batch."""
+        """A micro-batch at w; the losses of all micro-batches together are the mean over the batch.
+
+        Args:
+            loss: The loss that the radius follows (`radius_signal`), one number.
+            logits: Of the micro-batch, where the optimizer was given them.
+            targets: The observed labels, where the optimizer was given them.
+            criterion: The optimizer's loss of (logits, targets).
+        """
 
     def note_perturbed(self, loss: Tensor) -> None:
-        """The loss of a micro-batch at w + eps."""
+        """The loss of a micro-batch at w + eps.
+
+        Args:
+            loss: The loss that the radius follows (`radius_signal`), at the first perturbed weights of the step.
+        """
 
     def end(self, perturbed: bool, params: Sequence[Tensor], group: dist.ProcessGroup | None) -> None:
-        """The step is over; `.grad` holds the gradient at w + eps. Every rank calls it."""
+        """The step is over; `.grad` holds the gradient at w + eps. Every rank calls it.
+
+        Args:
+            perturbed: Whether the step had a pass at w + eps.
+            params: The parameters that the optimizer trains.
+            group: The ranks that share one radius; `None` for one process.
+        """
 
     def report_val_loss(self, loss: float, progress: float | None) -> None:
-        """The loss of validation samples, at t in [0, 1] of training where that is known; the same on every rank."""
+        """The loss of validation samples, at t in [0, 1] of training where that is known; the same on every rank.
+
+        Args:
+            loss: The mean loss of the validation samples.
+            progress: t, or `None` where the optimizer has neither `total_steps` nor `progress`.
+        """
 
     def state_dict(self) -> dict[str, Any]:
         """What must survive a restart: tensors, numbers and text."""
         return {}
 
     def load_state_dict(self, state: dict[str, Any], device: torch.device) -> None:
-        """Load what `state_dict` returned."""
+        """Load what `state_dict` returned.
+
+        Args:
+            state: Its entries by name.
+            device: Where its tensors are put.
+        """
 
     def __repr__(self) -> str:
         return f"{self.rho}"
@@ -293,7 +328,17 @@ def _optional(value: float | None) -> float | None:
 
 
 def check_target(target: float) -> float:
-    """A relative loss increase that a perturbation can cause."""
+    """A relative loss increase that a perturbation can cause.
+
+    Args:
+        target: The relative increase, above 0 and below 5.
+
+    Returns:
+        The same number.
+
+    Raises:
+        UsageError: If it is out of range.
+    """
     expected = f"a number above 0 and below {_LARGEST_INCREASE:g}"
     return number("rho_target", target, expected, lambda increase: 0 < increase < _LARGEST_INCREASE)
 

@@ -20,7 +20,18 @@ Vector = dict[str, Tensor]
 def gradient(
     model: nn.Module, x: Tensor, y: Tensor, criterion: Any = F.cross_entropy, at: Vector | None = None
 ) -> tuple[Vector, Tensor]:
-    """Gradient and logits of a copy of the model, at the weights `at` if given."""
+    """Gradient and logits of a copy of the model, at the weights `at` if given.
+
+    Args:
+        model: Not changed: the pass runs on a copy.
+        x: The batch, as the model takes it.
+        y: Targets, as the criterion takes them.
+        criterion: Loss of (logits, targets).
+        at: Weights by parameter name, in place of the model's own.
+
+    Returns:
+        The gradient of each trainable parameter that the loss depends on, and the logits.
+    """
     network = copy.deepcopy(model)
     parameters = {name: p for name, p in network.named_parameters() if p.requires_grad}
     for name, value in (at or {}).items():
@@ -31,19 +42,44 @@ def gradient(
 
 
 def norm(vector: Vector) -> float:
+    """Euclidean norm of all tensors as one vector, in double precision.
+
+    Args:
+        vector: Tensors by parameter name.
+    """
     return math.sqrt(sum(float((v.double() ** 2).sum()) for v in vector.values()))
 
 
 def weights(model: nn.Module) -> Vector:
+    """A copy of all parameters of a model, by name.
+
+    Args:
+        model: The model; the copies are detached from it.
+    """
     return {name: p.detach().clone() for name, p in model.named_parameters()}
 
 
 def moved(w: Vector, eps: Vector) -> Vector:
+    """w + eps, of the parameters that eps has.
+
+    Args:
+        w: The weights.
+        eps: The perturbation, possibly of fewer parameters.
+    """
     return {name: w[name] + e for name, e in eps.items()}
 
 
 def sam(model: nn.Module, x: Tensor, y: Tensor, rho: float, adaptive: bool = False, eta: float = 0.0) -> Vector:
-    """grad L(w + eps), eps = rho T^2 g / ||T g||, T = 1 or |w| + eta."""
+    """grad L(w + eps), eps = rho T^2 g / ||T g||, T = 1 or |w| + eta.
+
+    Args:
+        model: The model at w.
+        x: The batch.
+        y: The observed classes.
+        rho: Radius of the perturbation.
+        adaptive: Whether T = |w| + eta (ASAM) rather than 1.
+        eta: The offset of T.
+    """
     w = weights(model)
     g, _ = gradient(model, x, y)
     T = {n: w[n].abs() + eta if adaptive else torch.ones_like(v) for n, v in g.items()}
@@ -53,21 +89,45 @@ def sam(model: nn.Module, x: Tensor, y: Tensor, rho: float, adaptive: bool = Fal
 
 
 def friendlysam(model: nn.Module, x: Tensor, y: Tensor, rho: float, sigma: float, average: Vector) -> Vector:
-    """grad L(w + rho d/||d||), d = g - sigma m, m the average of the gradients before (empty at first)."""
+    """grad L(w + rho d/||d||), d = g - sigma m, m the average of the gradients before (empty at first).
+
+    Args:
+        model: The model at w.
+        x: The batch.
+        y: The observed classes.
+        rho: Radius of the perturbation.
+        sigma: Share of the average that is subtracted.
+        average: m, the running mean of the gradients before this step.
+    """
     g, _ = gradient(model, x, y)
     d = {n: v - sigma * average[n] if n in average else v for n, v in g.items()}
     return gradient(model, x, y, at=moved(weights(model), {n: rho * v / norm(d) for n, v in d.items()}))[0]
 
 
 def saner(model: nn.Module, x: Tensor, y: Tensor, rho: float, alpha: float) -> Vector:
-    """SAM's gradient, with alpha times the coordinates whose ratio to the gradient at w is between 0 and 1."""
+    """SAM's gradient, with alpha times the coordinates whose ratio to the gradient at w is between 0 and 1.
+
+    Args:
+        model: The model at w.
+        x: The batch.
+        y: The observed classes.
+        rho: Radius of the perturbation.
+        alpha: Factor of these coordinates; 1 gives SAM.
+    """
     here, there = gradient(model, x, y)[0], sam(model, x, y, rho)
     held = {n: (there[n] / here[n] > 0) & (there[n] / here[n] < 1) for n in there}
     return {n: torch.where(held[n], alpha * there[n], there[n]) for n in there}
 
 
 def stablesam(model: nn.Module, x: Tensor, y: Tensor, rho: float) -> Vector:
-    """(||g|| / ||g'||) g', g' SAM's gradient."""
+    """(||g|| / ||g'||) g', g' SAM's gradient.
+
+    Args:
+        model: The model at w.
+        x: The batch.
+        y: The observed classes.
+        rho: Radius of the perturbation.
+    """
     final = sam(model, x, y, rho)
     ratio = norm(gradient(model, x, y)[0]) / norm(final)
     return {n: ratio * v for n, v in final.items()}
@@ -76,7 +136,17 @@ def stablesam(model: nn.Module, x: Tensor, y: Tensor, rho: float) -> Vector:
 def msam(
     model: nn.Module, x: Tensor, y: Tensor, rho: float, momentum: Vector, adaptive: bool = False, eta: float = 0.0
 ) -> Vector:
-    """grad L(w - rho T^2 v / ||T v||), v the momentum (empty at first), T = 1 or |w| + eta."""
+    """grad L(w - rho T^2 v / ||T v||), v the momentum (empty at first), T = 1 or |w| + eta.
+
+    Args:
+        model: The model at w.
+        x: The batch.
+        y: The observed classes.
+        rho: Radius of the perturbation.
+        momentum: v, the base optimizer's momentum buffers by parameter name.
+        adaptive: Whether T = |w| + eta rather than 1.
+        eta: The offset of T.
+    """
     w = weights(model)
     T = {n: w[n].abs() + eta if adaptive else torch.ones_like(v) for n, v in momentum.items()}
     length = norm({n: T[n] * v for n, v in momentum.items()})
@@ -84,7 +154,15 @@ def msam(
 
 
 def bsam(model: nn.Module, x: Tensor, y: Tensor, rho: float, rho_min: float) -> Vector:
-    """d = g_+ + g - (||g_+|| / ||g_-||) g_-."""
+    """d = g_+ + g - (||g_+|| / ||g_-||) g_-.
+
+    Args:
+        model: The model at w.
+        x: The batch.
+        y: The observed classes.
+        rho: Radius of the ascent, which gives g_+.
+        rho_min: Radius of the descent, which gives g_-.
+    """
     w = weights(model)
     g, _ = gradient(model, x, y)
     above, _ = gradient(model, x, y, at=moved(w, {n: rho * v / norm(g) for n, v in g.items()}))
@@ -94,7 +172,14 @@ def bsam(model: nn.Module, x: Tensor, y: Tensor, rho: float, rho_min: float) -> 
 
 
 def selected(logits: Tensor, flip_ratio: float, rule: str, draws: Tensor) -> list[int]:
-    """The m samples that win the race q_i / E_i, in the order of their positions."""
+    """The m samples that win the race q_i / E_i, in the order of their positions.
+
+    Args:
+        logits: Of shape (samples, classes).
+        flip_ratio: m is this share of the samples, rounded down.
+        rule: "gap", "uniform" or "lowest_gap".
+        draws: E_i, one standard exponential draw per sample.
+    """
     keys = []
     for z, e in zip(logits, draws, strict=True):
         first, second = sorted(z.tolist(), reverse=True)[:2]
@@ -105,7 +190,13 @@ def selected(logits: Tensor, flip_ratio: float, rule: str, draws: Tensor) -> lis
 
 
 def flipped(z: Tensor, observed: int, rule: str) -> int:
-    """The highest class other than the observed one; or the second highest."""
+    """The highest class other than the observed one; or the second highest.
+
+    Args:
+        z: Logits of one sample.
+        observed: Its observed class.
+        rule: "second" for the second highest; otherwise "not_observed".
+    """
     order = sorted(range(len(z)), key=lambda c: -float(z[c]))
     return order[1] if rule == "second" else next(c for c in order if c != observed)
 
@@ -129,7 +220,26 @@ def ncsam(
     adaptive: bool = False,
     eta: float = 0.0,
 ) -> Vector:
-    """grad L(w + eps) with eps = Proj(rho g_B/||g_B|| + s g*); with `adaptive`, in the coordinates T g."""
+    """grad L(w + eps) with eps = Proj(rho g_B/||g_B|| + s g*); with `adaptive`, in the coordinates T g.
+
+    Args:
+        model: The model at w.
+        x: The batch.
+        y: The observed classes.
+        rho: Radius of the perturbation.
+        strength: s, of this step.
+        flip_ratio: Share of the batch that is flipped.
+        draws: One standard exponential draw per sample.
+        sign: +1 adds s g*, -1 subtracts it.
+        projection: Whether eps is projected onto the ball of radius rho.
+        compensation: "absolute" for s g*, "relative" for s rho g*/||g*||.
+        noise_mean: g* is a mean over the "flipped" samples or the whole "batch".
+        selection: "gap", "uniform" or "lowest_gap".
+        flip_target: "not_observed" or "second".
+        flip_criterion: Loss of (logits, flipped labels).
+        adaptive: Whether T = |w| + eta rather than 1.
+        eta: The offset of T.
+    """
     w = weights(model)
     g, logits = gradient(model, x, y)
     S = selected(logits, flip_ratio, selection, draws)
@@ -147,7 +257,16 @@ def ncsam(
 
 
 def kmeans(rows: list[list[float]], k: int, draws: list[list[float]]) -> list[int]:
-    """Lloyd's iterations from k-means++ starts, one for each row of uniform draws; the first of the best."""
+    """Lloyd's iterations from k-means++ starts, one for each row of uniform draws; the first of the best.
+
+    Args:
+        rows: The points.
+        k: Number of clusters.
+        draws: For each start, k numbers in [0, 1) that choose its first centers.
+
+    Returns:
+        The cluster of each row, in 0 to k - 1.
+    """
 
     def square(a: list[float], b: list[float]) -> float:
         return math.fsum((u - v) ** 2 for u, v in zip(a, b, strict=True))
@@ -180,7 +299,12 @@ def kmeans(rows: list[list[float]], k: int, draws: list[list[float]]) -> list[in
 
 
 def features(model: nn.Module, x: Tensor) -> list[list[float]]:
-    """Input of the last linear layer in evaluation mode, after a training pass on the batch; rows of length 1."""
+    """Input of the last linear layer in evaluation mode, after a training pass on the batch; rows of length 1.
+
+    Args:
+        model: Not changed: both passes run on a copy.
+        x: The batch.
+    """
     network = copy.deepcopy(model)
     with torch.no_grad():
         network(x)
@@ -196,7 +320,20 @@ def features(model: nn.Module, x: Tensor) -> list[list[float]]:
 def authors_flips(
     model: nn.Module, x: Tensor, y: Tensor, logits: Tensor, largest_rate: float, generator: torch.Generator, k: int = 3
 ) -> dict[int, int]:
-    """Positions and labels: each cluster's rate is r (1 - mean gap / largest gap); a flip goes to any other class."""
+    """Positions and labels: each cluster's rate is r (1 - mean gap / largest gap); a flip goes to any other class.
+
+    Args:
+        model: The model at w.
+        x: The batch.
+        y: The observed classes.
+        logits: Of the batch, in training mode.
+        largest_rate: r, in [0, 1].
+        generator: Source of the draws, in the order in which the optimizer draws them.
+        k: Number of clusters.
+
+    Returns:
+        The new class of each flipped sample, by its position in the batch.
+    """
 
     def uniform(size: int) -> list[float]:
         return torch.rand(size, dtype=torch.float64, generator=generator).tolist()
@@ -231,6 +368,16 @@ def authors(
 
     Their targets are .9 for the new label and .1 / (C - 1) for every other class. With `length_only`, eps has this
     length and the direction of g_B.
+
+    Args:
+        model: The model at w.
+        x: The batch.
+        y: The observed classes.
+        rho: Radius of SAM's part of the perturbation.
+        strength: s, of this step.
+        largest_rate: The largest share of a cluster that is flipped.
+        generator: Source of the draws, in the order in which the optimizer draws them.
+        length_only: Whether to keep the length of eps but perturb along g_B.
     """
     w = weights(model)
     g, logits = gradient(model, x, y)

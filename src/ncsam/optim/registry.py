@@ -68,7 +68,11 @@ def get(name: str) -> type[SharpnessAware]:
 
 
 def option_names(kind: type[SharpnessAware]) -> list[str]:
-    """The names of all options of an optimizer, its own before the shared ones."""
+    """The names of all options of an optimizer, its own before the shared ones.
+
+    Args:
+        kind: A subclass of `SharpnessAware`.
+    """
     return [name for name in inspect.signature(kind).parameters if name != "base_optimizer"]
 
 

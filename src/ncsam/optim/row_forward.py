@@ -24,7 +24,11 @@ class RowForward:
 
     @contextmanager
     def recording(self, modules: Sequence[nn.Module]) -> Iterator[None]:
-        """Record what the outermost of these modules that runs is called with, while entered."""
+        """Record what the outermost of these modules that runs is called with, while entered.
+
+        Args:
+            modules: The outermost modules of the model, which get a forward hook while recording.
+        """
         self._modules = modules
 
         def record(module: nn.Module, args: tuple[Any, ...], options: dict[str, Any]) -> None:
@@ -59,7 +63,18 @@ class RowForward:
 
     @torch.no_grad()
     def features(self, size: int) -> Tensor:
-        """What the last linear layer is given, in evaluation mode, each row divided by its length."""
+        """What the last linear layer is given, in evaluation mode, each row divided by its length.
+
+        Args:
+            size: The number of rows of the batch.
+
+        Returns:
+            One row per sample; from the logits where the last linear layer does not see one row per sample.
+
+        Raises:
+            RuntimeError: If no call of the model was recorded.
+            UsageError: If the model does not return logits for exactly these rows.
+        """
         seen: list[Tensor] = []
         modes = [(m, m.training) for root in self._modules for m in root.modules()]
         layers = [m for m, _ in modes if isinstance(m, nn.Linear)]

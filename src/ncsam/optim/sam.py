@@ -125,7 +125,12 @@ def ascent(
 
 
 def scaled_gradients(gradients: list[Tensor], scaling: list[Tensor]) -> list[Tensor]:
-    """T g in new tensors, so that g is still there if no perturbation comes of it."""
+    """T g in new tensors, so that g is still there if no perturbation comes of it.
+
+    Args:
+        gradients: g, whole or sharded; not changed.
+        scaling: T, of each gradient's local shard.
+    """
     scaled = [torch.empty_like(g) for g in gradients]
     torch._foreach_copy_(local(scaled), torch._foreach_mul(local(gradients), scaling))
     return scaled

@@ -219,5 +219,9 @@ def _called_by_grad_scaler() -> bool:
 
 
 def micro_batch(outcome: Any) -> MicroBatch:
-    """What an `evaluate` returned: a loss, or (loss, logits, targets[, clean targets])."""
+    """What an `evaluate` returned: a loss, or (loss, logits, targets[, clean targets]).
+
+    Args:
+        outcome: A tensor, or a tuple in this order.
+    """
     return MicroBatch(outcome) if isinstance(outcome, Tensor) else MicroBatch(*outcome)

@@ -60,7 +60,11 @@ class StepReport:
     cos_clean_sam: float | None = None
 
     def note_flips(self, flips: StepFlips) -> None:
-        """How many samples were flipped, and how many of them were mislabeled, where that is known."""
+        """How many samples were flipped, and how many of them were mislabeled, where that is known.
+
+        Args:
+            flips: The flips of the step, all micro-batches drawn.
+        """
         self.flipped = flips.flipped or None
         self.flipped_mislabeled = flips.mislabeled_share()
 
@@ -150,13 +154,25 @@ class Step:
         return self.report.rho
 
     def fit_radius(self, norm: float) -> None:
-        """Set a radius that depends on the norm of the step's gradient (in the units of the scaled loss)."""
+        """Set a radius that depends on the norm of the step's gradient (in the units of the scaled loss).
+
+        Args:
+            norm: The norm; 0 and values that are not finite leave the radius as it is.
+        """
         if math.isfinite(norm) and norm > 0:
             rho = self._radius.at_norm(norm / self.loss_scale)
             self.report.rho = self.report.rho if rho is None else rho
 
     def relative(self, name: str, params: Sequence[Tensor]) -> list[float] | None:
-        """A setting of each parameter's group, relative to the largest; `None` where all groups agree."""
+        """A setting of each parameter's group, relative to the largest; `None` where all groups agree.
+
+        Args:
+            name: A setting in `param_groups`, such as "rho" or "kappa".
+            params: The parameters asked for.
+
+        Returns:
+            A factor in [0, 1] for each of them, or `None`.
+        """
         values = [float(group[name]) for group in self._groups]
         if all(value == values[0] for value in values):
             return None
@@ -165,17 +181,37 @@ class Step:
         return [of[p] for p in params]
 
     def scaled_by_radius(self, params: Sequence[Tensor], scale: float) -> float | list[float]:
-        """A factor for the directions of these parameters, each by the radius of its group."""
+        """A factor for the directions of these parameters, each by the radius of its group.
+
+        Args:
+            params: The parameters that will move.
+            scale: The factor in groups with the largest radius.
+
+        Returns:
+            `scale` itself where all groups have one radius, else a factor for each parameter.
+        """
         relative = self.relative("rho", params)
         return scale if relative is None else [scale * factor for factor in relative]
 
     def begin_micro_batch(self, run: Callable[..., None], loss_scale: float, scaled: bool) -> None:
-        """Take the backward of the coming micro-batch, which `collect` and `add_side_gradient` run."""
+        """Take the backward of the coming micro-batch, which `collect` and `add_side_gradient` run.
+
+        Args:
+            run: Called with a loss and `retain_graph`.
+            loss_scale: The factor by which `run` multiplies the loss.
+            scaled: Whether that factor is an enabled `GradScaler`'s.
+        """
         self.micro_batches += 1
         self._run, self.loss_scale, self.scaled = run, loss_scale, scaled
 
     def collect(self, loss: Tensor, batch: MicroBatch, keep_graph: bool = False) -> None:
-        """Backward of a loss into `.grad`, and of the batch's correctly labeled part aside."""
+        """Backward of a loss into `.grad`, and of the batch's correctly labeled part aside.
+
+        Args:
+            loss: What is differentiated, usually the loss of the batch.
+            batch: The micro-batch; `batch.clean` is its correctly labeled part, where telemetry is due.
+            keep_graph: Whether another backward follows.
+        """
         self._run(loss, retain_graph=keep_graph or batch.clean is not None)
         if batch.clean is not None:
             self.add_side_gradient("clean", *batch.clean, keep_graph=keep_graph)
@@ -193,7 +229,15 @@ class Step:
         side.add(loss, samples, self.params, self.others, lambda value: self._run(value, retain_graph=keep_graph))
 
     def side_gradient(self, name: str, params: Sequence[Tensor]) -> tuple[list[Tensor], float] | None:
-        """Take the mean gradient as (sum, factor), or `None` if no sample was added."""
+        """Take the mean gradient as (sum, factor), or `None` if no sample was added.
+
+        Args:
+            name: As given to `add_side_gradient`.
+            params: The parameters whose gradients are returned; zeros where there is none.
+
+        Returns:
+            One tensor per parameter, and the factor that makes their sum the mean of the unscaled loss.
+        """
         side = self._sides.pop(name, None)
         if side is None or side.samples == 0:
             return None
@@ -211,7 +255,11 @@ class Step:
         return params, [p.grad for p in params if p.grad is not None]
 
     def perturbed(self, params: list[Tensor]) -> list[Tensor]:
-        """Those of the parameters that are in groups with a radius above 0."""
+        """Those of the parameters that are in groups with a radius above 0.
+
+        Args:
+            params: Parameters of the optimizer.
+        """
         return [p for p in params if p not in self._unperturbed] if self._unperturbed else params
 
     def magnitudes(self, params: Sequence[Tensor], eta: float | None) -> list[Tensor] | None:
@@ -227,7 +275,11 @@ class Step:
         return self._weights.magnitudes(params, eta, adaptive)
 
     def may_perturb(self, *norms: float) -> bool:
-        """Whether all norms, on all ranks that perturb on their own, allow a perturbation; noted if not."""
+        """Whether all norms, on all ranks that perturb on their own, allow a perturbation; noted if not.
+
+        Args:
+            *norms: Lengths that must be finite and above 0, such as that of the gradient.
+        """
         usable = all(math.isfinite(norm) and norm > 0 for norm in norms)
         if all_agree(usable, self.params[0].device, self.local_group):
             return True
@@ -243,7 +295,15 @@ class Step:
             average_over_ranks(self.gradients()[1], self.local_group)
 
     def cosine_with_clean(self, params: Sequence[Tensor], directions: Sequence[Tensor]) -> float | None:
-        """cos(directions, g_clean), where telemetry asked for that gradient."""
+        """cos(directions, g_clean), where telemetry asked for that gradient.
+
+        Args:
+            params: The parameters that will move.
+            directions: One for each of them.
+
+        Returns:
+            The cosine, or `None` where that gradient was not taken.
+        """
         clean = self.side_gradient("clean", params)
         return None if clean is None else cosine(directions, clean[0])
 
@@ -270,6 +330,13 @@ class SideGradient:
         """Add the gradient of `loss`, a sum over `samples` samples of all ranks, with respect to `params`.
 
         `others` are parameters that the graph reaches but the optimizer does not own; their gradients are kept clean.
+
+        Args:
+            loss: The sum over this rank's samples; `None` where it has none.
+            samples: Their number over all ranks.
+            params: The parameters that the optimizer trains.
+            others: Trainable parameters of the model that it does not own.
+            backward: Runs the backward of a loss into `.grad`.
         """
         self.samples += samples
         if loss is None:
@@ -284,6 +351,10 @@ class SideGradient:
         """The summed gradient of each of `params`, and the factor that makes it this group's sum.
 
         Sharded parameters were averaged over the ranks by their own backward; others are summed here.
+
+        Args:
+            params: The parameters asked for; zeros where none was added.
+            group: The ranks whose samples count as one batch; `None` for this process alone.
         """
         sums = [self._sums.get(p) for p in params]
         self._sums = {}
@@ -298,7 +369,11 @@ class SideGradient:
 
 @contextmanager
 def gradients_aside(params: Iterable[Tensor]) -> Iterator[None]:
-    """Lay the parameters' gradients aside: the block starts with none, and leaves none behind."""
+    """Lay the parameters' gradients aside: the block starts with none, and leaves none behind.
+
+    Args:
+        params: Their `.grad` is put back on leaving, also after an exception.
+    """
     held = [(p, p.grad) for p in params]
     for p, _ in held:
         p.grad = None

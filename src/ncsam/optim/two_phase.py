@@ -33,6 +33,11 @@ class TwoPhase(Settings):
     """`backward` at w, then each of `perturbations()`, then the base optimizer's step.
 
     It moves the weights and puts them back; a variant says where to (`moves`).
+
+    Args:
+        base_optimizer: An instance of any `torch.optim.Optimizer`; its groups and state are shared.
+        rho: Radius of the perturbation: a number, "auto", "validation", "budget", or a `Radius`.
+        **options: The options that all variants share (`Options`).
     """
 
     #: Whether a step flips labels, and so needs logits (batch, classes) and class targets.
@@ -62,7 +67,12 @@ class TwoPhase(Settings):
         return self.rho > 0 and not self.warming_up
 
     def collect(self, step: Step, batch: MicroBatch) -> None:
-        """Run backward of a micro-batch's loss at w, and of what else a variant needs from the same graph."""
+        """Run backward of a micro-batch's loss at w, and of what else a variant needs from the same graph.
+
+        Args:
+            step: Runs the backward and keeps its gradients.
+            batch: The loss of the micro-batch, with logits and targets where they were given.
+        """
         step.collect(batch.loss, batch)
 
     def moves(self, step: Step) -> Iterator[Move]:
@@ -80,7 +90,11 @@ class TwoPhase(Settings):
         raise NotImplementedError(f"{type(self).__name__} must implement `moves`")  # abstract
 
     def first_move(self, step: Step) -> Move | None:
-        """Where the first pass of a variant that `moves_first` is evaluated; `None` for w."""
+        """Where the first pass of a variant that `moves_first` is evaluated; `None` for w.
+
+        Args:
+            step: The radius and the parameters; there are no gradients yet.
+        """
         raise NotImplementedError(f"{type(self).__name__} must implement `first_move`")  # abstract
 
     # --- the phases
@@ -209,7 +223,11 @@ class TwoPhase(Settings):
             self._recover()
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Drop the gradients, and what an unfinished step has collected."""
+        """Drop the gradients, and what an unfinished step has collected.
+
+        Args:
+            set_to_none: Whether `.grad` becomes `None` rather than zeros.
+        """
         super().zero_grad(set_to_none)
         if self._in_first_pass:  # by a closure, for its own backward
             self._step = None

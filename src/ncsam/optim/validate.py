@@ -12,7 +12,14 @@ from ncsam._errors import bad_value
 
 
 def full_precision(params: Iterable[Tensor]) -> None:
-    """Raise for 16-bit weights: eps would be rounded away (at rho 0.05, in nine of ten bfloat16 weights)."""
+    """Raise for 16-bit weights: eps would be rounded away (at rho 0.05, in nine of ten bfloat16 weights).
+
+    Args:
+        params: The parameters that the optimizer trains.
+
+    Raises:
+        ValueError: For the first one of dtype float16 or bfloat16.
+    """
     for p in params:
         if p.dtype in (torch.float16, torch.bfloat16):
             raise ValueError(
@@ -22,7 +29,14 @@ def full_precision(params: Iterable[Tensor]) -> None:
 
 
 def gradients(params: Iterable[Tensor]) -> None:
-    """Raise for sparse gradients, as torch's own Adam does."""
+    """Raise for sparse gradients, as torch's own Adam does.
+
+    Args:
+        params: Parameters after a backward; those without a gradient are skipped.
+
+    Raises:
+        ValueError: For the first one with a sparse gradient.
+    """
     for p in params:
         if p.grad is not None and p.grad.layout != torch.strided:
             raise ValueError(
@@ -32,7 +46,18 @@ def gradients(params: Iterable[Tensor]) -> None:
 
 
 def class_logits(logits: object) -> Tensor:
-    """Logits of shape (batch, classes) with two classes or more."""
+    """Logits of shape (batch, classes) with two classes or more.
+
+    Args:
+        logits: What `forward` returned.
+
+    Returns:
+        The same logits.
+
+    Raises:
+        TypeError: If they are not a tensor of real numbers.
+        ValueError: If they have another shape.
+    """
     logits = dense_logits(logits)
     if logits.ndim != 2:
         raise ValueError(f"forward() returned logits of shape {tuple(logits.shape)}: expected (batch, classes)")
@@ -40,7 +65,18 @@ def class_logits(logits: object) -> Tensor:
 
 
 def dense_logits(logits: object) -> Tensor:
-    """Logits of shape (batch, classes, ...) with two classes or more, as cross-entropy takes them."""
+    """Logits of shape (batch, classes, ...) with two classes or more, as cross-entropy takes them.
+
+    Args:
+        logits: What `forward` returned.
+
+    Returns:
+        The same logits.
+
+    Raises:
+        TypeError: If they are not a tensor of real numbers.
+        ValueError: If they have another shape.
+    """
     if not isinstance(logits, Tensor):
         raise TypeError(f"forward() returned {type(logits).__name__}: expected logits, a tensor (batch, classes)")
     if not logits.is_floating_point():
@@ -56,7 +92,20 @@ def dense_logits(logits: object) -> Tensor:
 
 
 def class_targets(targets: object, logits: Tensor, *, first: bool) -> Tensor:
-    """Class indices (batch,) within range, or probabilities (batch, classes)."""
+    """Class indices (batch,) within range, or probabilities (batch, classes).
+
+    Args:
+        targets: What the user gave.
+        logits: Logits of the batch, checked already.
+        first: Whether this is the first step, in which values are read on every device.
+
+    Returns:
+        The same targets.
+
+    Raises:
+        TypeError: If they are no tensor, or of a dtype that is neither whole numbers nor real ones.
+        ValueError: If shape, device or range do not fit the logits.
+    """
     return dense_targets(targets, logits, first=first, ignored=False)
 
 
@@ -67,6 +116,19 @@ def dense_targets(targets: object, logits: Tensor, *, first: bool, ignored: bool
     """Class indices (batch, ...) within range, or torch's ignore_index where it may occur; or probabilities.
 
     Reading an accelerator's targets would wait for it: there, only the values of the first batch are read.
+
+    Args:
+        targets: What the user gave.
+        logits: Logits of the batch, checked already.
+        first: Whether this is the first step, in which values are read on every device.
+        ignored: Whether -100 may occur.
+
+    Returns:
+        The same targets.
+
+    Raises:
+        TypeError: If they are no tensor, or of a dtype that is neither whole numbers nor real ones.
+        ValueError: If shape, device or range do not fit the logits.
     """
     classes = logits.shape[1]
     if not isinstance(targets, Tensor):
@@ -96,7 +158,19 @@ def dense_targets(targets: object, logits: Tensor, *, first: bool, ignored: bool
 
 
 def clean_targets(known: object, observed: Tensor) -> Tensor:
-    """True class indices beside the observed ones. No value is read."""
+    """True class indices beside the observed ones. No value is read.
+
+    Args:
+        known: The true labels that the user gave.
+        observed: Observed class indices of the batch.
+
+    Returns:
+        The true labels, unchanged.
+
+    Raises:
+        TypeError: If they are not a tensor of whole numbers.
+        ValueError: If shape or device differ from the observed ones.
+    """
     if not isinstance(known, Tensor) or known.is_floating_point() or known.is_complex() or known.dtype == torch.bool:
         found = known.dtype if isinstance(known, Tensor) else type(known).__name__
         raise TypeError(f"clean_targets is {found}: expected a tensor of class indices")
@@ -109,7 +183,18 @@ def clean_targets(known: object, observed: Tensor) -> Tensor:
 
 
 def scalar_loss(loss: object) -> Tensor:
-    """A loss of one number."""
+    """A loss of one number.
+
+    Args:
+        loss: What the criterion or the user returned.
+
+    Returns:
+        The loss as a tensor without dimensions, still part of its graph.
+
+    Raises:
+        TypeError: If it is no tensor.
+        ValueError: If it has more than one element.
+    """
     if not isinstance(loss, Tensor):
         raise TypeError(f"criterion returned {type(loss).__name__}: expected a tensor, the mean loss of the batch")
     if loss.numel() != 1:
@@ -118,7 +203,14 @@ def scalar_loss(loss: object) -> Tensor:
 
 
 def val_loss(loss: Any) -> float:
-    """A number, or a tensor of one; it need not be finite."""
+    """A number, or a tensor of one; it need not be finite.
+
+    Args:
+        loss: What the user reported.
+
+    Raises:
+        UsageError: If it cannot be read as one number.
+    """
     try:
         if not isinstance(loss, (str, bytes, bool)):
             return float(loss)
@@ -132,6 +224,13 @@ def no_outer_autocast(params: Iterable[Tensor], where: str) -> None:
 
     Autocast caches its 16-bit copies of the weights until the outermost block ends, so the second pass would not see
     the perturbation, and the step would silently be the base optimizer's.
+
+    Args:
+        params: Their devices are those for which autocast is checked.
+        where: The call that is refused, for the message.
+
+    Raises:
+        RuntimeError: If autocast is on for one of these devices and caches weights.
     """
     if not torch._C._is_any_autocast_enabled():  # the usual case, without a look at every parameter
         return

@@ -29,7 +29,11 @@ _T = TypeVar("_T")
 
 def uncompiled(function: Callable[_P, _T]) -> Callable[_P, _T]:
     """Let a compiled caller run a function as it is, like `torch.compiler.disable`, which would import the compiler in
-    every program; this does so only while something is being compiled."""
+    every program; this does so only while something is being compiled.
+
+    Args:
+        function: The function to protect.
+    """
     disabled = _disable_dynamo(function)
 
     @functools.wraps(function)
@@ -81,6 +85,14 @@ class OptimizerWrapper(Optimizer):
         return self.base_optimizer.defaults
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Add a group to the base optimizer, with the wrapper's settings where it has none of its own.
+
+        Args:
+            param_group: As for torch; may have settings of the wrapper, such as "rho".
+
+        Raises:
+            ValueError: If a parameter is of dtype float16 or bfloat16; the group is not added then.
+        """
         self.base_optimizer.add_param_group(param_group)
         try:
             validate.full_precision(self._params())
@@ -121,7 +133,11 @@ class OptimizerWrapper(Optimizer):
         return {**self.base_optimizer.state_dict(), _OWN_STATE: self._own_state()}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Load what `state_dict` returned, or a state_dict of the bare base optimizer."""
+        """Load what `state_dict` returned, or a state_dict of the bare base optimizer.
+
+        Args:
+            state_dict: Groups and state as torch saves them, with or without the wrapper's entry.
+        """
         state = dict(state_dict)
         own = state.pop(_OWN_STATE, None)
         self.base_optimizer.load_state_dict(state)
@@ -153,7 +169,13 @@ class OptimizerWrapper(Optimizer):
 
 
 class Settings(OptimizerWrapper):
-    """The shared options, the radius and the count of steps; `SharpnessAware` inherits them."""
+    """The shared options, the radius and the count of steps; `SharpnessAware` inherits them.
+
+    Args:
+        base_optimizer: An instance of any `torch.optim.Optimizer`; its groups and state are shared.
+        rho: Radius of the perturbation: a number, "auto", "validation", "budget", or a `Radius`.
+        **options: The options that all variants share (`Options`).
+    """
 
     def __init__(self, base_optimizer: Optimizer, rho: RadiusLike = 0.05, **options: Unpack[Options]) -> None:
         super().__init__(base_optimizer)
