@@ -188,7 +188,7 @@ class Loader:
         """Another loader over the same samples, with some options changed, at epoch 0. Nothing stored is copied.
 
         Args:
-            **changes: Options of `Loader` by name; another `split` or `device` stores the samples anew.
+            **changes: Options of `Loader` by name; with another `split` or `device` the samples are stored again.
         """
         store = None if {"split", "device"} & changes.keys() else self.store
         return replace(self, **{"store": store, **changes})
