@@ -24,6 +24,14 @@ def training_data(folder: Path, trained: LoadedRun, data: str | None = None) -> 
     """The data that a run was trained on, read again; refused if its labels are not those of the checkpoint.
 
     Where it is a function (`module:name`), that is called only if `data` is that very name.
+
+    Args:
+        folder: The run folder, for messages.
+        trained: The run's model, which knows the configuration and the checksum of the labels.
+        data: The `module:name` that the user gave; `None` if the run's data is no function.
+
+    Raises:
+        UsageError: The labels have changed, or the data is code that the user did not name.
     """
     require_explicit_import(f"the checkpoint of {folder}", {"data": trained.config.data}, {"data": data})
     task = load_task(trained.config.replace(download=False))
@@ -33,7 +41,15 @@ def training_data(folder: Path, trained: LoadedRun, data: str | None = None) -> 
 
 
 def radius(trained: LoadedRun, given: float | None) -> float:
-    """The rho that was asked for, or the run's own where that is a number."""
+    """The rho that was asked for, or the run's own where that is a number.
+
+    Args:
+        trained: The run's model with its configuration.
+        given: The radius that the user asked for; `None` for the run's own.
+
+    Raises:
+        UsageError: If that is not a number above 0.
+    """
     rho = trained.config.rho if given is None else given
     if rho is None or isinstance(rho, str) or not rho > 0:
         raise bad_value("rho", rho, "a number above 0")
@@ -41,7 +57,16 @@ def radius(trained: LoadedRun, given: float | None) -> float:
 
 
 def last_radius(run: RunFolder, trained: LoadedRun, given: float | None) -> float:
-    """The same; of a radius that follows training, the telemetry's last."""
+    """The same; of a radius that follows training, the telemetry's last.
+
+    Args:
+        run: The run folder with its telemetry.
+        trained: The run's model with its configuration.
+        given: The radius that the user asked for; `None` for the run's own.
+
+    Raises:
+        UsageError: If there is no radius above 0.
+    """
     followed = run.curve("telemetry.rho")
     if given is None and isinstance(trained.config.rho, str) and followed:
         return followed[max(followed)]
@@ -54,6 +79,17 @@ def alignments_at_end(
     """Of NCSAM's perturbation at the last checkpoint, on batches as the run would draw and augment them next.
 
     `rho` and `kappa` are the run's where they are `None`. Clean labels must be known.
+
+    Args:
+        run: The run folder, with metrics and summary.
+        trained: The run's model at its last checkpoint.
+        task: The run's data.
+        rho: Radius of the perturbation; `None` for the run's last.
+        kappa: Largest strength of the compensation; the ramp of the run is applied to it.
+        batches: How many batches to measure, from 1.
+
+    Raises:
+        UsageError: The clean labels are not known, or there is no radius.
     """
     positive("batches", batches)
     config, split = resolve(trained.config.replace(precision="32-true"), task), task.dataset.train

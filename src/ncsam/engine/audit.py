@@ -86,6 +86,10 @@ def recommended(config: RunConfig, dataset: DataSet | None = None) -> RunConfig:
     """The configuration that fits the recommended classifier, on embeddings of images and texts where possible.
 
     Texts and large images without a pretrained model leave the choice to training.
+
+    Args:
+        config: What the user asked for; only model and backbone are changed.
+        dataset: The data, where it is in memory; otherwise it is read as `config` says.
     """
     task = load_task(config, dataset)
     if task.modality.name in ("images", "texts") and task.dataset.encoding is None:
@@ -239,7 +243,11 @@ def _small(dataset: DataSet) -> bool:
 
 
 def content_keys(inputs: Inputs) -> list[str]:
-    """A text for each sample that is the same for samples of the same content."""
+    """A text for each sample that is the same for samples of the same content.
+
+    Args:
+        inputs: The inputs of a split.
+    """
     if isinstance(inputs, TableRows):
         return [text_hash(repr(list(row.values()))) for row in inputs]
     return sample_hashes(inputs)

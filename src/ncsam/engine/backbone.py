@@ -171,7 +171,16 @@ def on_features(
     say: Callable[[str], None],
     approve: Approve | None = None,
 ) -> Task:
-    """The task with features in the place of its samples, which it remembers."""
+    """The task with features in the place of its samples, which it remembers.
+
+    Args:
+        task: Images or texts with their labels.
+        encoder: Computes the features.
+        reason: Why this encoder was chosen, for the message.
+        workers: Processes that decode image files.
+        say: Gets what is computed and the expected time.
+        approve: Called with the expected seconds and "features" before anything is computed; raises to refuse.
+    """
     dataset = task.dataset
     samples = sum(len(split) for split in dataset.splits.values())
     seconds = _forecast(dataset, encoder, samples)
@@ -185,7 +194,14 @@ def on_features(
 def named_encoder(
     name: str, dataset: DataSet, device: str, max_length: int | None = None
 ) -> Encoder | NamedTextEncoder:
-    """The encoder of a name for a dataset of images or texts, with the input size that suits it."""
+    """The encoder of a name for a dataset of images or texts, with the input size that suits it.
+
+    Args:
+        name: Name of a pretrained encoder, such as "lite0", "minilm" or "timm:NAME".
+        dataset: Gives the size of its images; texts have none.
+        device: Where features are computed, such as "cpu" or "cuda:0"; images are smaller on a CPU.
+        max_length: Tokens of a text that are read; `None` for the encoder's own limit.
+    """
     if dataset.size is None:
         return text_encoder(name, device=device, max_length=max_length)
     side = input_size(dataset.size, device.partition(":")[0] == "cpu")
@@ -213,6 +229,14 @@ def with_features(
 
     It does where the backbone is frozen, no view is augmented, and the head is the last layer. Features
     are cached by content, see `ncsam.embed.cache`.
+
+    Args:
+        config: The resolved configuration.
+        task: Images with their labels.
+        create: Builds the model with its pretrained weights.
+        views: The views that the method wants; only "plain" ones allow features.
+        device: Where features are computed.
+        say: Gets lines of progress.
     """
     dataset = task.dataset
     if BACKBONE not in config.freeze or dataset.size is None or set(views) != {"plain"}:

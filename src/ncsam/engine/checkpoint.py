@@ -39,6 +39,12 @@ def trainer_state(trainer: Trainer) -> dict[str, Any]:
     """Everything that decides how the run continues, and what using its model needs.
 
     Every rank must call it: each adds its generators and sums.
+
+    Args:
+        trainer: A trainer between two steps.
+
+    Raises:
+        DivergedError: If a weight is not finite.
     """
     trainer.check_weights()
     trainer.samples.synchronize()
@@ -74,6 +80,10 @@ def trainer_state(trainer: Trainer) -> dict[str, Any]:
 
 def restore_trainer(trainer: Trainer, state: Mapping[str, Any]) -> None:
     """Continue from what `trainer_state` returned.
+
+    Args:
+        trainer: A new trainer of the same configuration; it is changed in place.
+        state: A checkpoint as `load_checkpoint` returns it.
 
     Raises:
         RunError: The labels or the number of processes have changed, or the state is not one of this run.
@@ -115,7 +125,11 @@ def _is_record(row: Any) -> bool:
 
 
 def seed_all(seed: int) -> None:
-    """Seed the global generators of torch, numpy and Python."""
+    """Seed the global generators of torch, numpy and Python.
+
+    Args:
+        seed: A whole number from 0; numpy takes it modulo 2^32.
+    """
     torch.manual_seed(seed)
     np.random.seed(seed % 2**32)  # noqa: NPY002 - code we call may use it
     random.seed(seed)
@@ -138,7 +152,11 @@ def random_state() -> dict[str, Any]:
 
 
 def restore_random_state(state: Mapping[str, Any]) -> None:
-    """Put back what `random_state` took."""
+    """Put back what `random_state` took.
+
+    Args:
+        state: The states by generator; those of devices that this machine lacks are ignored.
+    """
     torch.set_rng_state(state["torch"])
     kind, keys, position, has_gauss, cached = state["numpy"]
     np.random.set_state((kind, keys.numpy().astype(np.uint32), position, has_gauss, cached))  # noqa: NPY002
@@ -175,6 +193,14 @@ def save_checkpoint(folder: Path, state: Mapping[str, Any], about: Mapping[str, 
     """Replace `folder/last.ckpt`, and `last.json` with a few words about it. On failure both stay as they were.
 
     The checkpoint before is kept as `previous.ckpt`.
+
+    Args:
+        folder: The folder of the checkpoints; it is made if the run folder exists.
+        state: Tensors and plain values, as `trainer_state` returns them.
+        about: Plain values for `last.json`.
+
+    Raises:
+        RunError: The disk is full or the folder cannot be written.
     """
     buffer = io.BytesIO()
     torch.save({"format": FORMAT, **state}, buffer)
@@ -192,7 +218,11 @@ def save_checkpoint(folder: Path, state: Mapping[str, Any], about: Mapping[str, 
 
 
 def to_stderr(sentence: str) -> None:
-    """Print what matters even if a run is quiet."""
+    """Print what matters even if a run is quiet.
+
+    Args:
+        sentence: The text; control characters are not printed as they are.
+    """
     print(printable_lines(sentence), file=sys.stderr, flush=True)
 
 
@@ -200,6 +230,13 @@ def load_checkpoint(folder: Path, say: Callable[[str], None] = to_stderr) -> dic
     """What `save_checkpoint` wrote, on the CPU; `None` if there is none yet.
 
     Its checksum is verified first. If the last checkpoint is damaged, the one before is used, and `say` gets a message.
+
+    Args:
+        folder: The folder of the checkpoints.
+        say: Gets a sentence if the last checkpoint is damaged; standard error by default.
+
+    Raises:
+        RunError: There are checkpoints, and all of them are damaged.
     """
     problems = []
     for path in (folder / NAME, folder / BEFORE):
@@ -297,7 +334,14 @@ def _keep(path: Path, before: Path) -> None:
 
 @contextmanager
 def mismatch_as_run_error(folder: Path) -> Iterator[None]:
-    """Turn errors of loading the parts of a checkpoint into a `RunError`."""
+    """Turn errors of loading the parts of a checkpoint into a `RunError`.
+
+    Args:
+        folder: The run folder, for the message.
+
+    Raises:
+        RunError: In place of what the block raised.
+    """
     try:
         yield
     except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:

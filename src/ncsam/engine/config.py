@@ -309,6 +309,9 @@ class RunConfig:
     def from_dict(cls: type[_Config], options: Mapping[str, Any]) -> _Config:
         """Build a configuration from plain values.
 
+        Args:
+            options: Values by option name; others keep their defaults.
+
         Raises:
             UsageError: A name is unknown (the nearest names are suggested) or a value invalid.
         """
@@ -329,11 +332,26 @@ class RunConfig:
 
     @classmethod
     def from_preset(cls: type[_Config], name: str, **overrides: Any) -> _Config:
-        """Read one of `ncsam.engine.preset_names()`; `overrides` replace its options."""
+        """Read one of `ncsam.engine.preset_names()`; `overrides` replace its options.
+
+        Args:
+            name: Name of the preset.
+            **overrides: Options that replace those of the preset.
+
+        Raises:
+            UsageError: The preset or an option is unknown, or a value is invalid.
+        """
         return cls.from_dict({**read_preset(name), **overrides})
 
     def replace(self: _Config, **changes: Any) -> _Config:
-        """Return a copy with some options changed."""
+        """Return a copy with some options changed.
+
+        Args:
+            **changes: New values by option name.
+
+        Raises:
+            UsageError: An option is unknown or a value is invalid.
+        """
         return dataclasses.replace(self, **known_options(RunConfig, changes))
 
     def to_dict(self) -> dict[str, Any]:
@@ -341,7 +359,12 @@ class RunConfig:
         return dataclasses.asdict(self)
 
     def save(self, path: str | os.PathLike[str], command: str | None = None) -> None:
-        """Write YAML that `from_yaml` reads, with the version and the command that wrote it."""
+        """Write YAML that `from_yaml` reads, with the version and the command that wrote it.
+
+        Args:
+            path: The file, which is replaced completely or not at all.
+            command: A command line to record; `None` for none.
+        """
         yaml = need("yaml", "train", "saving a configuration")
         about = {"version": __version__, **({} if command is None else {"command": command})}
         with atomic_path(path) as temporary:
@@ -352,6 +375,12 @@ class RunConfig:
         """Options that would change the result of a saved run, by name: (saved, wanted).
 
         An option that is left to the data here agrees with whatever value it has there.
+
+        Args:
+            saved: The configuration of a run that exists, with concrete values.
+
+        Returns:
+            An empty dictionary if the saved run can be resumed with this configuration.
         """
         wanted, there = self.to_dict(), saved.to_dict()
         for config, options in ((self, wanted), (saved, there)):
@@ -377,6 +406,20 @@ class ResolvedConfig(RunConfig):
     """A configuration for given data: all values are concrete. `ncsam.engine.resolve.resolve` makes it.
 
     `rho` as a word is a rule that adapts the radius; "auto" as `warmup` or `flip_ratio` is decided during training.
+
+    Attributes:
+        lr: Initial learning rate.
+        weight_decay: Weight decay of the base optimizer.
+        rho_target: Relative loss increase that an adaptive radius aims at.
+        kappa: Largest strength of NCSAM's compensation.
+        epochs: Passes over the training split.
+        batch_size: Samples per step, over all devices.
+        warmup: Share of epochs trained by the base optimizer, or "auto".
+        lr_warmup: Share of training in which the learning rate rises.
+        clip_norm: Largest norm of the gradient; `None` for no limit.
+        layer_decay: Factor of the learning rate from each layer to the one below.
+        head_init: How the head starts.
+        interpolation: Share of the trained weights in the model that is kept.
     """
 
     lr: float
@@ -409,7 +452,11 @@ TRAINING = (
 
 
 def default_lr(base: str) -> float:
-    """The default learning rate of a base optimizer; for your own the default of its `lr`, otherwise that of SGD."""
+    """The default learning rate of a base optimizer; for your own the default of its `lr`, otherwise that of SGD.
+
+    Args:
+        base: "sgd", "adamw" or `module:Name`, which is imported.
+    """
     if not is_reference(base):
         return BASES[base]
     lr = inspect.signature(find_named("base", base)).parameters.get("lr")

@@ -25,7 +25,13 @@ _DEVICES = re.compile(r"auto|\d+(,\d+)*,?")
 
 
 def option(default: Any, about: str, check: Check | None = None) -> Any:
-    """A dataclass field with the sentence that `--help` shows for it and the check of its values."""
+    """A dataclass field with the sentence that `--help` shows for it and the check of its values.
+
+    Args:
+        default: The default; of a dictionary or list, every configuration gets a new empty one.
+        about: The sentence.
+        check: Called with name and value; raises `UsageError` for an invalid value. `None`: the type is enough.
+    """
     metadata = {"help": about, "check": check}
     if isinstance(default, (dict, list)):
         return dataclasses.field(default_factory=type(default), metadata=metadata)
@@ -34,6 +40,10 @@ def option(default: Any, about: str, check: Check | None = None) -> Any:
 
 def check_options(config: Any, kind: type[Any]) -> None:
     """Give every option of a frozen dataclass its annotated type, and apply the checks of `kind`, its class or base.
+
+    Args:
+        config: The configuration; its values are replaced by those of the right type.
+        kind: The dataclass whose fields were made by `option`.
 
     Raises:
         UsageError: A value is invalid.
@@ -49,7 +59,18 @@ def check_options(config: Any, kind: type[Any]) -> None:
 
 
 def known_options(kind: type[Any], options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options, if they are fields of a dataclass; otherwise a `UsageError` that suggests the nearest names."""
+    """The options, if they are fields of a dataclass; otherwise a `UsageError` that suggests the nearest names.
+
+    Args:
+        kind: The dataclass.
+        options: Values by name.
+
+    Returns:
+        A copy of the options.
+
+    Raises:
+        UsageError: A name is unknown.
+    """
     names = [each.name for each in dataclasses.fields(kind)]
     for name in options:
         if name not in names:
@@ -58,7 +79,11 @@ def known_options(kind: type[Any], options: Mapping[str, Any]) -> dict[str, Any]
 
 
 def default_options(kind: type[Any]) -> dict[str, Any]:
-    """The defaults by name, without building a configuration: its checks would import torch."""
+    """The defaults by name, without building a configuration: its checks would import torch.
+
+    Args:
+        kind: The dataclass, whose fields all have defaults.
+    """
     found: dict[str, Any] = {}
     for each in dataclasses.fields(kind):
         made = each.default_factory is not dataclasses.MISSING
@@ -81,7 +106,15 @@ def _words(hint: Any) -> tuple[Any, ...]:
 
 
 def one_of(known: Sequence[str], kind: str | None = None) -> Check:
-    """One of some names."""
+    """One of some names.
+
+    Args:
+        known: The names.
+        kind: What they name, for the message; `None` for the option's own name.
+
+    Returns:
+        A check for `option`.
+    """
 
     def check(name: str, value: str) -> None:
         if value not in known:
@@ -91,17 +124,38 @@ def one_of(known: Sequence[str], kind: str | None = None) -> Check:
 
 
 def named_or_own(known: Callable[[], Sequence[str]]) -> Check:
-    """One of some names, or `module:Name`."""
+    """One of some names, or `module:Name`.
+
+    Args:
+        known: Returns the names; called only when a value is checked, because that may import torch.
+
+    Returns:
+        A check for `option`.
+    """
     return lambda name, value: None if is_reference(value) else one_of(known())(name, value)
 
 
 def each_is(check: Check) -> Check:
-    """A list of values that pass a check."""
+    """A list of values that pass a check.
+
+    Args:
+        check: The check of one value.
+
+    Returns:
+        A check for `option`.
+    """
     return lambda name, values: [check(name, value) for value in values]
 
 
 def without(*taken: str) -> Check:
-    """Options of a reader, model or method, except those that the run itself passes."""
+    """Options of a reader, model or method, except those that the run itself passes.
+
+    Args:
+        *taken: Names that the options must not have.
+
+    Returns:
+        A check for `option`.
+    """
 
     def check(name: str, options: Mapping[str, Any]) -> None:
         for each in taken:
@@ -112,7 +166,15 @@ def without(*taken: str) -> Check:
 
 
 def device_numbers(name: str, value: int | str) -> None:
-    """A number of devices, "auto", or device numbers."""
+    """A number of devices, "auto", or device numbers.
+
+    Args:
+        name: Name of the option, for the message.
+        value: A number from 1, "auto", or text such as "0,1".
+
+    Raises:
+        UsageError: For anything else.
+    """
     if not (value >= 1 if isinstance(value, int) else _DEVICES.fullmatch(value)):
         raise bad_value(name, value, "a number of devices from 1, auto, or device numbers such as 0,1")
 
@@ -132,14 +194,28 @@ def preset_names() -> list[str]:
 
 
 def preset_text(name: str) -> str:
-    """The text of a preset file, with the comments that name its source and what is unknown."""
+    """The text of a preset file, with the comments that name its source and what is unknown.
+
+    Args:
+        name: One of `preset_names()`.
+
+    Raises:
+        UsageError: There is no preset of that name.
+    """
     if name not in preset_names():
         raise unknown_name("preset", name, preset_names())
     return (resources.files("ncsam.presets") / f"{name}.yaml").read_text(encoding="utf-8")
 
 
 def read_preset(name: str) -> dict[str, Any]:
-    """The options of a preset."""
+    """The options of a preset.
+
+    Args:
+        name: One of `preset_names()`.
+
+    Returns:
+        Values by name, a copy that may be changed.
+    """
     return copy.deepcopy(_preset(name))
 
 
@@ -149,7 +225,18 @@ def _preset(name: str) -> dict[str, Any]:
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
-    """The options of a configuration file."""
+    """The options of a configuration file.
+
+    Args:
+        path: A YAML file of `option: value` lines.
+
+    Returns:
+        Values by name, not checked; without the version and command that `RunConfig.save` adds.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        UsageError: It is not a mapping.
+    """
     if not path.is_file():
         raise FileNotFoundError(f"config={str(path)!r}: there is no such file")
     return _mapping(read_text(path), str(path))

@@ -75,7 +75,11 @@ class _Strategy:
 
 
 class OneCpu:
-    """The part of `Fabric` that the engine uses, for one process on the CPU, in 32-true or bf16-mixed."""
+    """The part of `Fabric` that the engine uses, for one process on the CPU, in 32-true or bf16-mixed.
+
+    Args:
+        precision: "32-true" or "bf16-mixed".
+    """
 
     device = torch.device("cpu")
     world_size = 1
@@ -116,7 +120,11 @@ class OneCpu:
 
 
 def is_one_cpu(config: RunConfig) -> bool:
-    """Whether a run needs neither ranks, nor an accelerator, nor a precision beyond those of `OneCpu`."""
+    """Whether a run needs neither ranks, nor an accelerator, nor a precision beyond those of `OneCpu`.
+
+    Args:
+        config: The configuration; accelerator, devices, nodes, strategy and precision matter.
+    """
     if "TORCHELASTIC_RUN_ID" in os.environ or config.precision not in ("auto", *_AUTOMATIC):
         return False
     if (config.strategy, config.devices, config.num_nodes) != ("auto", 1, 1):
@@ -125,7 +133,11 @@ def is_one_cpu(config: RunConfig) -> bool:
 
 
 def first_device(accelerator: str) -> torch.device:
-    """The device that an accelerator's name stands for on this machine, the first of several."""
+    """The device that an accelerator's name stands for on this machine, the first of several.
+
+    Args:
+        accelerator: Fabric's name; "auto" prefers CUDA, then MPS, then the CPU.
+    """
     if accelerator in ("auto", "gpu", "cuda") and torch.cuda.is_available():
         return torch.device("cuda", 0)
     if accelerator in ("auto", "gpu", "mps") and torch.backends.mps.is_available():
@@ -134,7 +146,11 @@ def first_device(accelerator: str) -> torch.device:
 
 
 def check_accelerator(name: str) -> None:
-    """Raise `UsageError` for an accelerator that this machine does not have."""
+    """Raise `UsageError` for an accelerator that this machine does not have.
+
+    Args:
+        name: Fabric's name: "auto", "cpu", "cuda", "gpu", "mps" or "tpu".
+    """
     cuda, mps, tpu = torch.cuda.is_available(), torch.backends.mps.is_available(), find_spec("torch_xla") is not None
     found = {"auto": True, "cpu": True, "cuda": cuda, "mps": mps, "gpu": cuda or mps, "tpu": tpu}
     if not found[name]:
@@ -146,6 +162,12 @@ def choose_device(config: RunConfig) -> Device:
     """`OneCpu` where it is enough, otherwise Fabric as the configuration says.
 
     With `precision: auto` it computes in 32-true until `set_precision` is told what that was resolved to.
+
+    Args:
+        config: The configuration.
+
+    Raises:
+        UsageError: This machine does not have the accelerator, or the options do not go together.
     """
     check_accelerator(config.accelerator)
     if is_one_cpu(config):
@@ -154,7 +176,12 @@ def choose_device(config: RunConfig) -> Device:
 
 
 def set_precision(device: Device, precision: str) -> None:
-    """Let a device that was chosen with `precision: auto` compute in what that was resolved to."""
+    """Let a device that was chosen with `precision: auto` compute in what that was resolved to.
+
+    Args:
+        device: The device; it is changed in place.
+        precision: "32-true" or "bf16-mixed"; with any other, nothing changes.
+    """
     before = device.strategy.precision.precision
     if precision == before or not {precision, before} <= set(_AUTOMATIC):
         return
@@ -169,7 +196,14 @@ def set_precision(device: Device, precision: str) -> None:
 
 
 def build_fabric(config: RunConfig) -> Fabric:
-    """Fabric with the strategies that the engine can save."""
+    """Fabric with the strategies that the engine can save.
+
+    Args:
+        config: The configuration; under torchrun, devices and nodes are those of torchrun.
+
+    Raises:
+        UsageError: Fabric refuses these options, or the strategy is neither of a single device nor ddp nor fsdp.
+    """
     need("lightning_fabric", "train", "training on an accelerator, in several processes or in another precision")
     from lightning_fabric import Fabric
     from lightning_fabric.strategies.ddp import DDPStrategy

@@ -36,8 +36,12 @@ Floats = npt.NDArray[np.float32]
 class Predictions:
     """One entry per sample of the split; meaningless for samples that the loader left out.
 
-    `predicted` is the class with the largest logit and `confidence` its probability. Of the observed label y, `loss`
-    is -log p_y and `margin` is p_y minus the largest other probability, in [-1, 1].
+    Attributes:
+        predicted: The class with the largest logit.
+        confidence: Its probability.
+        loss: -log p_y of the observed label y.
+        margin: p_y minus the largest other probability, in [-1, 1].
+        probabilities: Of all classes (samples, classes), where they were kept.
     """
 
     predicted: npt.NDArray[np.int64]
@@ -56,7 +60,18 @@ def predict(
     *,
     keep_probabilities: bool = False,
 ) -> Predictions:
-    """Evaluate the models, in evaluation mode, on every sample of a loader made by `Loader.evaluation`."""
+    """Evaluate the models, in evaluation mode, on every sample of a loader made by `Loader.evaluation`.
+
+    Args:
+        fabric: Device and ranks of the run.
+        method: Joins the models' predictions.
+        networks: The method's models; every module keeps its mode.
+        loader: Batches of the split, without augmentation.
+        keep_probabilities: Whether the result includes all class probabilities.
+
+    Returns:
+        The predictions, the same on all ranks.
+    """
     samples = len(loader.split)
     columns: list[Tensor] | None = None
     with evaluation_mode(networks):
@@ -87,7 +102,16 @@ def _values(logits: Tensor, labels: Tensor) -> list[Tensor]:
 
 
 class Evaluator:
-    """The measurements after an epoch: on the test split, the noisy validation samples and the training split."""
+    """The measurements after an epoch: on the test split, the noisy validation samples and the training split.
+
+    Args:
+        fabric: Device and ranks of the run.
+        method: Joins the models' predictions.
+        task: The data, with the samples held out.
+        config: The resolved configuration.
+        train: Batches of the training samples; the other loaders take its options.
+        diverged: Makes the error for predictions that are not finite.
+    """
 
     def __init__(
         self,
@@ -120,14 +144,27 @@ class Evaluator:
         return labels if self.task.val is None else labels[self.task.val]
 
     def out_of_sample(self, networks: Sequence[nn.Module]) -> tuple[Labels, Floats]:
-        """`held_out_labels`, and the predicted probabilities (N, classes) of those samples."""
+        """`held_out_labels`, and the predicted probabilities (N, classes) of those samples.
+
+        Args:
+            networks: The method's models.
+
+        Raises:
+            DivergedError: Predictions are not finite.
+        """
         found = self.predict(networks, self.val or self.train, keep_probabilities=True)
         assert found.probabilities is not None
         rows = found.probabilities
         return self.held_out_labels, rows if self.task.val is None else rows[self.task.val]
 
     def predict(self, networks: Sequence[nn.Module], loader: Loader, keep_probabilities: bool = False) -> Predictions:
-        """Predict a split; raise `DivergedError` where predictions are not finite."""
+        """Predict a split; raise `DivergedError` where predictions are not finite.
+
+        Args:
+            networks: The method's models.
+            loader: `train`, `val` or `test` of this object.
+            keep_probabilities: Whether the result includes all class probabilities.
+        """
         found = predict(self.fabric, self.method, networks, loader, keep_probabilities=keep_probabilities)
         if not np.isfinite(found.confidence).all():
             raise self.diverged()
@@ -174,7 +211,14 @@ class Evaluator:
         return len(loader.split) * self.task.dataset.num_classes <= MOST_NUMBERS
 
     def on_training_split(self, predictions: Predictions) -> dict[str, Any]:
-        """The accuracies on the samples trained on."""
+        """The accuracies on the samples trained on.
+
+        Args:
+            predictions: Of the whole training split.
+
+        Returns:
+            Percentages by name; those against clean labels only where these are known.
+        """
         split, index = self.task.dataset.train, self.task.train
         predicted, observed = predictions.predicted[index], split.labels[index]
         found: dict[str, Any] = {"train_accuracy_observed": accuracy(predicted, observed)}
@@ -219,7 +263,18 @@ class MethodContext:
         self.state = state
 
     def predict(self, networks: Sequence[nn.Module], output: str = "probabilities") -> Tensor:
-        """Predict the whole un-augmented training split; the result is the same on all ranks."""
+        """Predict the whole un-augmented training split; the result is the same on all ranks.
+
+        Args:
+            networks: The method's models; for another output than probabilities, one of them.
+            output: "probabilities", or the name of an output that a single model has.
+
+        Returns:
+            One row per sample of the training split, in its order.
+
+        Raises:
+            UsageError: Several models and another output than probabilities.
+        """
         if output != "probabilities":
             if len(networks) != 1:
                 raise bad_value("networks", f"{len(networks)} networks", f"one network, whose {output} are wanted")
@@ -249,7 +304,14 @@ class MethodContext:
     def batches(
         self, index: Tensor, view: str | Sequence[str] = "plain", *, batch_size: int | None = None, stream: int = 0
     ) -> Iterator[Batch]:
-        """Shuffled batches of some samples, this rank's part; none where there are fewer samples than ranks."""
+        """Shuffled batches of some samples, this rank's part; none where there are fewer samples than ranks.
+
+        Args:
+            index: Positions in the training split.
+            view: One view or several, named as in `Method.views`.
+            batch_size: Samples per batch over all ranks; `None` for the run's.
+            stream: A number that gives another order and other augmentations in the same epoch.
+        """
         ranks = self.fabric.world_size
         if len(index) < ranks:
             return iter(())
@@ -265,7 +327,11 @@ class MethodContext:
         return loader.iterate(self.state.epoch)
 
     def backward(self, loss: Tensor) -> None:
-        """Unscaled gradients: where the precision scales losses, the scale is taken out."""
+        """Unscaled gradients: where the precision scales losses, the scale is taken out.
+
+        Args:
+            loss: One number.
+        """
         scaler = getattr(self.fabric.strategy.precision, "scaler", None)
         self.fabric.backward(loss if scaler is None else loss / scaler.get_scale())
 
@@ -276,6 +342,14 @@ def verdicts(method: Method, task: Task, seed: int) -> tuple[Verdicts | None, di
     A method without `verified_share` gets nothing. Else they are those of the dataset; where it brings none but the
     clean labels are known, a share of the samples trained on, drawn by the run's seed and balanced over classes, is
     compared with the clean labels.
+
+    Args:
+        method: The learning method.
+        task: The data.
+        seed: Draws the samples whose labels are compared, where the dataset has no verdicts.
+
+    Raises:
+        UsageError: The method needs verified labels, and there are none or none that is right.
     """
     if not method.verified_share:
         return None, None

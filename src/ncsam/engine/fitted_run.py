@@ -103,13 +103,22 @@ def fit_run(
 
 @torch.no_grad()
 def predicted_probabilities(network: nn.Module, rows: Tensor) -> Floats:
-    """Class probabilities (N, K) of rows in double precision."""
+    """Class probabilities (N, K) of rows in double precision.
+
+    Args:
+        network: Returns logits; it runs on its own device, in the mode that it is in.
+        rows: Inputs (N, features) on the same device.
+    """
     parts = [network(part).double().softmax(dim=1) for part in torch.split(rows, _BATCH)]
     return np.asarray(torch.cat(parts).numpy())
 
 
 def is_table(task: Task) -> bool:
-    """Whether the features are the named columns of a table."""
+    """Whether the features are the named columns of a table.
+
+    Args:
+        task: The data.
+    """
     return bool(getattr(task.modality, "columns", ()))
 
 
@@ -118,6 +127,10 @@ def smooth_out_of_fold(config: RunConfig, task: Task) -> OutOfFold | None:
 
     Whatever a run trains, on features these find label issues better than its own predictions. `None` for other data
     and for more than 50,000 samples.
+
+    Args:
+        config: The configuration, for how samples are read.
+        task: The data; validation samples are predicted, too.
     """
     split = task.dataset.train
     if task.modality.name != "features" or not FOLDS < len(split) <= _MOST_SAMPLES:
@@ -140,6 +153,16 @@ def wrong_label_probabilities(config: RunConfig, task: Task) -> Tensor:
 
     By the recommended closed-form model, fitted to features, or to the pixels of small images, of the samples trained
     on; what `WeightedSAM` needs.
+
+    Args:
+        config: The configuration, for how samples are read.
+        task: The data.
+
+    Returns:
+        float32 (N,) on the CPU, in the order of the training split.
+
+    Raises:
+        UsageError: For other data, images that are too large, and too few or too many samples.
     """
     train, split = task.train, task.dataset.train
     if task.modality.name not in ("features", "images") or not FOLDS < len(train) <= _MOST_SAMPLES:
@@ -164,7 +187,13 @@ def _without_p_wrong(config: RunConfig) -> UsageError:
 
 @torch.no_grad()
 def feature_rows(config: RunConfig, task: Task, split: Split) -> Tensor:
-    """The samples of a split as a model sees them in evaluation, flattened: (N, d), on the CPU."""
+    """The samples of a split as a model sees them in evaluation, flattened: (N, d), on the CPU.
+
+    Args:
+        config: The configuration, for how samples are read; its precision is ignored.
+        task: The data, which says how samples are prepared.
+        split: A split of this data.
+    """
     loader = task.loader(split, config.replace(precision="32-true"), _BATCH, device=torch.device("cpu"))
     return torch.cat([batch.views[0].flatten(1) for batch in loader.evaluation(_BATCH).iterate(0)])
 

@@ -24,7 +24,15 @@ Approve = Callable[[float, str], None]
 
 
 def step_seconds(config: RunConfig, inputs: Any, labels: torch.Tensor, num_classes: int, in_channels: int) -> float:
-    """Seconds of one forward and backward pass of the model of `config` over a batch, on the device of the batch."""
+    """Seconds of one forward and backward pass of the model of `config` over a batch, on the device of the batch.
+
+    Args:
+        config: Names the model and its options; its optimizer does not matter.
+        inputs: A batch as the model takes it.
+        labels: Class indices (batch,) on the same device.
+        num_classes: Number of classes.
+        in_channels: Channels of images; other models ignore it.
+    """
     network = models.create(config.model, num_classes, in_channels, **config.model_options).to(labels.device).train()
     seconds = []
     for _ in range(_STEPS):
@@ -60,6 +68,9 @@ def remaining_seconds(trainer: Trainer) -> float:
     """About how long the rest of a run takes: a copy of its model is timed on its first batches.
 
     The run itself is not changed, generators included. Early stopping may end it sooner.
+
+    Args:
+        trainer: A trainer before its next step.
     """
     before = random_state()
     network = copy.deepcopy(trainer.learners[0].bare).train()
@@ -84,7 +95,11 @@ def remaining_seconds(trainer: Trainer) -> float:
 
 
 def passes_of(optimizer: str) -> float:
-    """Forward and backward passes per step: 1 for a plain optimizer, and what a sharpness-aware one says of itself."""
+    """Forward and backward passes per step: 1 for a plain optimizer, and what a sharpness-aware one says of itself.
+
+    Args:
+        optimizer: Name of an optimizer.
+    """
     try:
         return float(getattr(optim.get(optimizer), "passes", 2))
     except ValueError:  # sgd, adamw: no sharpness-aware optimizer
@@ -92,6 +107,14 @@ def passes_of(optimizer: str) -> float:
 
 
 def random_batch(shape: Sequence[int], num_classes: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """A batch of random images and labels."""
+    """A batch of random images and labels.
+
+    Args:
+        shape: Shape of the images, the batch first.
+        num_classes: Labels are drawn from 0 to one less.
+
+    Returns:
+        Images and labels, the same at every call.
+    """
     generator = torch.Generator().manual_seed(0)
     return torch.randn(*shape, generator=generator), torch.randint(num_classes, (shape[0],), generator=generator)

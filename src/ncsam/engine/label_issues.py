@@ -36,6 +36,10 @@ class SampleTable:
 
     Rows may be changed through `write` and `add`, by one rank alone, or in place through `table[name]`, by all ranks
     alike.
+
+    Args:
+        samples: Number of rows.
+        device: Where the columns are stored.
     """
 
     def __init__(self, samples: int, device: torch.device | str = "cpu") -> None:
@@ -51,7 +55,17 @@ class SampleTable:
     def column(
         self, name: str, shape: Sequence[int] = (), dtype: torch.dtype = torch.float32, fill: float = 0.0
     ) -> Tensor:
-        """Make a column filled with `fill`, unless it is there already; the tensor (samples, *shape)."""
+        """Make a column filled with `fill`, unless it is there already; the tensor (samples, *shape).
+
+        Args:
+            name: Name of the column.
+            shape: Shape of one row; empty for a number per sample.
+            dtype: Type of the values.
+            fill: Initial value.
+
+        Raises:
+            UsageError: There is a column of that name with another shape or type.
+        """
         if name not in self._columns:
             self._columns[name] = torch.full((self.samples, *shape), fill, dtype=dtype, device=self.device)
         here = self._columns[name]
@@ -65,14 +79,26 @@ class SampleTable:
         return self._columns[name]
 
     def write(self, name: str, index: Tensor, values: Tensor) -> None:
-        """Set the rows `index`. Where ranks write the same row, the highest rank's value stays."""
+        """Set the rows `index`. Where ranks write the same row, the highest rank's value stays.
+
+        Args:
+            name: Name of an existing column.
+            index: Rows, each at most once.
+            values: One for each of the rows; converted to the type of the column.
+        """
         column = self[name]
         column[index] = values.to(column)
         if _distributed():
             self._written.setdefault(name, self._rows(torch.bool))[index] = True
 
     def add(self, name: str, index: Tensor, values: Tensor | float) -> None:
-        """Add to the rows `index` (each at most once); the ranks' additions are summed."""
+        """Add to the rows `index` (each at most once); the ranks' additions are summed.
+
+        Args:
+            name: Name of an existing column.
+            index: Rows, each at most once.
+            values: One number for all rows, or one value for each.
+        """
         column = self[name]
         column[index] += values
         if _distributed():
@@ -109,7 +135,14 @@ class SampleTable:
         return dict(self._columns)
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Take back what `state_dict` gave, for as many samples."""
+        """Take back what `state_dict` gave, for as many samples.
+
+        Args:
+            state: Columns by name.
+
+        Raises:
+            UsageError: The number of samples or the form of a column differs; columns before that one are loaded.
+        """
         for name, values in state.items():
             if len(values) != self.samples:
                 raise bad_value("samples", self.samples, f"{len(values)}, as in the saved table")
@@ -158,7 +191,12 @@ _MOST_NUMBERS = 20_000_000  # of samples times classes; beyond, the last predict
 
 
 class Dynamics:
-    """Statistics of every sample of the training split over the epochs, in the run's sample table."""
+    """Statistics of every sample of the training split over the epochs, in the run's sample table.
+
+    Args:
+        table: Gets the columns, one row per training sample.
+        num_classes: Number of classes; class probabilities are kept for up to 20 million numbers.
+    """
 
     def __init__(self, table: SampleTable, num_classes: int) -> None:
         self.table = table
@@ -176,7 +214,13 @@ class Dynamics:
             table.column("probability_sum", (num_classes,))
 
     def update(self, predictions: Predictions, labels: npt.NDArray[np.int64], epoch: int) -> None:
-        """Take the predictions after an epoch; the same on all ranks."""
+        """Take the predictions after an epoch; the same on all ranks.
+
+        Args:
+            predictions: Of the whole training split; with probabilities where `keeps_probabilities`.
+            labels: The given labels of the training split.
+            epoch: The finished epoch, from 1.
+        """
         table = self.table
 
         def here(values: npt.NDArray[Any]) -> torch.Tensor:
@@ -195,11 +239,20 @@ class Dynamics:
             table["probability_sum"].add_(here(predictions.probabilities))
 
     def numbers(self, name: str) -> npt.NDArray[Any]:
+        """A column of the table as an array on the CPU.
+
+        Args:
+            name: Name of the column, such as "times_forgotten".
+        """
         values: npt.NDArray[Any] = self.table[name].cpu().numpy()
         return values
 
     def mean(self, name: str) -> Floats:
-        """Mean over the evaluations of a summed column."""
+        """Mean over the evaluations of a summed column.
+
+        Args:
+            name: "margin", "lead" or "loss".
+        """
         means: Floats = self.numbers(f"{name}_sum") / np.maximum(1, self.numbers("evaluations"))
         return means
 
@@ -293,7 +346,15 @@ def rewrite_label_issues(folder: str | os.PathLike[str], *, dataset: DataSet | N
 
 
 def load_sample_stats(folder: Path, task: Task) -> SampleTable:
-    """What a finished run recorded about each of its samples."""
+    """What a finished run recorded about each of its samples.
+
+    Args:
+        folder: The run folder.
+        task: The run's data.
+
+    Raises:
+        UsageError: The run is not finished, or the labels have changed since.
+    """
     state = load_checkpoint(layout.checkpoints(folder))
     if state is None or not layout.is_finished(folder) or state["labels_sha256"] != task.labels_sha256:
         raise bad_value("run", str(folder), "a finished run whose data still has the labels it was trained on")
@@ -304,7 +365,12 @@ def load_sample_stats(folder: Path, task: Task) -> SampleTable:
 
 @dataclass(frozen=True)
 class TrainingPredictions:
-    """float32 (samples, classes) in the order of the training split, and whether the models never saw the labels."""
+    """Class probabilities of the samples of a training split.
+
+    Attributes:
+        probabilities: float32 (samples, classes) in the order of the training split.
+        out_of_fold: Whether each row is by a model that never saw the label.
+    """
 
     probabilities: npt.NDArray[np.float32]
     out_of_fold: bool
@@ -337,7 +403,16 @@ def training_predictions(
 def take_predictions(
     folder: str | os.PathLike[str], probabilities: npt.ArrayLike, *, dataset: DataSet | None = None
 ) -> None:
-    """Judge a run's labels by the out-of-sample predictions of another model, and rewrite its label issues."""
+    """Judge a run's labels by the out-of-sample predictions of another model, and rewrite its label issues.
+
+    Args:
+        folder: The folder of a finished run.
+        probabilities: Floats (samples, classes) in the order of the training split, by models that never saw the label.
+        dataset: The data, where it is in memory.
+
+    Raises:
+        UsageError: The rows are no probabilities of this data, or the run cannot be judged; nothing is written then.
+    """
     folder = Path(folder)
     task = task_of(folder, dataset)
     rows = np.asarray(probabilities)

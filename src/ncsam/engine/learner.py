@@ -33,14 +33,30 @@ if TYPE_CHECKING:
 
 
 def check_network(config: RunConfig, num_classes: int, channels: int) -> None:
-    """Raise `UsageError` for a mistake in the model's name or options; a model from elsewhere is not built for that."""
+    """Raise `UsageError` for a mistake in the model's name or options; a model from elsewhere is not built for that.
+
+    Args:
+        config: Names the model and its options.
+        num_classes: Number of classes.
+        channels: Channels of images.
+    """
     if ":" not in config.model and config.model != IN_MEMORY:
         with torch.device("meta"):  # without memory
             create_network(config, num_classes, channels, pretrained=False)
 
 
 def create_network(config: RunConfig, num_classes: int, channels: int, *, pretrained: bool = False) -> nn.Module:
-    """Build a model by name, with its pretrained weights if wanted and its frozen parts frozen."""
+    """Build a model by name, with its pretrained weights if wanted and its frozen parts frozen.
+
+    Args:
+        config: Names the model, its options, its weights and its frozen parts.
+        num_classes: Number of classes.
+        channels: Channels of images.
+        pretrained: Whether weights are loaded, if the configuration names any.
+
+    Raises:
+        UsageError: The name or an option is invalid, or the run was given its model as a Python object.
+    """
     if config.model == IN_MEMORY:
         raise bad_value("model", config.model, "the model itself, because the run was given it as a Python object")
     weights = (config.pretrained or config.model.startswith(PREFIX)) if pretrained else False
@@ -50,14 +66,24 @@ def create_network(config: RunConfig, num_classes: int, channels: int, *, pretra
 
 
 def prepared(config: RunConfig, network: nn.Module) -> nn.Module:
-    """The model with a known head where that has its own learning rate, and with its frozen parts frozen."""
+    """The model with a known head where that has its own learning rate, and with its frozen parts frozen.
+
+    Args:
+        config: Says what is frozen, and whether the head has its own learning rate.
+        network: The model.
+    """
     if config.head_lr is not None:
         network = as_backbone(network)
     return freeze(network, config.freeze) if config.freeze else network
 
 
 def train_mode(networks: Iterable[nn.Module], *, frozen_norms: bool = False) -> None:
-    """Models in training mode; with `frozen_norms`, BatchNorm uses and keeps the statistics that it has."""
+    """Models in training mode; with `frozen_norms`, BatchNorm uses and keeps the statistics that it has.
+
+    Args:
+        networks: The models.
+        frozen_norms: Whether BatchNorm stays in evaluation mode.
+    """
     for network in networks:
         network.train()
         if frozen_norms:
@@ -70,6 +96,10 @@ def matches_structure(saved: Any, own: Any) -> bool:
     """Whether a saved value may stand in the place of our own: a tensor of that shape and type, a number for a number.
 
     A mapping may hold more than ours. Where we have nothing, any single value may stand.
+
+    Args:
+        saved: A value from a checkpoint.
+        own: The value that it would replace.
     """
     if isinstance(own, Tensor):
         return isinstance(saved, Tensor) and saved.shape == own.shape and saved.dtype == own.dtype
@@ -94,7 +124,11 @@ def _is_number(value: Any) -> bool:
 
 
 def is_plain(value: Any) -> bool:
-    """Whether there is no tensor in a value: in options and records there is none."""
+    """Whether there is no tensor in a value: in options and records there is none.
+
+    Args:
+        value: Any nesting of mappings, lists and tuples.
+    """
     waiting = [value]
     while waiting:
         each = waiting.pop()
@@ -111,6 +145,13 @@ def refuse_other_optimizer(optimizer: torch.optim.Optimizer, state: Mapping[str,
     """Raise `UsageError` for groups of other parameters; with SGD and AdamW also for options and states of other forms.
 
     The state of your own optimizer is not checked.
+
+    Args:
+        optimizer: The optimizer that would load the state.
+        state: The state from a checkpoint, of full tensors.
+
+    Raises:
+        UsageError: The state is of another optimizer or model.
     """
     groups, own = state["param_groups"], optimizer.state_dict()["param_groups"]
     if any(a["params"] != b["params"] for a, b in zip(groups, own, strict=True)):
@@ -138,6 +179,10 @@ def refuse_other_method(own: Mapping[str, Any], state: Any) -> None:
 
     Names are those of `own`, the state of the method before anything was trained. What it has already must have the
     same form, tensors the same shape. What it has not yet may be numbers, words and finite tensors, nested or not.
+
+    Args:
+        own: The state of a new method.
+        state: The state from a checkpoint.
     """
     if not isinstance(state, Mapping) or state.keys() != own.keys():
         raise UsageError("the state of the method has other names")
@@ -181,7 +226,11 @@ def _is_finite(value: Any) -> bool:
 
 
 def fsdp(ranks: int) -> ModelParallelStrategy:
-    """Fabric's strategy that spreads weights, gradients and optimizer state over all ranks by torch's `fully_shard`."""
+    """Fabric's strategy that spreads weights, gradients and optimizer state over all ranks by torch's `fully_shard`.
+
+    Args:
+        ranks: Number of processes on all nodes.
+    """
     from lightning_fabric.strategies.model_parallel import ModelParallelStrategy
 
     return ModelParallelStrategy(_shard, data_parallel_size=ranks, tensor_parallel_size=1)
@@ -195,11 +244,20 @@ def _shard(network: nn.Module, mesh: DeviceMesh) -> nn.Module:
 
 
 def is_sharded(network: nn.Module) -> bool:
+    """Whether any parameter of a model is a DTensor, as `fully_shard` makes them.
+
+    Args:
+        network: The model.
+    """
     return any(is_dtensor(p) for p in network.parameters())
 
 
 def full_state(state: Any) -> Any:
-    """The same nested state with every sharded tensor gathered, on the CPU. Every rank must call it."""
+    """The same nested state with every sharded tensor gathered, on the CPU. Every rank must call it.
+
+    Args:
+        state: Dictionaries and lists of tensors and plain values.
+    """
     if isinstance(state, Tensor) and is_dtensor(state):
         return state.full_tensor().cpu()
     if isinstance(state, dict):
@@ -213,13 +271,26 @@ def _placed(value: Any, parameter: Tensor) -> Any:
 
 
 def load_network(network: nn.Module, state: dict[str, Any]) -> None:
-    """Load full tensors into a model, sharded or not."""
+    """Load full tensors into a model, sharded or not.
+
+    Args:
+        network: The model without wrappers.
+        state: Tensors by name, the same on all ranks.
+    """
     there = network.state_dict()
     network.load_state_dict({name: _placed(value, there[name]) for name, value in state.items()})
 
 
 def load_optimizer(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
-    """Load full tensors into an optimizer, of sharded parameters or not."""
+    """Load full tensors into an optimizer, of sharded parameters or not.
+
+    Args:
+        optimizer: A base optimizer, or a sharpness-aware one.
+        state: Its state with full tensors, the same on all ranks.
+
+    Raises:
+        UsageError: The state is of another optimizer or model.
+    """
     refuse_other_optimizer(optimizer, state)
     params = [p for group in optimizer.param_groups for p in group["params"]]
     cut = {
@@ -230,13 +301,29 @@ def load_optimizer(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> N
 
 
 def share_buffers(network: nn.Module) -> None:
-    """Give all ranks the first one's buffers (BatchNorm's statistics), as DDP does by itself."""
+    """Give all ranks the first one's buffers (BatchNorm's statistics), as DDP does by itself.
+
+    Args:
+        network: The model; every rank must call this with its own.
+    """
     for buffer in network.buffers():
         dist.broadcast(buffer, src=0)
 
 
 class Learner:
-    """One of a method's models, set up for its device, ranks and precision."""
+    """One of a method's models, set up for its device, ranks and precision.
+
+    Args:
+        fabric: Device and ranks of the run.
+        network: The model without wrappers; its memory format is changed to channels last unless it will be sharded.
+        method: The learning method, which computes the loss.
+        config: The resolved configuration.
+        steps_per_epoch: Optimizer steps per epoch.
+        number: Which of the method's models it is, from 0.
+
+    Raises:
+        UsageError: Options of the optimizer are invalid, or it perturbs locally while the weights are sharded.
+    """
 
     def __init__(
         self,
@@ -271,7 +358,12 @@ class Learner:
         return self.optimizer if isinstance(self.optimizer, SharpnessAware) else None
 
     def step(self, plan: Plan, clean_targets: Tensor | None) -> Tensor:
-        """One optimizer step; the loss at the weights before it. `clean_targets` serve telemetry alone."""
+        """One optimizer step; the loss at the weights before it. `clean_targets` serve telemetry alone.
+
+        Args:
+            plan: What the method wants to train this model on.
+            clean_targets: True labels of the samples of the plan, where they are known.
+        """
         self.share_buffers()
         if (optimizer := self.sharpness_aware) is None:
             self.optimizer.zero_grad()
@@ -289,11 +381,20 @@ class Learner:
         return loss.detach()
 
     def set_lr(self, factor: float) -> None:
+        """Set the learning rate of every group to a share of its initial one.
+
+        Args:
+            factor: The share, as the schedule returns it.
+        """
         for group in self.optimizer.param_groups:
             group["lr"] = group["initial_lr"] * factor
 
     def restart(self, fresh: nn.Module | None) -> None:
-        """Begin a stage: the base optimizer loses its momentum, and the model takes the weights of a fresh one."""
+        """Begin a stage: the base optimizer loses its momentum, and the model takes the weights of a fresh one.
+
+        Args:
+            fresh: A new model whose weights are taken; `None` keeps the trained ones.
+        """
         self.optimizer.state.clear()
         if fresh is not None:
             fresh.to(self.fabric.device)
@@ -323,5 +424,10 @@ class Learner:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Load what `state_dict` returned. Every rank must call it.
+
+        Args:
+            state: Model and optimizer as full tensors.
+        """
         load_network(self.bare, state["network"])
         load_optimizer(self.optimizer, state["optimizer"])

@@ -32,7 +32,11 @@ COLUMNS = (*FIELDS, *(f"telemetry.{name}" for name in TELEMETRY))
 
 class Logger(Protocol):
     def log(self, record: Record) -> None:
-        """Take an epoch's record."""
+        """Take an epoch's record.
+
+        Args:
+            record: Metrics by name, with the number of the epoch under "epoch".
+        """
 
     def close(self) -> None:
         """No more will come."""
@@ -43,6 +47,10 @@ class MetricsFiles:
 
     They begin with the history of the checkpoint, so that a run that was killed and continued ends with the same
     lines as one that was not.
+
+    Args:
+        folder: The run folder, which must exist.
+        history: Records of the epochs so far; lines of later epochs are removed.
     """
 
     def __init__(self, folder: Path, history: Sequence[Record]) -> None:
@@ -74,7 +82,11 @@ class MetricsFiles:
 
 
 def flat(record: Record) -> dict[str, float]:
-    """The numbers of a record, telemetry as `telemetry.NAME`, without those that are not known."""
+    """The numbers of a record, telemetry as `telemetry.NAME`, without those that are not known.
+
+    Args:
+        record: Metrics by name, with a mapping under "telemetry".
+    """
     values = {name: record.get(name) for name in FIELDS}
     values |= {f"telemetry.{name}": value for name, value in record["telemetry"].items()}
     return {name: value for name, value in values.items() if value is not None}
@@ -91,6 +103,14 @@ def _csv_line(record: Record) -> str:
 
 
 class TensorBoard:
+    """Event files in `FOLDER/tensorboard`.
+
+    Args:
+        folder: The run folder.
+        config: Not used.
+        epochs_done: Epochs of the checkpoint; what was logged beyond them is hidden.
+    """
+
     def __init__(self, folder: Path, config: Mapping[str, Any], epochs_done: int) -> None:
         module = need("torch.utils.tensorboard", "tensorboard", "loggers: [tensorboard]")
         # what a killed run logged beyond its checkpoint is logged again
@@ -106,6 +126,14 @@ class TensorBoard:
 
 
 class WeightsAndBiases:
+    """A run of the project "ncsam", which a resumed run continues.
+
+    Args:
+        folder: The run folder, which names the run.
+        config: All options as plain values, which are recorded.
+        epochs_done: Not used.
+    """
+
     def __init__(self, folder: Path, config: Mapping[str, Any], epochs_done: int) -> None:
         wandb = need("wandb", "wandb", "loggers: [wandb]")
         self._run = wandb.init(
@@ -120,6 +148,14 @@ class WeightsAndBiases:
 
 
 class MLflow:
+    """A run of the experiment "ncsam".
+
+    Args:
+        folder: The run folder, which names the run.
+        config: All options as plain values, recorded when training starts.
+        epochs_done: Epochs of the checkpoint, 0 for a new run.
+    """
+
     def __init__(self, folder: Path, config: Mapping[str, Any], epochs_done: int) -> None:
         self._mlflow = need("mlflow", "mlflow", "loggers: [mlflow]")
         self._mlflow.set_experiment("ncsam")
@@ -140,7 +176,14 @@ _BY_NAME: dict[str, Any] = {"tensorboard": TensorBoard, "wandb": WeightsAndBiase
 def open_loggers(
     names: Sequence[str], folder: Path, config: Mapping[str, Any], history: Sequence[Record]
 ) -> list[Logger]:
-    """The metrics files, and the loggers asked for by name."""
+    """The metrics files, and the loggers asked for by name.
+
+    Args:
+        names: Any of "tensorboard", "wandb" and "mlflow".
+        folder: The run folder.
+        config: All options as plain values, for loggers that record them.
+        history: Records of the epochs so far.
+    """
     asked = [_BY_NAME[name](folder, config, len(history)) for name in names]
     return [MetricsFiles(folder, history), *asked]
 

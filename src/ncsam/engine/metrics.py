@@ -27,11 +27,13 @@ _FEWEST_SAMPLES = 20
 
 @dataclass(frozen=True)
 class ByClass:
-    """Counts (classes, classes), each `None` where there are no such samples.
+    """Matrices (classes, classes), each `None` where there are no such samples.
 
-    test: true class against predicted class. held_out: given label against predicted class, for samples that the
-    network was not trained on. transition: estimated P(given label | true class), rows may be NaN. noise: see
-    `noise_rate_of`.
+    Attributes:
+        test: Counts of true class against predicted class.
+        held_out: Counts of given label against predicted class, for samples that the model was not trained on.
+        transition: Estimated P(given label | true class); rows may be NaN.
+        noise: The estimated noise rate, see `noise_rate_of`.
     """
 
     test: Counts | None
@@ -45,7 +47,12 @@ class ByClass:
 
 
 def measure_by_class(evaluator: Evaluator, networks: Sequence[nn.Module]) -> ByClass:
-    """Evaluate once more, on the test split and on the held-out samples. Every rank must call it."""
+    """Evaluate once more, on the test split and on the held-out samples. Every rank must call it.
+
+    Args:
+        evaluator: Predicts the splits.
+        networks: The method's models.
+    """
     classes = evaluator.task.dataset.num_classes
     test = held_out = transition = noise = None
     if evaluator.test is not None:
@@ -61,20 +68,42 @@ def measure_by_class(evaluator: Evaluator, networks: Sequence[nn.Module]) -> ByC
 
 
 def confusion(labels: Labels, predicted: Labels, classes: int) -> Counts:
-    """How many samples of each label (rows) were predicted as each class (columns)."""
+    """How many samples of each label (rows) were predicted as each class (columns).
+
+    Args:
+        labels: Classes (n,); samples whose label is not known do not count.
+        predicted: Classes (n,).
+        classes: Number of classes.
+    """
     known = labels != UNKNOWN
     counts = np.bincount(labels[known] * classes + predicted[known], minlength=classes * classes)
     return counts.astype(np.int64).reshape(classes, classes)
 
 
 def balanced_accuracy(predicted: Labels, labels: Labels) -> float:
-    """Mean over the classes in `labels` of the share of their samples that is predicted as such (recall)."""
+    """Mean over the classes in `labels` of the share of their samples that is predicted as such (recall).
+
+    Args:
+        predicted: Classes (n,).
+        labels: Classes (n,), all known.
+
+    Returns:
+        A number in [0, 1].
+    """
     hits, given, _ = _counts(predicted, labels)
     return float((hits[given > 0] / given[given > 0]).mean())
 
 
 def macro_f1(predicted: Labels, labels: Labels) -> float:
-    """Mean over the classes of 2 TP / (2 TP + FP + FN); classes that are neither labeled nor predicted do not count."""
+    """Mean over the classes of 2 TP / (2 TP + FP + FN); classes that are neither labeled nor predicted do not count.
+
+    Args:
+        predicted: Classes (n,).
+        labels: Classes (n,), all known.
+
+    Returns:
+        A number in [0, 1].
+    """
     hits, given, found = _counts(predicted, labels)
     there = given + found > 0
     return float((2 * hits[there] / (given + found)[there]).mean())
@@ -84,6 +113,13 @@ def macro_auc(probabilities: npt.NDArray[np.floating[Any]], labels: Labels) -> f
     """Mean over the classes of the area under the ROC curve of one class against the rest; `None` for one class only.
 
     With two classes both areas are the same.
+
+    Args:
+        probabilities: Scores (n, K), a column per class.
+        labels: Classes (n,), all known; classes without samples do not count.
+
+    Returns:
+        A number in [0, 1].
     """
     areas = []
     for c in np.unique(labels):
@@ -136,7 +172,13 @@ def _ranks(scores: npt.NDArray[np.floating[Any]]) -> Floats:
 
 @dataclass(frozen=True)
 class Metric:
-    """A number that sums up a run: its meaning, the digits it is shown with, and which way is better, if any."""
+    """A number that sums up a run: its meaning, the digits it is shown with, and which way is better, if any.
+
+    Attributes:
+        meaning: A phrase; `summarize` replaces "WHERE" by the samples that it was measured on.
+        more_is_better: `None` if neither way is.
+        digits: Decimal places in tables.
+    """
 
     meaning: str
     more_is_better: bool | None = True
@@ -199,7 +241,15 @@ TIME_FIELDS = ("seconds", "train_seconds", "samples_per_second")
 
 
 def accuracy(predicted: Labels, labels: Labels) -> float | None:
-    """Share of samples predicted as labeled, in percent; of those whose label is known."""
+    """Share of samples predicted as labeled, in percent; of those whose label is known.
+
+    Args:
+        predicted: Classes (n,).
+        labels: Classes (n,); samples whose label is not known do not count.
+
+    Returns:
+        A percentage; `None` if no label is known.
+    """
     known = labels != UNKNOWN
     return 100.0 * float(np.mean(predicted[known] == labels[known])) if known.any() else None
 
@@ -209,6 +259,11 @@ def memorized(predicted: Labels, observed: Labels, clean: Labels) -> float | Non
 
     `None` without any, and for predictions at chance: those that agree with the observed labels no better than always
     naming the commonest one, within two standard errors. They repeat wrong labels without having learned them.
+
+    Args:
+        predicted: Classes (n,) of the samples trained on.
+        observed: Their given labels.
+        clean: Their true labels.
     """
     wrong = observed != clean
     if not wrong.any():
@@ -224,6 +279,11 @@ def calibration_error(confidence: npt.NDArray[np.floating[Any]], right: npt.NDAr
     """Expected calibration error (Guo et al., 2017) in percent: sum over bins of |B|/N |accuracy(B) - confidence(B)|.
 
     The bins divide (0, 1] into equal widths, closed above.
+
+    Args:
+        confidence: Probability (n,) of the predicted class.
+        right: Whether the predicted class is the label (n,).
+        bins: Number of bins.
     """
     which = np.clip(np.ceil(confidence.astype(np.float64) * bins).astype(np.int64) - 1, 0, bins - 1)
     gaps = np.bincount(which, weights=right.astype(np.float64) - confidence.astype(np.float64), minlength=bins)
@@ -231,7 +291,11 @@ def calibration_error(confidence: npt.NDArray[np.floating[Any]], right: npt.NDAr
 
 
 class EpochSums:
-    """What an epoch adds up as it goes: the loss, the optimizer's telemetry, the time. Part of the checkpoint."""
+    """What an epoch adds up as it goes: the loss, the optimizer's telemetry, the time. Part of the checkpoint.
+
+    Args:
+        device: Where losses are computed; they are summed there, in double precision where it has that.
+    """
 
     def __init__(self, device: torch.device) -> None:
         # MPS has no double precision, so sums are kept on the CPU there
@@ -242,12 +306,21 @@ class EpochSums:
         self._counts: dict[str, int] = {}
 
     def add_loss(self, loss: Tensor, samples: float) -> None:
-        """The mean loss of so many samples."""
+        """The mean loss of so many samples.
+
+        Args:
+            loss: One number, on any device.
+            samples: Its weight; a fraction where several models share a batch.
+        """
         self.loss += loss.to(self.loss) * samples
         self.samples += samples
 
     def add_telemetry(self, report: Mapping[str, Any]) -> None:
-        """What the optimizer reports of a step; quantities that were not measured are missing."""
+        """What the optimizer reports of a step; quantities that were not measured are missing.
+
+        Args:
+            report: Numbers by name, as `StepReport.as_dict` returns them; other names than `TELEMETRY` are ignored.
+        """
         for name in TELEMETRY:
             if name in report:
                 self._totals[name] = self._totals.get(name, 0.0) + float(report[name])
@@ -275,6 +348,11 @@ class EpochSums:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Load what `state_dict` returned.
+
+        Args:
+            state: The sums by name.
+        """
         self.loss.copy_(state["loss"])
         self.samples, self.seconds = float(state["samples"]), float(state["seconds"])
         self._totals = {name: float(value) for name, value in state["totals"].items()}
@@ -287,6 +365,9 @@ def summarize(history: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     All are test accuracies. Where there is no test split they are taken on the noisy validation split, and
     `metric_names` says so. `val_chosen` is the accuracy at the epoch with the best validation accuracy, the first of
     several.
+
+    Args:
+        history: One record of metrics per epoch.
     """
     on_test = any(record["test_accuracy"] is not None for record in history)
     measured = "test_accuracy" if on_test else "val_accuracy"

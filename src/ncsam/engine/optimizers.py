@@ -87,6 +87,9 @@ def check_options(config: RunConfig) -> None:
     """Raise `UsageError` for a mistake in the options of method, optimizer or schedule, before any data is used.
 
     A tiny model stands in for the real one; your own optimizer may need the real one and is not checked.
+
+    Args:
+        config: What the user asked for; values that are left to the data may be open.
     """
     method = create_method(config.method, **config.method_options)
     base = config.base if config.sharpness_aware else config.optimizer
@@ -133,6 +136,9 @@ def _head(network: nn.Module) -> nn.Module:
 def layer_depths(names: list[str]) -> dict[str, int]:
     """The layer of each parameter, from 0, by the first number in its name; without one, that of the layers so far.
 
+    Args:
+        names: Parameter names in the order of the model.
+
     Examples:
         >>> layer_depths(["embed.weight", "blocks.0.w", "blocks.1.w", "norm.weight"])
         {'embed.weight': 0, 'blocks.0.w': 1, 'blocks.1.w': 2, 'norm.weight': 2}
@@ -169,14 +175,22 @@ def _own_base(config: ResolvedConfig, params: list[dict[str, Any]]) -> Optimizer
 
 
 def unused_options(optimizer: str) -> set[str]:
-    """Options of the run that have no effect with an optimizer; unknown for `module:Name`, and then none."""
+    """Options of the run that have no effect with an optimizer; unknown for `module:Name`, and then none.
+
+    Args:
+        optimizer: Name of an optimizer.
+    """
     if optimizer in optim.names():
         return set(_OF_THE_RUN) - set(optim.option_names(optim.get(optimizer)))
     return set(_OF_THE_RUN) if optimizer in BASES else set()
 
 
 def own_options(optimizer: str) -> list[str]:
-    """What `optimizer_options` may contain: the options of an optimizer except those of the run."""
+    """What `optimizer_options` may contain: the options of an optimizer except those of the run.
+
+    Args:
+        optimizer: Name of an optimizer, or `module:Name`, which is imported; others have no options.
+    """
     if optimizer not in optim.names() and not is_reference(optimizer):
         return []
     taken = (*_OF_THE_RUN, *_OF_THE_ENGINE)
@@ -190,6 +204,12 @@ def learning_rate(config: RunConfig) -> Callable[[float], float]:
     steps: gamma (default .1) to the number of `milestones` (shares of training, default .5 and .75) that are passed.
     With a warm-up of the learning rate over a share w of training, the factor is t / w before, and that of
     (t - w) / (1 - w) afterwards.
+
+    Args:
+        config: Names the schedule, its options and the warm-up of the learning rate; "auto" means cosine, without one.
+
+    Raises:
+        UsageError: An option of the schedule is unknown or invalid.
     """
     options = dict(config.schedule_options)
     if config.schedule == "steps":

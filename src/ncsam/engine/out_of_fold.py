@@ -39,13 +39,31 @@ def find_label_issues_cv(
     console: bool = True,
     named: Mapping[str, Any] | None = None,
 ) -> None:
-    """Make a finished run's out-of-fold predictions, and its label issues from them. Arguments as of `out_of_fold`."""
+    """Make a finished run's out-of-fold predictions, and its label issues from them. Arguments as of `out_of_fold`.
+
+    Args:
+        folder: The folder of a finished run.
+        folds: Number of parts, from 2.
+        dataset: The data, where it is in memory.
+        model: The function that builds the model, where it was passed as one.
+        console: Whether to print progress.
+        named: Options of the run that name code from elsewhere.
+    """
     out_of_fold(folder, folds, dataset=dataset, model=model, console=console, named=named)
     rewrite_label_issues(folder, dataset=dataset)
 
 
 def check_folds(config: RunConfig, folds: int, dataset: DataSet | None = None) -> None:
-    """Raise, before anything is trained, if the samples of a run cannot be split into so many folds."""
+    """Raise, before anything is trained, if the samples of a run cannot be split into so many folds.
+
+    Args:
+        config: The configuration of the run.
+        folds: Number of parts.
+        dataset: The data, where it is in memory.
+
+    Raises:
+        UsageError: There are too few samples.
+    """
     stratified_folds(load_task(config, dataset).dataset.train.labels, folds)
 
 

@@ -35,6 +35,10 @@ class Predictor(nn.Module):
     """The networks of a method as one: inputs in, logits out.
 
     `kept` are models of the method itself, such as an average of the weights.
+
+    Args:
+        method: The learning method, which joins the predictions.
+        networks: Its models.
     """
 
     def __init__(self, method: Method, networks: Sequence[nn.Module]) -> None:
@@ -44,11 +48,20 @@ class Predictor(nn.Module):
         self.kept = nn.ModuleList(value for value in vars(method).values() if isinstance(value, nn.Module))
 
     def forward(self, inputs: Tree) -> Tensor:
+        """Logits (batch, classes) of a batch.
+
+        Args:
+            inputs: A batch as the models take it.
+        """
         return self.method.predict(list(self.networks), inputs)
 
     @torch.no_grad()
     def predictors(self, inputs: Tree) -> list[nn.Module]:
-        """The networks that predict: of a method that predicts with an average, the average alone."""
+        """The networks that predict: of a method that predicts with an average, the average alone.
+
+        Args:
+            inputs: A batch as the models take it; it is predicted once.
+        """
         used: dict[nn.Module, None] = {}
         hooks = [
             network.register_forward_hook(lambda module, *_: used.setdefault(module))
@@ -62,7 +75,14 @@ class Predictor(nn.Module):
 
 @dataclass(frozen=True)
 class LoadedRun:
-    """A model in evaluation mode, with what its use needs (`about`: classes and modality)."""
+    """A model in evaluation mode, with what its use needs (`about`: classes and modality).
+
+    Attributes:
+        network: The models of the method as one.
+        config: The configuration of the run.
+        about: Name, classes and modality of the data, as the checkpoint describes them.
+        labels_sha256: Checksum of the training labels.
+    """
 
     network: Predictor
     config: RunConfig
@@ -79,12 +99,25 @@ class LoadedRun:
         return restored_modality(self.about)
 
     def example(self, count: int = 2) -> Tree:
-        """Inputs of the right form, for an exporter."""
+        """Inputs of the right form, for an exporter.
+
+        Args:
+            count: Number of samples.
+        """
         return self.modality.example(count)
 
     @torch.no_grad()
     def probabilities(self, inputs: Inputs, *, batch_size: int = 256, workers: int = 0) -> Iterator[Tensor]:
-        """Class probabilities (batch, classes) of inputs, prepared as in the run's own evaluation."""
+        """Class probabilities (batch, classes) of inputs, prepared as in the run's own evaluation.
+
+        Args:
+            inputs: Samples of the kind of data that the run was trained on.
+            batch_size: Samples per batch.
+            workers: Processes that decode image files.
+
+        Yields:
+            One tensor per batch, in the order of the inputs.
+        """
         split = Split(inputs, np.zeros(len(inputs), dtype=np.int64))
         prepared = {**self.modality.preparation(inputs), "channels_last": is_convolutional(self.network)}
         loader = Loader(split, batch_size, **prepared, workers=workers).evaluation(batch_size)

@@ -120,12 +120,23 @@ def _fine_tuning(config: RunConfig, model: str, encoder: bool) -> dict[str, Any]
 
 
 def recommended_model(task: Task) -> str:
-    """The closed-form model of `model: auto` for features: of tables, whose columns have names, or of embeddings."""
+    """The closed-form model of `model: auto` for features: of tables, whose columns have names, or of embeddings.
+
+    Args:
+        task: The data.
+    """
     return "smooth_table" if getattr(task.modality, "columns", ()) else "smooth"
 
 
 def default_model(modality: Modality) -> tuple[str, dict[str, Any]]:
-    """The model of `model: network` and its options; a modality of your own names it by `default_model()`."""
+    """The model of `model: network` and its options; a modality of your own names it by `default_model()`.
+
+    Args:
+        modality: The kind of data, with the size of its images.
+
+    Returns:
+        The name, and options that are not the model's defaults.
+    """
     mlp = "mlp", {"hidden": list(recipes.HIDDEN.value)}
     match modality:
         case Features():
@@ -140,7 +151,16 @@ def default_model(modality: Modality) -> tuple[str, dict[str, Any]]:
 
 
 def default_warmup(optimizer: type[SharpnessAware] | None, method: type[Method], rho: float | str | None) -> float:
-    """The share of epochs that `warmup: null` means: the optimizer's own, or what the method needs."""
+    """The share of epochs that `warmup: null` means: the optimizer's own, or what the method needs.
+
+    Args:
+        optimizer: The class of the sharpness-aware optimizer; `None` for a base optimizer alone.
+        method: The class of the learning method.
+        rho: The radius; a word is an adaptive one.
+
+    Returns:
+        A share in [0, 1].
+    """
     if optimizer is None:
         return 0.0
     needed = recipes.METHOD_WARMUP.value if method.needs_warmup and isinstance(rho, str) else 0.0
@@ -148,7 +168,14 @@ def default_warmup(optimizer: type[SharpnessAware] | None, method: type[Method],
 
 
 def sam_warning(config: RunConfig) -> str | None:
-    """A warning where an adaptive radius made this method worse in our experiments."""
+    """A warning where an adaptive radius made this method worse in our experiments.
+
+    Args:
+        config: The configuration.
+
+    Returns:
+        A sentence, or `None`.
+    """
     worse = methods.get(config.method).worse_with_sam
     if not config.sharpness_aware or not isinstance(config.rho, str) or not worse:
         return None

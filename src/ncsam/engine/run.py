@@ -120,7 +120,11 @@ def _started_in(folder: Path) -> str:
 
 
 def in_memory(config: RunConfig) -> RunConfig:
-    """The configuration of a run on data that is passed as a Python object."""
+    """The configuration of a run on data that is passed as a Python object.
+
+    Args:
+        config: What the user asked for; its options of the reader are dropped.
+    """
     column = config.label_column if config.label_file is not None else None
     return config.replace(data=IN_MEMORY, data_root=None, data_options={}, label_column=column, download=False)
 

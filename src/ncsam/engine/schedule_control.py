@@ -71,7 +71,13 @@ class ScheduleController:
         return self.warmup_epochs is None and self.config.sharpness_aware
 
     def before_epoch(self, epoch: int, history: Sequence[Mapping[str, Any]], networks: Sequence[nn.Module]) -> None:
-        """Decide what can be decided before `epoch`, the first of which is 1."""
+        """Decide what can be decided before `epoch`, the first of which is 1.
+
+        Args:
+            epoch: The coming epoch.
+            history: Records of the epochs before it.
+            networks: The method's models, which predict held-out samples to estimate the noise rate.
+        """
         if not self.config.sharpness_aware:
             return
         if self.warmup_epochs is None:
@@ -80,14 +86,23 @@ class ScheduleController:
             self._estimate_flip_ratio(networks)
 
     def apply(self, optimizer: SharpnessAware, steps_per_epoch: int) -> None:
-        """Pass what is decided to an optimizer."""
+        """Pass what is decided to an optimizer.
+
+        Args:
+            optimizer: The optimizer; its `warmup_steps` and `flip_ratio` are set.
+            steps_per_epoch: Optimizer steps per epoch.
+        """
         if self.warmup_epochs is not None:
             optimizer.warmup_steps = self.warmup_epochs * steps_per_epoch
         if self.flips_labels and self.flip_ratio is not None:
             optimizer.flip_ratio = self.flip_ratio  # type: ignore[attr-defined]
 
     def report_fit(self, history: Sequence[Mapping[str, Any]]) -> None:
-        """Say so if a perturbed run memorized nothing: it may also have learned too little."""
+        """Say so if a perturbed run memorized nothing: it may also have learned too little.
+
+        Args:
+            history: Records up to the epoch whose weights are kept.
+        """
         if not self.config.sharpness_aware or not history:
             return
         t, v = history[-1]["train_accuracy_observed"], history[-1]["val_accuracy"]
@@ -121,13 +136,29 @@ class ScheduleController:
         return {name: getattr(self, name) for name in _DECISIONS}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Load what `state_dict` returned.
+
+        Args:
+            state: The decisions by name, possibly among other entries; missing ones stay as they are.
+
+        Raises:
+            UsageError: A decision has an invalid value.
+        """
         for name, checked in _DECISIONS.items():
             decided = state.get(name, getattr(self, name))
             setattr(self, name, None if decided is None else checked(name, decided))
 
 
 class Stages:
-    """Which stage of a method an epoch belongs to. Epochs count from 1, stages from 0."""
+    """Which stage of a method an epoch belongs to. Epochs count from 1, stages from 0.
+
+    Args:
+        method: The learning method, which divides the epochs.
+        epochs: Number of epochs of the run.
+
+    Raises:
+        UsageError: The stages of the method do not add up to the epochs.
+    """
 
     def __init__(self, method: Method, epochs: int) -> None:
         self.stages = method.stages(epochs)
@@ -140,7 +171,11 @@ class Stages:
         return self.stages[number]
 
     def at(self, epoch: int) -> tuple[int, int]:
-        """The number of the stage, and the epoch's number within it, from 1."""
+        """The number of the stage, and the epoch's number within it, from 1.
+
+        Args:
+            epoch: An epoch of the run, from 1.
+        """
         number = next(number for number, end in enumerate(self.ends) if epoch <= end)
         return number, epoch - (self.ends[number] - self.stages[number].epochs)
 
@@ -164,7 +199,12 @@ class EarlyStopping:
         self._kept: dict[str, Any] | None = None
 
     def update(self, epoch: int, accuracy: float | None) -> None:
-        """Take note of a finished epoch. Every rank must call it."""
+        """Take note of a finished epoch. Every rank must call it.
+
+        Args:
+            epoch: The finished epoch, from 1.
+            accuracy: On validation labels, in percent; `None` if there are none.
+        """
         if self.patience is None or accuracy is None or accuracy <= self.best_accuracy:
             return
         self.best_epoch, self.best_accuracy = epoch, accuracy
@@ -172,7 +212,11 @@ class EarlyStopping:
         self._kept = {"networks": networks, "method": copy.deepcopy(self.method.state_dict())}
 
     def is_over(self, epoch: int) -> bool:
-        """Whether training ends after this epoch."""
+        """Whether training ends after this epoch.
+
+        Args:
+            epoch: The finished epoch, from 1.
+        """
         return self.patience is not None and 0 < self.best_epoch <= epoch - self.patience
 
     def restore(self) -> bool:
@@ -188,5 +232,10 @@ class EarlyStopping:
         return {"best_epoch": self.best_epoch, "best_accuracy": self.best_accuracy, "kept": self._kept}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Load what `state_dict` returned.
+
+        Args:
+            state: The best epoch, its accuracy and the kept weights.
+        """
         self.best_epoch, self.best_accuracy = int(state["best_epoch"]), float(state["best_accuracy"])
         self._kept = state["kept"]

@@ -38,19 +38,40 @@ class Sink:
     """
 
     def on_train_start(self, trainer: Trainer) -> None:
-        """Before the first step; the trainer is where its checkpoint was."""
+        """Before the first step; the trainer is where its checkpoint was.
+
+        Args:
+            trainer: The trainer that calls.
+        """
 
     def on_step_end(self, trainer: Trainer) -> None:
-        """After every optimizer step."""
+        """After every optimizer step.
+
+        Args:
+            trainer: The trainer that calls; `epoch` and `batch` count what is finished.
+        """
 
     def on_epoch_end(self, trainer: Trainer, record: Mapping[str, Any]) -> None:
-        """After every epoch, with its metrics."""
+        """After every epoch, with its metrics.
+
+        Args:
+            trainer: The trainer that calls.
+            record: The metrics of the epoch by name, the last of `trainer.history`.
+        """
 
     def on_message(self, text: str) -> None:
-        """A sentence for the user."""
+        """A sentence for the user.
+
+        Args:
+            text: The sentence.
+        """
 
     def on_interrupt(self, trainer: Trainer) -> None:
-        """Training stops after the current step."""
+        """Training stops after the current step.
+
+        Args:
+            trainer: The trainer that calls.
+        """
 
     def close(self) -> None:
         """Training is over, successfully or not."""
@@ -81,7 +102,11 @@ class FolderSink(Sink):
 
 
 class MetricsSink(Sink):
-    """Writes `metrics.jsonl` and `metrics.csv`, and sends the same to the loggers of the configuration."""
+    """Writes `metrics.jsonl` and `metrics.csv`, and sends the same to the loggers of the configuration.
+
+    Args:
+        folder: The run folder.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -119,6 +144,12 @@ class CheckpointSink(Sink):
     def resume(self, trainer: Trainer) -> bool:
         """Put the trainer where the last checkpoint was taken, if there is one.
 
+        Args:
+            trainer: A new trainer, which is changed in place.
+
+        Returns:
+            Whether there was a checkpoint.
+
         Raises:
             RunError: The checkpoint is damaged or of another run.
         """
@@ -146,7 +177,11 @@ class CheckpointSink(Sink):
             self.save(trainer)
 
     def save(self, trainer: Trainer) -> None:
-        """Write a checkpoint. Every rank must call it."""
+        """Write a checkpoint. Every rank must call it.
+
+        Args:
+            trainer: The trainer whose state is written, by the first rank alone.
+        """
         began = time.perf_counter()
         state = trainer_state(trainer)
         if trainer.fabric.is_global_zero:
@@ -207,7 +242,11 @@ class ConsoleSink(Sink):
             self._bar.start()
 
     def say(self, text: str) -> None:
-        """One line."""
+        """One line.
+
+        Args:
+            text: The line; control characters are not printed as they are.
+        """
         if not self.enabled:
             return
         self._said = time.monotonic()
@@ -217,7 +256,12 @@ class ConsoleSink(Sink):
             self._bar.console.print(printable_lines(text), highlight=False, markup=False, soft_wrap=True)
 
     def step(self, epoch: int, done: int) -> None:
-        """After a step: move the bar, or print the position."""
+        """After a step: move the bar, or print the position.
+
+        Args:
+            epoch: The current epoch, from 1.
+            done: Its finished batches.
+        """
         if not self.enabled:
             return
         now = time.monotonic()
@@ -252,7 +296,11 @@ class ConsoleSink(Sink):
             self.say(f"this is long for a CPU; Ctrl-C keeps what is done. Faster: {shorter}")
 
     def epoch(self, record: Mapping[str, Any]) -> None:
-        """The line of a finished epoch."""
+        """The line of a finished epoch.
+
+        Args:
+            record: The metrics of the epoch by name.
+        """
         shown = (("test", "test_accuracy"), ("val", "val_accuracy"), ("memorized", "memorized"))
         parts = [f"{name} {record[key]:6.2f} %" for name, key in shown if record[key] is not None]
         width = len(str(self.epochs))
@@ -278,7 +326,11 @@ class ConsoleSink(Sink):
 
 
 def duration(seconds: float) -> str:
-    """Seconds for people: 45 s, 12 min, 3 h 20 min, 2 days 5 h."""
+    """Seconds for people: 45 s, 12 min, 3 h 20 min, 2 days 5 h.
+
+    Args:
+        seconds: A number of seconds, 0 or larger.
+    """
     if seconds < 90:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)

@@ -43,6 +43,14 @@ class Task:
     """A dataset with its observed labels; `train` and `val` are positions in its training split.
 
     `val` is `None` where the dataset brings a validation split of its own (`dataset.val`) or none is wanted.
+
+    Attributes:
+        dataset: The data, with observed labels and, where they are known, clean ones.
+        train: Positions of the samples trained on.
+        val: Positions of the samples held out.
+        record: Where the noisy labels come from; `None` if they are the dataset's own.
+        damaged: Image files that could not be read and are left out.
+        source: The images, where `dataset` has features that the run computed of them.
     """
 
     dataset: DataSet
@@ -80,7 +88,14 @@ class Task:
         return modality_of(self.source or self.dataset)
 
     def loader(self, split: Split, config: RunConfig, batch_size: int, **options: Any) -> Loader:
-        """Batches of a split, prepared as its kind of data is: normalized, cut to size."""
+        """Batches of a split, prepared as its kind of data is: normalized, cut to size.
+
+        Args:
+            split: A split of the dataset.
+            config: Gives seed, precision, workers and how epochs are cut into batches.
+            batch_size: Samples per batch of this process.
+            **options: Further options of `Loader`, such as `views`, `subset` or `device`.
+        """
         return Loader(
             split,
             batch_size,
@@ -94,7 +109,11 @@ class Task:
 
 
 def reader_options(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Options of the reader: `data_options`, and the column of a table that holds the labels, where it is named."""
+    """Options of the reader: `data_options`, and the column of a table that holds the labels, where it is named.
+
+    Args:
+        config: The options of a run as plain values.
+    """
     named = {"label_column": config.get("label_column")} if _names_column_of_table(config) else {}
     return {**named, **(config.get("data_options") or {})}
 
@@ -122,7 +141,15 @@ def task_of(folder: Path, dataset: DataSet | None = None) -> Task:
 
 
 def load_task(config: RunConfig, dataset: DataSet | None = None) -> Task:
-    """Read the data, put the noisy labels in place, and hold out the validation samples."""
+    """Read the data, put the noisy labels in place, and hold out the validation samples.
+
+    Args:
+        config: Names the data, the noise and the samples held out.
+        dataset: The data, where it is in memory; noise and validation still follow the configuration.
+
+    Raises:
+        UsageError: The data has fewer than two classes, or an option does not fit it.
+    """
     if dataset is None and config.data == IN_MEMORY:
         raise bad_value("data", config.data, "the dataset itself, because the run was given it as a Python object")
     if dataset is None:
@@ -181,7 +208,12 @@ def _tokenized(config: RunConfig, dataset: DataSet) -> DataSet:
 
 
 def without_damaged(dataset: DataSet, workers: int = 0) -> tuple[DataSet, list[BadImage]]:
-    """The dataset without the image files that cannot be read, and the list of those; it decodes all of them."""
+    """The dataset without the image files that cannot be read, and the list of those; it decodes all of them.
+
+    Args:
+        dataset: The data; splits in memory are not checked.
+        workers: Processes that decode, at least one.
+    """
     bad: list[BadImage] = []
     splits: dict[str, Any] = {}
     for name in ("train", "val", "test"):
@@ -197,6 +229,17 @@ def view_names(config: RunConfig, wanted: Sequence[str], kind: Modality) -> list
 
     "train" is the run's own augmentation. "auto" and "auto:simclr" leave it to the kind of data: images have the
     strong view, or the one that is named, where the run augments at all.
+
+    Args:
+        config: The configuration; with "train" or "auto", its augmentation must have a concrete value.
+        wanted: Names of views, as in `Method.views`.
+        kind: The kind of data.
+
+    Returns:
+        One name for each.
+
+    Raises:
+        UsageError: The kind of data does not have a view.
     """
     views = []
     for view in wanted:
@@ -214,7 +257,15 @@ def view_names(config: RunConfig, wanted: Sequence[str], kind: Modality) -> list
 
 
 def check_method(method: Method, task: Task) -> None:
-    """Refuse a method that compares views of images, or averages inputs, where the data does not allow it."""
+    """Refuse a method that compares views of images, or averages inputs, where the data does not allow it.
+
+    Args:
+        method: The learning method.
+        task: The data.
+
+    Raises:
+        UsageError: The method does not fit the data.
+    """
     held = f"{task.dataset.name} contains {task.modality.name}"
     if method.images_only and not task.modality.has_view("strong"):
         raise bad_value(

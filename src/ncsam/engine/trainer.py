@@ -183,7 +183,15 @@ class Trainer:
                 sink.close()
 
     def train_epoch(self, interrupt: Interrupt | None = None) -> dict[str, Any]:
-        """Train the next epoch, or the rest of it; its record of metrics."""
+        """Train the next epoch, or the rest of it; its record of metrics.
+
+        Args:
+            interrupt: Checked after every step; `None` to train the epoch to its end.
+
+        Raises:
+            DivergedError: The loss, the weights or the predictions are not finite.
+            Interrupted: An interrupt was requested; the current step is finished first.
+        """
         began = time.perf_counter()
         epoch = self.epoch + 1
         self._begin_epoch(epoch)
@@ -232,7 +240,11 @@ class Trainer:
         return self.epoch * self.steps_per_epoch + self.batch
 
     def notify(self, text: str) -> None:
-        """Send a sentence to the sinks."""
+        """Send a sentence to the sinks.
+
+        Args:
+            text: The sentence.
+        """
         for sink in self.sinks:
             sink.on_message(text)
 
