@@ -38,6 +38,24 @@ def test_help_all_has_every_option_and_help_says_how_many_are_left_out(name):
     assert f"{len(left_out)} more options: ncsam {name} --help-all" in shown
 
 
+def every_command():
+    """The words of every command, those of groups included."""
+    yield []
+    for name in COMMANDS:
+        yield [name]
+        command = main.get_command(click.Context(main), name)
+        yield from ([name, each] for each in getattr(command, "commands", ()))
+
+
+@pytest.mark.parametrize("words", every_command(), ids=" ".join)
+def test_every_command_accepts_help_all(words):
+    shown, every = (CliRunner().invoke(main, [*words, flag], prog_name="ncsam") for flag in ("--help", "--help-all"))
+    assert (shown.exit_code, every.exit_code) == (0, 0)
+    assert every.output.startswith(f"Usage: {' '.join(['ncsam', *words])} ")
+    hides = words[:1] in (["train"], ["auto"], ["compare"], ["audit"])
+    assert (every.output == shown.output) == (not hides)
+
+
 REQUIRES = [
     "torch>=2.6",
     'click>=8.1; extra == "train"',

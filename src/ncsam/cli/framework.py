@@ -31,11 +31,12 @@ class Entry(NamedTuple):
 
 
 class LazyGroup(click.Group):
-    """A group that knows its commands by name and imports only the one that is used."""
+    """A group that knows its commands by name and imports only the one that is used. All accept `--help-all`."""
 
     def __init__(self, *args: Any, entries: dict[str, Entry], **options: Any) -> None:
         super().__init__(*args, **options)
         self.entries = entries
+        accept_help_all(self)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.entries)
@@ -45,6 +46,7 @@ class LazyGroup(click.Group):
             return None
         module, _, attribute = self.entries[cmd_name].target.partition(":")
         command: click.Command = getattr(importlib.import_module(module), attribute)
+        accept_help_all(command)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -88,12 +90,7 @@ class BriefCommand(click.Command):
     def __init__(self, *args: Any, rare: frozenset[str] = frozenset(), **settings: Any) -> None:
         super().__init__(*args, **settings)
         self.rare = rare
-        about = "show every option and exit"
-        self.params.append(
-            click.Option(
-                ["--help-all"], is_flag=True, is_eager=True, expose_value=False, callback=_help_all, help=about
-            )
-        )
+        self.params.append(_help_all_option(help="show every option and exit"))
 
     def is_shown(self, ctx: click.Context, param: click.Parameter) -> bool:
         """Whether the help that is asked for has this option."""
@@ -127,6 +124,22 @@ def brief(about: str) -> str:
     text, default = re.fullmatch(r"(.*?)( +\[[^\]]*\])?", about, flags=re.S).groups("")  # type: ignore[union-attr]
     first = text.partition("; ")[0]
     return (first if len(first) <= _LONG else re.split(r": |, ", first)[0]) + default
+
+
+def accept_help_all(command: click.Command) -> None:
+    """Let a command, and those of a group, accept `--help-all`. One that hides nothing shows its usual help.
+
+    Args:
+        command: The command, which is changed.
+    """
+    if not any("--help-all" in param.opts for param in command.params):
+        command.params.append(_help_all_option(hidden=True))
+    for each in command.commands.values() if isinstance(command, click.Group) else ():
+        accept_help_all(each)
+
+
+def _help_all_option(**settings: Any) -> click.Option:
+    return click.Option(["--help-all"], is_flag=True, is_eager=True, expose_value=False, callback=_help_all, **settings)
 
 
 def _help_all(ctx: click.Context, param: click.Parameter, value: bool) -> None:
