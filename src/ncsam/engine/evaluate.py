@@ -267,13 +267,13 @@ class MethodContext:
 
         Args:
             networks: The method's models; for another output than probabilities, one of them.
-            output: "probabilities", or the name of an output that a single model has.
+            output: "probabilities", "features", or the name of a head of the model.
 
         Returns:
             One row per sample of the training split, in its order.
 
         Raises:
-            UsageError: Several models and another output than probabilities.
+            UsageError: Several models and another output than probabilities, or no head of that name.
         """
         if output != "probabilities":
             if len(networks) != 1:

@@ -62,7 +62,7 @@ def check_folds(config: RunConfig, folds: int, dataset: DataSet | None = None) -
         dataset: The data, where it is in memory.
 
     Raises:
-        UsageError: There are too few samples.
+        UsageError: The number is below 2 or above that of the samples.
     """
     stratified_folds(load_task(config, dataset).dataset.train.labels, folds)
 
