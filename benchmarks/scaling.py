@@ -199,9 +199,7 @@ def measure(name: str, size: int, quick: bool) -> dict[str, dict[str, float]]:
 
 
 def exponent(sizes: Sequence[float], values: Sequence[float]) -> float:
-    """Slope of the least-squares line through the points in log-log; not a number with fewer than two sizes."""
-    if len(sizes) < 2:
-        return math.nan
+    """Slope of the least-squares line through the points in log-log."""
     x, y = np.log(np.asarray(sizes, dtype=float)), np.log(np.asarray(values, dtype=float))
     x -= x.mean()
     return float(x @ y / (x @ x))
@@ -236,7 +234,8 @@ def rows(name: str, quick: bool) -> list[dict[str, Any]]:
         row: dict[str, Any] = {"work": work, "grows": series.grows, "sizes": sizes}
         row |= {key: [points[size][work][key] for size in sizes] for key in ("seconds", "mb", "ratio")}
         seconds = row["seconds"]
-        row |= {"exponent": exponent(sizes, seconds), "last_decade": last_decade(sizes, seconds)}
+        if len(sizes) > 1:
+            row |= {"exponent": exponent(sizes, seconds), "last_decade": last_decade(sizes, seconds)}
         if series.grows == "samples" and MILLION / 10 <= sizes[-1] < MILLION:
             row["extrapolated_seconds"] = extrapolate(sizes, seconds, MILLION)
         found.append(row)
@@ -254,7 +253,7 @@ def line(row: dict[str, Any]) -> str:
     times = ", ".join(map(duration, row["seconds"]))
     ratios = ", ".join(f"{each:.2f}" for each in row["ratio"]) if max(row["ratio"]) > 1 else ""
     million = f"~{duration(row['extrapolated_seconds'])}" if "extrapolated_seconds" in row else ""
-    slopes = f"{row['exponent']:.2f} | {row['last_decade']:.2f}"
+    slopes = f"{row['exponent']:.2f} | {row['last_decade']:.2f}" if "exponent" in row else " | "
     cells = (row["work"], f"{sizes} {row['grows']}", times, ratios, f"{row['mb'][-1]:,.0f} MB", slopes, million)
     return f"| {' | '.join(cells)} |"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -39,11 +38,6 @@ def test_the_last_decade_leaves_fixed_costs_out(scaling: ModuleType) -> None:
     assert scaling.last_decade(SIZES, values) == pytest.approx(1.0, abs=0.01)
     assert scaling.extrapolate(SIZES, values, 10**6) == pytest.approx(100, rel=0.02)
     assert scaling.last_decade([2, 10, 100, 10_000], [1, 1, 1, 100]) == pytest.approx(1.0)  # no pair within a decade
-
-
-def test_one_size_has_no_exponent(scaling: ModuleType) -> None:
-    assert math.isnan(scaling.exponent([10], [1.0]))
-    assert math.isnan(scaling.last_decade([10], [1.0]))
 
 
 def test_extrapolations_are_marked(scaling: ModuleType) -> None:
