@@ -120,16 +120,19 @@ def test_prototypes_are_mean_directions() -> None:
     np.testing.assert_allclose(network(x), z @ means.T, atol=1e-5)
 
 
-def test_knn_is_the_slow_reference() -> None:
+@pytest.mark.parametrize("elements", [2**24, 150, 1])  # all rows at once, three, one
+def test_knn_is_the_slow_reference(monkeypatch: pytest.MonkeyPatch, elements: int) -> None:
+    monkeypatch.setattr("ncsam.models.knn._ELEMENTS", elements)
     x, y, _ = clouds(samples=50)
     network = classifiers.fit("knn", x, y, 3, k=7).network(3)
+    scores = network(x)
     z = x.double().numpy() - x.double().numpy().mean(axis=0)
     z /= np.linalg.norm(z, axis=1, keepdims=True)
     for i in range(10):
         near = np.argsort(-(z @ z[i]))[:7]
         weight = np.maximum(z[near] @ z[i], 0) + 1e-3
         votes = np.array([weight[y.numpy()[near] == c].sum() for c in range(3)]) / weight.sum()
-        np.testing.assert_allclose(network(x[i : i + 1])[0], np.log((votes + 1 / 21) / (1 + 1 / 7)), atol=1e-4)
+        np.testing.assert_allclose(scores[i], np.log((votes + 1 / 21) / (1 + 1 / 7)), atol=1e-4)
 
 
 @pytest.mark.parametrize("extra", [False, True])

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from ncsam.models.closed_form import ClosedForm
+
+#: Elements of the largest intermediate tensor: all rows at once would need memory quadratic in their number.
+_ELEMENTS = 2**24
 
 
 class Neighbors(ClosedForm):
@@ -38,6 +42,12 @@ class Neighbors(ClosedForm):
             x: Prepared rows (N, d).
         """
         count = min(self.k, self.rows.shape[0])
+        if torch.compiler.is_compiling():  # an exported graph has one form for all numbers of rows
+            return self._scores(x, count)
+        at_once = max(1, _ELEMENTS // max(self.rows.shape[0], count * self.num_classes))
+        return torch.cat([self._scores(part, count) for part in torch.split(x, at_once)])
+
+    def _scores(self, x: Tensor, count: int) -> Tensor:
         similarity, index = (F.normalize(x - self.center, dim=1) @ self.rows.T).topk(count, dim=1)
         weight = similarity.clamp(min=0) + 1e-3
         one_hot = F.one_hot(self.labels[index], self.num_classes).to(weight)
