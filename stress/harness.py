@@ -95,10 +95,10 @@ def fuzz(tally: Tally, cases: Mapping[str, Trial], trials: int | None = None) ->
 def repeat(cases: Mapping[str, Trial], example: str) -> str | None:
     """Run a reported example (`NAME/SEED/NUMBER`) again, after those before it; what is wrong with its answer."""
     name, seed, number = example.rsplit("/", 2)
-    problems: list[str | None] = []
+    problems: dict[int, str | None] = {}  # without rejected examples
 
     def act(draw: Draw, at: int) -> bool:
-        problems.append(cases[name](draw))
+        problems[at] = cases[name](draw)
         return at < int(number)
 
     each(f"{name}-{seed}", act)

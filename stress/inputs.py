@@ -17,6 +17,7 @@ from unittest import mock
 
 import uvicorn
 from click.testing import CliRunner
+from hypothesis.errors import UnsatisfiedAssumption
 
 from ncsam.cli.framework import MISTAKE
 from ncsam.cli.main import main
@@ -68,6 +69,8 @@ def trial(make: Callable[[Draw, Path], Case], draw: Draw) -> str | None:
         os.environ |= {"STRESS_TRAP": str(top / "trap"), VARIABLE: str(top / "cache")}  # the trap: what attacks create
         try:
             arguments, what = make(draw, top)
+        except UnsatisfiedAssumption:  # Hypothesis draws another one
+            raise
         except Exception as error:  # of what is made first: a run, a selection of `auto`
             return f"the input could not be made: {error!r}"
         problem = answer([str(word) for word in arguments], top)
