@@ -150,7 +150,19 @@ def two_classes() -> Any:
 
 @pytest.mark.parametrize(
     "wrong",
-    [5, {0: 1.5}, {0: float("nan")}, {2.5: 0}, {"a": 0}, {None: 0}, {2**70: 0}, {0: [0]}, {0: pd.NA}, {True: 0}],
+    [
+        5,
+        np.array(1),
+        {0: 1.5},
+        {0: float("nan")},
+        {2.5: 0},
+        {"a": 0},
+        {None: 0},
+        {2**70: 0},
+        {0: [0]},
+        {0: pd.NA},
+        {True: 0},
+    ],
     ids=str,
 )
 def test_wrong_verified_labels_are_one_error(wrong: Any) -> None:

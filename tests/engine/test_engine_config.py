@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from resolved import resolved
 
@@ -66,6 +67,7 @@ def test_numbers_that_yaml_reads_as_text_are_numbers(tmp_path: Path) -> None:
         ({"lr": 1e300}, "lr=1e[+]300"),
         ({"devices": "abc"}, "devices='abc'"),
         ({"devices": 0}, "devices=0"),
+        ({"optimizer": np.array(["sgd", "sam"])}, "optimizer="),
     ],
 )
 def test_mistakes_are_named(options: dict[str, object], words: str) -> None:

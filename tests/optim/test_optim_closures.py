@@ -89,6 +89,17 @@ def test_ncsam_says_what_its_closure_must_return(form):
     assert same_bits(before, parameters(model))
 
 
+@pytest.mark.parametrize("returned", ["logits", "number", "constant"])
+def test_a_closure_that_returns_no_loss(returned):
+    model = network()
+    x, _ = batch()
+    results = {"logits": lambda: model(x), "number": lambda: 0.5, "constant": lambda: torch.tensor(0.5)}
+    before = parameters(model)
+    with pytest.raises(TypeError, match=r"closure returned .*targets"):
+        SAM(sgd(model)).step(results[returned])
+    assert same_bits(before, parameters(model))
+
+
 def test_a_scaler_must_not_step_with_a_closure():
     model = network(dtype=torch.float32)
     x, y = batch(dtype=torch.float32)

@@ -114,7 +114,7 @@ def test_bounds():
     ):
         with pytest.raises(ValueError, match=said):
             theory.clean_samples_needed(100, 3.0, 0.05, **options)
-    with pytest.raises(ValueError, match=r"cannot broadcast n \(2,\), rho \(3,\)"):
+    with pytest.raises(ValueError, match=r"invalid shapes n \(2,\), rho \(3,\)"):
         theory.sam_bound(0.5, [9, 9], 5, 1.0, [1.0, 1.0, 1.0])
     with pytest.raises(ValueError, match="alpha=a number of type int too long to print"):
         theory.amplification_factor(10**5000)

@@ -276,7 +276,7 @@ class RunConfig:
     checkpoint_every: int | None = option(None, "also checkpoint every N steps; null: after epochs only", from_one)
 
     def __post_init__(self) -> None:
-        if self.optimizer == "auto":
+        if isinstance(self.optimizer, str) and self.optimizer == "auto":
             transformer = isinstance(self.model, str) and self.model.startswith("transformers:")
             chosen = recipes.TRANSFORMER_OPTIMIZER if transformer else recipes.OPTIMIZER
             object.__setattr__(self, "optimizer", chosen.value)

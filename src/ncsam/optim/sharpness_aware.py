@@ -133,7 +133,15 @@ class SharpnessAware(TwoPhase):
                     + ("(loss, logits, targets) and call no backward()" if self.flips_labels else "the loss")
                     + f". {right_lines()}"
                 )
-            return result if isinstance(first, Tensor) else params[0].new_tensor(float(first))
+            if ran and not isinstance(first, Tensor):
+                return params[0].new_tensor(float(first))
+            if not isinstance(first, Tensor) or first.numel() != 1 or not (ran or first.requires_grad):
+                found = f"shape {tuple(first.shape)}" if isinstance(first, Tensor) else type(first).__name__
+                raise TypeError(
+                    f"step(closure): the closure returned {found}, expected the loss, one number with a gradient. "
+                    f"If it returns logits, pass targets as well. {right_lines()}"
+                )
+            return result
 
         def backward(loss: Tensor, retain_graph: bool = False) -> None:
             if not ran:

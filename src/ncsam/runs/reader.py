@@ -122,7 +122,11 @@ class RunFolder:
 
     @property
     def epochs(self) -> int:
-        return int(self.config.get("epochs") or len(self.metrics))
+        try:
+            chosen = coerce("epochs", self.config.get("epochs"), int | None)
+        except ValueError as error:
+            raise ValueError(f"{self.folder / layout.CONFIG}: {error}") from error
+        return chosen or len(self.metrics)
 
     @property
     def classes(self) -> list[str] | None:

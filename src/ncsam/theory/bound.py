@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from ncsam._arguments import above_zero, number
 from ncsam._errors import bad_value
+from ncsam.errors import UsageError
 
 Number: TypeAlias = "float | npt.NDArray[np.float64]"
 _MOST_SAMPLES = 1e100
@@ -92,7 +93,7 @@ def noisy_label_bound(
         loss, n_, alpha_, K, w, rho_, delta_ = np.broadcast_arrays(*numbers.values())
     except ValueError:
         shapes = ", ".join(f"{name} {values.shape}" for name, values in numbers.items() if values.ndim)
-        raise ValueError(f"cannot broadcast {shapes}: expected numbers, or arrays of one shape") from None
+        raise UsageError(f"invalid shapes {shapes}: expected numbers, or arrays of one shape") from None
     _check("neighborhood_loss", loss, (loss >= 0) & (loss <= 1), "a loss in [0, 1]")
     _check("alpha", alpha_, (alpha_ >= 0) & (alpha_ < 1), "a share of wrong labels in [0, 1)")
     _check("num_parameters", K, (K >= 1) & np.isfinite(K), "a finite number, 1 or larger")
