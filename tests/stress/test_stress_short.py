@@ -116,3 +116,17 @@ def test_an_interrupt_around_the_first_pass_of_a_one_pass_variant_leaves_nothing
     interrupts.watched(interrupts.make(case)[2], None, seen=note)
     assert len(places) > 20
     assert {place: found for place in places if (found := interrupts.interrupted(case, place))} == {}
+
+
+def test_an_interrupt_right_before_the_first_pass_is_left() -> None:
+    """Python then skips the exit of `with`, and MSAM's weights are moved in that pass."""
+    case = interrupts.Case("msam", "whole", "rho")
+    places: list[int] = []
+
+    def seen(frame: FrameType, number: int) -> None:
+        if frame.f_code.co_name == "run_passes":
+            places.append(number)
+
+    interrupts.watched(interrupts.make(case)[2], None, seen=seen)
+    assert len(places) > 5
+    assert [place for place in places if interrupts.interrupted(case, place)] == []

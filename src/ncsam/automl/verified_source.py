@@ -83,7 +83,7 @@ def read_verified(source: Any, dataset: DataSet) -> Verified:
         found = _reviewed(path, dataset) if reviewed else _read_file(path, classes)
     elif isinstance(source, Mapping):
         found = _of(list(source), list(source.values()), classes)
-    elif isinstance(source, Iterable) and getattr(source, "ndim", 1):  # one number as an array has no entries
+    elif isinstance(source, Iterable) and getattr(source, "ndim", 1) != 0:  # one number as an array has no entries
         listed = list(source)
         if len(listed) != samples:
             raise bad_value(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import weakref
 from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
@@ -43,7 +44,7 @@ class TwoPhase(Settings):
     #: Whether a step flips labels, and so needs logits (batch, classes) and class targets.
     flips_labels: ClassVar[bool] = False
     #: What runs around the first pass, while it is open.
-    _first_pass: Generator[None, None, None] | None = None
+    _first_pass: weakref.ref[Generator[None, None, None]] | None = None
     #: Whether the first pass is not at w; such a variant writes `first_move`.
     moves_first: ClassVar[bool] = False
     _step: Step | None  # being collected
@@ -107,7 +108,8 @@ class TwoPhase(Settings):
         themselves.
         """
         context = self._around_first_pass()
-        self._first_pass = context.gen
+        # weak: an interrupt right before `with` exits skips that exit; deleting the generator then restores the weights
+        self._first_pass = weakref.ref(context.gen)
         return context
 
     @contextmanager
@@ -128,7 +130,8 @@ class TwoPhase(Settings):
     @property
     def _in_first_pass(self) -> bool:
         """Whether the code within `first_pass` is running. A flag might stay set after an interrupt."""
-        return self._first_pass is not None and inspect.getgeneratorstate(self._first_pass) == inspect.GEN_SUSPENDED
+        running = None if self._first_pass is None else self._first_pass()
+        return running is not None and inspect.getgeneratorstate(running) == inspect.GEN_SUSPENDED
 
     @keeps_grad_mode
     def backward(
