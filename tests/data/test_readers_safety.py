@@ -297,3 +297,13 @@ def test_describe_counts_every_class() -> None:
     assert "train                  6  uint8 2 x 2 x 1, in memory, 16.67% of the labels wrong" in text
     assert [line.split() for line in text.splitlines()[3:6]] == [["a", "3"], ["b", "2"], ["c", "1"]]
     assert "... 3 classes of 1 to 3 training samples" in data.describe(read, classes=2)
+
+
+def test_an_archive_with_a_damaged_directory_is_one_sentence(tmp_path: Path) -> None:
+    path = tmp_path / "d.npz"
+    np.savez(path, x=np.zeros((4, 2)), y=np.arange(4) % 2)
+    spoiled = bytearray(path.read_bytes())
+    spoiled[spoiled.rindex(b"PK\x01\x02")] ^= 1  # the directory's last entry; zipfile still calls it an archive
+    path.write_bytes(spoiled)
+    with pytest.raises(ValueError, match=r"d\.npz is truncated or damaged"):
+        data.load(str(path))

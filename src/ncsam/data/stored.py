@@ -55,8 +55,14 @@ def is_stored_dataset(path: Path) -> bool:
 
     Args:
         path: Any existing file.
+
+    Raises:
+        ValueError: It is a damaged archive.
     """
-    return zipfile.is_zipfile(path) and "about.npy" in zipfile.ZipFile(path).namelist()
+    if not zipfile.is_zipfile(path):
+        return False
+    with open_arrays(path) as arrays:
+        return "about" in arrays.files
 
 
 def load_dataset(path: Path) -> DataSet:
