@@ -219,6 +219,7 @@ class Run:
                 raise bad_value("run", str(self.path), "a finished run: rerun the command that started this one")
             from ncsam.engine.out_of_fold import find_label_issues_cv
 
+            _ = self.folder.classes  # damaged notes are an error now, not after the folds
             find_label_issues_cv(
                 self.path,
                 folds,

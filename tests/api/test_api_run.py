@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -76,6 +77,15 @@ def test_predictions_for_texts_show_the_texts() -> None:
     assert second["text"] == "a long review a long review a long review a long review a long review a long ..."
     assert found.to_frame()["text"].tolist() == ["dull", second["text"]]
     assert list(found.to_frame()) == ["input", "text", "label", "probability"]
+
+
+def test_damaged_notes_are_an_error_before_folds_are_trained(run, tmp_path) -> None:
+    copy = shutil.copytree(run.path, tmp_path / "copy")
+    (copy / "checkpoints" / "last.json").write_bytes(b"\xff\xfe{")
+    before = {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()}
+    with pytest.raises(ValueError, match=r"last\.json"):
+        ncsam.load_run(copy).find_label_issues(folds=2)
+    assert {path: path.read_bytes() for path in before} == before
 
 
 def test_folds_find_the_wrong_labels_and_cleaning_fixes_them(run, clouds) -> None:

@@ -132,8 +132,9 @@ class RunFolder:
     def classes(self) -> list[str] | None:
         """The class names, as the checkpoint's notes hold them."""
         file = layout.checkpoints(self.folder) / layout.LAST_NOTES
+        notes = _read_json(file)
         try:
-            data = coerce("data", _read_json(file).get("data"), dict[str, Any] | None) or {}
+            data = coerce("data", notes.get("data"), dict[str, Any] | None) or {}
             return coerce("classes", data.get("classes"), list[str] | None)  # type: ignore[no-any-return]
         except ValueError as error:
             raise ValueError(f"{file}: {error}") from error
