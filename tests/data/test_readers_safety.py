@@ -22,6 +22,7 @@ from ncsam.data import registry
 from ncsam.data.readers.archives import extract
 from ncsam.data.readers.download import Remote, data_root, fetch
 from ncsam.data.types import PathList
+from ncsam.errors import UsageError
 
 # --- archives -------------------------------------------------------------------------------------------------------
 
@@ -307,3 +308,12 @@ def test_an_archive_with_a_damaged_directory_is_one_sentence(tmp_path: Path) -> 
     path.write_bytes(spoiled)
     with pytest.raises(ValueError, match=r"d\.npz is truncated or damaged"):
         data.load(str(path))
+
+
+@pytest.mark.parametrize(
+    "about", ["[1]", "{}", "no JSON", "[" * 100_000, '{"inputs": {"train": {}}, "name": 3}'], ids=len
+)
+def test_notes_of_a_stored_dataset_that_are_damaged(about: str, tmp_path: Path) -> None:
+    np.savez(tmp_path / "d.npz", about=np.array(about), x=np.zeros((4, 2)), y=np.arange(4) % 2)
+    with pytest.raises(UsageError, match=r"d\.npz is damaged, or not a dataset that was stored"):
+        data.load(str(tmp_path / "d.npz"))

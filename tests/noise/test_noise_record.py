@@ -105,6 +105,9 @@ def test_damaged_foreign_and_missing_files_are_refused(tmp_path):
     path.write_bytes(whole[: len(whole) // 2])
     with pytest.raises(ValueError, match="are not saved noisy labels"):
         NoisyLabels.load(path)
+    path.with_suffix(".json").write_text("[" * 100_000)
+    with pytest.raises(ValueError, match="not readable JSON"):
+        NoisyLabels.load(path)
     path.with_suffix(".json").write_text("{}")
     with pytest.raises(ValueError, match="does not say"):
         NoisyLabels.load(path)

@@ -11,9 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ncsam._errors import bad_value
-from ncsam._files import atomic_path, open_arrays
+from ncsam._files import Arrays, atomic_path, open_arrays
 from ncsam.data.modalities.text import TextList, tokenizer_from
 from ncsam.data.types import DataSet, PathList, Split
+from ncsam.errors import UsageError
 
 MOST_BYTES = 2**29
 _OPTIONAL = ("clean", "names", "verified")
@@ -72,7 +73,7 @@ def load_dataset(path: Path) -> DataSet:
         path: The file.
 
     Raises:
-        UsageError: The run has no copy of its data.
+        UsageError: The run has no copy of its data, or it is damaged.
     """
     if not path.is_file():
         raise bad_value(
@@ -81,11 +82,18 @@ def load_dataset(path: Path) -> DataSet:
             f"the data itself: the run was given it as a Python object, and {path.parent} has no copy",
         )
     with open_arrays(path) as file:
-        about = json.loads(str(file["about"]))
-        splits: dict[str, Any] = {"train": None, "val": None, "test": None}
-        for name, form in about.pop("inputs").items():
-            more = {key: file[f"{name}_{key}"] for key in _OPTIONAL if f"{name}_{key}" in file.files}
-            splits[name] = Split(_restored(file[f"{name}_inputs"], form), file[f"{name}_labels"], **more)
+        try:
+            return _read(file)
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise UsageError(f"{path} is damaged, or not a dataset that was stored with a run: {error}") from error
+
+
+def _read(file: Arrays) -> DataSet:
+    about = json.loads(str(file["about"]))
+    splits: dict[str, Any] = {"train": None, "val": None, "test": None}
+    for name, form in about.pop("inputs").items():
+        more = {key: file[f"{name}_{key}"] for key in _OPTIONAL if f"{name}_{key}" in file.files}
+        splits[name] = Split(_restored(file[f"{name}_inputs"], form), file[f"{name}_labels"], **more)
     tuples: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in about.items()}
     return DataSet(**tuples, **splits)
 

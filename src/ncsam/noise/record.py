@@ -14,7 +14,7 @@ import numpy as np
 
 from ncsam._arguments import count, instance
 from ncsam._errors import bad_value, need
-from ncsam._files import atomic_path, open_arrays
+from ncsam._files import atomic_path, open_arrays, read_json
 from ncsam.noise.inputs import Floats, Labels, Mask, as_array, as_labels, check_seed, resolve_num_classes
 
 if TYPE_CHECKING:
@@ -174,8 +174,8 @@ class NoisyLabels:
         """
         arrays, words = file_pair(path)
         try:
-            about = json.loads(words.read_text(encoding="utf-8"))
-            if not isinstance(about, dict) or about.get("format") != _FORMAT:
+            about = read_json(words)
+            if about.get("format") != _FORMAT:
                 raise ValueError(f"{words} does not say {_FORMAT!r}")
             if not isinstance(about.get("recipe"), dict):
                 raise ValueError(f"{words} holds no recipe")

@@ -256,7 +256,7 @@ def load_oof(folder: Path) -> OutOfFold | None:
         raise ValueError(f"{path} does not hold probabilities (samples, classes)")
     try:
         about = json.loads(str(text))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is damaged: its notes are not JSON") from error
     if not isinstance(about, dict):
         raise ValueError(f"{path} is damaged: its notes are not values by name")
