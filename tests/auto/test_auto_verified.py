@@ -160,10 +160,11 @@ def two_classes() -> Any:
         {None: 0},
         {2**70: 0},
         {0: [0]},
+        {0: 10**5000},
         {0: pd.NA},
         {True: 0},
     ],
-    ids=str,
+    ids=lambda wrong: type(wrong).__name__,
 )
 def test_wrong_verified_labels_are_one_error(wrong: Any) -> None:
     with pytest.raises(ValueError, match=r"^invalid verified="):

@@ -117,7 +117,8 @@ def _of(rows: Sequence[Any], labels: Sequence[Any], classes: Sequence[str]) -> V
     found, indices = [], []
     for row, label in zip(rows, labels, strict=True):
         index = _whole(row)
-        number = known.get(str(label))
+        printable = not isinstance(label, int) or abs(label) < 2**63  # Python prints no number of 4,300 digits
+        number = known.get(str(label)) if printable else None
         if number is None and not isinstance(label, str):
             number = _whole(label)
         if index is None or abs(index) >= 2**63:
