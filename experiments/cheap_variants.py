@@ -73,6 +73,8 @@ TRIALS = [
     Problem(CIFAR, "human", part=1),
     Problem(CIFAR, "human", "resnet9, augmented", part=1),
     Problem(FASHION, "symmetric 40", part=1),
+    Problem(CIFAR, "human", "resnet8", part=1),
+    Problem(CIFAR, "symmetric 40", "resnet8", part=1),
 ]
 NOISY = [
     *(Problem(CIFAR, noise) for noise in ("human", "symmetric 40", "instance 40")),
@@ -132,18 +134,25 @@ ROWS = {
     "NCSAM": Row("ncsam:rho={}", RADII[1:], 3),
     "NCSAM as its authors run it": Row("ncsam-authors:rho={}", (0.05, 0.2), 3),
 }
-#: Other shares for MSAM's rising radius, and where it begins to follow the validation loss; for the trial problems.
-_RISING = "msam_radii:RisingMSAM:rho=0:first={}:last={}:begin={}"
+#: Other shares of the norm for MSAM's radius, and where it follows the validation loss; for the trial problems.
+_RISING = "msam_radii:ScheduledMSAM:rho=0:first={}:peak={}:begin={}"
+_FALLING = "msam_radii:ScheduledMSAM:rho=0:first=0.01:peak={}:peak_at={}:last={}:begin=0.333"
 TRIED = {
-    f"MSAM, {first} to {last}, begin {begin:.2g}": Row(_RISING.format(first, last, begin), cost=1)
-    for first, last, begin in (
+    f"MSAM, {first} to {peak}, begin {begin:.2g}": Row(_RISING.format(first, peak, begin), cost=1)
+    for first, peak, begin in (
         (0.045, 0.045, 0.33),
         (0.025, 0.075, 1),
         (0.02, 0.1, 1),
         (0.015, 0.105, 1),
         (0.004, 0.04, 1),
+        (0.01, 0.1, 1),
+        (0.01, 0.1, 0.333),
+        (0.002, 0.02, 0.333),
         (0.01, 0.1, 0.0),
     )
+} | {
+    f"MSAM, .01 to {peak} at {at} to {last}, begin 1/3": Row(_FALLING.format(peak, at, last), cost=1)
+    for peak, at, last in ((0.1, 0.75, 0), (0.15, 0.6, 0))
 }
 ROWS |= TRIED
 Runs = dict[str, dict[str, Any]]

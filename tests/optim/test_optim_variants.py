@@ -13,7 +13,7 @@ from torch import nn
 import ncsam.optim
 from ncsam import ASAM, SAM, SANER, FriendlySAM
 from ncsam.engine import RunConfig
-from ncsam.optim import AESAM, MSAM, AutoRadius, LossBudgetRadius, RisingRadius, StableSAM, reference
+from ncsam.optim import AESAM, MSAM, AutoRadius, LossBudgetRadius, ScheduledRadius, StableSAM, reference
 from processes import start
 
 ALL = {name: ncsam.optim.get(name) for name in ncsam.optim.names()}
@@ -156,27 +156,31 @@ def test_msam_in_two_phases_and_out_of_them():
         left.backward(nn.functional.cross_entropy(model(x), y))
 
 
-def test_the_automatic_radius_of_msam_rises_with_training_and_costs_no_pass():
-    """rho = (.01 + .09 t) ||w||, with the norm in the first step; a resumed run continues bit for bit."""
+def test_the_automatic_radius_of_msam_rises_and_falls_with_training_and_costs_no_pass():
+    """rho = (.01 + .15 t) ||w|| up to t = .6, then .25 (1 - t) ||w||, with the norm in the first step; a resumed run
+    continues bit for bit.
+    """
     model = network()
     counter = Counter(model)
     optimizer = MSAM(sgd(model, lr=0.01), "auto", total_steps=8)
     length = reference.norm(reference.weights(model))
     step(optimizer, model, 0)
     assert optimizer.last_step.phase == "base"
-    for i in range(1, 4):
+    for i in range(1, 6):
         step(optimizer, model, i)
         assert optimizer.last_step.phase == "msam"
-        assert optimizer.last_step.rho == pytest.approx((0.01 + 0.09 * (i + 1) / 8) * length)
-    assert (counter.forwards, counter.backwards) == (4, 4)
+        t = (i + 1) / 8
+        assert optimizer.last_step.rho == pytest.approx((0.01 + 0.15 * t if t < 0.6 else 0.25 * (1 - t)) * length)
+    assert (counter.forwards, counter.backwards) == (6, 6)
 
     other = twin(model)
     again = MSAM(sgd(other, lr=0.01), "auto", total_steps=8)
     again.load_state_dict(copy.deepcopy(optimizer.state_dict()))
-    for i in range(4, 8):
+    for i in range(6, 8):
         step(optimizer, model, i)
         step(again, other, i)
     assert same_bits(parameters(model), parameters(other))
+    assert (optimizer.last_step.rho, optimizer.last_step.phase) == (0.0, "base")  # w itself, as it is evaluated
 
 
 def test_the_radius_of_msam_shrinks_while_the_validation_loss_falls():
@@ -188,20 +192,24 @@ def test_the_radius_of_msam_shrinks_while_the_validation_loss_falls():
     for i, loss in enumerate([5.0] * 12 + [4.0, 3.0, 2.0, 3.0, 4.0]):
         step(optimizer, model, i)
         optimizer.report_val_loss(loss)
-        factors.append(optimizer.rho / ((0.01 + 0.09 * (i + 1) / 20) * length))
+        t = (i + 1) / 20
+        factors.append(optimizer.rho / ((0.01 + 0.15 * t if t < 0.6 else 0.25 * (1 - t)) * length))
     assert factors[11:] == pytest.approx([1.0, 0.8, 0.64, 0.512, 1.0, 1.0])
 
 
-def test_a_rising_radius_needs_the_length_of_training():
+def test_a_scheduled_radius_needs_the_length_of_training():
     model = network()
     with pytest.raises(ValueError, match="rho"):
         MSAM(sgd(model), AutoRadius())
     weaker = MSAM(sgd(model), "validation", rho_target=0.1)  # a fifth of the default
-    assert (weaker.radius.first, weaker.radius.last) == pytest.approx((0.002, 0.02))
+    assert (weaker.radius.first, weaker.radius.peak) == pytest.approx((0.002, 0.02))
     with pytest.raises(RuntimeError, match="total_steps"):
         step(MSAM(sgd(model), "auto"), model, 0)
     with pytest.raises(ValueError, match="last"):
-        RisingRadius(0.0, -0.1)
+        ScheduledRadius(0.0, 0.1, -0.1)
+    rising = ScheduledRadius(0.0, 0.2, peak_at=1.0)
+    rising.at_progress(1.0)
+    assert rising._share == 0.2
 
 
 def test_aesam_decides_by_the_norm():

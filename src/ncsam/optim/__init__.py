@@ -9,7 +9,7 @@ from ncsam.optim.friendlysam import FriendlySAM
 from ncsam.optim.msam import MSAM
 from ncsam.optim.ncsam import NCSAM
 from ncsam.optim.options import Options
-from ncsam.optim.radii import LossBudgetRadius, RisingRadius, ValidationRadius
+from ncsam.optim.radii import LossBudgetRadius, ScheduledRadius, ValidationRadius
 from ncsam.optim.radius import AutoRadius, Radius
 from ncsam.optim.registry import get, names, option_names, register
 from ncsam.optim.sam import SAM
@@ -20,6 +20,14 @@ from ncsam.optim.step import Move, Step, StepReport
 from ncsam.optim.weighted import WeightedSAM
 
 __all__ = ["AESAM", "ASAM", "BSAM", "MSAM", "NCSAM", "SAM", "SANER", "AuthorsNCSAM", "FriendlySAM", "LengthMatchedSAM"]
-__all__ += ["AutoRadius", "LossBudgetRadius", "Radius", "RisingRadius", "StableSAM", "ValidationRadius", "WeightedSAM"]
+__all__ += [
+    "AutoRadius",
+    "LossBudgetRadius",
+    "Radius",
+    "ScheduledRadius",
+    "StableSAM",
+    "ValidationRadius",
+    "WeightedSAM",
+]
 __all__ += ["Flips", "Move", "Options", "SharpnessAware", "Step", "StepReport", "get", "names", "option_names"]
 __all__ += ["register"]

@@ -11,7 +11,7 @@ from typing_extensions import Unpack  # comes with torch
 from ncsam._arguments import flag, non_negative
 from ncsam._errors import bad_value
 from ncsam.optim.options import Options
-from ncsam.optim.radii import BEGIN, RadiusLike, RisingRadius
+from ncsam.optim.radii import BEGIN, RadiusLike, ScheduledRadius
 from ncsam.optim.radius import AutoRadius
 from ncsam.optim.registry import register
 from ncsam.optim.sam import ascent
@@ -45,9 +45,10 @@ class MSAM(SharpnessAware):
 
     Args:
         base_optimizer: An optimizer with momentum; its groups and state are shared.
-        rho: Radius of the perturbation. "auto" and "validation" rise from .01 to .1 of the norm of the weights
-            (`RisingRadius`), times `rho_target` / .5, and need `total_steps`; "validation" also follows
-            `report_val_loss(loss)`.
+        rho: Radius of the perturbation. "auto" and "validation" rise from .01 to .1 of the norm of the weights in
+            the first .6 of training and fall to 0 in the rest (`ScheduledRadius`), times `rho_target` / .5, and need
+            `total_steps`; "validation" also follows `report_val_loss(loss)`. The fall presumes a learning rate that
+            falls too.
         adaptive: Whether to scale by T.
         eta: The offset of T.
 
@@ -79,7 +80,7 @@ class MSAM(SharpnessAware):
     ) -> None:
         if rho in ("auto", "validation"):
             scale = options.get("rho_target", RHO_TARGET) / RHO_TARGET
-            rho = RisingRadius(0.01 * scale, 0.1 * scale, begin=1.0 if rho == "auto" else BEGIN)
+            rho = ScheduledRadius(0.01 * scale, 0.1 * scale, begin=1.0 if rho == "auto" else BEGIN)
         if isinstance(rho, AutoRadius):
             raise bad_value("rho", rho, "a number, 'auto' or 'validation', because one pass shows no loss increase")
         super().__init__(base_optimizer, rho, **options)

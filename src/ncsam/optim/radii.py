@@ -156,21 +156,27 @@ class LossBudgetRadius(BoundedRadius):
         return f"LossBudgetRadius({self.budget}), now {self.rho:.3g}"
 
 
-class RisingRadius(FollowsValidation):
-    r"""A radius that rises linearly, from one share of the norm of the weights to another.
+class ScheduledRadius(FollowsValidation):
+    r"""A radius that rises from one share of the norm of the weights to another, and then falls to a third.
 
-    .. math:: \rho = \min(5,\ c\, (first + (last - first)\, t)\, \|w\|)
+    .. math::
+        \rho = \min(5,\ c\, s(t)\, \|w\|), \qquad
+        s(0) = first, \quad s(peak\_at) = peak, \quad s(1) = last, \quad \text{linear in between}
 
-    t in [0, 1] is the progress of training. Early on, a long perturbation along the momentum keeps the model from
-    learning; late, a short one does not keep it from memorizing. c is 1 and follows the validation loss, as the target
-    of `ValidationRadius` does: it falls to .8 of itself where that loss fell since the last check, and doubles, up to
-    1, where it did not. If no loss is reported, it stays 1.
+    t in [0, 1] is the progress of training. With moves along the momentum, a long perturbation early in training keeps
+    the model from learning, and a short one later does not keep it from memorizing. BatchNorm's statistics are those at
+    the moved weights; so the radius falls at the end, where a small learning rate prevents memorization.
+
+    c is 1 and follows the validation loss, as the target of `ValidationRadius` does: it falls to .8 of itself where
+    that loss fell since the last check, and doubles, up to 1, where it did not. If no loss is reported, it stays 1.
 
     It needs no pass. The norm is measured every 20 steps; before the first one, the radius is 0.
 
     Args:
         first: The share with which training begins.
-        last: The share with which it ends.
+        peak: The share at `peak_at`.
+        last: The share with which training ends.
+        peak_at: The progress at which the share is `peak`; 1 for a share that does not fall.
         begin: The share of training after which c follows the validation loss; 1 for never.
         num_checks: The number of checks from then on, if losses are reported often enough.
 
@@ -179,18 +185,30 @@ class RisingRadius(FollowsValidation):
         >>> from ncsam.optim import MSAM
         >>> w = torch.nn.Parameter(torch.tensor([3.0, 4.0]))
         >>> base = torch.optim.SGD([w], lr=0.0, momentum=0.9)
-        >>> optimizer = MSAM(base, rho=RisingRadius(0.02, 0.1), total_steps=4)
-        >>> for _ in range(4):
+        >>> optimizer = MSAM(base, rho=ScheduledRadius(0.02, 0.1, peak_at=0.5), total_steps=8)
+        >>> radii = []
+        >>> for _ in range(8):
         ...     loss = optimizer.step(lambda: w.square().sum() / 2)
-        >>> round(optimizer.last_step.rho, 9)  # a tenth of ||(3, 4)||
-        0.5
+        ...     radii.append(round(optimizer.last_step.rho, 9))
+        >>> radii[3], radii[-1]  # a tenth of ||(3, 4)||, and nothing
+        (0.5, 0.0)
     """
 
     def __init__(
-        self, first: float = 0.01, last: float = 0.1, *, begin: float = BEGIN, num_checks: int = NUM_CHECKS
+        self,
+        first: float = 0.01,
+        peak: float = 0.1,
+        last: float = 0.0,
+        *,
+        peak_at: float = 0.6,
+        begin: float = BEGIN,
+        num_checks: int = NUM_CHECKS,
     ) -> None:
-        self.first, self.last = non_negative("first", first), non_negative("last", last)
-        super().__init__(0.0, bound=max(first, last))
+        self.first, self.peak, self.last = (
+            non_negative(name, share) for name, share in (("first", first), ("peak", peak), ("last", last))
+        )
+        self.peak_at = ratio("peak_at", peak_at)
+        super().__init__(0.0, bound=max(self.first, self.peak, self.last))
         self.follow_validation(1.0, begin, num_checks)
         self._share = self.first
 
@@ -202,15 +220,19 @@ class RisingRadius(FollowsValidation):
     def at_progress(self, progress: float | None) -> None:
         if progress is None:
             raise RuntimeError(
-                "a rising radius must know how far training is: give the optimizer total_steps=, or set its progress"
+                "a scheduled radius must know how far training is: give the optimizer total_steps=, or set its progress"
             )
-        self._share = self.first + (self.last - self.first) * progress
+        if progress < self.peak_at:
+            self._share = self.first + (self.peak - self.first) * progress / self.peak_at
+        else:
+            fallen = (progress - self.peak_at) / (1.0 - self.peak_at) if self.peak_at < 1.0 else 0.0
+            self._share = self.peak + (self.last - self.peak) * fallen
 
     def end(self, perturbed: bool, params: Sequence[Tensor], group: dist.ProcessGroup | None) -> None:
         self._refresh_weight_norm(params)
 
     def __repr__(self) -> str:
-        return f"RisingRadius({self.first}, {self.last}), now {self.rho:.3g}"
+        return f"ScheduledRadius({self.first}, {self.peak}, {self.last}), now {self.rho:.3g}"
 
 
 #: What `rho=` takes: a number, the name of an adaptive radius, or an object.
