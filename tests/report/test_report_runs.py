@@ -91,6 +91,9 @@ def test_damaged_files_are_named(tmp_path):
     (folder / "config.yaml").write_text("true: 0.3\n")
     with pytest.raises(ValueError, match=r"config.yaml holds True"):
         RunFolder.read(folder)
+    (folder / "config.yaml").write_text("seed: one\n")
+    with pytest.raises(ValueError, match=r"config.yaml: invalid seed="):
+        _ = RunFolder.read(folder).seed
     (folder / "config.yaml").write_text("epochs: {a: 1}\n")
     with pytest.raises(ValueError, match=r"config.yaml: invalid epochs="):
         _ = RunFolder.read(folder).epochs

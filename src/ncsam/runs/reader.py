@@ -118,15 +118,18 @@ class RunFolder:
 
     @property
     def seed(self) -> int | None:
-        return self.config.get("seed")
+        return self._whole_number("seed")
 
     @property
     def epochs(self) -> int:
+        return self._whole_number("epochs") or len(self.metrics)
+
+    def _whole_number(self, option: str) -> int | None:
+        """An option of `config.yaml`."""
         try:
-            chosen = coerce("epochs", self.config.get("epochs"), int | None)
+            return coerce(option, self.config.get(option), int | None)  # type: ignore[no-any-return]
         except ValueError as error:
             raise ValueError(f"{self.folder / layout.CONFIG}: {error}") from error
-        return chosen or len(self.metrics)
 
     @property
     def classes(self) -> list[str] | None:
