@@ -125,6 +125,12 @@ def test_the_default_is_the_recommended_setting() -> None:
     assert RunConfig.from_preset("recommended") == RunConfig()
 
 
+def test_the_cheap_recommendation_differs_only_in_the_optimizer():
+    cheap = RunConfig.from_preset("recommended-cheap")
+    assert (cheap.optimizer, cheap.rho) == ("msam", "validation")
+    assert cheap.replace(optimizer="auto") == RunConfig()
+
+
 def test_a_resolved_configuration_resolves_to_itself() -> None:
     for optimizer in ("sam", "ncsam", "sgd", "adamw"):
         config = RunConfig(optimizer=optimizer)
@@ -197,7 +203,7 @@ def test_presets_of_the_authors_code(name: str) -> None:
 
 
 def test_there_is_a_preset_for_every_setting() -> None:
-    assert preset_names() == sorted([*PAPER, *AUTHORS, "cifar10n", "recommended"])
+    assert preset_names() == sorted([*PAPER, *AUTHORS, "cifar10n", "recommended", "recommended-cheap"])
     human, symmetric = RunConfig.from_preset("cifar10n"), RunConfig.from_preset("cifar10-symmetric")
     assert human == symmetric.replace(data="cifar10n", noise=None, rate=None, flip_ratio=0.4)
     with pytest.raises(ValueError, match=r"unknown preset 'cifar10-symetric'. Did you mean 'cifar10-symmetric'"):
