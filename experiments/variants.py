@@ -26,7 +26,7 @@ from ncsam.reproduce.tables import TABLES, Column, Row
 TABLE = TABLES["variants"]
 MISSING = "not run"
 #: Gradients of a step in units of SGD's; those of the methods with stages of their own are not one number.
-COST = {"sgd": 1, "bsam": 3, "ncsam": 3, "authors": 3, "length": 3, "gce": 1, "elr": 1}
+COST = {"sgd": 1, "cheap": 1, "bsam": 3, "ncsam": 3, "authors": 3, "length": 3, "gce": 1, "elr": 1}
 Cells = dict[tuple[str, str], list[dict[str, Any]]]
 
 

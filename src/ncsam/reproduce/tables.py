@@ -84,6 +84,7 @@ CONTROL = Row("kappa0", "NCSAM, kappa = 0 (control)", optimizer="ncsam:kappa=0",
 # the presets have NCSAM's warm-up, which SAM and BSAM do not share
 _SAM, _BSAM = "sam:warmup=0", "bsam:warmup=0"
 _RECOMMENDED = "sam:rho=validation:rho_target=auto:warmup=null:val_share=0.1"
+_CHEAP = f"m{_RECOMMENDED}"
 _NAMES = {
     "Forward T": Row("forward", "Forward T", "forward"),
     "Forward": Row("forward", "Forward", "forward"),
@@ -214,6 +215,7 @@ _VARIANTS = (
     Row("authors", "NCSAM as its authors run it", optimizer="ncsam-authors", control=True),
     Row("length", "SAM, length-matched (control)", optimizer="sam-length-matched", control=True),
     Row("recommended", "SAM, validation-guided radius", optimizer=_RECOMMENDED, control=True),
+    Row("cheap", "MSAM, validation-guided radius", optimizer=_CHEAP, control=True),
     Row("gce", "GCE", "gce", control=True),
     Row("elr", "ELR", "elr", control=True),
     Row("dividemix", "DivideMix", "dividemix", control=True),
