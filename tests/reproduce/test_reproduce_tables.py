@@ -99,7 +99,9 @@ def test_variants_have_the_authors_strength_and_a_control_of_each(tmp_path: Path
     assert Path(human.data_options["of"]).name == "theirs.npz"
     assert setting.config(rows["sam.2"], columns["human"], 1).rho == 0.2
     assert (table.published["ncsam", "instance-40"], table.published["bsam", "cifar10-80"]) == (90.23, 78.27)
-    assert len(jobs(table, setting, [1], tmp_path)) == 14 * 6
+    cheap = setting.config(rows["cheap"], columns["human"], 1)
+    assert cheap == human.replace(optimizer="msam")
+    assert len(jobs(table, setting, [1], tmp_path)) == 15 * 6
     narrow = Setting("medium", setting.named, width=16, epochs=30).config(rows["sgd"], columns["cifar10-40"], 1)
     assert (narrow.model_options, narrow.epochs) == ({"width": 16}, 30)
     with pytest.raises(ValueError, match="width=16"):
