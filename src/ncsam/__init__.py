@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ncsam.integrations.sklearn import NoisyLabelClassifier
     from ncsam.issues.find import find_label_issues
     from ncsam.issues.table import LabelIssues
-    from ncsam.optim import ASAM, BSAM, NCSAM, SAM, SANER, AutoRadius, FriendlySAM, ValidationRadius
+    from ncsam.optim import ASAM, BSAM, MSAM, NCSAM, SAM, SANER, AutoRadius, FriendlySAM, ValidationRadius
     from ncsam.predictions import Predictions
 
 #: Where each public name lives: imported when it is asked for, so that `import ncsam` is fast.
@@ -37,7 +37,8 @@ _HOMES = {
     "NoisyLabelClassifier": "ncsam.integrations.sklearn",
     **dict.fromkeys(("NcsamError", "UsageError", "RunError", "DivergedError", "Interrupted"), "ncsam.errors"),
     **dict.fromkeys(
-        ("NCSAM", "SAM", "ASAM", "BSAM", "SANER", "FriendlySAM", "AutoRadius", "ValidationRadius"), "ncsam.optim"
+        ("NCSAM", "SAM", "MSAM", "ASAM", "BSAM", "SANER", "FriendlySAM", "AutoRadius", "ValidationRadius"),
+        "ncsam.optim",
     ),
 }
 _MODULES = ("data", "errors", "losses", "methods", "models", "noise", "optim", "theory")
@@ -45,6 +46,7 @@ _MODULES = ("data", "errors", "losses", "methods", "models", "noise", "optim", "
 __all__ = [
     "ASAM",
     "BSAM",
+    "MSAM",
     "NCSAM",
     "SAM",
     "SANER",

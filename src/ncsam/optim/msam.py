@@ -57,7 +57,8 @@ class MSAM(SharpnessAware):
         >>> model = torch.nn.Linear(4, 3)
         >>> optimizer = MSAM(torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9), rho=0.3)
         >>> x, y = torch.ones(2, 4), torch.tensor([0, 2])
-        >>> losses = [optimizer.step(lambda: model(x), y) for _ in range(2)]
+        >>> for _ in range(2):  # the first step has no momentum to move along
+        ...     loss = optimizer.step(lambda: model(x), y)
         >>> optimizer.last_step.phase
         'msam'
 
