@@ -261,7 +261,7 @@ def read_array(path: str | os.PathLike[str]) -> npt.NDArray[np.generic]:
     """The array of an `.npy` file; one sentence for whatever is wrong."""
     import numpy as np
 
-    _refuse_special(path)
+    refuse_special(path)
     try:
         array = np.load(path, allow_pickle=False)
     except (OSError, MemoryError):
@@ -273,11 +273,11 @@ def read_array(path: str | os.PathLike[str]) -> npt.NDArray[np.generic]:
     return array
 
 
-def _refuse_special(path: str | os.PathLike[str]) -> None:
+def refuse_special(path: str | os.PathLike[str]) -> None:
     """Refuse pipes, which would be waited for, and devices, which have no end."""
     place = Path(path)
     if place.exists() and not place.is_file() and not place.is_dir():
-        raise UsageError(f"{path} is no ordinary file")
+        raise UsageError(f"{path} is not a regular file")
 
 
 class Arrays(Mapping[str, Any]):
@@ -316,7 +316,7 @@ def open_arrays(path: str | os.PathLike[str]) -> Iterator[Arrays]:
     import numpy as np
 
     damaged = ValueError(f"{path} is truncated or damaged, or no .npz file")
-    _refuse_special(path)
+    refuse_special(path)
     try:
         with np.load(path, allow_pickle=False) as file:
             if not hasattr(file, "files"):

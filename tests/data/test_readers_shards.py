@@ -17,6 +17,7 @@ from ncsam import data
 from ncsam.data.loading.loader import Loader
 from ncsam.data.readers import shards
 from ncsam.engine import RunConfig, train
+from ncsam.errors import UsageError
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (9, 6, 7, 3), dtype=np.uint8)
 
@@ -193,6 +194,12 @@ def test_damaged_offsets_pipes_and_names_that_are_there_twice(tmp_path: Path) ->
     (tmp_path / "state.json").unlink()
     file.rename(tmp_path / "train-0.parquet")
     with pytest.raises(ValueError, match="is not a readable Parquet file"):
+        data.load(tmp_path)
+
+
+def test_a_pipe_among_the_shards_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "train-0.tar")
+    with pytest.raises(UsageError, match=r"train-0\.tar"):
         data.load(tmp_path)
 
 

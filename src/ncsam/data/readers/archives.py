@@ -14,6 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import IO, Literal
 
+from ncsam._files import refuse_special
+
 
 class _Member(tarfile.TarInfo):
     """A member whose size is not below zero: Python before 3.11.14 would read the same header for ever."""
@@ -31,7 +33,11 @@ def open_tar(path: Path, mode: Literal["r", "r:"] = "r") -> tarfile.TarFile:
     Args:
         path: The archive.
         mode: `r` accepts any compression, which it finds out by itself.
+
+    Raises:
+        UsageError: It is a pipe or a device.
     """
+    refuse_special(path)
     return tarfile.open(path, mode, tarinfo=_Member)
 
 
