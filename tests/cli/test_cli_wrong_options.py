@@ -81,11 +81,11 @@ def test_pipes_and_devices_are_neither_replaced_nor_waited_for(tmp_path, run):
     os.mkfifo(tmp_path / "pipe.csv")
     (tmp_path / "device.csv").symlink_to(os.devnull)
     for name in ("pipe.csv", "device.csv"):
-        assert f"{name}' is no ordinary file." in refused("predict", run, tmp_path / "f.npz", "--out", tmp_path / name)
+        assert "is not a regular file." in refused("predict", run, tmp_path / "f.npz", "--out", tmp_path / name)
     assert (tmp_path / "pipe.csv").is_fifo()
     assert "'--out': " in refused("train", tmp_path / "f.npz", "--out", tmp_path / "pipe.csv")
     for command in (["annotators"], ["noise", "inspect"], ["predict", run], ["train", "--config"]):
-        assert "pipe.csv' is no ordinary file." in refused(*command, tmp_path / "pipe.csv")
+        assert "pipe.csv' is not a regular file." in refused(*command, tmp_path / "pipe.csv")
 
 
 def test_a_place_that_cannot_be_written_is_refused_before_the_work(tmp_path):

@@ -165,7 +165,7 @@ def test_a_pipe_that_an_index_calls_a_image_is_not_waited_for(tmp_path: Path, so
     os.mkfifo(folder / "dog/0.png")
     forge_index(folder, [b"cat/0.png", b"dog/0.png"], [0, 1])
     read = data.load(folder, in_memory=False)
-    with pytest.raises(ValueError, match=r"dog/0\.png is no ordinary file"):
+    with pytest.raises(ValueError, match=r"dog/0\.png is not a regular file"):
         data.check_images(read.train)
 
 

@@ -95,6 +95,6 @@ def test_small_fresh_and_linked_folders_have_no_index(photos: Path, monkeypatch:
 def test_a_pipe_in_the_place_of_the_index_is_not_waited_for(photos: Path) -> None:
     os.mkfifo(photos / folder_index.INDEX)
     assert folder_index.read_index(photos, ("cat", "dog")) is None
-    with pytest.raises(UsageError, match="no ordinary file"):
+    with pytest.raises(UsageError, match="not a regular file"):
         read_array(photos / folder_index.INDEX)
     assert len(data.from_folder(photos).train) == 3

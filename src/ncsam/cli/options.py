@@ -125,7 +125,7 @@ class Readable(click.Path):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
         path = Path(os.fsdecode(super().convert(value, param, ctx)))
         if path.exists() and not path.is_file() and not path.is_dir():
-            self.fail(f"{str(path)!r} is no ordinary file.", param, ctx)
+            self.fail(f"{str(path)!r} is not a regular file.", param, ctx)
         return path
 
 

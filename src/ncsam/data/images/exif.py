@@ -26,11 +26,11 @@ def open_image(path: str | os.PathLike[str]) -> Image.Image:
         path: A file in a format that Pillow reads.
 
     Raises:
-        OSError: It is no ordinary file, or no image.
+        OSError: It is not a regular file, or no image.
     """
     pil: Any = need("PIL.Image", "data", "reading image files")
     if not stat.S_ISREG(os.stat(path).st_mode):
-        raise OSError(f"{os.fspath(path)} is no ordinary file")
+        raise OSError(f"{os.fspath(path)} is not a regular file")
     opened: Image.Image = pil.open(path)
     return opened
 
