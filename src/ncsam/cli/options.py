@@ -142,7 +142,7 @@ class Written(click.Path):
         try:
             kind = stat.S_IFMT(os.stat(path).st_mode)
             if kind != (stat.S_IFDIR if self.dir_okay else stat.S_IFREG):
-                self.fail(f"{str(path)!r} is no ordinary {self.name}.", param, ctx)
+                self.fail(f"{str(path)!r} is not a regular {self.name}.", param, ctx)
         except FileNotFoundError:
             self._check_parent(path, param, ctx)
         except OSError as error:  # a name too long, a folder on the way that is a file, links in a circle
