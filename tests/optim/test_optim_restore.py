@@ -7,8 +7,8 @@ import torch
 from optim_cases import CLASSES, Counter, batch, network, parameters, same_bits, sgd, twin
 from torch import nn
 
-from ncsam import BSAM, NCSAM, SAM
-from ncsam.optim import AESAM, StableSAM
+from ncsam import ASAM, BSAM, NCSAM, SAM, SANER, FriendlySAM
+from ncsam.optim import AESAM, MSAM, StableSAM, WeightedSAM
 
 ALL = [SAM, NCSAM, BSAM]
 TWO_PASSES = [*ALL, AESAM, StableSAM]
@@ -225,11 +225,14 @@ def test_the_network_is_found_behind_any_forward(way):
     assert same_bits(list(once.buffers()), list(model.buffers()))
 
 
-@pytest.mark.parametrize(
-    ("cls", "forwards", "backwards"), [(SAM, 2, 2), (NCSAM, 2, 3), (BSAM, 3, 3)], ids=["SAM", "NCSAM", "BSAM"]
-)
-def test_passes_are_counted(cls, forwards, backwards):
-    """Pitfall 17: SAM 2F+2B, NCSAM 2F+3B, BSAM 3F+3B; one of each in warm-up and at rho 0; no noise pass at s = 0."""
+#: Forwards and backwards of a step that perturbs.
+PASSES = {NCSAM: (2, 3), BSAM: (3, 3), MSAM: (1, 1)}
+PASSES |= dict.fromkeys((SAM, ASAM, AESAM, FriendlySAM, SANER, StableSAM, WeightedSAM), (2, 2))
+
+
+@pytest.mark.parametrize(("cls", "passes"), PASSES.items(), ids=[cls.__name__ for cls in PASSES])
+def test_passes_are_counted(cls, passes):
+    """Pitfall 17: also one of each in warm-up and at rho 0, and no noise pass at s = 0."""
     x, y = batch(dtype=torch.float32)
     model = network(dtype=torch.float32)
     count = Counter(model)
@@ -237,7 +240,7 @@ def test_passes_are_counted(cls, forwards, backwards):
     optimizer.step(lambda: model(x), y)
     assert (count.forwards, count.backwards) == (1, 1)
     optimizer.step(lambda: model(x), y)
-    assert (count.forwards - 1, count.backwards - 1) == (forwards, backwards)
+    assert (count.forwards - 1, count.backwards - 1) == passes
     if cls is NCSAM:
         optimizer.kappa = 0.0
         optimizer.step(lambda: model(x), y)
