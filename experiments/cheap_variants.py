@@ -130,6 +130,7 @@ ROWS = {
     "SAM, loss budget": Row("budget_sam:BudgetSAM:budget={}", (0.1, 0.25, 0.5)),
     "RW-SAM": Row("rwsam:RWSAM:rho={}", RADII[1:], 2.33),
     "per-sample SAM of the head": Row("sgd", (0.03, 0.1, 0.3), 1, "head_losses:PerSampleHead:radius={}"),
+    "per-sample SAM": Row("sgd", (0.03, 0.1, 0.3), 2.33, "per_sample:PerSample:radius={}"),
     "Jacobian penalty": Row("sgd", (0.01, 0.1, 1.0), 1, "head_losses:JacobianPenalty:strength={}"),
     "NCSAM": Row("ncsam:rho={}", RADII[1:], 3),
     "NCSAM as its authors run it": Row("ncsam-authors:rho={}", (0.05, 0.2), 3),

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+from ncsam import models
+from ncsam.methods.base import Plan
+from ncsam.optim import SAM, LossBudgetRadius
 
 
 @pytest.fixture
@@ -44,6 +50,24 @@ def test_the_jacobian_penalty_by_hand() -> None:
     assert found.item() == pytest.approx(torch.tensor(2.0).log().item() + 0.5 * (3.375 + 0.16))
 
 
+def test_the_jacobian_penalty_takes_no_gradient_through_the_weights_of_samples(batch: tuple[Tensor, Tensor]) -> None:
+    from head_losses import JacobianPenalty
+
+    x, y = batch
+    head = nn.Linear(4, 3, dtype=torch.float64)
+    x.requires_grad_()
+    logits = head(x)
+    found = torch.autograd.grad(JacobianPenalty(0.5).of(logits, x, y, head), (logits, x, head.weight))
+    with torch.no_grad():
+        p = logits.softmax(1)
+        of_logits = (p - F.one_hot(y, 3)) / 6
+        missing = 1 - p[torch.arange(6), y]
+        of_x = of_logits @ head.weight + 0.5 * 2 * missing[:, None] * x / 4 / 6
+        of_head = of_logits.T @ x + 0.5 * 2 * head.weight / 100
+    for ours, expected in zip(found, (of_logits, of_x, of_head), strict=True):
+        torch.testing.assert_close(ours, expected)
+
+
 def test_rwsam_steps_along_the_weighted_gradient(batch: tuple[Tensor, Tensor]) -> None:
     from rwsam import LENGTH, RWSAM
 
@@ -69,3 +93,94 @@ def test_rwsam_steps_along_the_weighted_gradient(batch: tuple[Tensor, Tensor]) -
     gradient = torch.autograd.grad(F.cross_entropy(F.linear(x, *moved), y), moved)
     for after, before, g in zip(model.parameters(), w, gradient, strict=True):
         torch.testing.assert_close(after.detach(), (before - 0.1 * g).detach())
+
+
+class Normed(models.Backbone):
+    """A convolution and BatchNorm before the head."""
+
+    num_features = 5
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(2, 5, 2), nn.BatchNorm2d(5)
+        self.fc = nn.Linear(5, 3)
+
+    def features(self, x: Tensor) -> Tensor:
+        return torch.tanh(self.norm(self.conv(x))).mean((2, 3))
+
+
+def per_sample_by_loop(model: nn.Module, x: Tensor, y: Tensor, radius: float) -> list[Tensor]:
+    """The gradient of per-sample SAM from copies of the model, one sample and two backwards at a time."""
+    total = [torch.zeros_like(p) for p in model.parameters()]
+    for i in range(len(x)):
+        moved = copy.deepcopy(model)
+        params = list(moved.parameters())
+        g = torch.autograd.grad(F.cross_entropy(moved(x[i : i + 1]), y[i : i + 1]), params)
+        norm = sum(float(v.square().sum()) for v in g) ** 0.5
+        with torch.no_grad():
+            for p, v in zip(params, g, strict=True):
+                p += radius * v / norm
+        g = torch.autograd.grad(F.cross_entropy(moved(x[i : i + 1]), y[i : i + 1]), params)
+        for t, v in zip(total, g, strict=True):
+            t += v / len(x)
+    return total
+
+
+@pytest.mark.parametrize("kind", ["mlp", "normed"])
+def test_per_sample_sam_by_vmap_is_that_of_a_loop(kind: str) -> None:
+    from per_sample import PerSample
+
+    torch.manual_seed(0)
+    y = torch.tensor([0, 1, 2, 2, 1])
+    if kind == "mlp":
+        model, x = models.create("mlp", 3, in_features=4, hidden=[6]).double(), torch.randn(5, 4, dtype=torch.float64)
+        slow = copy.deepcopy(model)
+    else:
+        model, x = Normed().double(), torch.randn(5, 2, 4, 4, dtype=torch.float64)
+        slow = copy.deepcopy(model).eval()
+        with torch.no_grad():
+            seen = model.conv(x)
+            slow.norm.running_mean.copy_(seen.mean((0, 2, 3)))
+            slow.norm.running_var.copy_(seen.var((0, 2, 3), correction=0))
+    once = copy.deepcopy(model)
+    expected = per_sample_by_loop(slow, x, y, 0.4)
+    found = PerSample(0.4, chunk=2).loss(model, Plan(x, y, torch.arange(5)))
+    found.loss.backward()
+    for p, g in zip(model.parameters(), expected, strict=True):
+        torch.testing.assert_close(p.grad, g)
+    torch.testing.assert_close(found.logits, once(x).detach())
+    for ours, buffer in zip(model.buffers(), once.buffers(), strict=True):  # of one pass in training mode
+        torch.testing.assert_close(ours, buffer)
+    assert all(module.training for module in model.modules())
+
+
+def test_per_sample_sam_of_a_linear_model_is_its_closed_form(batch: tuple[Tensor, Tensor]) -> None:
+    from head_losses import PerSampleHead
+    from per_sample import PerSample
+
+    x, y = batch
+    model = models.create("mlp", 3, in_features=4, hidden=[]).double()
+    plan = Plan(x, y, torch.arange(6))
+    gradients = []
+    for method in (PerSample(0.3), PerSampleHead(0.3)):
+        gradients.append(torch.autograd.grad(method.loss(model, plan).loss, list(model.parameters())))
+    for ours, closed in zip(*gradients, strict=True):
+        torch.testing.assert_close(ours, closed)
+
+
+def test_a_budget_from_the_command_line_is_that_radius(batch: tuple[Tensor, Tensor]) -> None:
+    from budget_sam import BudgetSAM
+
+    x, y = batch
+    torch.manual_seed(1)
+    models_, radii = [nn.Linear(4, 3, dtype=torch.float64)], []
+    models_.append(copy.deepcopy(models_[0]))
+    bases = [torch.optim.SGD(m.parameters(), lr=0.1) for m in models_]
+    for model, optimizer in zip(
+        models_, (BudgetSAM(bases[0], 99.0, budget=0.02), SAM(bases[1], LossBudgetRadius(0.02))), strict=True
+    ):
+        g = torch.autograd.grad(F.cross_entropy(model(x), y), list(model.parameters()))
+        optimizer.step(lambda model=model: model(x), y)
+        radii.append(optimizer.last_step.rho)
+        assert radii[-1] == pytest.approx(0.02 / float(torch.cat([v.flatten() for v in g]).norm()))
+    assert torch.equal(models_[0].weight, models_[1].weight)

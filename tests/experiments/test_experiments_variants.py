@@ -35,7 +35,7 @@ def test_the_page_has_means_and_marks_what_is_missing(tmp_path: Path) -> None:
     assert "CIFAR-10, 20 % symmetric" in absent
     assert "NCSAM as printed" in absent
     assert "ELR" not in absent
-    assert any("3 of 84 cells have a finished run" in line and "--images 5000" in line for line in lines)
+    assert any("3 of 90 cells have a finished run" in line and "--images 5000" in line for line in lines)
     assert "<svg" in (tmp_path / "medium.svg").read_text()
 
 

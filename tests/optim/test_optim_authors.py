@@ -71,6 +71,7 @@ def test_the_classmethod_has_their_defaults():
     by_name = get("ncsam-authors")(torch.optim.SGD(model.parameters(), lr=0.05), total_steps=1)
     assert (optimizer.kappa, optimizer.flip_ratio, optimizer.rho) == (1.25, 0.2, 0.05)
     assert (optimizer.total_steps, optimizer.warmup_steps) == (2000, 490)
+    assert (by_name.kappa, by_name.flip_ratio, by_name.rho) == (0.25, 0.4, 0.05)
     for each in (optimizer, by_name):
         found = (each.projection, each.sign, each.selection, each.flip_target, each.flip_forward, each.clusters)
         assert found == (False, 1, "clusters", "random", "separate", 3)

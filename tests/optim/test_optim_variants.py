@@ -3,6 +3,8 @@
 import ast
 import copy
 import inspect
+import math
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -18,6 +20,8 @@ from processes import start
 
 ALL = {name: ncsam.optim.get(name) for name in ncsam.optim.names()}
 NEW = {"aesam": AESAM, "asam": ASAM, "friendlysam": FriendlySAM, "msam": MSAM, "saner": SANER, "stablesam": StableSAM}
+#: With the options that change their formula.
+FORMS = {"msam adaptive": partial(MSAM, adaptive=True), "msam eta 0": partial(MSAM, adaptive=True, eta=0.0)}
 
 
 def step(optimizer, model, i, **options):
@@ -199,8 +203,9 @@ def test_the_radius_of_msam_shrinks_while_the_validation_loss_falls():
 
 def test_a_scheduled_radius_needs_the_length_of_training():
     model = network()
-    with pytest.raises(ValueError, match="rho"):
-        MSAM(sgd(model), AutoRadius())
+    for rho in (AutoRadius(), LossBudgetRadius(), "budget"):  # they need a gradient at w, which one pass does not take
+        with pytest.raises(ValueError, match="rho"):
+            MSAM(sgd(model), rho)
     weaker = MSAM(sgd(model), "validation", rho_target=0.1)  # a fifth of the default
     assert (weaker.radius.first, weaker.radius.peak) == pytest.approx((0.002, 0.02))
     with pytest.raises(RuntimeError, match="total_steps"):
@@ -264,7 +269,7 @@ def test_a_loss_budget_is_the_first_order_increase():
 # --- as every optimizer must
 
 
-@pytest.mark.parametrize("kind", NEW.values(), ids=NEW)
+@pytest.mark.parametrize("kind", [*NEW.values(), *FORMS.values()], ids=[*NEW, *FORMS])
 def test_the_loss_scale_is_no_part_of_it(kind):
     model = network()
     other = twin(model)
@@ -275,6 +280,57 @@ def test_the_loss_scale_is_no_part_of_it(kind):
         scaler.update()
         step(right, other, i)
     assert largest_difference(model, other) < 1e-12
+
+
+def test_the_loss_scale_is_no_part_of_a_loss_budget():
+    model = network()
+    other = twin(model)
+    left, right = (SAM(sgd(m), LossBudgetRadius(0.01)) for m in (model, other))
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    for i in range(3):
+        step(left, model, i, scaler=scaler)
+        scaler.update()
+        step(right, other, i)
+        assert left.last_step.rho == pytest.approx(right.last_step.rho)
+    assert largest_difference(model, other) < 1e-12
+
+
+@pytest.mark.parametrize("kind", [MSAM, AESAM], ids=["msam", "aesam"])
+def test_an_overflow_leaves_weights_momentum_and_memory(kind):
+    model = network(dtype=torch.float32)
+    optimizer = kind(sgd(model), total_steps=10)
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    x, y = batch(dtype=torch.float32)
+    for factor in (1.0, math.inf, 1.0):
+        weights, states = parameters(model), copy.deepcopy(list(optimizer.state.values()))
+        optimizer.step(lambda: model(x) * factor, y, scaler=scaler)  # noqa: B023
+        scaler.update()
+        assert same_bits(weights, parameters(model)) == math.isinf(factor)
+        if math.isinf(factor):
+            then, now = ([s["momentum_buffer"] for s in each] for each in (states, optimizer.state.values()))
+            assert same_bits(then, now)
+            assert all(math.isfinite(v) for v in optimizer._own_state().values() if isinstance(v, float))
+            assert scaler.get_scale() == 512.0
+
+
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
+def test_an_exception_in_the_pass_of_msam_restores_the_weights(error):
+    model = network("convolutional", torch.float32)
+    optimizer = MSAM(sgd(model), rho=0.5)
+    step(optimizer, model, 0)
+    before = parameters(model)
+    x, y = batch(1, dtype=torch.float32)
+
+    def forward():
+        model(x)
+        assert not same_bits(before, parameters(model))
+        raise error
+
+    with pytest.raises(error):
+        optimizer.step(forward, y)
+    assert same_bits(before, parameters(model))
+    step(optimizer, model, 1)
+    assert optimizer.last_step.phase == "msam"
 
 
 @pytest.mark.parametrize("kind", ALL.values(), ids=ALL)
@@ -295,9 +351,18 @@ def test_restored_and_reduced(kind):
     assert same_bits(parameters(model), parameters(other))
 
 
-@pytest.mark.parametrize("kind", ALL.values(), ids=ALL)
+@pytest.mark.parametrize("kind", [*ALL.values(), *FORMS.values()], ids=[*ALL, *FORMS])
 @pytest.mark.parametrize("rho", [0.2, "auto"])
 def test_resume_is_bit_for_bit(kind, rho):
+    resumes(kind, rho)
+
+
+def test_a_loss_budget_resumes_bit_for_bit():
+    for kind in (SAM, StableSAM):
+        resumes(kind, "budget")
+
+
+def resumes(kind, rho):
     model = network("convolutional", torch.float32)
     optimizer = kind(sgd(model), rho=rho, total_steps=8)
     for i in range(3):

@@ -46,8 +46,9 @@ def test_the_step_is_that_of_single_gradients_added_up(strength: float) -> None:
     gradient = torch.autograd.grad(F.cross_entropy(slow(x), y), params)
     expected = torch.cat([(w - 0.1 * g).flatten() for w, g in zip(start, gradient, strict=True)])
 
-    optimizer = WeightedSAM(base(model), rho=0.3, strength=strength)
+    optimizer = WeightedSAM(base(model), rho=0.3, strength=strength, telemetry_every=1)
     loss = optimizer.step(lambda: model(x), y, p_wrong=P)
+    assert optimizer.last_step.grad_norm == pytest.approx(float(norm) / 5)
     assert float(loss) == pytest.approx(losses.mean().item(), abs=1e-12)
     torch.testing.assert_close(weights(model), expected, rtol=0, atol=1e-12)
     assert optimizer.p_wrong is None
@@ -86,6 +87,44 @@ def test_where_all_weights_cancel_the_base_steps_on_the_batch() -> None:
     base(plain).step()
     torch.testing.assert_close(weights(model), weights(plain), rtol=0, atol=1e-12)
     assert optimizer.unperturbed_steps == 1
+
+
+def test_micro_batches_of_one_size_add_up_to_their_batch() -> None:
+    """Each has its own probabilities, which say how much of the whole it is worth."""
+    torch.manual_seed(0)
+    model = nn.Linear(4, 3).double()
+    whole = copy.deepcopy(model)
+    x, y = torch.randn(4, 4, dtype=torch.float64), torch.tensor([0, 2, 1, 1])
+    WeightedSAM(base(whole), rho=0.3).step(lambda: whole(x), y, p_wrong=P[:4])
+    optimizer = WeightedSAM(base(model), rho=0.3, model=model)
+    for part in (slice(0, 2), slice(2, 4)):
+        optimizer.p_wrong = P[part]
+        logits = model(x[part])
+        optimizer.backward(F.cross_entropy(logits, y[part]) / 2, logits, y[part])
+    for perturbed in optimizer.perturbations():
+        with perturbed:
+            for part in (slice(0, 2), slice(2, 4)):
+                optimizer.backward(F.cross_entropy(model(x[part]), y[part]) / 2)
+    optimizer.step()
+    torch.testing.assert_close(weights(model), weights(whole), rtol=0, atol=1e-12)
+
+
+def test_an_overflow_of_the_weighted_gradient_skips_the_step() -> None:
+    model, x, y = problem()
+    before = weights(model)
+    factors = iter([float("inf"), 1.0])
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    WeightedSAM(base(model), rho=0.3).step(lambda: model(x) * next(factors), y, p_wrong=P, scaler=scaler)
+    scaler.update()
+    assert torch.equal(weights(model), before)
+    assert scaler.get_scale() == 512.0
+
+
+def test_a_copy_of_the_optimizer_has_no_probabilities() -> None:
+    model, _, _ = problem()
+    optimizer = WeightedSAM(base(model))
+    optimizer.p_wrong = P
+    assert copy.deepcopy(optimizer).p_wrong is None
 
 
 @pytest.mark.parametrize("wrong", [[0.1] * 4, [0.1] * 4 + [1.5], [float("nan")] * 5, [[0.1]] * 5])

@@ -11,7 +11,7 @@ from typing_extensions import Unpack  # comes with torch
 from ncsam._arguments import flag, non_negative
 from ncsam._errors import bad_value
 from ncsam.optim.options import Options
-from ncsam.optim.radii import BEGIN, RadiusLike, ScheduledRadius
+from ncsam.optim.radii import BEGIN, LossBudgetRadius, RadiusLike, ScheduledRadius
 from ncsam.optim.radius import AutoRadius
 from ncsam.optim.registry import register
 from ncsam.optim.sam import ascent
@@ -82,8 +82,8 @@ class MSAM(SharpnessAware):
         if rho in ("auto", "validation"):
             scale = options.get("rho_target", RHO_TARGET) / RHO_TARGET
             rho = ScheduledRadius(0.01 * scale, 0.1 * scale, begin=1.0 if rho == "auto" else BEGIN)
-        if isinstance(rho, AutoRadius):
-            raise bad_value("rho", rho, "a number, 'auto' or 'validation', because one pass shows no loss increase")
+        if rho == "budget" or isinstance(rho, AutoRadius | LossBudgetRadius):
+            raise bad_value("rho", rho, "a number, 'auto' or 'validation', because one pass has no gradient at w")
         super().__init__(base_optimizer, rho, **options)
         self._add_group_setting("adaptive", adaptive, flag)
         self.eta = non_negative("eta", eta)
@@ -105,6 +105,7 @@ class MSAM(SharpnessAware):
         return next((state[name] for name in _MOMENTA if state.get(name) is not None), None)
 
     def moves(self, step: Step) -> Iterator[Move]:
+        step.average_if_local()  # momentum and move are the same on all ranks, and there is no second pass to do it
         if self._moved:
             step.report.phase = "msam"
         yield from ()
