@@ -172,25 +172,22 @@ def of_features(found: Mapping[str, Mapping[str, Seed]], arms: list[str], screen
 
 
 def of_images(found: Mapping[str, Mapping[str, Seed]], arms: list[str]) -> str:
-    """Accuracies of every arm under every noise, and the AUROC of each source's p."""
-    seeds = {name: [s for s in each.values() if set(arms) <= set(s["runs"])] for name, each in found.items()}
-    seeds = {name: each for name, each in seeds.items() if each}
-    rows = []
-    for name in arms:
-        values = [Spread.of(arm(name)(s) for s in each) for each in seeds.values()]
-        gains = [float(np.mean([arm(name)(s) - arm(BASELINE)(s) for s in each])) for each in seeds.values()]
-        rows.append([name, *(v.text(1, error=True) if v else "-" for v in values), signed(gains), f"{min(gains):+.1f}"])
-    sources = list(next(iter(seeds.values()))[0]["facts"])
-    facts = [
-        [source, *(f"{np.mean([s['facts'][source]['true_auroc'] for s in each]):.3f}" for each in seeds.values())]
-        for source in sources
-    ]
-    head = [f"{name} ({len(each)})" for name, each in seeds.items()]
-    return (
-        markdown_table(["AUROC of p", *head], facts)
-        + "\n\n"
-        + markdown_table(["", *head, "gain over SAM", "worst"], rows)
-    )
+    """Accuracies of every arm under every noise, and the AUROC of each source's p; "-" where nothing is finished."""
+
+    def row(name: str) -> list[str]:
+        spreads = [Spread.of(arm(name)(s) for s in each.values() if name in s["runs"]) for each in found.values()]
+        return ["-" if spread is None else spread.text(1, error=True) for spread in spreads]
+
+    def facts(source: str) -> list[str]:
+        spreads = [
+            Spread.of(s["facts"][source]["true_auroc"] for s in each.values() if source in s["facts"])
+            for each in found.values()
+        ]
+        return ["-" if spread is None else spread.text(3, error=True) for spread in spreads]
+
+    sources = sorted({source for each in found.values() for s in each.values() for source in s["facts"]})
+    rows = [[f"AUROC of p, {source}", *facts(source)] for source in sources]
+    return markdown_table(["", *found], [*rows, *([name, *row(name)] for name in arms)])
 
 
 def main() -> None:
@@ -206,7 +203,7 @@ def main() -> None:
         print(of_images(found, list(outside_estimate_images.ARMS)))
         return
     arms = outside_estimate.ARMS
-    screened = [name for name, each in arms.items() if each.seeds == 1]
+    screened = [name for name, each in arms.items() if each.screened]
     print(of_features(found, [name for name in arms if name not in screened], screened))
 
 

@@ -85,6 +85,24 @@ def test_without_strength_or_probabilities_it_is_sam() -> None:
     assert torch.equal(found[3], weights(plain))
 
 
+def test_resumed_it_continues_bit_for_bit() -> None:
+    found = []
+    for interrupted in (False, True):
+        model, x, y = problem()
+        options = {"rho": "auto", "total_steps": 4, "threshold": 0.5}
+        optimizer = WeightedSAM(base(model), **options)
+        for number in range(4):
+            if interrupted and number == 2:
+                state, weights_then = copy.deepcopy((optimizer.state_dict(), model.state_dict()))
+                model, x, y = problem()
+                model.load_state_dict(weights_then)
+                optimizer = WeightedSAM(base(model), **options)
+                optimizer.load_state_dict(state)
+            optimizer.step(lambda model=model, x=x: model(x), y, p_wrong=P)
+        found.append(weights(model))
+    assert torch.equal(*found)
+
+
 def test_where_all_weights_cancel_the_base_steps_on_the_batch() -> None:
     model, x, y = problem()
     plain = copy.deepcopy(model)
