@@ -9,12 +9,14 @@ import numpy as np
 import pytest
 import torch
 
+from ncsam.classifiers.fit import cross_fit, issue_probabilities
 from ncsam.engine import RunConfig
 from ncsam.engine.device import choose_device
-from ncsam.engine.fitted_run import wrong_label_probabilities
+from ncsam.engine.fitted_run import feature_rows, wrong_label_probabilities
 from ncsam.engine.resolve import resolve
 from ncsam.engine.task import load_task
 from ncsam.engine.trainer import Trainer
+from ncsam.issues.find import find_label_issues
 from ncsam.optim import WeightedSAM
 
 
@@ -48,6 +50,28 @@ def test_wrong_labels_have_large_probabilities_and_held_out_samples_none(blobs: 
     assert run.p_wrong[used & wrong].min() > 0.5 > run.p_wrong[used & ~wrong].max()
     assert not run.p_wrong[~used].any()
     assert torch.equal(run.p_wrong, wrong_label_probabilities(run.config, run.task))
+
+
+def test_they_are_those_of_label_issues(blobs: Path) -> None:
+    run = trainer(blobs, optimizer="sam-weighted")
+    assert run.p_wrong is not None
+    train = run.task.train
+    labels = run.task.dataset.train.labels[train]
+    rows = feature_rows(run.config, run.task, run.task.dataset.train)[torch.from_numpy(train)]
+    fitted = cross_fit("smooth", rows, torch.from_numpy(labels), 3)
+    issues = find_label_issues(labels, issue_probabilities(fitted, labels, table=False))
+    p = np.empty(len(labels))
+    p[issues.numbers("index").astype(int)] = issues.numbers("p_wrong")
+    np.testing.assert_allclose(run.p_wrong[torch.from_numpy(train)].numpy(), p, atol=1e-6)
+
+
+def test_where_they_cannot_be_estimated_they_are_zero(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(200, 4)).astype(np.float32), rng.integers(4, size=200)
+    np.savez(tmp_path / "guesses.npz", x_train=x, y_train=y, x_test=x, y_test=y)
+    run = trainer(tmp_path / "guesses.npz", optimizer="sam-weighted")
+    assert run.p_wrong is not None
+    assert not run.p_wrong.any()
 
 
 def test_each_batch_gets_its_own(blobs: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,10 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import numpy as np
-import pytest
-import torch
-
 
 def cell(folder: Path, row: str, column: str, seed: int, **numbers: float) -> None:
     found = {"row": row, "column": column, "seed": seed, "best": 50.0, "last": 40.0, "memorized": 90.0, **numbers}
@@ -37,19 +33,3 @@ def test_the_page_has_means_and_marks_what_is_missing(tmp_path: Path) -> None:
     assert "ELR" not in absent
     assert any("3 of 90 cells have a finished run" in line and "--images 5000" in line for line in lines)
     assert "<svg" in (tmp_path / "medium.svg").read_text()
-
-
-def test_a_rule_picks_by_its_criterion_and_keeps_sam_in_a_tie() -> None:
-    import outside_estimate
-
-    arms = ["SAM", *outside_estimate.ESTIMATES]
-    runs = {arm: {"last5": float(i), "held_out": 50.0, "verified": float(i == 3)} for i, arm in enumerate(arms)}
-    assert outside_estimate.picked(runs, "held_out") == 0.0
-    assert outside_estimate.picked(runs, "verified") == 3.0
-
-
-def test_auroc_by_counting_pairs() -> None:
-    import outside_estimate
-
-    p, wrong = torch.tensor([0.1, 0.4, 0.35, 0.8]), np.array([False, False, True, True])
-    assert outside_estimate.auroc(p, wrong) == pytest.approx(3 / 4)

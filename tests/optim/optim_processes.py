@@ -17,7 +17,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 from ncsam import BSAM, NCSAM, SAM, SANER, FriendlySAM
-from ncsam.optim import AESAM, MSAM, StableSAM
+from ncsam.optim import AESAM, MSAM, StableSAM, WeightedSAM
 
 STEPS = 5
 
@@ -121,6 +121,22 @@ def ddp_equals_one_process(rank, name, **ddp):
     compare(model.module, expected)
     same_on_both(model.module)
     same_report(optimizer.last_step, reference.last_step)
+
+
+def weighted_ddp_equals_one_process(rank, threshold):
+    """Each rank has the probabilities of its own samples."""
+    shared, single = DistributedDataParallel(network("mlp")), network("mlp")
+    ours, reference = (
+        WeightedSAM(torch.optim.SGD(each.parameters(), lr=0.1, momentum=0.9), rho=0.3, threshold=threshold)
+        for each in (shared, single)
+    )
+    for i in range(STEPS):
+        x, y = batch(i)
+        p = (torch.arange(len(x)) % 4) / 3
+        ours.step(lambda: shared(mine(x, rank)), mine(y, rank), p_wrong=mine(p, rank))  # noqa: B023
+        reference.step(lambda: single(x), y, p_wrong=p)  # noqa: B023
+    compare(shared.module, single)
+    same_on_both(shared.module)
 
 
 def fsdp_equals_one_process(rank, name):
@@ -341,6 +357,7 @@ def right_labels_on_one_rank(rank):
 
 CHECKS = {
     **{f"ddp {name}": lambda r, n=name: ddp_equals_one_process(r, n) for name in OPTIONS},
+    **{f"ddp weighted {t}": lambda r, t=t: weighted_ddp_equals_one_process(r, t) for t in (0.9, None)},
     **{
         f"ddp ncsam {option}": lambda r, o=option: ddp_equals_one_process(r, "ncsam", **{o: True})
         for option in ("static_graph", "find_unused_parameters", "gradient_as_bucket_view")

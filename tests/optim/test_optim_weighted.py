@@ -29,7 +29,13 @@ def weights(model: nn.Module) -> Tensor:
 
 
 @pytest.mark.parametrize("strength", [0.5, 1.0])
-def test_the_step_is_that_of_single_gradients_added_up(strength: float) -> None:
+@pytest.mark.parametrize(
+    ("threshold", "followed"),
+    [(None, P), (0.9, [0, 0, 1, 0, 0]), (0.5, [0, 0, 1, 0, 1]), (0.0, [0, 1, 1, 1, 1]), (1.0, [0] * 5)],
+)
+def test_the_step_is_that_of_single_gradients_added_up(
+    strength: float, threshold: float | None, followed: Tensor | list[int]
+) -> None:
     model, x, y = problem()
     slow = copy.deepcopy(model)
     losses = F.cross_entropy(slow(x), y, reduction="none")
@@ -37,7 +43,7 @@ def test_the_step_is_that_of_single_gradients_added_up(strength: float) -> None:
     v = [torch.zeros_like(p) for p in params]
     for i in range(5):
         for total, g in zip(v, torch.autograd.grad(losses[i], params, retain_graph=True), strict=True):
-            total += (1 - 2 * strength * P[i]) * g
+            total += (1 - 2 * strength * followed[i]) * g
     norm = torch.cat([d.flatten() for d in v]).norm()
     start = [p.detach().clone() for p in params]
     with torch.no_grad():
@@ -46,7 +52,7 @@ def test_the_step_is_that_of_single_gradients_added_up(strength: float) -> None:
     gradient = torch.autograd.grad(F.cross_entropy(slow(x), y), params)
     expected = torch.cat([(w - 0.1 * g).flatten() for w, g in zip(start, gradient, strict=True)])
 
-    optimizer = WeightedSAM(base(model), rho=0.3, strength=strength, telemetry_every=1)
+    optimizer = WeightedSAM(base(model), rho=0.3, strength=strength, threshold=threshold, telemetry_every=1)
     loss = optimizer.step(lambda: model(x), y, p_wrong=P)
     assert optimizer.last_step.grad_norm == pytest.approx(float(norm) / 5)
     assert float(loss) == pytest.approx(losses.mean().item(), abs=1e-12)
@@ -61,6 +67,7 @@ def test_without_strength_or_probabilities_it_is_sam() -> None:
         (WeightedSAM, {"strength": 0.0}, {"p_wrong": P}),
         (WeightedSAM, {}, {}),
         (WeightedSAM, {"warmup_steps": 9}, {"p_wrong": P}),
+        (WeightedSAM, {"threshold": 1.0}, {"p_wrong": P}),
     ):
         model, x, y = problem()
         optimizer = kind(base(model), rho=0.2, **options)
@@ -69,6 +76,7 @@ def test_without_strength_or_probabilities_it_is_sam() -> None:
         found.append(weights(model))
     assert torch.equal(found[0], found[1])
     assert torch.equal(found[0], found[2])
+    torch.testing.assert_close(found[0], found[4], rtol=0, atol=1e-12)
     plain, x, y = problem()
     steps = base(plain)
     for _ in range(3):
@@ -78,10 +86,28 @@ def test_without_strength_or_probabilities_it_is_sam() -> None:
     assert torch.equal(found[3], weights(plain))
 
 
+def test_resumed_it_continues_bit_for_bit() -> None:
+    found = []
+    for interrupted in (False, True):
+        model, x, y = problem()
+        options = {"rho": "auto", "total_steps": 4, "threshold": 0.5}
+        optimizer = WeightedSAM(base(model), **options)
+        for number in range(4):
+            if interrupted and number == 2:
+                state, weights_then = copy.deepcopy((optimizer.state_dict(), model.state_dict()))
+                model, x, y = problem()
+                model.load_state_dict(weights_then)
+                optimizer = WeightedSAM(base(model), **options)
+                optimizer.load_state_dict(state)
+            optimizer.step(lambda model=model, x=x: model(x), y, p_wrong=P)
+        found.append(weights(model))
+    assert torch.equal(*found)
+
+
 def test_where_all_weights_cancel_the_base_steps_on_the_batch() -> None:
     model, x, y = problem()
     plain = copy.deepcopy(model)
-    optimizer = WeightedSAM(base(model), rho=0.2, strength=1.0)
+    optimizer = WeightedSAM(base(model), rho=0.2, threshold=None)
     optimizer.step(lambda: model(x), y, p_wrong=torch.full((5,), 0.5))
     F.cross_entropy(plain(x), y).backward()
     base(plain).step()
@@ -137,5 +163,7 @@ def test_probabilities_of_another_batch_are_refused(wrong: list[float]) -> None:
     assert torch.equal(before, weights(model))
     with pytest.raises(ValueError, match="strength=2"):
         WeightedSAM(base(model), strength=2.0)
+    with pytest.raises(ValueError, match="threshold=nan"):
+        WeightedSAM(base(model), threshold=float("nan"))
     with pytest.raises(TypeError, match="p_wrong needs the logits"):
         optimizer.step(lambda: F.cross_entropy(model(x), y), p_wrong=P)

@@ -29,7 +29,7 @@ from ncsam.engine.metrics import ByClass, accuracy, calibration_error, class_met
 from ncsam.engine.resolve import recommended_model
 from ncsam.engine.task import Task
 from ncsam.errors import UsageError
-from ncsam.issues.posterior import noise_rate_of
+from ncsam.issues.posterior import assess, noise_rate_of
 from ncsam.noise import estimate_noise
 from ncsam.runs import layout
 from ncsam.runs.reader import read_verified_labels
@@ -149,10 +149,11 @@ def smooth_out_of_fold(config: RunConfig, task: Task) -> OutOfFold | None:
 
 
 def wrong_label_probabilities(config: RunConfig, task: Task) -> Tensor:
-    """For every training sample the probability that its label is wrong, out of fold; 0 for samples held out.
+    """For every training sample the probability that its label is wrong, as label issues state it; 0 if held out.
 
-    By the recommended closed-form model, fitted to features, or to the pixels of small images, of the samples trained
-    on; what `WeightedSAM` needs.
+    The posterior of `ncsam.issues.posterior`, by out-of-fold predictions of the recommended closed-form model for
+    features, or for the pixels of small images, of the samples trained on; what `WeightedSAM` needs. All are 0 where
+    the posterior is not reliable, which makes it SAM.
 
     Args:
         config: The configuration, for how samples are read.
@@ -174,9 +175,10 @@ def wrong_label_probabilities(config: RunConfig, task: Task) -> Tensor:
     fitted = classifiers.cross_fit(
         recommended_model(task), rows, torch.from_numpy(labels), task.dataset.num_classes, folds=FOLDS
     )
-    found = classifiers.issue_probabilities(fitted, labels, table=is_table(task))
+    posterior = assess(labels, classifiers.issue_probabilities(fitted, labels, table=is_table(task)))
     p = torch.zeros(len(split))
-    p[torch.from_numpy(train)] = torch.from_numpy(1 - found[np.arange(len(labels)), labels]).float().clamp(0, 1)
+    if posterior.reliable:
+        p[torch.from_numpy(train)] = torch.from_numpy(posterior.p_wrong).float().clamp(0, 1)
     return p
 
 

@@ -79,10 +79,10 @@ class MSAM(SharpnessAware):
         eta: float = 0.01,
         **options: Unpack[Options],
     ) -> None:
-        if rho in ("auto", "validation"):
+        if isinstance(rho, str) and rho in ("auto", "validation"):
             scale = options.get("rho_target", RHO_TARGET) / RHO_TARGET
             rho = ScheduledRadius(0.01 * scale, 0.1 * scale, begin=1.0 if rho == "auto" else BEGIN)
-        if rho == "budget" or isinstance(rho, AutoRadius | LossBudgetRadius):
+        if isinstance(rho, AutoRadius | LossBudgetRadius) or (isinstance(rho, str) and rho == "budget"):
             raise bad_value("rho", rho, "a number, 'auto' or 'validation', because one pass has no gradient at w")
         super().__init__(base_optimizer, rho, **options)
         self._add_group_setting("adaptive", adaptive, flag)
