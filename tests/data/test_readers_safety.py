@@ -20,7 +20,8 @@ from PIL import Image
 from ncsam import data
 from ncsam.data import registry
 from ncsam.data.readers.archives import extract
-from ncsam.data.readers.download import Remote, data_root, fetch
+from ncsam.data.readers.download import Remote, fetch
+from ncsam.data.registry import data_root
 from ncsam.data.types import PathList
 from ncsam.errors import UsageError
 

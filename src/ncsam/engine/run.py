@@ -351,7 +351,8 @@ def _finish(trainer: Trainer, folder: Path | None) -> TrainSummary:
             "warmup_noise": control.noise_estimate,
             "verified": trainer.verified,
         }
-        oof = smooth_out_of_fold(config, task) if config.fold is None else None
+        on_features = task.modality.name == "features" and config.fold is None
+        oof = smooth_out_of_fold(config, task) if on_features else None
         summary["noise_estimate"] = by_class.noise if oof is None else oof.about["noise_rate"]
         issues = label_issues_of(task.original, trainer.dynamics, task.val, oof)
         if folder is None:
