@@ -14,7 +14,7 @@ from ncsam._statistics import Spread
 from ncsam.engine import RunConfig
 from ncsam.engine.resolve import default_warmup
 from ncsam.engine.task import load_task
-from ncsam.methods.ce import CE
+from ncsam.methods.loss_method import CE
 from ncsam.reproduce import TABLES, choose, find
 from ncsam.reproduce.notes import Note, not_comparable
 from ncsam.reproduce.results import Cell, Filled, fill, jobs, run_name
