@@ -25,8 +25,7 @@ from ncsam.embed.features import encode, image_loader
 from ncsam.engine.config import ResolvedConfig, RunConfig
 from ncsam.engine.forecast import Approve
 from ncsam.engine.task import Task
-from ncsam.models.backbone import Backbone
-from ncsam.models.channels_last import to_channels_last
+from ncsam.models.backbone import Backbone, to_channels_last
 from ncsam.models.freeze import BACKBONE
 from ncsam.vectors.arithmetic import is_dtensor
 

@@ -27,7 +27,7 @@ from ncsam.engine.learner import create_network
 from ncsam.errors import RunError
 from ncsam.methods import Method
 from ncsam.methods import create as create_method
-from ncsam.models.channels_last import is_convolutional
+from ncsam.models.backbone import is_convolutional
 from ncsam.runs import layout
 
 

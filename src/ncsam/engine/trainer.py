@@ -27,7 +27,7 @@ from ncsam.engine.task import Task, check_method, view_names
 from ncsam.errors import DivergedError, Interrupted
 from ncsam.methods import Method, Plan, State
 from ncsam.methods import create as create_method
-from ncsam.models.channels_last import is_convolutional
+from ncsam.models.backbone import is_convolutional
 from ncsam.optim import WeightedSAM
 from ncsam.pretrained.hub import PREFIX
 
