@@ -13,9 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from ncsam._arguments import LARGEST, coerce_options, flag, instance
+from ncsam._arguments import LARGEST, coerce_options, find_named, flag, instance, is_reference
 from ncsam._errors import bad_value, refuse_unknown, unknown_name
-from ncsam._named import find_named, is_reference
 from ncsam.data.types import UNKNOWN, DataSet, Labels, Split, first_few
 
 

@@ -13,10 +13,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from ncsam._arguments import below_one, count, number, ratio
+from ncsam._arguments import below_one, count, find_named, is_reference, number, ratio, require_explicit_import
 from ncsam._errors import bad_value, need
 from ncsam._files import atomic_path
-from ncsam._named import find_named, is_reference, require_explicit_import
 from ncsam._version import __version__
 from ncsam.engine import recipes
 from ncsam.engine.config_options import (

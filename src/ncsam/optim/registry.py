@@ -16,9 +16,8 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ncsam._arguments import add, choice, count, flag, function, instance, non_negative
+from ncsam._arguments import add, choice, count, find_named, flag, function, instance, is_reference, non_negative
 from ncsam._errors import bad_value, unknown_name
-from ncsam._named import find_named, is_reference
 from ncsam.optim.radius import check_target
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from ncsam._arguments import is_reference
 from ncsam._files import read_json
-from ncsam._named import is_reference
 from ncsam._statistics import Spread
 from ncsam.auditing.findings import CHECKS, Check, Finding
 from ncsam.data import DataSet, load
