@@ -357,7 +357,7 @@ def test_options_of_a_variant():
     assert {"criterion", "telemetry_every", "rho_target"} <= set(names)
     with pytest.raises(TypeError, match="unknown option of SANER 'alhpa'"):
         SANER(sgd(network()), alhpa=1.0)
-    with pytest.raises(ValueError, match=r"unknown optimizer 'sanr'\. Did you mean 'saner'"):
+    with pytest.raises(ValueError, match=r"'sanr'\..*'saner'"):
         ncsam.optim.get("sanr")
 
 
