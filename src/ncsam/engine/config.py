@@ -298,6 +298,11 @@ class RunConfig:
         return all(getattr(self, name) == usual[name] for name in TRAINING)
 
     @property
+    def may_use_backbone(self) -> bool:
+        """Whether images or texts may be trained on as features of a pretrained backbone."""
+        return self.leaves_training_open if self.backbone == "auto" else self.backbone != "none"
+
+    @property
     def uses_validation(self) -> bool:
         """Whether validation samples influence training."""
         return self.sharpness_aware and (self.rho == "validation" or self.warmup == "auto")

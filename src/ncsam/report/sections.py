@@ -219,7 +219,7 @@ def audit_sections(run: RunFolder, most: int = SHOWN) -> list[AuditSection]:
         run: the run folder.
         most: findings shown per check.
     """
-    audited = load_findings(run.folder)
+    audited = load_findings(run.folder) if (run.folder / layout.AUDIT).is_file() else None
     if audited is None:
         return []
     findings, notes = audited
