@@ -32,7 +32,7 @@ from ncsam.engine.resolve import resolve
 from ncsam.engine.sinks import CheckpointSink, MetricsSink
 from ncsam.engine.task import load_task
 from ncsam.engine.trainer import Trainer
-from ncsam.models.channels_last import to_channels_last
+from ncsam.models.backbone import to_channels_last
 from timing import Candidate, arguments, ratio, table, take_turns, write_json
 
 WARMUP = 2  # epochs of each that are not counted

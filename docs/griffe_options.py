@@ -15,7 +15,7 @@ class SharedOptions(griffe.Extension):
         text = cls.docstring.value if cls.docstring is not None else ""
         if not cls.path.startswith("ncsam.optim.") or "Args:\n" not in text or " base_optimizer:" not in text:
             return
-        options = cls.package["optim.options.Options"].docstring.value
+        options = cls.package["optim.registry.Options"].docstring.value
         shared = inspect.cleandoc(options).partition("Attributes:\n")[2]
         before, _, own = inspect.cleandoc(text).partition("Args:\n")
         args, gap, rest = own.partition("\n\n")

@@ -26,7 +26,7 @@ from ncsam.issues.find import find_label_issues
 from ncsam.jobs import local
 from ncsam.methods.registry import _METHODS
 from ncsam.models.registry import _BUILDERS
-from ncsam.optim.options import _DEFAULTS
+from ncsam.optim.registry import _DEFAULTS
 from stress.commands import in_this_process
 
 #: Results, base classes and registries: users pass nothing to them. Files belong to the part `inputs`.

@@ -21,7 +21,7 @@ from ncsam.data.readers import shards as shard_reader
 from stress.harness import Draw, one_in, pick
 from stress.places import PLACES, QUICK, features, line
 from stress.run_folders import Case
-from stress.strategies import changed, damage, damaged, images, nested, replace_by_special_file, texts
+from stress.strategies import changed, damage, images, nested, replace_by_special_file, texts
 from stress.tasks import tiny_backbones
 
 _FILE_NAMES = ["0001", "../../0002", "/etc/0003", "a/b/0004", "Ü", "", ".", "x" * 300, "new\nline", "=1", "\udcff"]
@@ -236,22 +236,6 @@ def _parquet(draw: Draw, top: Path) -> Path:
     return top / where if where == "t.parquet" else top
 
 
-def _partly_embedded(draw: Draw, top: Path) -> Path:
-    """Images, weights, and next to them partly computed features that are not what they were."""
-    parts = top.parent / "f.npz.parts"
-    kind = pick(draw, "none", "about", "a file of the user's", "file", "link")
-    if kind in ("about", "a file of the user's"):
-        parts.mkdir()
-        content = draw(damaged(b'{"encoder": "x"}')) if kind == "about" else b"kept"
-        (parts / ("about.json" if kind == "about" else "precious.txt")).write_bytes(content)
-    elif kind == "file":
-        parts.write_text("")
-    elif kind == "link":
-        (top.parent / "elsewhere").mkdir()
-        parts.symlink_to(top.parent / "elsewhere")
-    return _folder(draw, top)
-
-
 _CLEANNET = f"train {{data}} --model mlp --method cleannet {QUICK} "
 _JOINED = f"train {{data}} {QUICK} --data-options join="
 _EMBED = "embed {data} --model cnn_small --pretrained {weights} --size 8 --batch-size 2 --out {top}/f.npz --quiet"
@@ -293,5 +277,5 @@ DATA = {
     ),
     "labels": Data(_labels, "l.*", ["noise inspect {data}", "train {features} --label-file {data} " + QUICK]),
     "weights": Data(_weights, "w.*", ["train {features} --model mlp --pretrained {data} " + QUICK]),
-    "embedding": Data(_partly_embedded, "*.png", [_EMBED]),
+    "embedding": Data(_folder, "*.png", [_EMBED]),
 }

@@ -19,8 +19,7 @@ import uvicorn
 from click.testing import CliRunner
 from hypothesis.errors import UnsatisfiedAssumption
 
-from ncsam.cli.framework import MISTAKE
-from ncsam.cli.main import main
+from ncsam.cli.main import MISTAKE, main
 from ncsam.embed.cache import VARIABLE
 from ncsam.jobs import local
 from stress import commands, page

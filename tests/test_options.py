@@ -151,7 +151,7 @@ def test_a_word_that_is_nearly_right_is_asked_for():
 def test_a_value_is_shown_in_one_line():
     with pytest.raises(ValueError, match=r"^invalid x=array\(\[\[0., 0.\], \[0., 0.\]\]\)"):
         _arguments.number("x", np.zeros((2, 2)))
-    with pytest.raises(ValueError, match=r"x=a number of type int too long to print"):
+    with pytest.raises(ValueError, match="x=a number of type int"):
         _arguments.count("x", 10**5000)
     with pytest.raises(ValueError, match=r"\.\.\.") as caught:
         _arguments.number("x", list(range(10_000)))

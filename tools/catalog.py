@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ncsam import methods, optim
 from ncsam.methods import describe
-from ncsam.optim.options import Options
+from ncsam.optim.registry import Options
 
 sys.path.insert(0, str(Path(__file__).parent))
 from catalog_scripts import method_script, optimizer_script

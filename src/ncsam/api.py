@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from ncsam._arguments import is_reference
 from ncsam._errors import bad_value
-from ncsam._named import is_reference
 from ncsam._text import printable_lines
 from ncsam.audits import Audit
 from ncsam.comparison.result import Comparison

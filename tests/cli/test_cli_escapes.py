@@ -13,8 +13,7 @@ from cli_cases import QUICK, call
 
 from ncsam._errors import unexpected
 from ncsam._text import markdown, markdown_block, markdown_code, path_cell, printable, table_cell
-from ncsam.cli.framework import as_failure
-from ncsam.cli.main import main
+from ncsam.cli.main import as_failure, main
 from ncsam.cli.output import show_table
 
 SCRIPT = "<script>alert(1)</script>"

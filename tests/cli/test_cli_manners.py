@@ -11,8 +11,7 @@ import click
 import pytest
 from cli_cases import QUICK, call
 
-from ncsam.cli.framework import as_failure
-from ncsam.cli.main import COMMANDS, main
+from ncsam.cli.main import COMMANDS, as_failure, main
 from ncsam.engine.config import optimizer_names
 from ncsam.errors import Interrupted, RunError
 

@@ -24,7 +24,7 @@ OWN = """
 import numpy as np, torch
 from ncsam import SAM
 from ncsam.data import from_arrays
-from ncsam.methods.ce import CE
+from ncsam.methods.loss_method import CE
 from torch import nn
 
 class HalfLoss(CE):

@@ -140,7 +140,7 @@ def test_onnx_says_what_it_needs(tmp_path, trained, monkeypatch):
 def test_a_run_without_a_checkpoint_is_refused(tmp_path):
     from made_runs import make_run
 
-    with pytest.raises(ValueError, match="a run folder with a checkpoint, as training writes it; this one has none"):
+    with pytest.raises(ValueError, match="a checkpoint"):
         load_predictor(make_run(tmp_path / "a"))
 
 

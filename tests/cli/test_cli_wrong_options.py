@@ -227,7 +227,7 @@ def test_describing_data_refuses_them_too(features):
 def test_names_of_the_machine_are_checked_in_the_configuration():
     with pytest.raises(ValueError, match=r"^unknown precision '-1'\. Known: 16, .*bf16-mixed"):
         RunConfig(precision="-1")
-    with pytest.raises(ValueError, match=r"^unknown accelerator 'cud'\. Did you mean 'cuda' or 'cpu'\?"):
+    with pytest.raises(ValueError, match=r"'cud'\..*'cuda'.*'cpu'\?"):
         RunConfig(accelerator="cud")
 
 

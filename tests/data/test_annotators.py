@@ -69,7 +69,7 @@ def test_tables_that_are_none(tmp_path, text, words):
     (tmp_path / "t.csv").write_text(text)
     with pytest.raises(ValueError, match=words):
         read_annotations(tmp_path / "t.csv")
-    with pytest.raises(ValueError, match="at least one answer for every item"):
+    with pytest.raises(ValueError, match="least one answer"):
         join([[0, 1], [-1, -1]])
     with pytest.raises(ValueError, match="unknown method 'vote'"):
         join([[0, 1]], method="vote")

@@ -127,7 +127,7 @@ def test_views_by_name() -> None:
     own = View(flip=0.1)
     assert resolve_views("weak") == (VIEWS["weak"],)
     assert resolve_views(["strong", own, "plain"]) == (VIEWS["strong"], own, VIEWS["plain"])
-    with pytest.raises(ValueError, match=r"unknown view 'strnog'\. Did you mean 'strong'"):
+    with pytest.raises(ValueError, match=r"'strnog'\..*'strong'"):
         resolve_views(["strnog"])
     with pytest.raises(ValueError, match="at least one view"):
         resolve_views([])

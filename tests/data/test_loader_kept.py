@@ -138,7 +138,7 @@ def test_a_damaged_file_is_named_and_not_kept(tmp_path: Path) -> None:
     whole = damaged.read_bytes()
     damaged.write_bytes(whole[:60])
     keeping = loader(path, shuffle=False)
-    with pytest.raises(ValueError, match=r"005.png \(sample 8\) cannot be decoded as an image"):
+    with pytest.raises(ValueError, match=r"005.png \(sample 8\)"):
         [*keeping.iterate(0)]
     damaged.write_bytes(whole)
     assert_same([*keeping.iterate(0)], [*loader(path, False, shuffle=False).iterate(0)])

@@ -143,14 +143,14 @@ def test_cifar100_fine_and_coarse(tmp_path: Path, version: str, coarse: bool) ->
 
 def test_wrong_count_is_an_error(tmp_path: Path) -> None:
     write(cifar10_python(), tmp_path / "cifar-10-batches-py")
-    with pytest.raises(ValueError, match=r"cifar10, split 'train': 20 samples found, 50,000 expected.*partial=True"):
+    with pytest.raises(ValueError, match=r"cifar10.*'train': 20.*found, 50,000 expected.*partial=True"):
         data.load("cifar10", tmp_path)
 
 
 def test_missing_batch(tmp_path: Path) -> None:
     folder = write(cifar10_python(), tmp_path / "cifar-10-batches-py")
     (folder / "data_batch_4").unlink()
-    with pytest.raises(FileNotFoundError, match="data_batch_4 is not there; the dataset is incomplete"):
+    with pytest.raises(FileNotFoundError, match=r"data_batch_4.*dataset"):
         data.load("cifar10", tmp_path, partial=True)
 
 
@@ -158,7 +158,7 @@ def test_archive_without_a_batch(tmp_path: Path) -> None:
     files = cifar10_python()
     del files["data_batch_2"]
     pack(files, "cifar-10-batches-py", tmp_path / "cifar-10-python.tar.gz")
-    with pytest.raises(ValueError, match="truncated or damaged: it lacks data_batch_2"):
+    with pytest.raises(ValueError, match="lacks data_batch_2"):
         data.load("cifar10", tmp_path, partial=True)
 
 
@@ -167,7 +167,7 @@ def test_truncated_archive(tmp_path: Path, share: float) -> None:
     archive = pack(cifar10_python(), "cifar-10-batches-py", tmp_path / "cifar-10-python.tar.gz")
     content = archive.read_bytes()
     archive.write_bytes(content[: int(share * len(content))])
-    with pytest.raises(ValueError, match=r"cifar-10-python.tar.gz is truncated or damaged"):
+    with pytest.raises(ValueError, match=r"cifar-10-python.tar.gz.*truncated"):
         data.load("cifar10", tmp_path, partial=True)
 
 
@@ -175,9 +175,7 @@ def test_truncated_binary(tmp_path: Path) -> None:
     folder = write(cifar10_binary(), tmp_path / "cifar-10-batches-bin")
     path = folder / "test_batch.bin"
     path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(
-        ValueError, match=r"test_batch.bin is truncated or damaged: 18,437 bytes are not records of 3,073"
-    ):
+    with pytest.raises(ValueError, match=r"test_batch.bin.*damaged: 18,437.*of 3,073"):
         data.load("cifar10", tmp_path, partial=True)
 
 
@@ -185,7 +183,7 @@ def test_label_out_of_range(tmp_path: Path) -> None:
     folder = write(cifar10_binary(), tmp_path / "cifar-10-batches-bin")
     path = folder / "data_batch_1.bin"
     path.write_bytes(bytes([10]) + path.read_bytes()[1:])
-    with pytest.raises(ValueError, match="label 10 of sample 0 is out of range; the 10 classes are 0 to 9"):
+    with pytest.raises(ValueError, match=r"label 10.*sample 0.*the 10.*are 0 to 9"):
         data.load("cifar10", tmp_path, partial=True)
 
 
@@ -220,12 +218,12 @@ def test_batch_of_another_form(tmp_path: Path, batch: object, message: str) -> N
 
 
 def test_not_there_says_how_to_get_it(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"cifar10 was not found: no cifar-10-batches-py/.*download=True"):
+    with pytest.raises(FileNotFoundError, match=r"cifar10.*cifar-10-batches-py/.*download=True"):
         data.load("cifar10", tmp_path)
     with pytest.raises(FileNotFoundError, match="which does not exist"):
         data.load("cifar100", tmp_path / "nowhere")
     (tmp_path / "other.tar.gz").touch()
-    with pytest.raises(ValueError, match=r"root=.*a folder, or the archive cifar-10-python.tar.gz"):
+    with pytest.raises(ValueError, match=r"root=.*a.*cifar-10-python.tar.gz"):
         data.load("cifar10", tmp_path / "other.tar.gz")
 
 
@@ -264,7 +262,7 @@ def test_cifar100n(tmp_path: Path) -> None:
 
 def test_human_labels_of_another_order_or_file(tmp_path: Path) -> None:
     write(cifar10_python(), tmp_path / "cifar-10-batches-py")
-    with pytest.raises(FileNotFoundError, match=r"cifar10n was not found: no CIFAR-10_human.pt.*CC BY-NC"):
+    with pytest.raises(FileNotFoundError, match=r"cifar10n.*CIFAR-10_human.pt.*CC"):
         data.load("cifar10n", tmp_path, partial=True)
     with pytest.raises(ValueError, match="accept_license=False"):
         data.load("cifar10n", tmp_path, partial=True, download=True)
@@ -273,5 +271,5 @@ def test_human_labels_of_another_order_or_file(tmp_path: Path) -> None:
     human_file(path, True, clean_label=clean[::-1].copy(), worse_label=clean)
     with pytest.raises(ValueError, match="other data or another order"):
         data.load("cifar10n", tmp_path, partial=True)
-    with pytest.raises(ValueError, match=r"unknown labels of CIFAR-10N 'worse'. Did you mean 'worst'"):
+    with pytest.raises(ValueError, match=r"CIFAR-10N 'worse'.*'worst'"):
         data.load("cifar10n", tmp_path, partial=True, labels="worse")

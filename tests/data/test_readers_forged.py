@@ -61,7 +61,7 @@ def below_zero(path: Path) -> Path:
 def test_an_archive_with_a_size_below_zero_ends(tmp_path: Path, soon: None) -> None:
     """Python's own reader goes round in circles there (CVE-2025-8194, mended in 3.11.14)."""
     path = below_zero(archive(tmp_path / "a.tar", [b"0", b"1"]))
-    with pytest.raises(ValueError, match=r"a\.tar is not a readable tar file of samples"):
+    with pytest.raises(ValueError, match=r"a\.tar.*readable"):
         data.load(path)
     with pytest.raises(ValueError, match=r"a\.tar is truncated or damaged"):
         extract(path, tmp_path / "out")
@@ -78,7 +78,7 @@ def test_a_json_without_a_label_by_name_is_no_label(tmp_path: Path, label: bytes
 
 @pytest.mark.parametrize("label", [b"[" * 100_000, b'{"a": "' + b"x" * (1 << 20) + b'"}'])
 def test_a_json_that_is_deep_or_long_is_refused(tmp_path: Path, label: bytes) -> None:
-    with pytest.raises(ValueError, match=r"the \.json of sample '0' is not JSON"):
+    with pytest.raises(ValueError, match=r"\.json.*'0'"):
         data.load(archive(tmp_path / "a.tar", [label], "json"))
 
 
@@ -165,14 +165,14 @@ def test_a_pipe_that_an_index_calls_a_image_is_not_waited_for(tmp_path: Path, so
     os.mkfifo(folder / "dog/0.png")
     forge_index(folder, [b"cat/0.png", b"dog/0.png"], [0, 1])
     read = data.load(folder, in_memory=False)
-    with pytest.raises(ValueError, match=r"dog/0\.png is not a regular file"):
+    with pytest.raises(ValueError, match=r"dog/0\.png.*regular file"):
         data.check_images(read.train)
 
 
 def test_a_spoiled_parquet_file_is_one_sentence(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
     (tmp_path / "t.parquet").write_bytes(b"PAR1" + b"\xff" * 100 + b"\x64\0\0\0PAR1")
-    with pytest.raises(ValueError, match=r"is not a readable Parquet file: it is cut off, damaged or of another kind$"):
+    with pytest.raises(ValueError, match="readable Parquet file"):
         data.load(tmp_path / "t.parquet")
 
 
@@ -181,9 +181,7 @@ def test_times_beyond_the_calendar_are_one_sentence(tmp_path: Path) -> None:
     parquet = pytest.importorskip("pyarrow.parquet")
     times = arrow.array([0, 2**62]).view(arrow.timestamp("us"))
     parquet.write_table(arrow.table({"text": ["a", "b"], "label": times}), tmp_path / "t.parquet")
-    with pytest.raises(
-        ValueError, match=r"t\.parquet, column 'label', has values of type timestamp\[us\] that cannot be"
-    ):
+    with pytest.raises(ValueError, match=r"t\.parquet.*'label'.*timestamp\[us\]"):
         data.load(tmp_path / "t.parquet")
 
 
@@ -207,7 +205,7 @@ def test_answers_in_any_encoding_and_of_any_size(tmp_path: Path, soon: None) -> 
     with pytest.raises(ValueError, match="label -3 is no class number"):
         read_annotations(path)
     path.write_text("path,Ada\na.png,1,2\n")
-    with pytest.raises(ValueError, match="line 2: 3 fields, but the header has 2"):
+    with pytest.raises(ValueError, match=r"line 2: 3.*has 2"):
         read_annotations(path)
 
 
@@ -232,10 +230,10 @@ def test_json_is_what_it_is(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     for text in ("{", "[" * 100_000, "", "nul"):
         path.write_text(text)
-        with pytest.raises(ValueError, match=r"is not readable JSON: it is cut off, damaged or of another kind$"):
+        with pytest.raises(ValueError, match="readable JSON"):
             read_json(path)
     path.write_text("[1]")
-    with pytest.raises(ValueError, match="holds a list, not values by name"):
+    with pytest.raises(ValueError, match="holds a list"):
         read_json(path)
     path.write_text(json.dumps({"a": 1}), encoding="utf-16")
     assert read_json(path) == {"a": 1}

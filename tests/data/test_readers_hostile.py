@@ -161,7 +161,7 @@ def test_a_wrong_description_is_refused(options: dict[str, object], said: str) -
 
 
 def test_features_beyond_float32_are_said_before_training(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"x holds values up to 1e\+300, beyond the range of float32"):
+    with pytest.raises(ValueError, match=r"1e\+300.*float32"):
         from_arrays(np.array([[1e300], [0.0]]), [0, 1])
 
 
@@ -179,7 +179,7 @@ def test_tables_in_unicode_are_read(tmp_path: Path, encoding: str) -> None:
 def test_other_encodings_are_one_sentence(tmp_path: Path) -> None:
     path = tmp_path / "table.csv"
     path.write_bytes(TABLE.replace("日本", "x").encode("latin-1"))
-    with pytest.raises(ValueError, match=r"table.csv, line 2, is not UTF-8: save the file as UTF-8 \(from Latin-1"):
+    with pytest.raises(ValueError, match=r"table.csv, line 2.*UTF-8.*UTF-8 \(from Latin-1"):
         load(path)
     path.write_bytes(TABLE.encode("utf-16-le"))  # without its mark
     with pytest.raises(ValueError, match=r"is not text: it holds zero bytes|is not UTF-8"):

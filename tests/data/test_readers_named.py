@@ -125,7 +125,7 @@ def test_damaged_idx(tmp_path: Path, change: object, message: str) -> None:
 
 
 def test_idx_not_there(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"mnist was not found: no train-images-idx3-ubyte\[.gz\] under"):
+    with pytest.raises(FileNotFoundError, match=r"train-images-idx3-ubyte\[.gz\] under"):
         data.load("mnist", tmp_path)
 
 
@@ -201,7 +201,7 @@ def test_tiny_imagenet_errors(tiny: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"1 of 4 files are not there: .*val_9.JPEG"):
         data.load("tiny_imagenet", tiny, partial=True)
     annotations.write_text(content + "val_0.JPEG\tn99\t0\t0\t1\t1\n")
-    with pytest.raises(ValueError, match=r"line 4: expected a file and a wnid of train/, found 'val_0.JPEG\\tn99"):
+    with pytest.raises(ValueError, match=r"line 4.*train/.*'val_0.JPEG\\tn99"):
         data.load("tiny_imagenet", tiny, partial=True)
 
 
@@ -218,10 +218,10 @@ def test_animal10n_raw(tmp_path: Path) -> None:
     assert read.classes[9] == "Guinea pig"
     assert data.load("animal10n", tmp_path, partial=True, in_memory=True).train.inputs.shape == (3, 64, 64, 3)
     image(tmp_path / "animal10n" / "training" / "cat.jpg")
-    with pytest.raises(ValueError, match=r"cat.jpg: a file must be named <label>_<id>.jpg"):
+    with pytest.raises(ValueError, match=r"cat.jpg.*<label>_<id>.jpg"):
         data.load("animal10n", tmp_path, partial=True)
     (tmp_path / "animal10n" / "training" / "cat.jpg").rename(tmp_path / "animal10n" / "training" / "12_3.jpg")
-    with pytest.raises(ValueError, match="label 12 of sample 1 is out of range"):
+    with pytest.raises(ValueError, match=r"label 12.*sample 1"):
         data.load("animal10n", tmp_path, partial=True)
 
 
@@ -257,9 +257,9 @@ def test_animal10n_binary_errors(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="24,591 bytes are not records of 12,296"):
         data.load("animal10n", tmp_path, partial=True)
     (tmp_path / "data_batch_1.bin").write_bytes(record + struct.pack(">II", 1, 11) + record[8:])
-    with pytest.raises(ValueError, match="label 11 is out of range in either byte order"):
+    with pytest.raises(ValueError, match=r"label 11.*range"):
         data.load("animal10n", tmp_path, partial=True)
-    with pytest.raises(FileNotFoundError, match=r"animal10n was not found.*form at https://dm.kaist.ac.kr"):
+    with pytest.raises(FileNotFoundError, match=r"animal10n.*https://dm.kaist.ac.kr"):
         data.load("animal10n", tmp_path / "elsewhere")
 
 
@@ -362,8 +362,8 @@ def test_clothing1m(tmp_path: Path, annotations: str) -> None:
     with pytest.raises(ValueError, match="3 samples found, 1,000,000 expected"):
         data.load("clothing1m", tmp_path)
     text(lists / "clean_val_key_list.txt", keys[0])
-    with pytest.raises(ValueError, match=r"clean_val_key_list.txt: 1 images have no label, the first is 'images/0/00"):
+    with pytest.raises(ValueError, match=r"clean_val_key_list.txt: 1.*'images/0/00"):
         data.load("clothing1m", tmp_path, partial=True)
     text(lists / "clean_label_kv.txt", "images/4.jpg four")
-    with pytest.raises(ValueError, match=r"clean_label_kv.txt, line 1: expected a path and a class number"):
+    with pytest.raises(ValueError, match=r"clean_label_kv.txt, line 1"):
         data.load("clothing1m", tmp_path, partial=True)

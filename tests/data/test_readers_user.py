@@ -84,14 +84,14 @@ def test_folder_errors(tmp_path: Path) -> None:
         data.load(tmp_path)
     image(tmp_path / "train" / "a" / "1.png")
     (tmp_path / "train" / "empty").mkdir()
-    with pytest.raises(ValueError, match=r"1 of 2 classes have no training sample: 1 \('empty'\)"):
+    with pytest.raises(ValueError, match=r"1 of 2.*sample: 1 \('empty'\)"):
         data.load(tmp_path)
     assert data.load(tmp_path, allow_empty=True).num_classes == 2
     image(tmp_path / "test" / "new" / "1.png")
-    with pytest.raises(ValueError, match="class folders that the training split lacks: new"):
+    with pytest.raises(ValueError, match="class folders"):
         data.load(tmp_path, allow_empty=True)
     image(tmp_path / "train" / "a" / "2.png", size=(9, 9))
-    with pytest.raises(ValueError, match=r"2.png is of shape \(9, 9, 3\), .*1.png of \(4, 6, 3\)"):
+    with pytest.raises(ValueError, match=r"2.png.*shape \(9, 9, 3\), .*1.png of \(4, 6, 3\)"):
         data.load(tmp_path / "train", allow_empty=True, in_memory=True)
 
 
@@ -331,7 +331,7 @@ def test_npz(tmp_path: Path) -> None:
     assert read.classes == ("no", "yes")
     assert read.name == "mine"
     assert data.load(path, name="other", mean=[0, 0, 0]).mean == (0, 0, 0)
-    with pytest.raises(ValueError, match=r"unknown option of .* 'nam'. Did you mean 'name'"):
+    with pytest.raises(ValueError, match=r"'nam'.*'name'"):
         data.load(path, nam="x")
     np.savez(path, images=IMAGES)
     with pytest.raises(ValueError, match=r"no array named y or labels"):
@@ -348,14 +348,14 @@ def test_an_array_that_is_not_what_its_header_says_is_named(tmp_path: Path, shap
     np.lib.format.write_array_header_1_0(header, {"descr": "<f4", "fortran_order": False, "shape": shape})
     with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
         archive.writestr("x.npy", header.getvalue() + b"1234")
-    with pytest.raises(ValueError, match=r"a\.npz is damaged: the array 'x' is not what its header says"):
+    with pytest.raises(ValueError, match=r"a\.npz.*'x'"):
         data.load(tmp_path / "a.npz")
 
 
 def test_npz_does_not_unpickle(tmp_path: Path) -> None:
     path = tmp_path / "objects.npz"
     np.savez(path, x=IMAGES, y=np.array([{"a": 1}] * 6, dtype=object))
-    with pytest.raises(ValueError, match="holds arrays of Python objects, which are not read"):
+    with pytest.raises(ValueError, match="holds arrays of Python"):
         data.load(path)
 
 
@@ -509,7 +509,7 @@ def test_numbers_and_names(columns: list, classes: list | None, numbers: list, n
 
 
 def test_clean_labels_must_be_classes() -> None:
-    with pytest.raises(ValueError, match=r"arrays, split 'train': clean label -1 of sample 1 is out of range"):
+    with pytest.raises(ValueError, match=r"'train'.*label -1.*sample 1"):
         data.from_arrays(IMAGES[:2], [0, 1], y_clean=[0, -1])
 
 

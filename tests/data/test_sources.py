@@ -179,5 +179,5 @@ def test_missing_labels_of_pandas_are_missing() -> None:
 
 
 def test_options_of_another_form_are_refused() -> None:
-    with pytest.raises(ValueError, match="unknown option of from_arrays 'text_column'"):
+    with pytest.raises(ValueError, match="from_arrays 'text_column'"):
         as_dataset((X, Y), text_column="a")

@@ -122,9 +122,7 @@ def test_new_texts_need_a_column_of_texts(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("opinion,label\ngood film,a\nbad film,b\n")
     kind = modality_of(data.load(tmp_path / "t.csv", text_column="opinion"))
     (tmp_path / "new.csv").write_text("id,words\n1,fine\n")
-    with pytest.raises(
-        ValueError, match=r"new\.csv has no column 'opinion', the texts of this run; columns: id, words$"
-    ):
+    with pytest.raises(ValueError, match=r"new\.csv.*'opinion'"):
         kind.read([tmp_path / "new.csv"])
 
 
@@ -259,7 +257,7 @@ def test_any_tree_of_a_torch_dataset_arrives_as_it_is(inside: bool, workers: int
 
 def test_items_of_another_form_are_named() -> None:
     read = data.from_dataset(Items(uneven=True))
-    with pytest.raises(ValueError, match=r"sample 4 is of the form .*int64 4.*sample 0 of .*int64 3"):
+    with pytest.raises(ValueError, match=r"sample 4.*int64 4.*sample 0.*int64 3"):
         list(Loader(read.train, 6, shuffle=False).iterate(0))
 
 

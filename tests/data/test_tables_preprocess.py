@@ -298,7 +298,7 @@ def test_different_whole_numbers_called_so_are_identifiers(name: str) -> None:
 
 
 def test_no_column_of_use_is_one_error_that_says_why() -> None:
-    with pytest.raises(ValueError, match=r"frame.*a: every value is 1; b: all values are missing"):
+    with pytest.raises(ValueError, match=r"frame.*a: every.*b: all"):
         fit({"a": [1, 1], "b": [None, None]})
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import subprocess
 import sys
 from pathlib import Path
 from types import FrameType
@@ -94,3 +95,12 @@ def test_the_walk_is_the_order_of_the_calls() -> None:
         sys.setprofile(None)
     places = [calls.index((file, name.split(".")[-1])) for file, name in walk]
     assert places == sorted(places)
+
+
+@pytest.mark.slow
+def test_training_and_its_report_go_through_no_more_files_than_the_page_says() -> None:
+    found = re.search(r"call functions of at most (\d+) source files", PAGE)
+    assert found is not None
+    tool = Path(__file__).parents[2] / "tools" / "path_length.py"
+    answer = subprocess.run([sys.executable, tool], capture_output=True, text=True, check=True)
+    assert int(answer.stdout.splitlines()[-1].removesuffix(" files")) <= int(found[1])

@@ -33,7 +33,7 @@ def test_files_in_unicode_are_read_and_others_are_one_sentence(tmp_path: Path) -
         path.write_text("data: Füchse\n", encoding=encoding)
         assert RunConfig.from_yaml(path).data == "Füchse"
     path.write_text("epochs: 3\ndata: Füchse\n", encoding="latin-1")
-    with pytest.raises(ValueError, match=r"c\.yaml, line 2, is not UTF-8: save the file as UTF-8"):
+    with pytest.raises(ValueError, match=r"c\.yaml, line 2.*UTF-8.*UTF-8"):
         RunConfig.from_yaml(path)
 
 
@@ -78,7 +78,7 @@ def test_mistakes_are_named(options: dict[str, object], words: str) -> None:
 def test_files_that_are_no_configuration(tmp_path: Path) -> None:
     (tmp_path / "list.yaml").write_text("- lr\n")
     (tmp_path / "broken.yaml").write_text("lr: [1\n")
-    with pytest.raises(ValueError, match=r"list.yaml must contain `option: value` lines, not list"):
+    with pytest.raises(ValueError, match=r"list.yaml.*`option: value`"):
         RunConfig.from_yaml(tmp_path / "list.yaml")
     with pytest.raises(ValueError, match=r"broken.yaml is not YAML"):
         RunConfig.from_yaml(tmp_path / "broken.yaml")
@@ -206,7 +206,7 @@ def test_there_is_a_preset_for_every_setting() -> None:
     assert preset_names() == sorted([*PAPER, *AUTHORS, "cifar10n", "recommended", "recommended-cheap"])
     human, symmetric = RunConfig.from_preset("cifar10n"), RunConfig.from_preset("cifar10-symmetric")
     assert human == symmetric.replace(data="cifar10n", noise=None, rate=None, flip_ratio=0.4)
-    with pytest.raises(ValueError, match=r"unknown preset 'cifar10-symetric'. Did you mean 'cifar10-symmetric'"):
+    with pytest.raises(ValueError, match=r"'cifar10-symetric'.*'cifar10-symmetric'"):
         RunConfig.from_preset("cifar10-symetric")
 
 
@@ -239,7 +239,7 @@ def test_aliases_that_multiply_or_form_a_loop_are_refused(
     monkeypatch.setattr("ncsam._files._MOST_VALUES", 40_000)
     (tmp_path / "config.yaml").write_text(text)
     for read in (RunConfig.from_yaml, lambda path: RunFolder.read(path.parent)):
-        with pytest.raises(ValueError, match=r"config\.yaml holds itself, or more than 40,000 values"):
+        with pytest.raises(ValueError, match=r"config\.yaml.*than 40,000"):
             read(tmp_path / "config.yaml")
     (tmp_path / "config.yaml").write_text("method_options: &same {}\nmodel_options: *same\n")
     assert RunConfig.from_yaml(tmp_path / "config.yaml").model_options == {}

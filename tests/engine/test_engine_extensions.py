@@ -249,9 +249,7 @@ def test_verified_labels_of_the_data_set_or_drawn() -> None:
         verdicts(method, Task(replace(dataset, train=replace(dataset.train, clean=None)), np.arange(40), None, None), 1)
     assert verdicts(methods.create("ce"), Task(dataset, np.arange(40), None, None), 1) == (None, None)
     wrong = replace(dataset, train=replace(dataset.train, clean=1 - labels))
-    with pytest.raises(
-        ValueError, match=r"drawn by seed 1\. Verify more labels, or use another seed or a larger verified"
-    ):
+    with pytest.raises(ValueError, match="drawn by seed 1"):
         verdicts(method, Task(wrong, np.arange(40), None, None), 1)
 
 
@@ -281,5 +279,5 @@ def test_a_tables_column_of_verified_labels(tmp_path: Path) -> None:
     table.write_text("\n".join(rows).replace("1.0", "0") + "\n", encoding="utf-8")
     assert from_table(table).train.verified.tolist() == [1, -1, 0, 0, 1]
     table.write_text("\n".join(rows) + "\n", encoding="utf-8")
-    with pytest.raises(ValueError, match=r"row 3 has verified '1\.0'; allowed are 1, 0 and nothing"):
+    with pytest.raises(ValueError, match=r"row 3.*'1\.0'.*are 1, 0"):
         from_table(table)

@@ -128,7 +128,7 @@ def test_a_sample_table_in_one_process() -> None:
     assert torch.equal(other["votes"], table["votes"])
     with pytest.raises(ValueError, match="column='votes'"):
         table.column("votes", (3,))
-    with pytest.raises(ValueError, match=r"unknown column 'vote'. Did you mean 'votes'"):
+    with pytest.raises(ValueError, match=r"'vote'.*'votes'"):
         table["vote"]
     with pytest.raises(ValueError, match="samples=5: expected 4"):
         SampleTable(5).load_state_dict(table.state_dict())

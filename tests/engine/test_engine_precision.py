@@ -21,7 +21,7 @@ from ncsam.engine.predictor import load_predictor
 from ncsam.engine.task import load_task
 from ncsam.engine.trainer import Trainer
 from ncsam.methods import Plan
-from ncsam.models.channels_last import is_convolutional, to_channels_last
+from ncsam.models.backbone import is_convolutional, to_channels_last
 from ncsam.optim import SAM
 
 resolving = resolve.resolve

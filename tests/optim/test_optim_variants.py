@@ -203,7 +203,12 @@ def test_the_radius_of_msam_shrinks_while_the_validation_loss_falls():
 
 def test_a_scheduled_radius_needs_the_length_of_training():
     model = network()
-    for rho in (AutoRadius(), LossBudgetRadius(), "budget"):  # they need a gradient at w, which one pass does not take
+    for rho in (
+        AutoRadius(),
+        LossBudgetRadius(),
+        "budget",
+        torch.tensor([]),
+    ):  # they need a gradient at w, which one pass does not take
         with pytest.raises(ValueError, match="rho"):
             MSAM(sgd(model), rho)
     weaker = MSAM(sgd(model), "validation", rho_target=0.1)  # a fifth of the default
@@ -430,7 +435,7 @@ def test_options_of_a_variant():
     assert {"criterion", "telemetry_every", "rho_target"} <= set(names)
     with pytest.raises(TypeError, match="unknown option of SANER 'alhpa'"):
         SANER(sgd(network()), alhpa=1.0)
-    with pytest.raises(ValueError, match=r"unknown optimizer 'sanr'\. Did you mean 'saner'"):
+    with pytest.raises(ValueError, match=r"'sanr'\..*'saner'"):
         ncsam.optim.get("sanr")
 
 

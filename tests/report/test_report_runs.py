@@ -75,18 +75,18 @@ def test_damaged_files_are_named(tmp_path):
     folder = make_run(tmp_path / "a")
     lines = (folder / "metrics.jsonl").read_text().splitlines()
     (folder / "metrics.jsonl").write_text("\n".join([lines[0], "{broken", lines[1]]))
-    with pytest.raises(DamagedFileError, match=r"metrics\.jsonl, line 2, is not readable JSON"):
+    with pytest.raises(DamagedFileError, match=r"metrics\.jsonl, line 2"):
         RunFolder.read(folder)
     (folder / "metrics.jsonl").write_text("[1]\n")
-    with pytest.raises(DamagedFileError, match=r"metrics\.jsonl, line 1, is not the record of an epoch"):
+    with pytest.raises(DamagedFileError, match=r"metrics\.jsonl, line 1"):
         RunFolder.read(folder)
     (folder / "metrics.jsonl").write_text(lines[0])
     (folder / "summary.json").write_text("[1]")
-    with pytest.raises(ValueError, match=r"summary\.json holds a list, not values by name"):
+    with pytest.raises(ValueError, match=r"summary\.json holds"):
         RunFolder.read(folder)
     (folder / "label_issues.csv").write_text("index,label\n3,4\n")
     (folder / "summary.json").unlink()
-    with pytest.raises(ValueError, match=r"label_issues\.csv has no column 'given_label'"):
+    with pytest.raises(ValueError, match=r"label_issues\.csv.*'given_label'"):
         RunFolder.read(folder).label_issues()
     (folder / "config.yaml").write_text("true: 0.3\n")
     with pytest.raises(ValueError, match=r"config.yaml holds True"):
@@ -131,7 +131,7 @@ def test_annotators_and_commands_of_any_bytes_are_read(tmp_path):
     run = RunFolder.read(folder)
     assert run.annotators == [{"annotator": r"\xff", "answers": "3", "accuracy": "0.5"}]
     (folder / "annotators.csv").write_text("annotator,answers,accuracy\nada,3\n")
-    with pytest.raises(ValueError, match=r"annotators\.csv, line 2, has not 3 fields"):
+    with pytest.raises(ValueError, match=r"annotators\.csv, line 2.*not 3"):
         run.annotators  # noqa: B018
     run.config.pop("command")
     (tmp_path / "command.txt").write_bytes(b"ncsam \xff\n")
@@ -174,7 +174,7 @@ def test_names_of_classes_are_a_list(tmp_path):
 
 
 def test_what_is_no_run_folder_is_said(tmp_path):
-    with pytest.raises(ValueError, match=r"this one holds no config\.yaml"):
+    with pytest.raises(ValueError, match=r"no config\.yaml"):
         RunFolder.read(tmp_path)
     with pytest.raises(ValueError, match="this one does not exist"):
         RunFolder.read(tmp_path / "nowhere")

@@ -14,7 +14,7 @@ from ncsam._statistics import Spread
 from ncsam.engine import RunConfig
 from ncsam.engine.resolve import default_warmup
 from ncsam.engine.task import load_task
-from ncsam.methods.ce import CE
+from ncsam.methods.loss_method import CE
 from ncsam.reproduce import TABLES, choose, find
 from ncsam.reproduce.notes import Note, not_comparable
 from ncsam.reproduce.results import Cell, Filled, fill, jobs, run_name
@@ -42,7 +42,7 @@ def test_every_figure_of_the_paper_has_its_cell() -> None:
 def test_rows_and_columns_are_chosen_by_name() -> None:
     part = TABLES["table2"].part(["ncsam", "gce"], ["cifar10-40"])
     assert [(row.name, column.name) for row, column in part.cells] == [("gce", "cifar10-40"), ("ncsam", "cifar10-40")]
-    with pytest.raises(ValueError, match=r"unknown row of table2 'nscam'. Did you mean 'ncsam'"):
+    with pytest.raises(ValueError, match=r"table2 'nscam'.*'ncsam'"):
         choose("table2", ["nscam"])
     with pytest.raises(ValueError, match="unknown column of table2 'cifar10-30'"):
         choose("table2", None, ["cifar10-30"])
@@ -138,7 +138,7 @@ def test_small_takes_a_part_of_what_is_there_and_else_a_stand_in(tmp_path: Path)
     assert (stands_in.data_options["of"], stands_in.noise, stands_in.rate) == ("digits", "symmetric", 0.08)
     texts = [note.text for note in not_comparable(TABLES["table4"], setting)]
     assert any("digits stands in for it with symmetric noise" in text for text in texts)
-    with pytest.raises(ValueError, match="unknown dataset of the paper 'cifar'"):
+    with pytest.raises(ValueError, match="paper 'cifar'"):
         Setting("small", {"cifar": str(file)})
     with pytest.raises(ValueError, match="scale='tiny'"):
         Setting("tiny")

@@ -95,7 +95,7 @@ def with_plain_names(found):
 def test_a_folder_of_links_or_copies(tmp_path):
     folder = made_run(tmp_path)
     found = cleaned(folder)
-    with pytest.raises(ValueError, match="only with class names that can name a folder"):
+    with pytest.raises(ValueError, match="only with class names"):
         write_folder(found, tmp_path / "links")  # </script> cannot
     found = with_plain_names(found)
     assert write_folder(found, tmp_path / "links") == 30
@@ -169,7 +169,7 @@ def test_a_folder_is_there_whole_or_not_at_all(reviewed, tmp_path, monkeypatch):
 def test_names_that_a_table_cannot_hold_are_refused(reviewed, tmp_path):
     found = cleaned(reviewed[0])
     odd = replace(found.dataset, classes=("\udcff", *found.dataset.classes[1:]))
-    with pytest.raises(ValueError, match=r"only with names in UTF-8, and there is '.*\\\\xff.*'; --folder takes all"):
+    with pytest.raises(ValueError, match=r"UTF-8.*'.*\\\\xff.*'"):
         write_table(replace(found, dataset=odd), tmp_path / "c.csv")
     assert not list(tmp_path.glob("*.csv"))
 
@@ -228,7 +228,7 @@ def test_columns_that_were_not_chosen_do_not_return_in_the_cleaned_table(tmp_pat
 def test_a_table_that_changes_while_it_is_cleaned_is_refused(tmp_path):
     found = cleaned(numbers_run(tmp_path, WINES, [0, 0, 1], label_column="kind"))
     (tmp_path / "wines.csv").write_text("\n".join(WINES[:-1]) + "\n")
-    with pytest.raises(ValueError, match=r"wines\.csv has changed since it was read"):
+    with pytest.raises(ValueError, match=r"wines\.csv.*changed"):
         write_table(found, tmp_path / "cleaned.csv")
     assert not (tmp_path / "cleaned.csv").exists()
 

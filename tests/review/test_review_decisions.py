@@ -61,13 +61,13 @@ def test_a_line_cut_off_by_a_kill_is_no_decision_and_hurts_no_other(tmp_path):
 
 def test_a_line_that_is_no_decision_is_refused(tmp_path):
     (tmp_path / "review.jsonl").write_text('{"index": 1}\n')
-    with pytest.raises(ValueError, match=r"review.jsonl, line 1, is not a decision"):
+    with pytest.raises(ValueError, match=r"review.jsonl, line 1"):
         Decisions(tmp_path)
 
 
 def test_one_writer_at_a_time(tmp_path):
     log = Decisions(tmp_path, write=True)
-    with pytest.raises(RunError, match="is being reviewed by another process"):
+    with pytest.raises(RunError, match="being reviewed by another"):
         Decisions(tmp_path, write=True)
     assert Decisions(tmp_path).decided() == []  # readers are welcome
     log.close()
@@ -128,7 +128,7 @@ def test_the_queue_filters_orders_and_pages(tmp_path):
     assert [pair["count"] for pair in queue.pairs()] == [4, 3, 3]
     with pytest.raises(ValueError, match="unknown order 'best'"):
         View.of({"order": "best"})
-    with pytest.raises(ValueError, match="unknown setting of the view 'rho'"):
+    with pytest.raises(ValueError, match="view 'rho'"):
         View.of({"rho": 1})
 
 
@@ -137,7 +137,7 @@ def test_a_list_that_does_not_hold_every_sample_once_is_refused(tmp_path, index)
     folder = made_run(tmp_path / "run")
     head, first, *rows = (folder / "label_issues.csv").read_text().splitlines()
     (folder / "label_issues.csv").write_text("\n".join([head, ",".join([index, *first.split(",")[1:]]), *rows]) + "\n")
-    with pytest.raises(ValueError, match=r"label_issues.csv does not hold every training sample once"):
+    with pytest.raises(ValueError, match=r"label_issues.csv.*hold"):
         Queue(RunFolder.read(folder))
 
 

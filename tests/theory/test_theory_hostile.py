@@ -74,7 +74,7 @@ def test_wrong_models_and_data_without_samples():
             function("x")
     with pytest.raises(ValueError, match="data='0 samples'"):
         theory.sharpness_by_labels(network(), [], 0.1)
-    with pytest.raises(ValueError, match="data='a loss that is not finite'"):
+    with pytest.raises(ValueError, match=r"data='a.*finite'"):
         theory.hessian_eigenvalues(network(), (X * torch.inf, Y))
     with pytest.raises(ValueError, match="alignments=''"):
         theory.mean_alignment("")
@@ -116,5 +116,5 @@ def test_bounds():
             theory.clean_samples_needed(100, 3.0, 0.05, **options)
     with pytest.raises(ValueError, match=r"invalid shapes n \(2,\), rho \(3,\)"):
         theory.sam_bound(0.5, [9, 9], 5, 1.0, [1.0, 1.0, 1.0])
-    with pytest.raises(ValueError, match="alpha=a number of type int too long to print"):
+    with pytest.raises(ValueError, match="alpha=a number of type int"):
         theory.amplification_factor(10**5000)

@@ -6,7 +6,6 @@ Accuracies are percentages, `noise_rate` is a fraction.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ncsam._files import atomic_path, read_json
+from ncsam._files import read_json
 from ncsam.automl import verified as verification
 from ncsam.automl.outcome import Outcome, held_out_labels
 from ncsam.automl.problem import Problem
@@ -26,7 +25,7 @@ from ncsam.engine.metrics import balanced_accuracy, macro_auc, macro_f1
 from ncsam.errors import RunError
 from ncsam.issues.posterior import noise_rate_of
 from ncsam.runs import layout
-from ncsam.runs.writer import writing
+from ncsam.runs.writer import write_json
 
 NAME = layout.LEADERBOARD
 _METRICS = ("noisy_accuracy", "standard_error", "noisy_balanced_accuracy", "noisy_f1", "noisy_auc")
@@ -122,9 +121,7 @@ def write(folder: Path, board: dict[str, Any]) -> None:
         folder: the run folder.
         board: the leaderboard, from `make`.
     """
-    path = folder / NAME
-    with writing(path), atomic_path(path) as temporary:
-        temporary.write_text(json.dumps(board, indent=2) + "\n", encoding="utf-8")
+    write_json(folder / NAME, board)
 
 
 def read(folder: Path) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -21,7 +20,7 @@ from ncsam.automl.problem import Floats, Problem
 from ncsam.classifiers import Member
 from ncsam.errors import DivergedError, RunError
 from ncsam.runs import layout
-from ncsam.runs.writer import writing
+from ncsam.runs.writer import write_json, writing
 
 _FORMAT = "ncsam candidate 1"
 _SURE = 3.0  # standard errors by which a candidate must be behind to be stopped; checked after every fold
@@ -271,9 +270,7 @@ def _trained(problem: Problem, candidate: Network, number: int, scratch: Path) -
 
 def _write_summary(folder: Path, outcome: Outcome) -> None:
     about = {"status": outcome.status, "reason": outcome.reason, "seconds": outcome.seconds}
-    path = folder / layout.SUMMARY
-    with writing(path), atomic_path(path) as temporary:
-        temporary.write_text(json.dumps({**about, "parts": len(outcome.parts)}) + "\n", encoding="utf-8")
+    write_json(folder / layout.SUMMARY, {**about, "parts": len(outcome.parts)})
 
 
 def _stored(path: Path, problem: Problem, samples: int, make: Callable[[], Part]) -> Part:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from ncsam._arguments import number
 from ncsam._errors import bad_value, known_name
-from ncsam._files import atomic_path, read_json
+from ncsam._files import read_json
 from ncsam.automl import leaderboard
 from ncsam.automl.candidates import Network
 from ncsam.automl.portfolio import portfolio
@@ -40,7 +40,7 @@ from ncsam.jobs import ExecutorConfig
 from ncsam.jobs.mirror import Mirror
 from ncsam.runs import layout
 from ncsam.runs.layout import refuse_other_work
-from ncsam.runs.writer import locked, write_verified, writing
+from ncsam.runs.writer import locked, write_json, write_verified
 
 ABOUT = layout.AUTO
 CANDIDATES = layout.CANDIDATES
@@ -210,8 +210,7 @@ def _claim(
             names = ", ".join(n for n in differing if n != "config")
             raise RunError(f"{folder} holds another search ({names} differ): choose another folder")
         return
-    with writing(path), atomic_path(path) as temporary:
-        temporary.write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
+    write_json(path, about)
 
 
 def _write_run(folder: Path, problem: Problem, chosen: Chosen, board: dict[str, Any], command: str | None) -> None:

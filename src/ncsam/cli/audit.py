@@ -11,7 +11,7 @@ import click
 from ncsam.api import audit as run_audit
 from ncsam.auditing.findings import CHECKS
 from ncsam.audits import applicable
-from ncsam.cli.framework import can_skip_damaged
+from ncsam.cli.main import can_skip_damaged
 from ncsam.cli.options import ConfigCommand, Listed, Written, config_options, default_out, resolve
 from ncsam.cli.output import say, show_table
 from ncsam.runs import layout

@@ -10,7 +10,7 @@ import click
 
 from ncsam.api import compare as run_comparison
 from ncsam.cli.executor_options import CLUSTER, executor_options
-from ncsam.cli.framework import FAILED, Failure, known
+from ncsam.cli.main import FAILED, Failure, known
 from ncsam.cli.options import (
     ConfigCommand,
     Listed,

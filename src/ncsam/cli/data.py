@@ -11,7 +11,7 @@ import click
 
 from ncsam import data as datasets
 from ncsam._text import printable
-from ncsam.cli.framework import FAILED, Failure, known
+from ncsam.cli.main import FAILED, Failure, known
 from ncsam.cli.options import settings_option
 from ncsam.cli.output import say, show_table
 from ncsam.data.images.files import other_files

@@ -10,10 +10,10 @@ from typing import Any
 import click
 import torch
 
+from ncsam._arguments import is_reference
 from ncsam._errors import bad_value
-from ncsam._named import is_reference
 from ncsam.cli.data import load
-from ncsam.cli.framework import known
+from ncsam.cli.main import known
 from ncsam.cli.options import Written, keep, make_folder_importable, settings_option
 from ncsam.cli.output import say
 from ncsam.data.modalities.text import TextList

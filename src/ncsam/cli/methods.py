@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from ncsam import methods as library
-from ncsam.cli.framework import known
+from ncsam.cli.main import known
 from ncsam.methods.describe import about, described
 
 

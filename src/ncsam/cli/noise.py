@@ -12,7 +12,7 @@ import numpy as np
 from ncsam import data as datasets
 from ncsam import noise as library
 from ncsam.cli.data import source_options
-from ncsam.cli.framework import known
+from ncsam.cli.main import known
 from ncsam.cli.options import Readable, Written, keep, settings_option
 from ncsam.cli.output import say
 from ncsam.engine.config import RunConfig

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args, get_or
 
 import click
 
+from ncsam._arguments import is_reference, require_explicit_import
 from ncsam._errors import need
-from ncsam._named import is_reference, require_explicit_import
-from ncsam.cli.framework import BriefCommand, known, shows_all
+from ncsam.cli.main import BriefCommand, known, shows_all
 from ncsam.engine.config import RunConfig
 from ncsam.engine.config_options import read_preset, read_yaml
 from ncsam.runs import layout

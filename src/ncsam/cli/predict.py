@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from ncsam._files import atomic_path
-from ncsam.cli.framework import can_skip_damaged
+from ncsam.cli.main import can_skip_damaged
 from ncsam.cli.options import Readable, Written, files_of, keep, method_option, model_option
 from ncsam.cli.output import as_csv, say
 from ncsam.run import Run

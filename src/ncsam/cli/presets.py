@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from ncsam.cli.framework import known
+from ncsam.cli.main import known
 from ncsam.engine import preset_names, preset_text
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from ncsam.cli.executor_options import executor_options
-from ncsam.cli.framework import FAILED, Failure
+from ncsam.cli.main import FAILED, Failure
 from ncsam.cli.options import Listed, Seeds, Written, settings_option
 from ncsam.cli.output import say, show_table
 from ncsam.jobs import ExecutorConfig, check_size, split_finished

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from ncsam._errors import need
-from ncsam.cli.framework import MISTAKE, Failure
+from ncsam.cli.main import MISTAKE, Failure
 from ncsam.runs.reader import RunFolder
 
 EPILOG = """\b

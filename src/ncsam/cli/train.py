@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from ncsam.api import train as run_training
-from ncsam.cli.framework import can_skip_damaged
+from ncsam.cli.main import can_skip_damaged
 from ncsam.cli.options import ConfigCommand, Written, config_options, default_out, echo_config, resolve
 from ncsam.cli.output import approval, say, show_summary, yes_option
 from ncsam.runs import layout

@@ -16,8 +16,8 @@ from typing import Any, Literal
 import torch
 
 from ncsam import optim
+from ncsam._arguments import is_reference
 from ncsam._errors import bad_value, need
-from ncsam._named import is_reference
 from ncsam.engine import RunConfig
 from ncsam.engine.config import optimizer_names
 from ncsam.engine.optimizers import check_options, own_options

@@ -13,10 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from ncsam._arguments import LARGEST, coerce_options, flag, instance
+from ncsam._arguments import LARGEST, coerce_options, find_named, flag, instance, is_reference
 from ncsam._errors import bad_value, refuse_unknown, unknown_name
-from ncsam._named import find_named, is_reference
-from ncsam.data.readers.download import data_root
 from ncsam.data.types import UNKNOWN, DataSet, Labels, Split, first_few
 
 
@@ -180,6 +178,15 @@ def not_found(name: str, root: Path, wanted: str) -> FileNotFoundError:
     """
     there = "" if root.exists() else " (which does not exist)"
     return FileNotFoundError(f"{name} was not found: no {wanted} under {root}{there}. {entry(name).obtain}")
+
+
+def data_root(root: str | os.PathLike[str] | None = None) -> Path:
+    """`root`, else the environment's `NCSAM_DATA`, else `~/.cache/ncsam`.
+
+    Args:
+        root: A folder; `~` is expanded.
+    """
+    return Path(root or os.environ.get("NCSAM_DATA") or Path("~/.cache/ncsam")).expanduser()
 
 
 def load(

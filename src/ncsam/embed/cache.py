@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from ncsam._errors import bad_value
 from ncsam._files import atomic_path, read_array, sha256_of
-from ncsam.data.readers.download import data_root
+from ncsam.data.registry import data_root
 
 Floats = npt.NDArray[np.float32]
 

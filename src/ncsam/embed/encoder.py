@@ -16,8 +16,7 @@ from ncsam import models
 from ncsam._errors import bad_value
 from ncsam.data.images.files import IMAGENET_MEAN, IMAGENET_STD
 from ncsam.embed.cache import Source
-from ncsam.models.backbone import Backbone
-from ncsam.models.channels_last import to_channels_last
+from ncsam.models.backbone import Backbone, to_channels_last
 from ncsam.models.external import takes_pretrained
 from ncsam.models.tapped import as_backbone
 

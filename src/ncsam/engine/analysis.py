@@ -5,9 +5,8 @@ from __future__ import annotations
 from itertools import islice
 from pathlib import Path
 
-from ncsam._arguments import positive
+from ncsam._arguments import positive, require_explicit_import
 from ncsam._errors import bad_value
-from ncsam._named import require_explicit_import
 from ncsam.engine import recipes
 from ncsam.engine.predictor import LoadedRun
 from ncsam.engine.resolve import resolve

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -25,10 +24,8 @@ from ncsam.embed.features import encode, image_loader
 from ncsam.engine.config import ResolvedConfig, RunConfig
 from ncsam.engine.forecast import Approve
 from ncsam.engine.task import Task
-from ncsam.models.backbone import Backbone
-from ncsam.models.channels_last import to_channels_last
+from ncsam.models.backbone import Backbone, to_channels_last
 from ncsam.models.freeze import BACKBONE
-from ncsam.vectors.arithmetic import is_dtensor
 
 _SHRINKAGE = 0.8
 
@@ -73,46 +70,6 @@ def fit_linear(head: nn.Linear, x: Tensor, labels: Tensor) -> None:
     weight = state["scale"] * state["weight"] / std
     head.weight.copy_(weight)
     head.bias.copy_(state["scale"] * state["bias"] - weight @ mean)
-
-
-class Interpolation:
-    r"""The model :math:`(1 - a) \theta_0 + a \theta` next to the weights :math:`\theta` that are trained.
-
-    Args:
-        networks: The models, with the weights :math:`\theta_0`.
-        share: a, above 0 and at most 1; with 1 nothing is kept and nothing changes.
-    """
-
-    def __init__(self, networks: Sequence[nn.Module], share: float) -> None:
-        self.networks = networks
-        self.share = share
-        self._start = [tensor.clone() for tensor in self._tensors()] if share < 1 else []
-
-    @contextmanager
-    def applied(self) -> Iterator[None]:
-        """The interpolated weights within the block, the trained ones after it."""
-        if self.share == 1:
-            yield
-            return
-        trained = [tensor.clone() for tensor in self._tensors()]
-        self.apply()
-        try:
-            yield
-        finally:
-            for tensor, value in zip(self._tensors(), trained, strict=True):
-                tensor.copy_(value)
-
-    def apply(self) -> None:
-        """Replace the trained weights by the interpolated ones."""
-        if self.share < 1:
-            for tensor, start in zip(self._tensors(), self._start, strict=True):
-                tensor.copy_(torch.lerp(start, tensor, self.share))
-
-    def _tensors(self) -> list[Tensor]:
-        """Weights and statistics, of sharded ones the part of this rank."""
-        every = [t.detach() for network in self.networks for t in (*network.parameters(), *network.buffers())]
-        here = [t.to_local() if is_dtensor(t) else t for t in every]
-        return [t for t in here if t.is_floating_point()]
 
 
 NONE = "none"

@@ -13,10 +13,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from ncsam._arguments import below_one, count, number, ratio
+from ncsam._arguments import below_one, count, find_named, is_reference, number, ratio, require_explicit_import
 from ncsam._errors import bad_value, need
 from ncsam._files import atomic_path
-from ncsam._named import find_named, is_reference, require_explicit_import
 from ncsam._version import __version__
 from ncsam.engine import recipes
 from ncsam.engine.config_options import (
@@ -297,6 +296,11 @@ class RunConfig:
         """Whether no option asks for a certain model or way of training; the recommended classifier is then fitted."""
         usual = default_options(RunConfig) | {"optimizer": recipes.OPTIMIZER.value}
         return all(getattr(self, name) == usual[name] for name in TRAINING)
+
+    @property
+    def may_use_backbone(self) -> bool:
+        """Whether images or texts may be trained on as features of a pretrained backbone."""
+        return self.leaves_training_open if self.backbone == "auto" else self.backbone != "none"
 
     @property
     def uses_validation(self) -> bool:

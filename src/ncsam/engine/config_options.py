@@ -12,10 +12,9 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from ncsam._arguments import coerce, count, number
+from ncsam._arguments import coerce, count, is_reference, number
 from ncsam._errors import bad_value, unknown_name
 from ncsam._files import parse_yaml, read_text
-from ncsam._named import is_reference
 from ncsam.errors import UsageError
 
 #: Raises a `UsageError`, given an option's name and value; None and words such as "auto" do not reach it.

@@ -125,15 +125,15 @@ def is_table(task: Task) -> bool:
 def smooth_out_of_fold(config: RunConfig, task: Task) -> OutOfFold | None:
     """Out-of-fold predictions of the recommended closed-form model, by which label issues are ranked.
 
-    Whatever a run trains, on features these find label issues better than its own predictions. `None` for other data
-    and for more than 50,000 samples.
+    Whatever a run trains, on features these find label issues better than its own predictions. `None` for fewer samples
+    than folds and for more than 50,000.
 
     Args:
         config: The configuration, for how samples are read.
-        task: The data; validation samples are predicted, too.
+        task: The features; validation samples are predicted, too.
     """
     split = task.dataset.train
-    if task.modality.name != "features" or not FOLDS < len(split) <= _MOST_SAMPLES:
+    if not FOLDS < len(split) <= _MOST_SAMPLES:
         return None
     model = recommended_model(task)
     fitted = classifiers.cross_fit(

@@ -18,7 +18,7 @@ from ncsam.engine.config import IN_MEMORY, ResolvedConfig, RunConfig
 from ncsam.engine.optimizers import build_optimizer
 from ncsam.errors import UsageError
 from ncsam.methods import Method, Plan
-from ncsam.models.channels_last import to_channels_last
+from ncsam.models.backbone import to_channels_last
 from ncsam.models.freeze import freeze
 from ncsam.models.tapped import as_backbone
 from ncsam.optim.sharpness_aware import SharpnessAware

@@ -13,10 +13,9 @@ from torch import nn
 from torch.optim import Optimizer
 
 from ncsam import optim
-from ncsam._arguments import coerce
+from ncsam._arguments import coerce, find_named, is_reference
 from ncsam._errors import bad_value, refuse_unknown
 from ncsam._guards import without_guards
-from ncsam._named import find_named, is_reference
 from ncsam.engine import recipes
 from ncsam.engine.config import BASES, ResolvedConfig, RunConfig
 from ncsam.methods import Method

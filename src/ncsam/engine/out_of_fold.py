@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 from torch import nn
 
+from ncsam._arguments import require_explicit_import
 from ncsam._errors import bad_value
-from ncsam._named import require_explicit_import
 from ncsam.data.types import DataSet, Labels
 from ncsam.engine.checkpoint import load_checkpoint
 from ncsam.engine.config import RunConfig

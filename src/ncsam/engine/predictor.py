@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ncsam._arguments import is_reference, require_explicit_import
 from ncsam._errors import bad_value
-from ncsam._named import is_reference, require_explicit_import
 from ncsam._trees import Tree
 from ncsam.data.loading.loader import Loader
 from ncsam.data.modalities import Modality, restored_modality
@@ -27,7 +27,7 @@ from ncsam.engine.learner import create_network
 from ncsam.errors import RunError
 from ncsam.methods import Method
 from ncsam.methods import create as create_method
-from ncsam.models.channels_last import is_convolutional
+from ncsam.models.backbone import is_convolutional
 from ncsam.runs import layout
 
 

@@ -68,6 +68,7 @@ def resolve(config: RunConfig, task: Task, *, family: Family = "other") -> Resol
     found: dict[str, Any] = {
         "model": model,
         "model_options": options,
+        "backbone": "none" if config.backbone == "auto" else config.backbone,
         "augment": augment,
         "batch_size": batch_size,
         "base": base,

@@ -16,6 +16,7 @@ from torch import nn
 
 from ncsam import models
 from ncsam._errors import bad_value
+from ncsam.data.modalities.features import Features
 from ncsam.data.stored import load_dataset, save_dataset
 from ncsam.data.types import DataSet
 from ncsam.engine.backbone import with_backbone
@@ -154,10 +155,11 @@ def _train(
             dataset = load_dataset(folder / layout.DATA)
         with device.rank_zero_first(local=True):  # one process downloads, the others find the result
             task = load_task(config, dataset)
-        with device.rank_zero_first(local=True):  # one process computes features, the others find them in the cache
-            config, task = with_backbone(
-                config, task, str(device.device), print if console else _silent, approve=approve
-            )
+        if config.may_use_backbone:
+            with device.rank_zero_first(local=True):  # one process computes features, the others find them in the cache
+                config, task = with_backbone(
+                    config, task, str(device.device), print if console else _silent, approve=approve
+                )
         resolved = resolve(config, task, family=guess_family(model) if isinstance(model, nn.Module) else "other")
         if models.is_closed_form(resolved.model):  # fitted at once, by one process
             return _fit_closed_form(device, resolved, task, folder, dataset, console, command)
@@ -351,7 +353,8 @@ def _finish(trainer: Trainer, folder: Path | None) -> TrainSummary:
             "warmup_noise": control.noise_estimate,
             "verified": trainer.verified,
         }
-        oof = smooth_out_of_fold(config, task) if config.fold is None else None
+        on_features = isinstance(task.modality, Features) and config.fold is None
+        oof = smooth_out_of_fold(config, task) if on_features else None
         summary["noise_estimate"] = by_class.noise if oof is None else oof.about["noise_rate"]
         issues = label_issues_of(task.original, trainer.dynamics, task.val, oof)
         if folder is None:

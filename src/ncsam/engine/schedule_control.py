@@ -1,14 +1,18 @@
-"""What is decided during training: an epoch's stage, the end of warm-up, the share of a batch that NCSAM flips."""
+"""What is decided during training: an epoch's stage, the end of warm-up, the share of a batch that NCSAM flips, and
+which weights are kept.
+"""
 
 from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import accumulate
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from ncsam import optim
 from ncsam._arguments import count, ratio
@@ -21,6 +25,7 @@ from ncsam.issues.find import has_memorized
 from ncsam.methods import Method, Stage
 from ncsam.noise import estimate_noise
 from ncsam.optim.sharpness_aware import SharpnessAware
+from ncsam.vectors.arithmetic import is_dtensor
 
 _DECISIONS: dict[str, Any] = {"warmup_epochs": count, "flip_ratio": ratio, "noise_estimate": ratio}
 
@@ -239,3 +244,43 @@ class EarlyStopping:
         """
         self.best_epoch, self.best_accuracy = int(state["best_epoch"]), float(state["best_accuracy"])
         self._kept = state["kept"]
+
+
+class Interpolation:
+    r"""The model :math:`(1 - a) \theta_0 + a \theta` next to the weights :math:`\theta` that are trained.
+
+    Args:
+        networks: The models, with the weights :math:`\theta_0`.
+        share: a, above 0 and at most 1; with 1 nothing is kept and nothing changes.
+    """
+
+    def __init__(self, networks: Sequence[nn.Module], share: float) -> None:
+        self.networks = networks
+        self.share = share
+        self._start = [tensor.clone() for tensor in self._tensors()] if share < 1 else []
+
+    @contextmanager
+    def applied(self) -> Iterator[None]:
+        """The interpolated weights within the block, the trained ones after it."""
+        if self.share == 1:
+            yield
+            return
+        trained = [tensor.clone() for tensor in self._tensors()]
+        self.apply()
+        try:
+            yield
+        finally:
+            for tensor, value in zip(self._tensors(), trained, strict=True):
+                tensor.copy_(value)
+
+    def apply(self) -> None:
+        """Replace the trained weights by the interpolated ones."""
+        if self.share < 1:
+            for tensor, start in zip(self._tensors(), self._start, strict=True):
+                tensor.copy_(torch.lerp(start, tensor, self.share))
+
+    def _tensors(self) -> list[Tensor]:
+        """Weights and statistics, of sharded ones the part of this rank."""
+        every = [t.detach() for network in self.networks for t in (*network.parameters(), *network.buffers())]
+        here = [t.to_local() if is_dtensor(t) else t for t in every]
+        return [t for t in here if t.is_floating_point()]

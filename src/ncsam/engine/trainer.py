@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ncsam._errors import bad_value
-from ncsam.engine.backbone import Interpolation, fit_head
+from ncsam.engine.backbone import fit_head
 from ncsam.engine.checkpoint import seed_all
 from ncsam.engine.config import ResolvedConfig
 from ncsam.engine.device import set_precision
@@ -21,13 +21,13 @@ from ncsam.engine.label_issues import Dynamics, SampleTable
 from ncsam.engine.learner import Learner, create_network, train_mode
 from ncsam.engine.metrics import EpochSums
 from ncsam.engine.optimizers import learning_rate
-from ncsam.engine.schedule_control import EarlyStopping, ScheduleController, Stages
+from ncsam.engine.schedule_control import EarlyStopping, Interpolation, ScheduleController, Stages
 from ncsam.engine.sinks import Interrupt
 from ncsam.engine.task import Task, check_method, view_names
 from ncsam.errors import DivergedError, Interrupted
 from ncsam.methods import Method, Plan, State
 from ncsam.methods import create as create_method
-from ncsam.models.channels_last import is_convolutional
+from ncsam.models.backbone import is_convolutional
 from ncsam.optim import WeightedSAM
 from ncsam.pretrained.hub import PREFIX
 

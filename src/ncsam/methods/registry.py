@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
-from ncsam._arguments import add, check_options
+from ncsam._arguments import add, check_options, find_named, is_reference
 from ncsam._errors import bad_value, unknown_name
-from ncsam._named import find_named, is_reference
 from ncsam.methods.base import Method
 
 _METHODS: dict[str, type[Method]] = {}

@@ -1,10 +1,11 @@
-"""The interface of every model here: features next to logits, and one name for the layer in between."""
+"""What all models share: features next to logits, one name for the layer in between, memory order, initialization."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, Literal, TypeAlias, TypeVar, cast
 
+import torch
 from torch import Tensor, nn
 
 from ncsam._arguments import number
@@ -103,3 +104,34 @@ def check_probability(name: str, value: float) -> None:
         UsageError: It is no number in [0, 1).
     """
     number(name, value, "a probability in [0, 1)", lambda share: 0 <= share < 1)
+
+
+_Module = TypeVar("_Module", bound=nn.Module)
+
+
+def is_convolutional(network: nn.Module) -> bool:
+    """Whether a model has two-dimensional convolutions.
+
+    Args:
+        network: The model.
+    """
+    return any(isinstance(module, nn.Conv2d) for module in network.modules())
+
+
+def to_channels_last(network: _Module) -> _Module:
+    """Store the weights of two-dimensional convolutions channels last, in place; shapes and values stay.
+
+    Args:
+        network: The model. Others than convolutional ones are not changed.
+
+    Returns:
+        The model itself.
+
+    Examples:
+        >>> to_channels_last(nn.Conv2d(2, 3, 3)).weight.stride()
+        (18, 1, 6, 2)
+    """
+    for module in network.modules():
+        if isinstance(module, nn.Conv2d):
+            module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return network

@@ -10,8 +10,8 @@ from typing import Any
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 
+from ncsam._arguments import find_named, is_reference
 from ncsam._errors import bad_value, did_you_mean, need
-from ncsam._named import find_named, is_reference
 from ncsam.models.backbone import Backbone, Family
 
 

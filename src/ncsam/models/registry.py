@@ -178,10 +178,12 @@ def create(
     if not isinstance(name, str):
         raise bad_value("name", name, "the name of a model, as text")
     num_classes, in_channels = positive("num_classes", num_classes, MOST), positive("in_channels", in_channels, MOST)
-    if is_file(pretrained):
+    if isinstance(pretrained, bool):
+        model = _build(name, num_classes, in_channels, pretrained, options)
+    elif is_file(pretrained):
         model = create(name, num_classes, in_channels, **options)
         load_weights(model, os.fspath(pretrained))
-    elif isinstance(pretrained, bool | str):
+    elif isinstance(pretrained, str):
         model = _build(name, num_classes, in_channels, pretrained, options)
     else:
         raise bad_value("pretrained", pretrained, "True, False, the name of published weights, or a file of weights")

@@ -8,10 +8,9 @@ from ncsam.optim.flipping import Flips
 from ncsam.optim.friendlysam import FriendlySAM
 from ncsam.optim.msam import MSAM
 from ncsam.optim.ncsam import NCSAM
-from ncsam.optim.options import Options
 from ncsam.optim.radii import LossBudgetRadius, ScheduledRadius, ValidationRadius
 from ncsam.optim.radius import AutoRadius, Radius
-from ncsam.optim.registry import get, names, option_names, register
+from ncsam.optim.registry import Options, get, names, option_names, register
 from ncsam.optim.sam import SAM
 from ncsam.optim.saner import SANER
 from ncsam.optim.sharpness_aware import SharpnessAware

@@ -5,9 +5,8 @@ from __future__ import annotations
 from torch.optim import Optimizer
 from typing_extensions import Unpack  # comes with torch
 
-from ncsam.optim.options import Options
 from ncsam.optim.radii import RadiusLike
-from ncsam.optim.registry import register
+from ncsam.optim.registry import Options, register
 from ncsam.optim.sam import SAM
 
 

@@ -8,9 +8,8 @@ from torch.optim import Optimizer
 
 from ncsam.optim.flipping import Selection, Target
 from ncsam.optim.ncsam import NCSAM
-from ncsam.optim.options import Criterion
 from ncsam.optim.radii import RadiusLike
-from ncsam.optim.registry import register
+from ncsam.optim.registry import Criterion, register
 
 
 @register

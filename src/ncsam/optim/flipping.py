@@ -17,7 +17,7 @@ from torch import Tensor
 from ncsam._arguments import choice
 from ncsam.optim import validate
 from ncsam.optim.clusters import RESTARTS, kmeans
-from ncsam.optim.options import Criterion
+from ncsam.optim.registry import Criterion
 
 Selection: TypeAlias = Literal["gap", "uniform", "lowest_gap", "clusters"]
 Target: TypeAlias = Literal["not_observed", "second", "random"]

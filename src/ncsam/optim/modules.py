@@ -43,21 +43,11 @@ class ModuleFinder:
         return all(_follow(forward, path) is module for path, module in zip(self._paths, self._found, strict=True))
 
 
-def modules_behind(forward: Callable[..., Any]) -> tuple[nn.Module, ...]:
+def _search(forward: Callable[..., Any]) -> dict[_Path, nn.Module]:
     """The outermost `nn.Module`s that a callable can reach: itself, its closure, its globals, their attributes.
 
-    Nothing is called and no hook is set, so compiled modules are not disturbed.
-
-    Args:
-        forward: A module, function, `lambda`, method or `functools.partial`; followed four levels deep.
-
-    Returns:
-        Each module once; an empty tuple if none can be reached.
+    It is followed four levels deep. Nothing is called and no hook is set, so compiled modules are not disturbed.
     """
-    return tuple(_search(forward).values())
-
-
-def _search(forward: Callable[..., Any]) -> dict[_Path, nn.Module]:
     found: dict[_Path, nn.Module] = {}
     seen: set[int] = set()
 

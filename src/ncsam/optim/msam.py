@@ -10,10 +10,9 @@ from typing_extensions import Unpack  # comes with torch
 
 from ncsam._arguments import flag, non_negative
 from ncsam._errors import bad_value
-from ncsam.optim.options import Options
 from ncsam.optim.radii import BEGIN, LossBudgetRadius, RadiusLike, ScheduledRadius
 from ncsam.optim.radius import AutoRadius
-from ncsam.optim.registry import register
+from ncsam.optim.registry import Options, register
 from ncsam.optim.sam import ascent
 from ncsam.optim.sharpness_aware import SharpnessAware
 from ncsam.optim.step import Move, Step

@@ -18,10 +18,9 @@ from ncsam.optim.estimators import Compensation, Estimator, Exact, FlippedLoss
 from ncsam.optim.flipping import FlipRule, Flips, Selection, Target, criterion_by_name, flipped_loss
 from ncsam.optim.fused import Fused
 from ncsam.optim.looksam import LookSAM
-from ncsam.optim.options import Criterion, Options
 from ncsam.optim.radii import RadiusLike
 from ncsam.optim.ramps import Ramp, ramp_by_name
-from ncsam.optim.registry import register
+from ncsam.optim.registry import Criterion, Options, register
 from ncsam.optim.row_forward import RowForward
 from ncsam.optim.sharpness_aware import SharpnessAware
 from ncsam.optim.step import MicroBatch, Move, Step

@@ -10,9 +10,8 @@ from torch.optim import Optimizer
 from typing_extensions import Unpack  # comes with torch
 
 from ncsam._arguments import flag, non_negative
-from ncsam.optim.options import Options
 from ncsam.optim.radii import RadiusLike
-from ncsam.optim.registry import register
+from ncsam.optim.registry import Options, register
 from ncsam.optim.sharpness_aware import SharpnessAware
 from ncsam.optim.step import Move, Step
 from ncsam.vectors.arithmetic import global_norm, local, multiply_

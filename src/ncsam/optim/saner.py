@@ -9,9 +9,8 @@ from torch.optim import Optimizer
 from typing_extensions import Unpack  # comes with torch
 
 from ncsam._arguments import ratio
-from ncsam.optim.options import Options
 from ncsam.optim.radii import RadiusLike
-from ncsam.optim.registry import register
+from ncsam.optim.registry import Options, register
 from ncsam.optim.sam import ascent
 from ncsam.optim.sharpness_aware import SharpnessAware
 from ncsam.optim.step import Move, Step

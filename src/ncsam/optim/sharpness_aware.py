@@ -14,7 +14,7 @@ from torch.amp.grad_scaler import GradScaler
 from ncsam._errors import bad_value
 from ncsam._loops import right_lines
 from ncsam.optim import validate
-from ncsam.optim.options import complete_documentation
+from ncsam.optim.registry import complete_documentation
 from ncsam.optim.step import MicroBatch
 from ncsam.optim.two_phase import Backward, TwoPhase
 from ncsam.optim.wrapper import uncompiled

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -16,9 +17,6 @@ from ncsam.optim.flipping import StepFlips
 from ncsam.optim.radius import Radius
 from ncsam.vectors.arithmetic import all_agree, average_over_ranks, cosine, is_sharded, scale_, sum_over_ranks
 from ncsam.vectors.saved import SavedWeights
-
-if TYPE_CHECKING:
-    from ncsam.optim.flipping import StepFlips
 
 
 @dataclass
@@ -138,7 +136,6 @@ class Step:
         #: The ranks that perturb each on its own, and must agree before they do.
         self.local_group = local_group
         self.micro_batches = 0
-        self.flips = StepFlips()
         self.loss_scale = 1.0
         #: Whether a GradScaler scales the loss.
         self.scaled = False
@@ -147,6 +144,11 @@ class Step:
         self._weights = weights
         self._sides: dict[str, SideGradient] = {}
         self._run: Callable[..., None]
+
+    @functools.cached_property
+    def flips(self) -> StepFlips:
+        """The labels that are flipped in this step, for optimizers that flip some."""
+        return StepFlips()
 
     @property
     def rho(self) -> float:

@@ -20,8 +20,8 @@ from ncsam._loops import right_lines
 from ncsam.optim import validate
 from ncsam.optim.flipping import joined_sizes, observed_labels
 from ncsam.optim.modules import ModuleFinder, modules_of
-from ncsam.optim.options import Options
 from ncsam.optim.radii import RadiusLike
+from ncsam.optim.registry import Options
 from ncsam.optim.step import MicroBatch, Move, Step, StepReport, gradients_aside
 from ncsam.optim.wrapper import Settings
 from ncsam.vectors.arithmetic import find_group, joining

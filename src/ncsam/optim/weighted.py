@@ -13,9 +13,8 @@ from typing_extensions import Unpack  # comes with torch
 
 from ncsam._arguments import ratio
 from ncsam._errors import bad_value
-from ncsam.optim.options import Options
 from ncsam.optim.radii import RadiusLike
-from ncsam.optim.registry import register
+from ncsam.optim.registry import Options, register
 from ncsam.optim.sam import SAM
 from ncsam.optim.step import MicroBatch, Move, Step
 

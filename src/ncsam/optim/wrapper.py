@@ -16,9 +16,9 @@ from typing_extensions import Unpack  # comes with torch
 from ncsam._arguments import non_negative, ratio
 from ncsam._errors import bad_value
 from ncsam.optim import validate
-from ncsam.optim.options import Options, with_defaults
 from ncsam.optim.radii import RadiusLike, make_radius
 from ncsam.optim.radius import AutoRadius, Radius
+from ncsam.optim.registry import Options, with_defaults
 from ncsam.vectors.arithmetic import placed_like
 
 _OWN_STATE = "sharpness_aware"  # the wrapper's entry in a state_dict, beside the base optimizer's own

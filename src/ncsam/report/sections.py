@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from ncsam._arguments import is_reference
 from ncsam._files import read_json
-from ncsam._named import is_reference
 from ncsam._statistics import Spread
 from ncsam.auditing.findings import CHECKS, Check, Finding
 from ncsam.data import DataSet, load
@@ -219,7 +219,7 @@ def audit_sections(run: RunFolder, most: int = SHOWN) -> list[AuditSection]:
         run: the run folder.
         most: findings shown per check.
     """
-    audited = load_findings(run.folder)
+    audited = load_findings(run.folder) if (run.folder / layout.AUDIT).is_file() else None
     if audited is None:
         return []
     findings, notes = audited

@@ -6,9 +6,12 @@ modality"). Everything else (loader, engine, CLI, report) asks them and branches
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -17,7 +20,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ncsam._errors import bad_value
+from ncsam._errors import bad_value, unknown_name
 from ncsam._trees import Tree
 from ncsam.data.loading.sampling import BatchRequest
 from ncsam.data.types import DataSet, Inputs
@@ -343,3 +346,94 @@ def check_counts(**values: Sequence[Any]) -> None:
     for name, counts in values.items():
         if not isinstance(counts, tuple) or any(type(count) is not int or count < 1 for count in counts):
             raise bad_value(name, counts, "whole numbers above 0")
+
+
+@cache
+def _import_all() -> None:
+    for module in pkgutil.iter_modules([str(Path(__file__).parent)]):
+        importlib.import_module(f"{__package__}.{module.name}")
+
+
+def modalities() -> dict[str, type[Modality]]:
+    """The kinds of data by name."""
+    _import_all()
+    found: dict[str, type[Modality]] = {}
+    waiting = list(Modality.__subclasses__())
+    while waiting:
+        kind = waiting.pop(0)
+        found[kind.name] = kind
+        waiting += kind.__subclasses__()
+    return found
+
+
+def _class_of(inputs: Inputs) -> type[Modality]:
+    # the one that was defined last is asked first, so that yours may take what one of ours would
+    found = next((kind for kind in reversed(modalities().values()) if kind.holds(inputs)), None)
+    if found is None:
+        held = type(inputs).__name__
+        if isinstance(inputs, np.ndarray):
+            held = f"{inputs.dtype} array of shape {inputs.shape}"
+        raise bad_value(
+            "split.inputs", held, "uint8 (N, H, W, C) images, float (N, ...) features, paths, texts or nested arrays"
+        )
+    return found
+
+
+def modality_of(dataset: DataSet) -> Modality:
+    """What kind of data a dataset holds, with what must be known of it.
+
+    Args:
+        dataset: Its training split decides.
+
+    Raises:
+        UsageError: No modality knows such inputs.
+    """
+    return _class_of(dataset.train.inputs).of(dataset)
+
+
+def open_store(inputs: Inputs, device: torch.device) -> Store:
+    """Whatever `Split.inputs` holds, ready to be made into batches.
+
+    Args:
+        inputs: `Split.inputs`.
+        device: Where samples in memory are kept, and where batches arrive.
+
+    Raises:
+        UsageError: No modality knows such inputs.
+    """
+    return _class_of(inputs).open(inputs, device)
+
+
+def described(inputs: Inputs) -> str:
+    """How inputs are stored, in a few words.
+
+    Args:
+        inputs: `Split.inputs`.
+    """
+    return _class_of(inputs).described(inputs)
+
+
+def saved_modality(kind: Modality) -> dict[str, Any]:
+    """Plain values to keep with a run.
+
+    Args:
+        kind: What `modality_of` returned for the dataset of the run.
+    """
+    return {"kind": kind.name, **kind.state()}
+
+
+def restored_modality(saved: Mapping[str, Any]) -> Modality:
+    """What `saved_modality` described; other values beside it do not matter.
+
+    Args:
+        saved: The modality's name as `kind`, and its fields.
+
+    Raises:
+        UsageError: There is no modality of that name.
+    """
+    known = modalities()
+    if saved["kind"] not in known:
+        raise unknown_name("kind of data", saved["kind"], known)
+    kind: Any = known[saved["kind"]]
+    restored: Modality = kind.restored({field.name: saved[field.name] for field in fields(kind)})
+    return restored

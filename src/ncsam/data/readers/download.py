@@ -1,9 +1,8 @@
-"""Where datasets lie, and how a file is fetched: only when asked, checked by its digest, whole or not at all."""
+"""How a dataset's file is found or fetched: only when asked, checked by its digest, whole or not at all."""
 
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,15 +28,6 @@ class Remote:
     @property
     def filename(self) -> str:
         return self.url.rsplit("/", 1)[-1]
-
-
-def data_root(root: str | os.PathLike[str] | None = None) -> Path:
-    """`root`, else the environment's `NCSAM_DATA`, else `~/.cache/ncsam`.
-
-    Args:
-        root: A folder; `~` is expanded.
-    """
-    return Path(root or os.environ.get("NCSAM_DATA") or Path("~/.cache/ncsam")).expanduser()
 
 
 def fetch(remote: Remote, folder: Path) -> Path:

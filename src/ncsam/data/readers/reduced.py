@@ -11,8 +11,8 @@ import numpy.typing as npt
 import torch
 import torch.nn.functional as F
 
+from ncsam._arguments import is_reference
 from ncsam._errors import bad_value
-from ncsam._named import is_reference
 from ncsam.data.images.files import decode_image
 from ncsam.data.readers.arrays import image_size, statistics
 from ncsam.data.registry import load, names, register
