@@ -137,7 +137,7 @@ ROWS = {
 }
 #: Other shares of the norm for MSAM's radius, and where it follows the validation loss; for the trial problems.
 _RISING = "msam_radii:ScheduledMSAM:rho=0:first={}:peak={}:begin={}"
-_FALLING = "msam_radii:ScheduledMSAM:rho=0:first=0.01:peak={}:peak_at={}:last={}:begin=0.333"
+_FALLING = "msam_radii:ScheduledMSAM:rho=0:first=0.01:peak={}:rise={}:fall={}:begin=0.333"
 TRIED = {
     f"MSAM, {first} to {peak}, begin {begin:.2g}": Row(_RISING.format(first, peak, begin), cost=1)
     for first, peak, begin in (
@@ -152,8 +152,8 @@ TRIED = {
         (0.01, 0.1, 0.0),
     )
 } | {
-    f"MSAM, .01 to {peak} at {at} to {last}, begin 1/3": Row(_FALLING.format(peak, at, last), cost=1)
-    for peak, at, last in ((0.1, 0.75, 0), (0.15, 0.6, 0))
+    f"MSAM, .01 to {peak}, falling from {fall}, begin 1/3": Row(_FALLING.format(peak, rise, fall), cost=1)
+    for peak, rise, fall in ((0.1, 0.6, 0.6), (0.1, 0.75, 0.75), (0.15, 0.6, 0.6), (0.1, 0.9, 0.9))
 }
 ROWS |= TRIED
 Runs = dict[str, dict[str, Any]]

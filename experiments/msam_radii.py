@@ -21,8 +21,11 @@ class ScheduledMSAM(MSAM):
         first: float = 0.01,
         peak: float = 0.1,
         last: float = 0.0,
-        peak_at: float = 1.0,
+        rise: float = 1.0,
+        fall: float = 1.0,
         begin: float = 1.0,
         **options: Any,
     ) -> None:
-        super().__init__(base_optimizer, ScheduledRadius(first, peak, last, peak_at=peak_at, begin=begin), **options)
+        super().__init__(
+            base_optimizer, ScheduledRadius(first, peak, last, rise=rise, fall=fall, begin=begin), **options
+        )

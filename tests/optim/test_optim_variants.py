@@ -160,9 +160,14 @@ def test_msam_in_two_phases_and_out_of_them():
         left.backward(nn.functional.cross_entropy(model(x), y))
 
 
+def msam_share(t):
+    """.01 at the beginning, .1 from .6 to .9, 0 at the end."""
+    return 0.01 + 0.15 * t if t < 0.6 else min(0.1, 1 - t)
+
+
 def test_the_automatic_radius_of_msam_rises_and_falls_with_training_and_costs_no_pass():
-    """rho = (.01 + .15 t) ||w|| up to t = .6, then .25 (1 - t) ||w||, with the norm in the first step; a resumed run
-    continues bit for bit.
+    """rho = (.01 + .15 t) ||w|| up to t = .6, .1 ||w|| up to .9, then (1 - t) ||w||, with the norm in the first step; a
+    resumed run continues bit for bit.
     """
     model = network()
     counter = Counter(model)
@@ -174,7 +179,7 @@ def test_the_automatic_radius_of_msam_rises_and_falls_with_training_and_costs_no
         step(optimizer, model, i)
         assert optimizer.last_step.phase == "msam"
         t = (i + 1) / 8
-        assert optimizer.last_step.rho == pytest.approx((0.01 + 0.15 * t if t < 0.6 else 0.25 * (1 - t)) * length)
+        assert optimizer.last_step.rho == pytest.approx(msam_share(t) * length)
     assert (counter.forwards, counter.backwards) == (6, 6)
 
     other = twin(model)
@@ -197,18 +202,14 @@ def test_the_radius_of_msam_shrinks_while_the_validation_loss_falls():
         step(optimizer, model, i)
         optimizer.report_val_loss(loss)
         t = (i + 1) / 20
-        factors.append(optimizer.rho / ((0.01 + 0.15 * t if t < 0.6 else 0.25 * (1 - t)) * length))
+        factors.append(optimizer.rho / (msam_share(t) * length))
     assert factors[11:] == pytest.approx([1.0, 0.8, 0.64, 0.512, 1.0, 1.0])
 
 
 def test_a_scheduled_radius_needs_the_length_of_training():
     model = network()
-    for rho in (
-        AutoRadius(),
-        LossBudgetRadius(),
-        "budget",
-        torch.tensor([]),
-    ):  # they need a gradient at w, which one pass does not take
+    # the first three need a gradient at w, which one pass does not take
+    for rho in (AutoRadius(), LossBudgetRadius(), "budget", torch.tensor([])):
         with pytest.raises(ValueError, match="rho"):
             MSAM(sgd(model), rho)
     weaker = MSAM(sgd(model), "validation", rho_target=0.1)  # a fifth of the default
@@ -217,7 +218,9 @@ def test_a_scheduled_radius_needs_the_length_of_training():
         step(MSAM(sgd(model), "auto"), model, 0)
     with pytest.raises(ValueError, match="last"):
         ScheduledRadius(0.0, 0.1, -0.1)
-    rising = ScheduledRadius(0.0, 0.2, peak_at=1.0)
+    with pytest.raises(ValueError, match="fall"):
+        ScheduledRadius(rise=0.5, fall=0.4)
+    rising = ScheduledRadius(0.0, 0.2, rise=1.0, fall=1.0)
     rising.at_progress(1.0)
     assert rising._share == 0.2
 

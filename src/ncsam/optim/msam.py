@@ -45,9 +45,9 @@ class MSAM(SharpnessAware):
     Args:
         base_optimizer: An optimizer with momentum; its groups and state are shared.
         rho: Radius of the perturbation. "auto" and "validation" rise from .01 to .1 of the norm of the weights in
-            the first .6 of training and fall to 0 in the rest (`ScheduledRadius`), times `rho_target` / .5, and need
-            `total_steps`; "validation" also follows `report_val_loss(loss)`. The fall presumes a learning rate that
-            falls too.
+            the first .6 of training and fall to 0 in the last tenth (`ScheduledRadius`), times `rho_target` / .5, and
+            need `total_steps`; "validation" also follows `report_val_loss(loss)`. The fall presumes a learning rate
+            that falls, too.
         adaptive: Whether to scale by T.
         eta: The offset of T.
 

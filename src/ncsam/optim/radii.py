@@ -157,11 +157,11 @@ class LossBudgetRadius(BoundedRadius):
 
 
 class ScheduledRadius(FollowsValidation):
-    r"""A radius that rises from one share of the norm of the weights to another, and then falls to a third.
+    r"""A radius that rises from one share of the norm of the weights to another, stays, and falls to a third.
 
     .. math::
         \rho = \min(5,\ c\, s(t)\, \|w\|), \qquad
-        s(0) = first, \quad s(peak\_at) = peak, \quad s(1) = last, \quad \text{linear in between}
+        s(0) = first, \quad s(rise) = s(fall) = peak, \quad s(1) = last, \quad \text{linear in between}
 
     t in [0, 1] is the progress of training. With moves along the momentum, a long perturbation early in training keeps
     the model from learning, and a short one later does not keep it from memorizing. BatchNorm's statistics are those at
@@ -174,18 +174,22 @@ class ScheduledRadius(FollowsValidation):
 
     Args:
         first: The share with which training begins.
-        peak: The share at `peak_at`.
+        peak: The share between `rise` and `fall`.
         last: The share with which training ends.
-        peak_at: The progress at which the share is `peak`; 1 for a share that does not fall.
+        rise: The progress until which the share rises.
+        fall: The progress from which it falls.
         begin: The share of training after which c follows the validation loss; 1 for never.
         num_checks: The number of checks from then on, if losses are reported often enough.
+
+    Raises:
+        UsageError: If `fall` comes before `rise`, or a number is out of range.
 
     Examples:
         >>> import torch
         >>> from ncsam.optim import MSAM
         >>> w = torch.nn.Parameter(torch.tensor([3.0, 4.0]))
         >>> base = torch.optim.SGD([w], lr=0.0, momentum=0.9)
-        >>> optimizer = MSAM(base, rho=ScheduledRadius(0.02, 0.1, peak_at=0.5), total_steps=8)
+        >>> optimizer = MSAM(base, rho=ScheduledRadius(0.02, 0.1, rise=0.5, fall=0.5), total_steps=8)
         >>> radii = []
         >>> for _ in range(8):
         ...     loss = optimizer.step(lambda: w.square().sum() / 2)
@@ -200,14 +204,17 @@ class ScheduledRadius(FollowsValidation):
         peak: float = 0.1,
         last: float = 0.0,
         *,
-        peak_at: float = 0.6,
+        rise: float = 0.6,
+        fall: float = 0.9,
         begin: float = BEGIN,
         num_checks: int = NUM_CHECKS,
     ) -> None:
         self.first, self.peak, self.last = (
             non_negative(name, share) for name, share in (("first", first), ("peak", peak), ("last", last))
         )
-        self.peak_at = ratio("peak_at", peak_at)
+        self.rise, self.fall = ratio("rise", rise), ratio("fall", fall)
+        if self.fall < self.rise:
+            raise bad_value("fall", fall, f"at least rise={rise}")
         super().__init__(0.0, bound=max(self.first, self.peak, self.last))
         self.follow_validation(1.0, begin, num_checks)
         self._share = self.first
@@ -222,11 +229,12 @@ class ScheduledRadius(FollowsValidation):
             raise RuntimeError(
                 "a scheduled radius must know how far training is: give the optimizer total_steps=, or set its progress"
             )
-        if progress < self.peak_at:
-            self._share = self.first + (self.peak - self.first) * progress / self.peak_at
+        if progress < self.rise:
+            self._share = self.first + (self.peak - self.first) * progress / self.rise
+        elif progress <= self.fall:
+            self._share = self.peak
         else:
-            fallen = (progress - self.peak_at) / (1.0 - self.peak_at) if self.peak_at < 1.0 else 0.0
-            self._share = self.peak + (self.last - self.peak) * fallen
+            self._share = self.peak + (self.last - self.peak) * (progress - self.fall) / (1.0 - self.fall)
 
     def end(self, perturbed: bool, params: Sequence[Tensor], group: dist.ProcessGroup | None) -> None:
         self._refresh_weight_norm(params)
