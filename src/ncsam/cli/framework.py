@@ -242,11 +242,14 @@ def as_failure(error: BaseException, options: Collection[str] = ()) -> Failure:
 
 
 def as_in_the_shell(text: str, options: Collection[str]) -> str:
-    """A message about Python arguments as one about options: `label_column='x'` becomes `--label-column='x'`."""
+    """A message about Python arguments as one about options: `label_column='x'` becomes `--label-column='x'`.
+
+    A flag has no value: `download=True` becomes `--download`.
+    """
     for name in options:
         flag = "--" + name.replace("_", "-")
         ending = r"\b" if "_" in name else "(?==)"  # a name without an underscore may be a word like any other
-        text = re.sub(rf"(?<![\w./-]){name}{ending}", flag, text)
+        text = re.sub(rf"(?<![\w./-]){name}(=True\b|{ending})", flag, text)
     return text
 
 
