@@ -94,7 +94,7 @@ def test_a_place_that_cannot_be_written_is_refused_before_the_work(tmp_path):
     (tmp_path / "loop.csv").symlink_to("loop.csv")
     (tmp_path / "file").write_text("mine")
     for value, said in {
-        "": "'' names no file.",
+        "": "'' is not the name of a file.",
         "loop.csv": "cannot be written: Too many levels of symbolic links.",
         "file/x.csv": "cannot be written: Not a directory.",
         "x" * 300: "cannot be written: File name too long.",
