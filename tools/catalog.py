@@ -151,10 +151,15 @@ def options_table(words: dict[str, str], defaults: dict[str, object]) -> str:
         return "None."
     rows = [
         f"| `{name}` | {'required' if default is inspect.Parameter.empty else f'`{describe.shown(default)}`'} | "
-        f"{words.get(name, '').replace('|', chr(92) + '|')} |"
+        f"{_in_cell(words.get(name, ''))} |"
         for name, default in defaults.items()
     ]
     return "\n".join(["| option | default | meaning |", "|---|---|---|", *rows])
+
+
+def _in_cell(text: str) -> str:
+    """Text for a cell of a table: a bar ends the cell, except within code, where the site shows an escape as it is."""
+    return re.sub(r"`[^`]*`|\|", lambda found: "\\|" if found[0] == "|" else found[0], text)
 
 
 # --- results, from the pages of the experiments

@@ -48,6 +48,14 @@ class Run:
         named: code that the run refers to and that may be imported, such as `{"model": "module:factory"}`. A run folder
             never decides which code is imported.
         temporary: the owner of the folder, if it is temporary.
+
+    Examples:
+        >>> import ncsam
+        >>> run = ncsam.train("digits", noise="symmetric", rate=0.4, model="lda")
+        >>> run.classes[:3], len(run.find_label_issues())
+        (['0', '1', '2'], 1438)
+        >>> run.predict(run.data.test.inputs[:2])
+        <Predictions: 2 samples, 10 classes>
     """
 
     def __init__(

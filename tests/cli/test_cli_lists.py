@@ -107,7 +107,7 @@ def test_what_a_folder_holds_besides_images_is_named(folder):
     (folder / "cat" / "1.HEIC").write_bytes(b"x")
     (folder / "cat" / ".hidden").write_text("x")
     lines = call("data", "check", folder).output.splitlines()
-    assert lines[1] == "not read, because their names do not end like those of images: cat/1.HEIC, dog/notes.txt"
+    assert lines[1] == "not read, because they do not have an image extension: cat/1.HEIC, dog/notes.txt"
     (folder / "bird").mkdir()
     said = call("data", "check", folder, code=2).output
     assert "--data-options allow_empty=true" in said

@@ -36,7 +36,7 @@ def test_every_field_is_an_option_with_its_own_sentence():
         assert option.opts == ["--" + name.replace("_", "-")]
     text = call("train", "--help-all").output
     headings = [line.rstrip(":") for line in text.splitlines() if line.endswith(":") and not line.startswith(" ")]
-    wanted = ["Options", "Data and labels", "Method and optimizer", "Network", "Training", "Machine", "Watching"]
+    wanted = ["Options", "Data and labels", "Method and optimizer", "Model", "Training", "Machine", "Logging"]
     assert headings == wanted
 
 

@@ -79,9 +79,11 @@ def test_files_and_folders_are_found_and_decoded(tmp_path, trained, network):
 def test_what_cannot_be_predicted_is_said(tmp_path, trained):
     (tmp_path / "empty").mkdir()
     (tmp_path / "no.png").write_text("no image")
+    (tmp_path / "rows.csv").write_text("text,label\ngood,1\n")
     np.savez(tmp_path / "z.npz", z=np.zeros(3))
     np.savez(tmp_path / "x.npz", x=DIGITS.test.inputs[:1])
     assert "a folder with images" in call("predict", trained, tmp_path / "empty", code=2).output
+    assert "expected image files, folders of them" in call("predict", trained, tmp_path / "rows.csv", code=2).output
     assert "cannot be decoded as an image" in call("predict", trained, tmp_path / "no.png", code=1).output
     assert "has no array named x or images; it holds z" in call("predict", trained, tmp_path / "z.npz", code=2).output
     both = call("predict", trained, tmp_path / "z.npz", tmp_path / "no.png", code=2).output

@@ -81,7 +81,9 @@ def test_pipes_and_devices_are_neither_replaced_nor_waited_for(tmp_path, run):
     os.mkfifo(tmp_path / "pipe.csv")
     (tmp_path / "device.csv").symlink_to(os.devnull)
     for name in ("pipe.csv", "device.csv"):
-        assert "is not a regular file." in refused("predict", run, tmp_path / "f.npz", "--out", tmp_path / name)
+        assert f"{name}' is not a regular file." in refused(
+            "predict", run, tmp_path / "f.npz", "--out", tmp_path / name
+        )
     assert (tmp_path / "pipe.csv").is_fifo()
     assert "'--out': " in refused("train", tmp_path / "f.npz", "--out", tmp_path / "pipe.csv")
     for command in (["annotators"], ["noise", "inspect"], ["predict", run], ["train", "--config"]):
@@ -92,7 +94,7 @@ def test_a_place_that_cannot_be_written_is_refused_before_the_work(tmp_path):
     (tmp_path / "loop.csv").symlink_to("loop.csv")
     (tmp_path / "file").write_text("mine")
     for value, said in {
-        "": "'' names no file.",
+        "": "'' is not the name of a file.",
         "loop.csv": "cannot be written: Too many levels of symbolic links.",
         "file/x.csv": "cannot be written: Not a directory.",
         "x" * 300: "cannot be written: File name too long.",
@@ -124,7 +126,7 @@ def test_no_command_writes_over_what_it_reads(tmp_path, run, features):
         ("embed", features, "--model", "mlp", "--out", features): "f.npz",
         ("noise", "plot", features, "--out", features): "f.npz",
     }.items():
-        assert f"{lost}' is what is read, and would be lost" in refused(*command)
+        assert f"{lost}' is an input of this command" in refused(*command)
 
 
 def test_the_words_of_an_export_do_not_replace_the_network(tmp_path, run):

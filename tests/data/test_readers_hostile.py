@@ -96,7 +96,7 @@ def test_a_pipe_among_the_images_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "table.csv").write_text("path,label\nphotos/cat/x.png,a\nphotos/cat/1.png,b\n")
     error = within(20, lambda: load(tmp_path / "table.csv"))
     assert isinstance(error, FileNotFoundError)
-    assert "1 of 2 files are not there" in str(error)
+    assert "1 of 2 files do not exist" in str(error)
 
 
 FEATURES = np.arange(12.0, dtype=np.float32).reshape(6, 2)

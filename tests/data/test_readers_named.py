@@ -198,7 +198,7 @@ def test_tiny_imagenet_errors(tiny: Path) -> None:
     annotations = tiny / "tiny-imagenet-200" / "val" / "val_annotations.txt"
     content = annotations.read_text()
     annotations.write_text(content + "val_9.JPEG\tn01\t0\t0\t1\t1\n")
-    with pytest.raises(FileNotFoundError, match=r"1 of 4 files are not there: .*val_9.JPEG"):
+    with pytest.raises(FileNotFoundError, match=r"1 of 4 files do not exist: .*val_9.JPEG"):
         data.load("tiny_imagenet", tiny, partial=True)
     annotations.write_text(content + "val_0.JPEG\tn99\t0\t0\t1\t1\n")
     with pytest.raises(ValueError, match=r"line 4.*train/.*'val_0.JPEG\\tn99"):
@@ -320,7 +320,7 @@ def test_food101n(food: Path) -> None:
 
 def test_food_errors(food: Path) -> None:
     (food / "Food-101N_release" / "images" / "waffles" / "cc.jpg").unlink()
-    with pytest.raises(FileNotFoundError, match=r"imagelist.tsv: 1 of 3 files are not there: .*cc.jpg"):
+    with pytest.raises(FileNotFoundError, match=r"imagelist.tsv: 1 of 3 files do not exist: .*cc.jpg"):
         data.load("food101n", food, partial=True)
     text(food / "food-101" / "meta" / "train.txt", "pizza/7")
     with pytest.raises((ValueError, FileNotFoundError), match="pizza/7"):

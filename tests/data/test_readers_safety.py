@@ -253,7 +253,7 @@ def test_names_and_suggestions(tmp_path: Path) -> None:
         assert entry.license
     with pytest.raises(ValueError, match=r".*'cifar1O'.*'cifar10"):
         data.load("cifar1O")
-    with pytest.raises(FileNotFoundError, match=r"source='.*nowhere/mine.csv': there is no such folder or file"):
+    with pytest.raises(FileNotFoundError, match=r"no such file or folder: '.*nowhere/mine.csv'"):
         data.load(tmp_path / "nowhere" / "mine.csv")
     (tmp_path / "mine.txt").touch()
     with pytest.raises(ValueError, match=r"source=.*\.npz, \.csv"):

@@ -80,7 +80,7 @@ def test_folder_with_splits(tmp_path: Path, others: tuple[str, ...], val: int | 
 
 
 def test_folder_errors(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="has no sub-folders; expected one for each class"):
+    with pytest.raises(ValueError, match="has no subfolders; expected one per class"):
         data.load(tmp_path)
     image(tmp_path / "train" / "a" / "1.png")
     (tmp_path / "train" / "empty").mkdir()
@@ -249,7 +249,7 @@ def test_table_errors(
 def test_table_missing_files(images: Path) -> None:
     rows = [(f"{i}.png", "a") for i in range(3, 20)]
     path = table(images / "t.csv", ["path", "label"], rows)
-    with pytest.raises(FileNotFoundError, match=r"t.csv: 15 of 17 files are not there: .*5.png.*\.\.\. \(15 in all\)"):
+    with pytest.raises(FileNotFoundError, match=r"t.csv: 15 of 17 files do not exist: .*5.png.*\.\.\. \(15 in all\)"):
         data.load(path)
     parquet = table(images / "t.parquet", ["path", "label"], [("3.png", "a"), (None, "b")])
     with pytest.raises(ValueError, match="row 1 has no path"):

@@ -20,7 +20,7 @@ INSTEAD = {
     r"heirs?": "maintainer",
     r"plain epochs?": "warm-up epochs",
     r"knobs?": "options, hyperparameters",
-    r"sets itself|listens to": "adaptive, validation-guided",
+    r"sets itself|listens (to|from)": "adaptive, validation-guided",
     r"makes nothing": "nothing was written",
     r"price[sd]?": "cost, overhead",
     r"(memor|regular|normal|optim|general|initial|minim|maxim|summar|visual|penal|token|serial)is(e[ds]?|ing)": "-ize",

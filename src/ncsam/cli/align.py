@@ -41,10 +41,10 @@ _SHOWN = {
 @click.command(epilog=EPILOG)
 @click.argument("run", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.option("--rho", type=float, help="radius of the perturbation [the run's]")
-@click.option("--kappa", type=float, help="largest strength of the compensation [the run's]")
+@click.option("--kappa", type=float, help="maximum strength of the compensation [the run's]")
 @click.option("--batches", type=click.IntRange(min=1), default=20, show_default=True, help="batches to measure")
 @click.option("--out", type=Written(), help="the image [RUN/alignment.png]")
-@click.option("--json", "as_json", is_flag=True, help="as JSON, and no image unless --out names it")
+@click.option("--json", "as_json", is_flag=True, help="as JSON; no image without --out")
 @model_option
 @data_option
 def align(
@@ -57,11 +57,10 @@ def align(
     model: str | None,
     data: str | None,
 ) -> None:
-    """Measure whether NCSAM turns RUN's perturbation towards the gradient of correctly labeled samples.
+    """Measure whether NCSAM turns RUN's perturbation toward the gradient of correctly labeled samples.
 
-    Along training the answer comes from the telemetry in metrics.jsonl; at the end, from the last checkpoint (the one
-    that a run keeps), on batches of the training split as the run draws and augments them. Any run whose clean labels
-    are known will do, whatever its optimizer.
+    Values during training come from the telemetry in metrics.jsonl. Values at the end are measured with the last
+    checkpoint on augmented batches of the training split. Works for every optimizer if the clean labels are known.
     """
     keep(files_of(run), out)
     read, trained = RunFolder.read(run), load_predictor(run, model=model)

@@ -32,7 +32,7 @@ Or at once, with the annotators in the report:
     type=click.Choice(["majority", "dawid_skene"]),
     default="majority",
     show_default=True,
-    help="how to aggregate; dawid_skene weighs annotators by their estimated errors",
+    help="how to aggregate; dawid_skene weights annotators by their estimated errors",
 )
 @click.option("--soft", is_flag=True, help="also write the probability of every class")
 @click.option("--out", type=Written(), help="table to write (.csv)")

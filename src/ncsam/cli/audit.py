@@ -47,9 +47,9 @@ def audit(ctx: click.Context, /, out: Path | None, checks: list[str] | None, qui
     """Find what is wrong with DATA, or with the data of a run folder: labels, duplicates, outliers, classes, images,
     texts, columns, and differences between train and test.
 
-    The recommended classifier is fitted to the data, on embeddings of a pretrained model for images and texts. The
-    findings are written to the run folder (audit.json): `ncsam report` shows them, `ncsam review` filters by them, and
-    `ncsam clean --findings` applies their decisions.
+    Cross-validates the recommended classifier (on pretrained embeddings of images and texts) and writes the findings to
+    the run folder (audit.json). `ncsam report` shows them, `ncsam review` filters by them, and `ncsam clean --findings`
+    applies their decisions.
     """
     given = ctx.params.get("data")
     if given is not None and (Path(given) / layout.CONFIG).is_file():

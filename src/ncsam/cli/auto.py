@@ -22,12 +22,11 @@ from ncsam.jobs.executor import ExecutorConfig
 EPILOG = """\b
 Examples:
   ncsam auto features.npz --out runs/auto
-  ncsam auto features.npz --label-column y_crowd --budget 10m
   ncsam auto features.npz --verified answers.csv
   ncsam auto features.npz --verified runs/auto --out runs/verified
   ncsam auto digits --noise symmetric --rate 0.4
 
-Rerun the command to resume a search that was stopped.
+Rerun the command to resume after an interruption.
 """
 #: The options of a run that hold for every candidate. The rest are the candidates' own.
 _SHARED = (
@@ -52,12 +51,12 @@ def seconds_of(ctx: click.Context, param: click.Parameter, text: str | None) -> 
 @click.command(cls=ConfigCommand, epilog=EPILOG, rare=CLUSTER)
 @config_options(leave_out=_THEIRS)
 @click.option("--out", type=Written(folder=True), help="run folder [runs/auto-DATA]")
-@click.option("--folds", type=click.IntRange(min=2), default=5, show_default=True, help="parts, each held out once")
+@click.option("--folds", type=click.IntRange(min=2), default=5, show_default=True, help="cross-validation folds")
 @click.option(
     "--verified",
     metavar="FILE|RUN|COLUMN",
-    help="labels that a person verified: a CSV (index, label and, unless drawn evenly, probability), a reviewed run, "
-    "or a column of DATA",
+    help="verified labels: a CSV (index, label and, unless drawn uniformly, probability), a reviewed run, or a column "
+    "of DATA",
 )
 @click.option(
     "--metric",
@@ -86,13 +85,11 @@ def auto(
     quiet: bool,
     **_: Any,
 ) -> None:
-    """Find the best classifier for DATA, whose labels may be wrong, with nothing to tune.
+    """Find a classifier for DATA, whose labels may be wrong, without tuning anything.
 
-    A portfolio of candidates (closed-form classifiers with and without label issues, a network) is trained on all folds
-    but one, in turn, and predicts samples it never saw. Noisy labels cannot tell which candidate is best, so the
-    result is the recommended classifier; a hundred labels that a person has verified (--verified) combine the
-    candidates better. The result is a run folder: `predict`, `issues`, `report` and `export` take it. leaderboard.json
-    has all candidates.
+    Cross-validates a portfolio of classifiers. Noisy labels do not show which of them is best, so the result is the
+    recommended one; with a hundred verified labels (--verified) the candidates are combined. Writes a run folder for
+    `predict`, `issues`, `report` and `export`, with all candidates in leaderboard.json.
     """
     config = resolve(ctx)
     if ctx.get_parameter_source("val_share") == click.core.ParameterSource.DEFAULT:

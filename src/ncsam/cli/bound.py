@@ -28,10 +28,10 @@ Examples:
 @click.argument("run", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.option("--loss", type=click.Choice(["zero_one", "clipped"]), default="zero_one", show_default=True)
 @click.option("--rho", type=float, help="radius of the neighborhood [the run's]")
-@click.option("--alpha", type=float, help="share of wrong labels [from the clean labels, else the run's rate]")
-@click.option("--delta", type=float, default=0.05, show_default=True, help="the bound may fail with this probability")
-@click.option("--steps", type=click.IntRange(min=1), default=20, show_default=True, help="steps of each ascent")
-@click.option("--restarts", type=click.IntRange(min=1), default=4, show_default=True, help="ascents")
+@click.option("--alpha", type=float, help="share of wrong labels [from clean labels, else the run's rate]")
+@click.option("--delta", type=float, default=0.05, show_default=True, help="probability that the bound fails")
+@click.option("--steps", type=click.IntRange(min=1), default=20, show_default=True, help="ascent steps")
+@click.option("--restarts", type=click.IntRange(min=1), default=4, show_default=True, help="ascents from random points")
 @click.option("--json", "as_json", is_flag=True, help="as JSON")
 @model_option
 @data_option
@@ -47,11 +47,10 @@ def bound(
     model: str | None,
     data: str | None,
 ) -> None:
-    """Evaluate the paper's generalization bound for the trained network of RUN, term by term.
+    """Evaluate the paper's generalization bound for the model of RUN, term by term.
 
-    The largest loss in the neighborhood is found by projected gradient ascent over the training split with its
-    observed labels, which takes about steps x restarts epochs. It is an estimate from below; what the bound itself
-    assumes is in docs/theory.md.
+    The largest loss in the neighborhood is estimated from below by projected gradient ascent on the training split
+    with its given labels, in about steps x restarts epochs. docs/theory.md lists the assumptions of the bound.
     """
     trained = load_predictor(run, model=model)
     task = training_data(run, trained, data)

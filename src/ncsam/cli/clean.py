@@ -37,7 +37,7 @@ Examples:
   ncsam clean runs/first --from label-studio export.json --out cleaned.csv
 
 \b
-Then train again, on the table or on the folder:
+Then train on the table or the folder:
   ncsam train cleaned.csv --out runs/second
 """
 
@@ -45,35 +45,35 @@ Then train again, on the table or on the folder:
 @click.command(epilog=EPILOG)
 @click.argument("run", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.option("--out", type=Written(), help="table to write (.csv; .npz for arrays)")
-@click.option("--folder", type=Written(folder=True), help="new folder of links to the files, by class")
-@click.option("--copy", is_flag=True, help="copies instead of links, with --folder")
+@click.option("--folder", type=Written(folder=True), help="new folder with links to the files, sorted by class")
+@click.option("--copy", is_flag=True, help="with --folder: copy files instead of linking them")
 @click.option(
     "--apply",
     type=click.Choice(["reviewed", "confident", "all"]),
     default="reviewed",
     show_default=True,
-    help="what may change a label: only reviewers; also suggestions that are probably correct; or all suggestions",
+    help="what changes labels: reviewers only; also suggestions that are probably correct; or all suggestions",
 )
 @click.option(
     "--threshold",
     type=click.FloatRange(0, 1, min_open=True),
     default=0.9,
     show_default=True,
-    help="with --apply confident: the smallest probability that the suggestion is correct",
+    help="with --apply confident: minimum probability that the suggestion is correct",
 )
 @click.option(
     "--findings",
     type=Listed(),
-    help="checks of `ncsam audit` whose decisions are applied: samples and columns left out, classes merged",
+    help="also apply the decisions of these checks of `ncsam audit`: drop samples or columns, merge classes",
 )
 @click.option(
     "--from",
     "taken",
     type=(click.Choice(["label-studio", "huggingface", "csv"]), Readable(folders=True, exists=False)),
     metavar="TOOL FILE",
-    help="first take the decisions that came back from label-studio, huggingface or csv",
+    help="first read decisions made in label-studio, huggingface or csv",
 )
-@click.option("--dry-run", is_flag=True, help="print what would change, by class pair, and write nothing")
+@click.option("--dry-run", is_flag=True, help="only print what would change, by pair of classes")
 def clean(
     run: Path,
     out: Path | None,
@@ -87,9 +87,9 @@ def clean(
 ) -> None:
     """Write RUN's data with corrected labels. The data itself is never changed.
 
-    Reviewers' decisions always count before suggestions. The table has the columns path (or text, features), split,
-    label, given_label, source and probability of the label; `ncsam train` takes it in place of the data. For other data
-    it has the index in place of the path, and goes to `ncsam train DATA --label-file`.
+    Reviewers' decisions take precedence over suggestions. The table has the columns path (or text, features), split,
+    label, given_label, source and probability; train on it with `ncsam train TABLE`. For named datasets it has an index
+    instead of paths; use `ncsam train DATA --label-file TABLE`.
     """
     from ncsam.review.clean import cleaned
 

@@ -59,7 +59,7 @@ Finished combinations are not run again; interrupted ones resume.
 @click.option("--seeds", type=Seeds(), default=3, help="how many, or a comma-separated list [3]")
 @executor_options
 @click.option("--out", type=Written(folder=True), help="folder of the runs [runs/compare-...]")
-@click.option("--dry-run", is_flag=True, help="print the resolved configuration and what would be done")
+@click.option("--dry-run", is_flag=True, help="only print the resolved configuration and the planned work")
 @click.pass_context
 def compare(
     ctx: click.Context,
@@ -74,10 +74,10 @@ def compare(
 ) -> None:
     """Train all combinations of methods, optimizers and seeds on DATA, and compare them.
 
-    A method or optimizer may carry options of its own, with colons: sam:rho=0.1:warmup=0.25, mixup:alpha=8. It may be
-    your own class in a file of this folder: mine:MyMethod:alpha=8.
+    Options of a single method or optimizer follow after colons: sam:rho=0.1:warmup=0.25, mixup:alpha=8. Your own class
+    in a file of this folder works as well: mine:MyMethod:alpha=8.
 
-    Ends in a table of means and standard deviations, an image of the curves, a report, and comparison.json.
+    Prints a table of means and standard deviations and writes curves, a report and comparison.json.
     """
     config = resolve(ctx, names_code=any(map(names_code, [*methods, *optimizers])))
     folder = out or default_out(config, comparison=True)
@@ -106,8 +106,9 @@ def compare(
     if found.runs:
         show_comparison(found.rows, found.metric_names)
         title = ", ".join(filter(None, [config.data, noise_text(config.to_dict())]))
-        say(f"image: {found.plot(folder / 'curves.png', title=title)}")
-        say(f"report: {found.report()}\nnumbers: {folder / layout.COMPARISON}")
+        say(f"numbers: {folder / layout.COMPARISON}")
+        say(f"curves: {found.plot(folder / 'curves.png', title=title)}")
+        say(f"report: {found.report()}  (open it in a browser)")
     failed = [f"{each['method']}, {each['optimizer']}, seed {each['seed']}: {each['error']}" for each in found.failed]
     if failed:
         raise Failure("\n  ".join([f"{len(failed)} runs failed", *failed]), FAILED)

@@ -42,13 +42,13 @@ def load(source: dict[str, Any]) -> datasets.DataSet:
     epilog="\b\nExamples:\n  ncsam data list\n  ncsam data describe digits\n  ncsam data check photos/",
 )
 def data() -> None:
-    """List the known datasets, check one before training, describe one."""
+    """List, check and describe datasets."""
 
 
 @data.command("list", epilog="\b\nExamples:\n  ncsam data list\n  ncsam data list --json")
 @click.option("--json", "as_json", is_flag=True, help="as JSON")
 def list_command(as_json: bool) -> None:
-    """List the datasets known by name. Your own folder, table or .npz file can be given in place of a name."""
+    """List the named datasets. In place of a name, you can use your own folder, table or .npz file."""
     entries = [datasets.entry(name) for name in datasets.names()]
     if as_json:
         fields = ("name", "about", "obtain", "license")
@@ -61,7 +61,7 @@ def list_command(as_json: bool) -> None:
 @source_options
 @click.option("--classes", type=click.IntRange(min=0), default=10, show_default=True, help="how many classes to count")
 def describe(classes: int, **source: Any) -> None:
-    """Describe DATA: its splits, classes and counts, and the noise in its labels where the clean ones are known."""
+    """Describe DATA: splits, classes, counts and, if clean labels are known, the label noise."""
     dataset = load(source)
     say(datasets.describe(dataset, classes))
     if source["data"] in datasets.names():
@@ -75,9 +75,9 @@ def describe(classes: int, **source: Any) -> None:
     "--workers", type=click.IntRange(1, 1024), default=2, show_default=True, help="threads that decode images"
 )
 def check(workers: int, **source: Any) -> None:
-    """Check DATA before training: labels in range, no empty class, and every image file decodes.
+    """Check DATA before training: labels in range, no empty classes, and no damaged images.
 
-    Exits with 1 if an image is damaged, and names every such file.
+    Lists all damaged images. The exit code is 1 if there are any.
     """
     dataset = load(source)
     bad = []
@@ -92,7 +92,7 @@ def check(workers: int, **source: Any) -> None:
         others = other_files(folder)
         if others:
             names = first_few(map(printable, others), len(others))
-            click.echo(f"not read, because their names do not end like those of images: {names}")
+            click.echo(f"not read, because they do not have an image extension: {names}")
     if bad:
         raise Failure(f"{len(bad):,} images of {Path(dataset.name).name} cannot be read", FAILED)
     click.echo(f"{dataset.name} is fine: {dataset.num_classes} classes, all with training samples")

@@ -27,7 +27,6 @@ Examples:
   ncsam embed photos/ --out features.npz
   ncsam embed reviews.csv --text-column review --out reviews.npz
   ncsam embed photos/ --model timm:resnet50.a1_in1k --out features.npz
-  ncsam embed cifar10 --model torchvision:resnet18 --size 128 --out cifar10.npz
   ncsam embed photos/ --model my_networks:build --pretrained weights.safetensors --out features.npz
   ncsam embed reviews.csv --model transformers:distilbert-base-uncased --out reviews.npz
 
@@ -41,30 +40,30 @@ _COLUMNS = ("text_column", "label_column", "clean_column", "split_column")
 @click.option(
     "--model",
     shell_complete=known("model"),
-    help="lite0, minilm, wordllama, timm:NAME, torchvision:NAME, transformers:NAME, module:factory [by the data]",
+    help="lite0, minilm, wordllama, timm:NAME, torchvision:NAME, transformers:NAME, module:factory [chosen by data]",
 )
 @click.option("--out", required=True, type=Written(), help="the .npz to write")
 @click.option("--pretrained", help="name or file of weights [the model's usual ones]")
 @settings_option("--model-options", help="options of the model")
 @click.option("--data-root", help="folder of a named dataset")
 @settings_option("--data-options", help="options of the dataset's reader")
-@click.option("--download", is_flag=True, help="fetch a named dataset if it is not there")
-@click.option("--size", type=click.IntRange(min=1), help="pixels a side [as the model was trained, else 224]")
-@click.option("--max-length", type=click.IntRange(min=1), help="tokens of a text that are read [256]")
+@click.option("--download", is_flag=True, help="download a named dataset if it is missing")
+@click.option("--size", type=click.IntRange(min=1), help="side length in pixels [the model's own, else 224]")
+@click.option("--max-length", type=click.IntRange(min=1), help="longest text in tokens [256]")
 @click.option("--text-column", help="column of the texts [text, sentence, review, ...]")
 @click.option("--label-column", help="column of the labels [label, target, ...]")
 @click.option("--clean-column", help="column of the true labels [clean_label, true_label, ...]")
-@click.option("--split-column", help="column that says train, val or test [split, ...]")
-@click.option("--batch-size", type=click.IntRange(min=1), default=64, show_default=True, help="images at a time")
-@click.option("--precision", type=click.Choice(list(PRECISIONS)), help="[float32; for texts bfloat16 if it is fast]")
-@click.option("--device", help="where to compute, such as cpu or cuda [a GPU where there is one]")
+@click.option("--split-column", help="column of the splits: train, val, test [split, ...]")
+@click.option("--batch-size", type=click.IntRange(min=1), default=64, show_default=True, help="images per batch")
+@click.option("--precision", type=click.Choice(list(PRECISIONS)), help="[float32; texts: bfloat16 where fast]")
+@click.option("--device", help="cpu, cuda, ... [a GPU if there is one]")
 @click.option("--workers", default=0, show_default=True, help="processes that decode image files")
 @click.option("--quiet", is_flag=True, help="no progress")
 def embed(data: str, model: str | None, out: Path, **options: Any) -> None:
-    """Turn the images or texts of DATA into embeddings with a pretrained model, and write them to an .npz file.
+    """Write the images or texts of DATA as embeddings of a pretrained model to an .npz file.
 
-    The file holds labels, class names, and the files or texts: `ncsam train`, `auto` and `compare` take it, their
-    reports show the samples, and `predict` takes new files.
+    Pass the file to `ncsam train`, `auto` or `compare`. It also holds the labels and file names or texts, so reports
+    show the samples and `predict` accepts new files.
     """
     keep([data], out)
     if model is not None and is_reference(model):

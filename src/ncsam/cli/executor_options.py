@@ -17,14 +17,17 @@ CLUSTER = frozenset({"on", "resources", "mirror"})
 def on_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add `--on`, `--resources` and `--mirror` as they are."""
     command = click.option(
-        "--mirror", default="", metavar="URL", help="keep copies of the runs there: s3://bucket/runs, gs://..."
+        "--mirror", default="", metavar="URL", help="keep copies of the runs at this URL: s3://bucket/runs, gs://..."
     )(command)
     command = click.option(
-        "--resources", default="", metavar="NAME=AMOUNT,...", help="on ray: what each run needs, as gpu=1,cpu=4"
+        "--resources",
+        default="",
+        metavar="NAME=AMOUNT,...",
+        help="with --on ray: resources per run, such as gpu=1,cpu=4",
     )(command)
-    return click.option(
-        "--on", type=click.Choice(["local", "ray"]), default="local", help="where the runs are done [local]"
-    )(command)
+    return click.option("--on", type=click.Choice(["local", "ray"]), default="local", help="where to run [local]")(
+        command
+    )
 
 
 def executor_options(command: Callable[..., Any]) -> Callable[..., Any]:

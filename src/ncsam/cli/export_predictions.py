@@ -22,7 +22,7 @@ Examples:
   ncsam export-predictions runs/first --take pred_probs.npy
 
 \b
-cleanlab takes the file as it is, with the labels of the table:
+In cleanlab, with the labels of the table:
   find_label_issues(labels, np.load("pred_probs.npy"))
 """
 
@@ -33,27 +33,27 @@ cleanlab takes the file as it is, with the labels of the table:
 @click.option(
     "--table",
     type=Written(),
-    help="labels and label issues, in the same order (.csv, .parquet)",
+    help="also write labels and label issues (.csv, .parquet)",
 )
 @click.option(
     "--take",
     type=Readable(),
-    help="judge RUN's labels by the probabilities in this file, predicted by another model",
+    help="use the probabilities in this file, from another model, for RUN's label issues",
 )
 @model_option
 @method_option
 def export_predictions(
     run: Path, out: Path | None, table: Path | None, take: Path | None, model: str | None, method: str | None
 ) -> None:
-    """Write the class probabilities of RUN's training samples, (samples, classes) in the order of the data.
+    """Write the class probabilities of RUN's training samples as an array (samples, classes), in the order of the data.
 
-    Out-of-fold predictions where the run has them (`ncsam issues RUN --folds 5`), which is what other tools want;
-    else those of the run itself, which has seen the labels: a warning says so.
+    These are out-of-fold predictions, as other tools expect, if RUN has them (`ncsam issues RUN --folds 5`). Otherwise
+    they come from the model that was trained on these labels, with a warning.
     """
     from ncsam.engine.label_issues import take_predictions, training_predictions
 
     if out is None and take is None and table is None:
-        raise click.UsageError("Say what to do: --out FILE, --table FILE or --take FILE.")
+        raise click.UsageError("Nothing to do: give --out FILE, --table FILE or --take FILE.")
     if out is not None and out.suffix != ".npy":
         raise bad_value("out", str(out), "a file that ends in .npy")
     if table is not None and table.suffix.lower() not in (".csv", ".parquet"):

@@ -33,7 +33,7 @@ Examples:
 @click.option(
     "--folds",
     type=click.IntRange(min=2),
-    help="cross-validate: train RUN's configuration this many more times, so that every label is judged by a model "
+    help="cross-validate: train RUN's configuration K more times, so that every label is judged by a model "
     "that never saw it; resumes if interrupted",
 )
 @click.option("--json", "as_json", is_flag=True, help="as JSON, with all columns")
@@ -42,7 +42,7 @@ Examples:
     "--to",
     "tool",
     type=click.Choice(["label-studio", "huggingface", "datalab", "csv"]),
-    help="write them for another tool, to --out; `ncsam clean --from` takes the decisions back",
+    help="export to another tool with --out; `ncsam clean --from` reads the decisions back",
 )
 @click.option("--out", type=click.Path(path_type=Path), help="file (.json, .npz, .csv) or folder (huggingface) of --to")
 @click.option("--root", default="/", show_default=True, help="label-studio: its LABEL_STUDIO_LOCAL_FILES_DOCUMENT_ROOT")

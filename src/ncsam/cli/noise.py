@@ -25,7 +25,7 @@ from ncsam.noise.record import file_pair
     "  ncsam noise inspect labels.npz\n  ncsam noise plot labels.npz --out labels.png",
 )
 def noise() -> None:
-    """Make noisy labels for a dataset, look at a file of them, draw its transition matrix."""
+    """Make, inspect and plot files of noisy labels."""
 
 
 @noise.command(
@@ -34,15 +34,17 @@ def noise() -> None:
     "  ncsam noise make cifar10 --noise instance --rate 0.4 --out idn.npz",
 )
 @source_options
-@click.option("--noise", "name", required=True, shell_complete=known("noise"), help="recipe: symmetric, pairflip, ...")
-@click.option("--rate", type=float, help="noise rate of the recipe")
-@click.option("--seed", default=0, show_default=True, help="seed of the draws")
-@settings_option("--noise-options", help="further options of the recipe")
+@click.option(
+    "--noise", "name", required=True, shell_complete=known("noise"), help="symmetric, pairflip, instance, ..."
+)
+@click.option("--rate", type=float, help="share of labels to corrupt")
+@click.option("--seed", default=0, show_default=True, help="random seed")
+@settings_option("--noise-options", help="further options of the noise")
 @click.option("--out", required=True, type=Written(), help="NAME.npz (and NAME.json)")
 def make(name: str, rate: float | None, seed: int, noise_options: dict[str, Any], out: Path, **source: Any) -> None:
-    """Corrupt the training labels of DATA and save clean and noisy ones side by side.
+    """Corrupt the training labels of DATA and save them together with the clean ones.
 
-    The realized rate is printed: recipes that may draw the true class again make fewer labels wrong than they say.
+    Prints the actual noise rate, which is lower than --rate for noise that may draw the true class again.
     """
     keep([source["data"]], *file_pair(out))
     config = RunConfig(noise=name, rate=rate, noise_seed=seed, noise_options=noise_options, **source)
@@ -57,14 +59,14 @@ def make(name: str, rate: float | None, seed: int, noise_options: dict[str, Any]
     "  ncsam noise inspect CIFAR-10_human.pt --column worst\n  ncsam noise inspect 0.5_sym.json --data cifar10",
 )
 @click.argument("file", type=Readable(folders=True))
-@click.option("--column", help="which column of a published file that holds several")
-@click.option("--data", metavar="DATA", help="the dataset whose labels are the clean ones, where FILE has none")
+@click.option("--column", help="column of a published file with several")
+@click.option("--data", metavar="DATA", help="dataset with the clean labels, if FILE has none")
 @click.option("--data-root", metavar="DIR", help="folder of a named dataset")
 @click.option("--json", "as_json", is_flag=True, help="as JSON, with the transition matrix")
 def inspect(file: Path, column: str | None, data: str | None, data_root: str | None, as_json: bool) -> None:
-    """Describe FILE: the recipe, how many labels are wrong, which confusions are the most frequent.
+    """Describe FILE: its kind of noise, the share of wrong labels and the most frequent confusions.
 
-    FILE is what `ncsam noise make` saved, or a published label file (.pt, .npy, .json, .csv).
+    FILE is the output of `ncsam noise make` or a published label file (.pt, .npy, .json, .csv).
     """
     record = read(file, column, data, data_root)
     if not as_json:
@@ -86,15 +88,15 @@ def inspect(file: Path, column: str | None, data: str | None, data_root: str | N
 
 @noise.command(epilog="\b\nExample:\n  ncsam noise plot labels.npz --out labels.png --classes cat,dog,horse")
 @click.argument("file", type=Readable(folders=True))
-@click.option("--column", help="which column of a published file that holds several")
-@click.option("--data", metavar="DATA", help="the dataset whose labels are the clean ones, and its class names")
+@click.option("--column", help="column of a published file with several")
+@click.option("--data", metavar="DATA", help="dataset with the clean labels and class names")
 @click.option("--data-root", metavar="DIR", help="folder of a named dataset")
 @click.option("--classes", metavar="NAME,...", help="class names in order")
 @click.option("--out", type=Written(), help="the image [FILE's name, .png]")
 def plot(
     file: Path, column: str | None, data: str | None, data_root: str | None, classes: str | None, out: Path | None
 ) -> None:
-    """Draw the transition matrix of FILE as a PNG: clean classes down, noisy labels across."""
+    """Plot the transition matrix of FILE as a PNG: a row per clean class, a column per noisy label."""
     from ncsam.report.figures import new_figure, save_png
 
     keep([file], out)

@@ -113,7 +113,7 @@ class Seeds(_ParamType):
         try:
             return [int(part) for part in value.split(",")] if "," in value else int(value)
         except ValueError:
-            return self.fail(f"{value!r} is not a count, nor seeds such as 1,2,3", param, ctx)
+            return self.fail(f"{value!r} is neither a count nor a list of seeds such as 1,2,3", param, ctx)
 
 
 class Readable(click.Path):
@@ -137,7 +137,7 @@ class Written(click.Path):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
         if not str(value).strip():
-            self.fail(f"{value!r} names no {self.name}.", param, ctx)
+            self.fail(f"{value!r} is not the name of a {self.name}.", param, ctx)
         path = Path(os.fsdecode(super().convert(value, param, ctx)))
         try:
             kind = stat.S_IFMT(os.stat(path).st_mode)
@@ -152,9 +152,7 @@ class Written(click.Path):
     def _check_parent(self, path: Path, param: click.Parameter | None, ctx: click.Context | None) -> None:
         parent = next(folder for folder in path.absolute().parents if os.path.lexists(folder))
         if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
-            self.fail(
-                f"{str(path)!r} cannot be written: {str(parent)!r} is no folder that one may write to.", param, ctx
-            )
+            self.fail(f"{str(path)!r} cannot be written: {str(parent)!r} is not a writable folder.", param, ctx)
 
 
 def files_of(run: Path) -> list[str | Path]:
@@ -172,17 +170,19 @@ def keep(read: Iterable[str | os.PathLike[str]], *written: Path | None) -> None:
     there = [path for path in read if os.path.exists(path)]
     for out in written:
         if out is not None and out.exists() and any(os.path.samefile(out, path) for path in there):
-            raise click.UsageError(f"{str(out)!r} is what is read, and would be lost: choose another file to write.")
+            raise click.UsageError(
+                f"{str(out)!r} is an input of this command and would be overwritten: choose another output."
+            )
 
 
 #: The first field of each section of `--help`; those that follow it belong to the same one.
 SECTIONS = {
     "data_root": "Data and labels",
     "method": "Method and optimizer",
-    "model": "Network",
+    "model": "Model",
     "epochs": "Training",
     "precision": "Machine",
-    "telemetry_every": "Watching",
+    "telemetry_every": "Logging",
 }
 
 

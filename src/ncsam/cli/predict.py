@@ -28,9 +28,9 @@ Examples:
 @click.argument("inputs", nargs=-1, required=True, type=Readable(folders=True))
 @click.option("--out", type=Written(), help="file to write (.csv or .json) [screen]")
 @click.option("--json", "as_json", is_flag=True, help="JSON instead of CSV")
-@click.option("--top", type=click.IntRange(min=1), default=1, show_default=True, help="classes to list for each sample")
-@click.option("--batch-size", type=click.IntRange(min=1), default=256, show_default=True, help="samples at a time")
-@click.option("--skip-damaged", is_flag=True, help="leave out image files that cannot be read, and name them")
+@click.option("--top", type=click.IntRange(min=1), default=1, show_default=True, help="classes to list per sample")
+@click.option("--batch-size", type=click.IntRange(min=1), default=256, show_default=True, help="samples per batch")
+@click.option("--skip-damaged", is_flag=True, help="skip image files that cannot be read, and list them")
 @click.option("--workers", default=0, show_default=True, help="processes that decode image files")
 @model_option
 @method_option
@@ -48,11 +48,11 @@ def predict(
 ) -> None:
     """Classify INPUTS with the last checkpoint of RUN.
 
-    INPUTS are what the run was trained on, also if it was trained on embeddings of it: image files, folders of them, or
-    one .npz with an array x; tables with the same columns; tables of texts, or .txt files with one on each line;
-    features in an .npz; nested arrays in an .npz with an array x.NAME for each.
+    INPUTS are of the same kind as the training data: image files or folders, tables with the same columns, tables of
+    texts or .txt files with one text per line, or an .npz with an array x (nested arrays: x.NAME). A run on embeddings
+    also takes the original images or texts.
 
-    Gives a line per sample: where it is from, the beginning of a text, its label, and the probability of that label.
+    Prints one row per sample: its source, the beginning of a text, the predicted label and its probability.
     """
     keep([*inputs, *files_of(run)], out)
     trained = Run(run, named={"model": model, "method": method})

@@ -25,7 +25,7 @@ Examples:
 @click.option("--markdown", is_flag=True, help="also write Markdown and a PNG next to the page")
 @click.option("--latex", is_flag=True, help="also write the table as LaTeX next to the page")
 @click.option("--title", help="heading [data and noise]")
-@click.option("--images", default=24, show_default=True, help="label issues to show for each group")
+@click.option("--images", default=24, show_default=True, help="label issues to show per group of runs")
 def report(
     runs: tuple[Path, ...],
     out: Path | None,
@@ -35,10 +35,10 @@ def report(
     title: str | None,
     images: int,
 ) -> None:
-    """Write one self-contained page about RUNS: run folders, or folders of them such as `ncsam compare` makes.
+    """Write one self-contained HTML page about RUNS: run folders, or a folder written by `ncsam compare`.
 
-    Runs that differ only in their seed are drawn together, as a mean with a band. The samples of label issues are read
-    again from the data; if it is gone or its labels have changed, the page says so.
+    Runs that differ only in their seed are shown as a mean with a band of one standard deviation. The samples are read
+    from the original data; if it is missing or its labels have changed, the page says so.
     """
     page = out or runs[0] / "report.html"
     columns = metrics or ()

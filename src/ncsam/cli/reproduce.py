@@ -32,7 +32,7 @@ Examples:
   ncsam reproduce variants --scale medium --data-root data --images 10000 --dry-run
   ncsam reproduce show runs/reproduce-small
 
-The tables of one scale share a folder and their runs. Cells that are finished are not run again.
+Tables of one scale share a folder and runs. Finished cells are not run again.
 """
 _scale = click.option(
     "--scale", type=click.Choice(SCALES), default="small", help="the paper's setting, or less [small]"
@@ -43,7 +43,7 @@ _metric = click.option("--metric", type=click.Choice(METRICS), help="metric to c
 
 @click.group(epilog=EPILOG)
 def reproduce() -> None:
-    """Run a table of the paper, its ablations or curves, and set our numbers beside the paper's."""
+    """Run a table of the paper, its ablations or curves, next to the published numbers."""
 
 
 @reproduce.command("list", epilog="\b\nExample:\n  ncsam reproduce list")

@@ -18,7 +18,7 @@ Examples:
   ncsam review runs/first --port 8123
   ncsam review runs/auto --for model-selection
 
-Every decision is written to review.jsonl in the run folder at once. Stop with Ctrl-C and rerun the command to continue.
+Every decision is saved immediately (review.jsonl in the run folder). Stop with Ctrl-C; rerun the command to continue.
 Then: ncsam clean runs/first --out cleaned.csv, or ncsam auto DATA --verified runs/auto
 """
 
@@ -31,18 +31,18 @@ Then: ncsam clean runs/first --out cleaned.csv, or ncsam auto DATA --verified ru
     type=click.Choice(["label-issues", "model-selection"]),
     default="label-issues",
     show_default=True,
-    help="what to ask: labels that are likely wrong, or the samples that tell models apart",
+    help="review likely label issues, or samples that distinguish good models",
 )
-@click.option("--reviewer", help="whose decisions these are [the last reviewer]")
+@click.option("--reviewer", help="name of the reviewer [the last one]")
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="port on 127.0.0.1; 0 for a free one [0]")
 @click.option("--open/--no-open", "open_page", default=True, help="open the page in the browser [open]")
 def review(run: Path, purpose: str, reviewer: str | None, port: int, open_page: bool) -> None:
     """Review the label issues of RUN on a local page: accept the suggestion, keep the label, or choose another class.
 
-    With --for model-selection the page asks about samples on which good candidates disagree, ten at a time, and shows
-    what the answers tell: the share of wrong labels and the accuracy on true labels, with intervals.
+    With --for model-selection, the page shows samples on which good candidates disagree, ten at a time, and estimates
+    the share of wrong labels and the accuracy on true labels, with intervals.
 
-    The page is served on this machine only, at an address with a random token, and loads nothing from elsewhere.
+    The page is served on this machine only, at an address with a random token, and makes no external requests.
     """
     need("starlette", "review", "the review page")
     need("uvicorn", "review", "the review page")

@@ -34,7 +34,7 @@ Rerun the command to resume after an interruption.
     type=click.IntRange(min=2),
     help="cross-validate: train this many more times, so that every label is judged by a model that never saw it",
 )
-@click.option("--dry-run", is_flag=True, help="print the resolved configuration and what would be done")
+@click.option("--dry-run", is_flag=True, help="only print the resolved configuration and the planned work")
 @yes_option
 @click.option("--quiet", is_flag=True, help="no progress, only the result")
 @click.pass_context
@@ -43,7 +43,7 @@ def train(
 ) -> None:
     """Train a model on DATA, whose labels may be wrong.
 
-    DATA is a known name (`ncsam data list`), a folder with one sub-folder of images per class, a table of paths, texts
+    DATA is a known name (`ncsam data list`), a folder with one subfolder of images per class, a table of paths, texts
     or numbers with a label (.csv, .tsv, .parquet), .tar shards, or an .npz file of arrays.
     """
     config = resolve(ctx)

@@ -262,5 +262,5 @@ def _reader_of_path(source: str | os.PathLike[str]) -> Reader:
         read = by_suffix[path.suffix.lower()]
         return load_dataset if read is from_npz and is_stored_dataset(path) else read
     if isinstance(source, str) and path.name == source and not path.suffix:
-        raise unknown_name("dataset (and no such folder or file)", source, _entries)
-    raise FileNotFoundError(f"source={str(path)!r}: there is no such folder or file")
+        raise unknown_name("dataset (and no such file or folder)", source, _entries)
+    raise FileNotFoundError(f"no such file or folder: {str(path)!r}")

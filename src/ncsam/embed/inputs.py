@@ -108,7 +108,7 @@ def _paths(new: Any) -> list[Path]:
     found = [Path(path).expanduser() for path in listed]
     missing = next((path for path in found if not path.exists()), None)
     if missing is not None:
-        raise FileNotFoundError(f"inputs={str(missing)!r}: there is no such folder or file")
+        raise FileNotFoundError(f"no such file or folder: {str(missing)!r}")
     return found
 
 

@@ -58,7 +58,7 @@ def find_label_issues(
         A table of all labels, the most likely wrong first.
 
     Raises:
-        UsageError: if the shapes do not match, or the rows of `pred_probs` are no probabilities.
+        UsageError: if the shapes do not match, or a row of `pred_probs` does not hold probabilities.
 
     Examples:
         >>> import numpy as np

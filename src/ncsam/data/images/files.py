@@ -121,7 +121,7 @@ def listed_files(root: Path, names: Sequence[str], where: str) -> PathList:
             missing.append(name)
     if missing:
         listed = first_few((str(root / name) for name in missing), len(missing))
-        raise FileNotFoundError(f"{where}: {len(missing):,} of {len(names):,} files are not there: {listed}")
+        raise FileNotFoundError(f"{where}: {len(missing):,} of {len(names):,} files do not exist: {listed}")
     return PathList(root, names)
 
 

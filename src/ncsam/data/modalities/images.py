@@ -35,6 +35,9 @@ _LONGEST = 160  # pixels of a preview
 
 Cropped = Iterator[tuple[BatchRequest, list[Tensor]]]  # one uint8 (B, C, H, W) per view, mirrored
 
+#: Endings of files that are given by mistake to a run on images.
+_TABLES_AND_TEXTS = frozenset((".csv", ".tsv", ".parquet", ".txt", ".tar"))
+
 
 @dataclass(frozen=True)
 class Images(Modality):
@@ -130,7 +133,7 @@ class Images(Modality):
             A name for each image, and the paths or the uint8 array (N, H, W, C).
 
         Raises:
-            UsageError: A folder holds no image, or a path is no file.
+            UsageError: A folder holds no image, or a path is no file, or a table or text.
         """
         if any(path.suffix == ".npz" for path in paths):
             names, images = read_arrays(paths)
@@ -141,6 +144,9 @@ class Images(Modality):
             if not below:
                 raise bad_value("inputs", str(path), f"a folder with images ({', '.join(IMAGE_SUFFIXES)})")
             found += below
+        other = next((path for path in found if path.suffix.lower() in _TABLES_AND_TEXTS), None)
+        if other is not None:
+            raise bad_value("inputs", str(other), "image files, folders of them, or an .npz file with an array x")
         odd = next((path for path in found if not path.is_file()), None)
         if odd is not None:
             raise bad_value("inputs", str(odd), "a regular file")

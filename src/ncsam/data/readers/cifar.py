@@ -175,7 +175,7 @@ def _class_names(content: bytes, name: str, kind: str, key: str) -> tuple[str, .
 @register(
     "cifar10",
     about="60,000 color images, 32 x 32, 10 classes",
-    obtain="load('cifar10', download=True) fetches it (163 MB).",
+    obtain="download=True downloads it (163 MB).",
     license="none stated; please cite Krizhevsky, 2009",
 )
 def cifar10(root: Path, *, download: bool = False, partial: bool = False) -> DataSet:
@@ -213,7 +213,7 @@ def cifar10(root: Path, *, download: bool = False, partial: bool = False) -> Dat
 @register(
     "cifar100",
     about="60,000 color images, 32 x 32, 100 classes in 20 superclasses",
-    obtain="load('cifar100', download=True) fetches it (161 MB).",
+    obtain="download=True downloads it (161 MB).",
     license="none stated; please cite Krizhevsky, 2009",
 )
 def cifar100(root: Path, *, download: bool = False, partial: bool = False, coarse: bool = False) -> DataSet:

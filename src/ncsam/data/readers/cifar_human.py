@@ -19,8 +19,8 @@ _URL = "https://github.com/UCSC-REAL/cifar-10-100n/raw/main/data/"
 _FILES = {"cifar10n": "CIFAR-10_human.pt", "cifar100n": "CIFAR-100_human.pt"}
 CIFAR10N_LABELS = ("aggre", "rand1", "rand2", "rand3", "worst")
 _OBTAIN = (
-    "Get {file} from github.com/UCSC-REAL/cifar-10-100n; or load('{name}', download=True, accept_license=True) "
-    "fetches it with CIFAR itself, under CC BY-NC 4.0 (no commercial use)."
+    "Get {file} from github.com/UCSC-REAL/cifar-10-100n; or download=True with the reader's option accept_license=True "
+    "downloads it and CIFAR itself, under CC BY-NC 4.0 (no commercial use)."
 )
 
 

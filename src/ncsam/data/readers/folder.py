@@ -56,7 +56,7 @@ def from_folder(
     train_folder = path if named["train"] is None else path / named["train"]
     classes = tuple(subfolders(train_folder))  # as the file system spells them
     if not classes:
-        raise ValueError(f"{train_folder} has no sub-folders; expected one for each class, with images in them")
+        raise ValueError(f"{train_folder} has no subfolders; expected one per class, with images in it")
     splits = {"train": class_folders(train_folder, classes)}
     if named["train"] is not None:
         splits |= {

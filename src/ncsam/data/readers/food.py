@@ -63,7 +63,7 @@ def _find_food101(root: Path, download: bool) -> Path | None:
 @register(
     "food101",
     about="101,000 photographs of dishes, 101 classes; the training labels were left uncleaned on purpose",
-    obtain="load('food101', download=True) fetches it (5 GB).",
+    obtain="download=True downloads it (5 GB).",
     license="research only (the images are Foodspotting's)",
 )
 def food101(root: Path, *, download: bool = False, partial: bool = False) -> DataSet:

@@ -102,7 +102,7 @@ def _remotes(url: str, digests: dict[str, str]) -> dict[str, Remote]:
 @register(
     "mnist",
     about="70,000 gray images of handwritten digits, 28 x 28, 10 classes",
-    obtain="load('mnist', download=True) fetches it (12 MB).",
+    obtain="download=True downloads it (12 MB).",
     license="CC BY-SA 3.0",
 )
 def mnist(root: Path, *, download: bool = False, partial: bool = False) -> DataSet:
@@ -125,7 +125,7 @@ def mnist(root: Path, *, download: bool = False, partial: bool = False) -> DataS
 @register(
     "fashion_mnist",
     about="70,000 gray images of clothes, 28 x 28, 10 classes",
-    obtain="load('fashion_mnist', download=True) fetches it (31 MB); Debian has it as dataset-fashion-mnist.",
+    obtain="download=True downloads it (31 MB); Debian's package is dataset-fashion-mnist.",
     license="MIT",
 )
 def fashion_mnist(root: Path, *, download: bool = False, partial: bool = False) -> DataSet:

@@ -28,7 +28,7 @@ _ANNOTATIONS = "val/val_annotations.txt"
 @register(
     "tiny_imagenet",
     about="110,000 color images, 64 x 64, 200 classes of ImageNet",
-    obtain="load('tiny_imagenet', download=True) fetches it (248 MB).",
+    obtain="download=True downloads it (248 MB).",
     license="research only (ImageNet's terms)",
 )
 def tiny_imagenet(root: Path, *, download: bool = False, partial: bool = False, in_memory: bool = False) -> DataSet:
