@@ -299,7 +299,7 @@ def test_the_loss_scale_is_no_part_of_it(kind):
     model = network()
     other = twin(model)
     left, right = kind(sgd(model), 0.2, total_steps=4), kind(sgd(other), 0.2, total_steps=4)
-    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0, growth_interval=1)  # another scale in every step
     for i in range(4):
         step(left, model, i, scaler=scaler)
         scaler.update()
