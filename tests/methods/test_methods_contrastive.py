@@ -97,6 +97,18 @@ def test_a_trailing_network_keeps_its_precision_through_a_restart():
     assert torch.equal(again.target.backbone.fc.weight, method.target.backbone.fc.weight)
 
 
+@pytest.mark.parametrize("name", ["ctrr", "colearning"])
+def test_the_classifiers_view_is_a_resized_crop(name):
+    assert create(name).views == ("auto:resized", "auto:simclr", "auto:simclr")
+
+
+def test_colearnings_projector_begins_without_a_bias():
+    (whole,) = create("colearning").build(network)
+    first, _, last = whole.heads["projector"]
+    assert first.bias is None
+    assert last.bias is not None
+
+
 def test_colearning_structure_by_hand():
     projections, logits = torch.tensor([[0.0], [1.0]]), torch.tensor([[0.0, 0.0], [1.0, 1.0]])
     torch.testing.assert_close(squared_distances(logits), torch.tensor([[0.0, 2.0], [2.0, 0.0]]))

@@ -53,6 +53,8 @@ def test_losses_that_are_not_finite_say_nothing():
     for progress, loss in ((0.25, 2.0), (0.5, math.nan), (0.75, math.inf), (1.0, 1.0)):
         radius.report_val_loss(loss, progress)
     assert radius.target == pytest.approx(0.4)  # the first look is at 1.0: a mean of 2.0 and 1.0, and none before
+    for said in (math.nan, math.inf, -math.inf):
+        assert heard(2.0, said, 1.5, num_checks=3).target == pytest.approx(0.4 * 0.8)
 
 
 def test_a_smaller_target_shrinks_the_radius():
@@ -115,6 +117,22 @@ def test_a_restart_in_the_middle_changes_no_bit():
         again.report_val_loss(losses[number])
     assert same_bits(whole, parameters(other))
     assert again.rho_target == SAM(sgd(one), rho=first).rho_target
+
+
+@pytest.mark.parametrize("cut", range(1, 8))
+def test_a_restart_between_two_checks_changes_no_target(cut):
+    """Every second loss brings a check. The means 2, 1.9, 1.4 and 1.3 fall; the second losses alone would not."""
+    losses, targets = [3.0, 1.0, 2.8, 1.0, 1.0, 1.8, 0.8, 1.8], []
+    for restart in (False, True):
+        radius = ValidationRadius(0.4, begin=0.0, num_checks=4)
+        for number, loss in enumerate(losses, 1):
+            radius.report_val_loss(loss, number / 8)
+            if restart and number == cut:
+                state = copy.deepcopy(radius.state_dict())
+                radius = ValidationRadius(0.4, begin=0.0, num_checks=4)
+                radius.load_state_dict(state, torch.device("cpu"))
+        targets.append(radius.target)
+    assert targets == [pytest.approx(0.4 * 0.8**3)] * 2
 
 
 @pytest.mark.parametrize(("options", "named"), [({"begin": 1.5}, "begin"), ({"num_checks": 0}, "num_checks")])

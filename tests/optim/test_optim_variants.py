@@ -132,6 +132,16 @@ def test_msam_with_adam_moves_along_the_first_moment():
         assert w.grad[0].tolist() == pytest.approx(expected)
 
 
+def test_msam_moves_each_group_by_its_radius():
+    """L = (a^2 + b^2) / 2 from a = 3, b = 4: the momentum is (3, 4), and the moves are .5 and .25 of (.6, .8)."""
+    a, b = (nn.Parameter(torch.tensor([value], dtype=torch.float64)) for value in (3.0, 4.0))
+    base = torch.optim.SGD([{"params": [a], "rho": 0.5}, {"params": [b], "rho": 0.25}], lr=0.0, momentum=0.9)
+    optimizer = MSAM(base, criterion=lambda z, _: z.square().sum() / 2)
+    for expected in ([3.0, 4.0], [3.0 - 0.3, 4.0 - 0.2]):
+        optimizer.step(lambda: torch.cat((a, b))[None], torch.tensor([0]))
+        assert [a.grad.item(), b.grad.item()] == pytest.approx(expected)
+
+
 def test_msam_runs_one_pass_and_keeps_its_statistics():
     model = network("convolutional")
     counter = Counter(model)
@@ -206,6 +216,19 @@ def test_the_radius_of_msam_shrinks_while_the_validation_loss_falls():
     assert factors[11:] == pytest.approx([1.0, 0.8, 0.64, 0.512, 1.0, 1.0])
 
 
+@pytest.mark.parametrize(("rho", "shrinks"), [("validation", 0.8), ("auto", 1.0)])
+def test_the_radius_of_msam_follows_the_validation_loss_after_a_third_of_training_if_at_all(rho, shrinks):
+    model = network()
+    optimizer = MSAM(sgd(model, lr=0.0), rho, total_steps=20)
+    length = reference.norm(reference.weights(model))
+    factors = []
+    for i in range(9):
+        step(optimizer, model, i)
+        optimizer.report_val_loss(10.0 - i)
+        factors.append(optimizer.rho / (msam_share((i + 1) / 20) * length))
+    assert factors == pytest.approx([1.0] * 5 + [shrinks**n for n in (1, 2, 3, 4)])  # the seventh step is past a third
+
+
 def test_a_scheduled_radius_needs_the_length_of_training():
     model = network()
     # the first three need a gradient at w, which one pass does not take
@@ -223,6 +246,16 @@ def test_a_scheduled_radius_needs_the_length_of_training():
     rising = ScheduledRadius(0.0, 0.2, rise=1.0, fall=1.0)
     rising.at_progress(1.0)
     assert rising._share == 0.2
+
+
+def test_a_scheduled_radius_is_at_most_five():
+    w = nn.Parameter(torch.tensor([[300.0, 400.0]]))
+    radius = ScheduledRadius(0.001, 0.1, rise=1.0, fall=1.0)
+    optimizer = MSAM(torch.optim.SGD([w], lr=0.0, momentum=0.9), radius, total_steps=2, criterion=quadratic)
+    for expected in (5.0, 5.0):  # .0505 and .1 of 500
+        optimizer.step(lambda: w * 1.0, torch.tensor([0]))
+        assert radius.rho == expected
+    assert optimizer.last_step.rho == 5.0
 
 
 def test_aesam_decides_by_the_norm():
@@ -282,7 +315,7 @@ def test_the_loss_scale_is_no_part_of_it(kind):
     model = network()
     other = twin(model)
     left, right = kind(sgd(model), 0.2, total_steps=4), kind(sgd(other), 0.2, total_steps=4)
-    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0, growth_interval=1)  # another scale in every step
     for i in range(4):
         step(left, model, i, scaler=scaler)
         scaler.update()
