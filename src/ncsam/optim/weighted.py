@@ -37,9 +37,9 @@ class WeightedSAM(SAM):
     bit.
 
     Note:
-        p must be calibrated, as the column `p_wrong` of `ncsam.find_label_issues` is: 1 less the probability of the
-        given label is not. Only such p above the threshold gained over SAM without losing more than a point anywhere
-        (docs/experiments/outside_estimate.md, with what gains more).
+        p should be calibrated, as the column `p_wrong` of `ncsam.find_label_issues` is: 1 less the predicted
+        probability of the given label is not. docs/experiments/outside_estimate.md compares them, and shows that
+        leaving the same labels out of training gains as much.
 
     Args:
         base_optimizer: An instance of any `torch.optim.Optimizer`; its groups and state are shared.
