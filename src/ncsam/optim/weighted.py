@@ -32,7 +32,7 @@ class WeightedSAM(SAM):
         \text{the base optimizer steps at } w \text{ with } \nabla L_B(w + \epsilon).
 
     :math:`p_i` is the probability that label i is wrong, :math:`g_i` the gradient of sample i's cross-entropy. With
-    s = 1 labels that are almost certainly wrong count against the perturbation, with s = 1/2 they are left out of it.
+    s = 1 labels that are almost certainly wrong count against the direction v, with s = 1/2 they are left out of it.
     The weights enter the first backward, so a step costs what SAM's does. s = 0, or no `p_wrong`, gives SAM bit for
     bit.
 
