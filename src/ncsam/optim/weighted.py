@@ -31,14 +31,14 @@ class WeightedSAM(SAM):
         \text{the base optimizer steps at } w \text{ with } \nabla L_B(w + \epsilon).
 
     :math:`p_i` is the probability that label i is wrong, :math:`g_i` the gradient of sample i's cross-entropy. With
-    s = 1 labels that are almost certainly wrong count against the perturbation, with s = 1/2 they are left out of it.
+    s = 1 labels that are almost certainly wrong count against the direction v, with s = 1/2 they are left out of it.
     The weights enter the first backward, so a step costs what SAM's does. s = 0, or no `p_wrong`, gives SAM bit for
     bit.
 
     Note:
-        p must be calibrated, as the column `p_wrong` of `ncsam.find_label_issues` is: 1 less the probability of the
-        given label is not. Only such p above the threshold gained over SAM without losing more than a point anywhere
-        (docs/experiments/outside_estimate.md, with what gains more).
+        p should be calibrated, as the column `p_wrong` of `ncsam.find_label_issues` is: 1 less the predicted
+        probability of the given label is not. docs/experiments/outside_estimate.md compares them, and shows that
+        leaving the same labels out of training gains as much.
 
     Args:
         base_optimizer: An instance of any `torch.optim.Optimizer`; its groups and state are shared.
