@@ -104,11 +104,13 @@ def test_resumed_it_continues_bit_for_bit() -> None:
     assert torch.equal(*found)
 
 
-def test_where_all_weights_cancel_the_base_steps_on_the_batch() -> None:
+@pytest.mark.parametrize("scaled", [False, True])
+def test_where_all_weights_cancel_the_base_steps_on_the_batch(scaled: bool) -> None:
     model, x, y = problem()
     plain = copy.deepcopy(model)
     optimizer = WeightedSAM(base(model), rho=0.2, threshold=None)
-    optimizer.step(lambda: model(x), y, p_wrong=torch.full((5,), 0.5))
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0) if scaled else None
+    optimizer.step(lambda: model(x), y, p_wrong=torch.full((5,), 0.5), scaler=scaler)
     F.cross_entropy(plain(x), y).backward()
     base(plain).step()
     torch.testing.assert_close(weights(model), weights(plain), rtol=0, atol=1e-12)

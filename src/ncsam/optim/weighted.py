@@ -117,7 +117,10 @@ class WeightedSAM(SAM):
         for move in super().moves(step):
             moved = True
             yield move
-        if not moved and self._weights_samples and not step.scaled:
+        if moved or not self._weights_samples:
+            return
+        overflow = step.scaled and not all(bool(g.isfinite().all()) for g in step.gradients()[1])
+        if not overflow:  # which the scaler must see
             yield Move.nowhere()  # .grad is not g_B: take that, at w
 
     def _weighted_loss(self, batch: MicroBatch) -> Tensor:
