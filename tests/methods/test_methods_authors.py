@@ -110,6 +110,23 @@ def test_mcorrection_leaves_the_outermost_losses_out_of_the_fit():
     assert np.abs(clipped[inner] - expected).max() > 1e-3  # clipping instead of dropping would show
 
 
+def test_mcorrection_fits_its_mixture_to_samples_trained_on():
+    """Held-out samples, here all with large losses, neither enter the fit nor get a probability."""
+    rng = np.random.default_rng(0)
+    losses = torch.from_numpy(np.concatenate((rng.gamma(2, 0.1, 60), rng.gamma(9, 0.3, 40), np.full(100, 9.0))))
+    losses = losses.float()
+    p = torch.stack((torch.exp(-losses), 1 - torch.exp(-losses)), dim=1)
+    here = state([0] * 200, 2, epoch=2, predict=lambda *_: p)
+    here.held_out = torch.arange(200) >= 100
+    method = create("mcorrection", warmup_epochs=1)
+    method.on_train_start(here)
+    method.on_epoch_start([], here)
+    found = here.samples["mcorrection_noisy"]
+    torch.testing.assert_close(found[:100], probably_noisy(losses[:100]), rtol=0, atol=1e-3)
+    assert bool((found[100:] == 0).all())
+    assert float((probably_noisy(losses)[:100] - found[:100]).abs().max()) > 0.1  # with all of them it would differ
+
+
 def test_trevision_moves_its_slack():
     method = create("trevision", transition=[[0.7, 0.3], [0.3, 0.7]], revise_after=0)
     here = state([0, 1, 0, 1], 2)
