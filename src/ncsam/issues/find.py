@@ -312,7 +312,7 @@ def _probabilities(pred_probs: npt.ArrayLike) -> Floats:
     if given.ndim != 2 or given.dtype.kind not in "fiu" or given.shape[1] < 2 or len(given) == 0:
         raise bad_value("pred_probs", f"{given.dtype} {given.shape}", "probabilities (samples, classes)")
     rows = given.astype(np.float64)
-    in_range = ((rows >= 0) & (rows <= 1 + _SUM_ERROR)).all(axis=1)  # false for NaN
+    in_range = np.asarray(((rows >= 0) & (rows <= 1 + _SUM_ERROR)).all(axis=1))  # false for NaN
     fine = in_range & (np.abs(np.where(in_range[:, None], rows, 0.0).sum(axis=1) - 1) <= _SUM_ERROR)
     if not fine.all():
         first = int(np.argmin(fine))
