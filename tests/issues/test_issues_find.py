@@ -119,7 +119,7 @@ def test_html_shows_names_as_text() -> None:
     ids=range(11),
 )
 def test_mistakes_name_the_argument(labels, rows, name: str) -> None:
-    with pytest.raises(UsageError, match=rf"^invalid {name}="):
+    with pytest.raises(UsageError, match=rf"^invalid {name}(\[\d+\])?="):
         find_label_issues(labels, rows)
 
 

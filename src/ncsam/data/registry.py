@@ -84,7 +84,7 @@ def _is_finite(value: Any) -> bool:
 def _check_lengths(split: Split, where: str) -> None:
     for name, other in (("inputs", split.inputs), ("clean labels", split.clean)):
         if other is not None and len(other) != len(split.labels):
-            raise ValueError(f"{where}: {len(other):,} {name} for {len(split.labels):,} labels; they must be as many")
+            raise ValueError(f"{where}: {len(other):,} {name} for {len(split.labels):,} labels; expected one per label")
     if isinstance(split.inputs, np.ndarray):
         shape, kind = split.inputs.shape, split.inputs.dtype
         if kind == np.uint8 and (len(shape) != 4 or shape[3] not in (1, 3)):

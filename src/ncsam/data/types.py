@@ -103,7 +103,9 @@ def _values(column: Iterable[Any], where: str) -> npt.NDArray[Any]:
         # NaN is broken too: it differs from itself; and beyond 2^53 neighboring numbers are one
         broken = np.flatnonzero((values != np.round(values)) | (np.abs(values) > 2.0**53))
         if len(broken):
-            raise ValueError(f"{where}: label {values[broken[0]]} of sample {broken[0]:,} is not a whole number")
+            raise ValueError(
+                f"{where}: label {values[broken[0]]} of sample {broken[0]:,} is not a whole number: labels are classes"
+            )
     if values.dtype.kind in "fbiu" and values.dtype != np.uint64:
         return values.astype(np.int64)
     text = np.char.strip(np.array([_text(value) for value in values.tolist()], dtype=np.str_))

@@ -312,8 +312,12 @@ def _probabilities(pred_probs: npt.ArrayLike) -> Floats:
     if given.ndim != 2 or given.dtype.kind not in "fiu" or given.shape[1] < 2 or len(given) == 0:
         raise bad_value("pred_probs", f"{given.dtype} {given.shape}", "probabilities (samples, classes)")
     rows = given.astype(np.float64)
-    if not np.isfinite(rows).all() or (rows < 0).any() or np.abs(rows.sum(axis=1) - 1).max() > _SUM_ERROR:
-        raise bad_value("pred_probs", "rows", "finite numbers of at least 0 that sum to 1 in every row")
+    in_range = np.asarray(((rows >= 0) & (rows <= 1 + _SUM_ERROR)).all(axis=1))  # false for NaN
+    fine = in_range & (np.abs(np.where(in_range[:, None], rows, 0.0).sum(axis=1) - 1) <= _SUM_ERROR)
+    if not fine.all():
+        first = int(np.argmin(fine))
+        shown = ", ".join(f"{value:g}" for value in rows[first, :3]) + (", ..." if rows.shape[1] > 3 else "")
+        raise bad_value(f"pred_probs[{first}]", f"[{shown}]", "probabilities: numbers of at least 0 that sum to 1")
     return rows
 
 
