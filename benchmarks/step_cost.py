@@ -1,10 +1,12 @@
-"""What a training step costs: time and memory against SGD's, with the passes counted, for each estimator of NCSAM.
+"""What a training step costs: time and memory against SGD's, with the passes counted, in float32 and under bf16.
 
     python benchmarks/step_cost.py --models mlp cnn --json FILE
 
-Candidates take turns; a ratio is the median of the ratios within a round. Of an estimator that measures every k-th
-step, one such step and one that reuses its results are timed in each round, and weighted 1 to k - 1. The peer's LookSAM
-is timed over two steps (it runs both passes in each). A pass over a part of the batch counts as that part.
+Candidates take turns on one thread, and their processor time is compared; a ratio is the median of the ratios within a
+round. Of an estimator that measures every k-th step, one such step and one that reuses its results are timed in each
+round, and weighted 1 to k - 1; of AE-SAM one step that perturbs and one that does not, weighted equally, as they are
+over a whole training. The peer's LookSAM is timed over two steps (it runs both passes in each). A pass over a part of
+the batch counts as that part. Convolutions are channels last, as the engine runs them.
 Memory is the peak of what torch's allocator holds from building the network to the end of two steps:
 weights, gradients, optimizer state, activations, scratch. `pytorch_optimizer`'s SAM and LookSAM are driven as their
 documentation shows.
@@ -12,6 +14,7 @@ documentation shows.
 
 from __future__ import annotations
 
+import functools
 import gc
 import itertools
 import os
@@ -24,12 +27,17 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
 
-from ncsam import NCSAM, SAM
+from ncsam import BSAM, NCSAM, SAM
 from ncsam.models import create
+from ncsam.models.channels_last import is_convolutional, to_channels_last
+from ncsam.optim.aesam import AESAM
 from ncsam.optim.estimators import Memory
+from ncsam.optim.msam import MSAM
+from ncsam.optim.sharpness_aware import SharpnessAware
 from ncsam.vectors.saved import SavedBuffers, SavedWeights
 from timing import Candidate, nothing, parser, ratio, table, take_turns, write_json
 
+PRECISIONS = ("32-true", "bf16-mixed")
 FUSED_K, LOOK_K = 20, 5  # the defaults; the peer's LookSAM measures as often as our own
 BASE = {"lr": 1e-4, "momentum": 0.9, "weight_decay": 1e-3}
 
@@ -62,13 +70,17 @@ def mlp(*widths: int) -> nn.Module:
 class Training:
     """A network that is trained on one batch, and counts its passes."""
 
-    def __init__(self, setting: Setting) -> None:
+    def __init__(self, setting: Setting, precision: str = "32-true", channels_last: bool = True) -> None:
         torch.manual_seed(0)
-        self.model = setting.build()
+        self.model, self.precision = setting.build(), precision
         self.x, self.y = torch.randn(setting.shape), torch.randint(0, 10, (setting.shape[0],))
+        if channels_last and is_convolutional(self.model):
+            to_channels_last(self.model)
+            self.x = self.x.to(memory_format=torch.channels_last)
         self.forwards = self.backwards = 0.0
         self.model.register_forward_hook(self._count)
-        self.renew: Callable[[], object] = nothing  # makes the next step one that measures
+        self.renew: Callable[[], object] = nothing  # makes the next step one that measures, or perturbs
+        self.reuse: Callable[[], object] = nothing  # makes it one that does not
 
     def _count(self, module: nn.Module, args: tuple[Tensor], output: Tensor) -> None:
         share = len(output) / len(self.y)
@@ -79,8 +91,15 @@ class Training:
 
         output.register_hook(count)
 
+    def logits(self) -> Tensor:
+        if self.precision == "32-true":
+            return self.model(self.x)
+        with torch.autocast("cpu", torch.bfloat16):
+            outputs = self.model(self.x)
+        return outputs.float()
+
     def loss(self) -> Tensor:
-        return F.cross_entropy(self.model(self.x), self.y)
+        return F.cross_entropy(self.logits(), self.y)
 
     def sgd(self) -> Callable[[], object]:
         base = torch.optim.SGD(self.model.parameters(), **BASE)
@@ -107,12 +126,19 @@ class Training:
 
         return step
 
-    def ours(self, kind: type[SAM], **options: object) -> Callable[[], object]:
+    def ours(self, kind: type[SharpnessAware], **options: object) -> Callable[[], object]:
         base = torch.optim.SGD(self.model.parameters(), **BASE)
         optimizer = kind(base, rho=0.05, model=self.model, total_steps=1, **options)
         if isinstance(optimizer, NCSAM):
             self.renew = getattr(optimizer.estimator, "memory", Memory(1)).expire
-        return lambda: optimizer.step(lambda: self.model(self.x), self.y)
+        if isinstance(optimizer, AESAM):
+            self.renew, self.reuse = (functools.partial(limit, optimizer, c) for c in (-1e9, 1e9))
+        return lambda: optimizer.step(self.logits, self.y)
+
+
+def limit(optimizer: AESAM, c: float) -> None:
+    """Perturb in every step (c far below 0) or in none (far above)."""
+    optimizer.first = optimizer.last = c
 
 
 def ncsam(training: Training, **options: object) -> Callable[[], object]:
@@ -129,16 +155,20 @@ CANDIDATES: dict[str, tuple[Callable[[Training], Callable[[], object]], int]] = 
     "ncsam_fused": (lambda t: ncsam(t, estimator="fused"), FUSED_K),
     f"ncsam_look{LOOK_K}": (lambda t: ncsam(t, estimator="looksam"), LOOK_K),
     f"sam_look{LOOK_K}": (lambda t: ncsam(t, estimator="looksam", kappa=0.0), LOOK_K),
+    "msam": (lambda t: t.ours(MSAM), 1),
+    "msam_adaptive": (lambda t: t.ours(MSAM, adaptive=True), 1),
+    "aesam": (lambda t: t.ours(AESAM), 2),
+    "bsam": (lambda t: t.ours(BSAM), 1),
 }
 
 
 def warmed_up(
-    setting: Setting, make: Callable[[Training], Callable[[], object]]
+    setting: Setting, make: Callable[[Training], Callable[[], object]], precision: str
 ) -> tuple[Training, Callable[[], object], int]:
     """A training after two steps, so that kernels are chosen and buffers made; and the most bytes held until then."""
     gc.collect()  # what earlier candidates left must not be freed while this one is watched
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as watched:
-        training = Training(setting)
+        training = Training(setting, precision)
         step = make(training)
         for _ in range(2):
             step()
@@ -147,12 +177,12 @@ def warmed_up(
     return training, step, max(itertools.accumulate(change for _, change in changes))
 
 
-def measure(setting: Setting, rounds: int) -> dict[str, dict[str, float]]:
+def measure(setting: Setting, rounds: int, precision: str = "32-true") -> dict[str, dict[str, float]]:
     memory: dict[str, int] = {}
     passes: dict[str, list[float]] = {}
     runs, parts = {}, {}
     for name, (make, every) in CANDIDATES.items():
-        training, step, memory[name] = warmed_up(setting, make)
+        training, step, memory[name] = warmed_up(setting, make, precision)
         parts[name] = {name: 1.0}
         runs[name] = Candidate(counted(passes, name, training, step), training.renew)
         if every > 1 and name.startswith("peer"):
@@ -160,7 +190,7 @@ def measure(setting: Setting, rounds: int) -> dict[str, dict[str, float]]:
             parts[name] = {name: 0.5}
         elif every > 1:  # the turn that follows at once reuses what the exact one has measured
             reused = f"{name} reused"
-            runs[reused] = Candidate(counted(passes, reused, training, step))
+            runs[reused] = Candidate(counted(passes, reused, training, step), training.reuse)
             parts[name] = {name: 1 / every, reused: 1 - 1 / every}
     total = take_turns(runs, rounds, warmup=0)
     seconds = {
@@ -215,7 +245,7 @@ def _save_and_move(weights: list[Tensor], saved: list[Tensor], directions: list[
 
 def constant_factor(setting: Setting, kind: str) -> tuple[Callable[[], object], Callable[[], object]]:
     """A pass (forward and backward), and a whole step of fused NCSAM that reuses, with one thing changed."""
-    training = Training(setting)
+    training = Training(setting, channels_last=False)
     training.model._forward_hooks.clear()  # counting would break the compiled graph
     model, x, y = training.model, training.x, training.y
     if kind == "channels_last" and x.ndim == 4:
@@ -252,9 +282,10 @@ def constants(setting: Setting, rounds: int) -> dict[str, dict[str, float]]:
 def main() -> None:
     options = parser("What a step costs, against SGD's.")
     options.add_argument("--models", nargs="+", choices=list(SETTINGS), default=None, help="these networks alone")
+    options.add_argument("--precision", nargs="+", choices=PRECISIONS, default=PRECISIONS)
     options.add_argument("--constants", action="store_true", help="memory format, bf16 and torch.compile, instead")
     chosen = options.parse_args()
-    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "2")))
+    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     figures: dict[str, float] = {}
     if chosen.constants:
         for name in chosen.models or ("cnn", "mlp"):
@@ -267,9 +298,12 @@ def main() -> None:
         rounds = setting.quick if chosen.quick else setting.rounds
         if not rounds or name not in (chosen.models or SETTINGS):
             continue
-        rows = measure(setting, rounds)
-        table(f"{name}: batch {setting.shape[0]}, {rounds} rounds", rows)
-        figures |= {f"{name}.{who}.{what}": value for who, row in rows.items() for what, value in row.items()}
+        for precision in chosen.precision:
+            rows = measure(setting, rounds, precision)
+            table(f"{name}: batch {setting.shape[0]}, {precision}, {rounds} rounds", rows)
+            figures |= {
+                f"{name}.{precision}.{who}.{what}": value for who, row in rows.items() for what, value in row.items()
+            }
     write_json(chosen.json, figures)
 
 

@@ -1,6 +1,6 @@
 """One table of ratios to other tools, measured side by side in one run: time and peak memory.
 
-    python benchmarks/table.py [--quick] [--json FILE]
+    python benchmarks/table.py [--quick] [--only NAME] [--json FILE]
 
 Times are of the processor, which other processes disturb less; the two sides take turns, and a ratio is the median over
 the turns. Memory of an optimizer's step is the peak of torch's allocator; otherwise it is the peak of a fresh process
@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from timing import arguments, write_json
+from timing import parser, write_json
 
 Work = Callable[[], object]
 Row = tuple[float, float]  # ratios of time and of memory
@@ -140,6 +140,11 @@ PAIRS: dict[str, tuple[Callable[[], tuple[Work, Work]], str]] = {
     "label issues / cleanlab": (issues_and_cleanlab, "cleanlab"),
     "text embedding / transformers pipeline": (embedding_and_pipeline, "transformers"),
 }
+#: The same of optimizers: names of candidates of `step_cost`.
+OPTIMIZERS = {
+    "SAM / pytorch_optimizer SAM": ("sam", "peer_sam"),
+    "look / pytorch_optimizer LookSAM": ("sam_look5", "peer_looksam"),
+}
 
 
 def _trainer(samples: int) -> tuple[Any, Any]:
@@ -184,16 +189,16 @@ def optimizer_rows(quick: bool) -> dict[str, Row | None]:
     import step_cost
 
     rows = step_cost.measure(step_cost.SETTINGS["cnn"], 5 if quick else 15)
-    pairs = {"SAM / pytorch_optimizer SAM": ("sam", "peer_sam")}
-    pairs["look / pytorch_optimizer LookSAM"] = (f"sam_look{step_cost.LOOK_K}", "peer_looksam")
     return {
         name: tuple(rows[ours][of] / rows[theirs][of] for of in ("vs_sgd", "memory_vs_sgd"))
-        for name, (ours, theirs) in pairs.items()
+        for name, (ours, theirs) in OPTIMIZERS.items()
     }
 
 
 def main() -> None:
-    options = arguments(__doc__.splitlines()[0])
+    accepted = parser(__doc__.splitlines()[0])
+    accepted.add_argument("--only", default="", help="rows whose name contains this")
+    options = accepted.parse_args()
     torch.set_num_threads(1)
     if options.json and "|" in options.json:  # a child, for its memory
         name, _, side = options.json.partition("|")
@@ -203,16 +208,17 @@ def main() -> None:
         print(float(status["VmHWM"].split()[0]) / 1024)
         return
     found: dict[str, Row | None] = {}
-    if find_spec("pytorch_optimizer"):
-        found |= optimizer_rows(options.quick)
-    else:
-        found["SAM, look / pytorch_optimizer"] = None
-    for name, (_, package) in PAIRS.items():
-        found[name] = compared(name, 3 if options.quick else 9) if find_spec(package) else None
-    width = max(map(len, found))
-    print(f"\n{'ours / theirs':<{width}}     time   memory")
-    for name, row in found.items():
-        print(f"{name:<{width}}  " + ("not installed" if row is None else f"{row[0]:7.2f}  {row[1]:7.2f}"))
+    names = [name for name in (*OPTIMIZERS, *PAIRS) if options.only in name]
+    width = max(map(len, names))
+    print(f"{'ours / theirs':<{width}}     time   memory", flush=True)
+    for name in names:
+        if name in OPTIMIZERS and not found.keys() & OPTIMIZERS.keys():  # both from one run
+            found |= optimizer_rows(options.quick) if find_spec("pytorch_optimizer") else dict.fromkeys(OPTIMIZERS)
+        elif name in PAIRS:
+            found[name] = compared(name, 3 if options.quick else 9) if find_spec(PAIRS[name][1]) else None
+        row = found[name]
+        shown = "not installed" if row is None else f"{row[0]:7.2f}  {row[1]:7.2f}"
+        print(f"{name:<{width}}  {shown}", flush=True)
     write_json(options.json, found)
 
 

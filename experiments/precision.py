@@ -1,6 +1,6 @@
 """Whether bf16 autocast changes accuracy: the same runs in 32-true and in bf16-mixed, over seeds.
 
-    python experiments/precision.py precision.json --cifar cifar10_subset.npz
+    python experiments/precision.py precision.json --cifar cifar10_subset.npz --seeds 8
 
 Five small problems with label noise and convolutional networks, with and without BatchNorm. The two precisions share
 seeds, labels, initialization and batches. Images of CIFAR-10 are averaged to 16 x 16. A processor without bf16
@@ -10,6 +10,7 @@ arithmetic emulates it, with the same rounding and several times slower. Finishe
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import statistics
 from pathlib import Path
@@ -64,19 +65,20 @@ def accuracy(problem: str, precision: str, seed: int, path: Path, samples: int) 
     return statistics.mean(record["test_accuracy"] for record in trainer.history[-3:])
 
 
-def summary(runs: dict[str, float], seeds: int) -> dict[str, dict[str, float]]:
+def summary(runs: dict[str, float]) -> dict[str, dict[str, float]]:
     """Means, the mean difference within seeds, and the standard errors of difference and float32's mean."""
     found = {}
     for problem in PROBLEMS:
-        one, other = ([runs.get(f"{problem} | {p} | {s}") for s in range(1, seeds + 1)] for p in PRECISIONS)
-        if None in (*one, *other):
+        keys = ([f"{problem} | {p} | {seed}" for p in PRECISIONS] for seed in itertools.count(1))
+        pairs = [(runs[a], runs[b]) for a, b in itertools.takewhile(lambda names: names[1] in runs, keys)]
+        if len(pairs) < 2:
             continue
-        differences = [b - a for a, b in zip(one, other, strict=True)]
-        error = [statistics.stdev(values) / seeds**0.5 for values in (differences, one)]
-        row = [statistics.mean(one), statistics.mean(other), statistics.mean(differences), *error]
-        found[problem] = dict(
-            zip(("32-true", "bf16-mixed", "difference", "its error", "error of 32-true"), row, strict=True)
-        )
+        one, other = zip(*pairs, strict=True)
+        differences = [b - a for a, b in pairs]
+        error = [statistics.stdev(values) / len(pairs) ** 0.5 for values in (differences, one)]
+        row = [len(pairs), statistics.mean(one), statistics.mean(other), statistics.mean(differences), *error]
+        names = ("seeds", "32-true", "bf16-mixed", "difference", "its error", "error of 32-true")
+        found[problem] = dict(zip(names, row, strict=True))
     return found
 
 
@@ -96,10 +98,10 @@ def main() -> None:
                 name = f"{problem} | {precision} | {seed}"
                 if name not in runs:
                     runs[name] = accuracy(problem, precision, seed, options.cifar, options.samples)
-                    content = {"runs": runs, "summary": summary(runs, options.seeds)}
+                    content = {"runs": runs, "summary": summary(runs)}
                     options.out.write_text(json.dumps(content, indent=2) + "\n")
                     print(f"{runs[name]:6.2f}  {name}", flush=True)
-    for problem, row in summary(runs, options.seeds).items():
+    for problem, row in summary(runs).items():
         print(problem, {name: round(value, 2) for name, value in row.items()})
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from ncsam import classifiers, models
 from ncsam.classifiers import kernel, linear, smooth
 from ncsam.classifiers.fit import confident_issues, fit_masked
 from ncsam.classifiers.trees import _rounded_down
+from ncsam.models.closed_form import gaussian_kernel
 
 
 def clouds(samples: int = 240, features: int = 6, classes: int = 3, wrong: float = 0.0, seed: int = 0) -> Any:
@@ -92,12 +94,10 @@ def test_kernel_ridge_is_scikit_learns() -> None:
 def test_landmarks_at_all_rows_are_the_exact_solution(monkeypatch: pytest.MonkeyPatch) -> None:
     x, y, _ = clouds(samples=60)
     targets = torch.nn.functional.one_hot(y, 3).float()
-    exact = kernel.KernelSystem(x, targets, x, 9.0)
-    same = kernel.KernelSystem(x, targets, x.clone(), 9.0)
-    assert exact.exact
-    assert not same.exact
-    k = exact.kernel
-    torch.testing.assert_close(k @ exact.solve(0.5), k @ same.solve(0.5), atol=1e-2, rtol=1e-2)
+    (exact,) = kernel.KernelSystem(x, targets, x, 9.0).solve(0.5)
+    (same,) = kernel.KernelSystem(x, targets, x.clone(), 9.0).solve(0.5)
+    k = gaussian_kernel(x, x, 9.0)
+    torch.testing.assert_close(k @ exact, k @ same, atol=1e-2, rtol=1e-2)
     monkeypatch.setattr(kernel, "EXACT", 50)
     monkeypatch.setattr(kernel, "LANDMARKS", 40)
     rows = kernel.landmarks(x)
@@ -230,6 +230,58 @@ def test_pruning_keeps_small_classes() -> None:
     p = np.array([[0.9, 0.1]] * 30 + [[0.8, 0.2]] * 5)
     labels = np.array([0] * 30 + [1] * 5)
     assert not confident_issues(p, labels).any()
+
+
+@pytest.mark.parametrize("landmarks", [False, True])
+def test_two_regressions_that_share_their_equations_are_those_of_one_each(landmarks: bool) -> None:
+    x, y, _ = clouds(samples=80)
+    targets = torch.nn.functional.one_hot(y, 3).float()
+    subset = torch.rand(80, generator=torch.Generator().manual_seed(0)) < 0.7
+    rows = x[::2].clone() if landmarks else x
+    system = kernel.KernelSystem(x, targets, rows, 9.0, subset)
+    for penalty in (0.1, 1.0):
+        for mask, offset, found in zip((subset | True, subset), system.offsets, system.solve(penalty), strict=True):
+            centered = targets[mask].double() - targets[mask].double().mean(dim=0)
+            torch.testing.assert_close(offset.double(), targets[mask].double().mean(dim=0))
+            expected = torch.zeros(len(rows), 3, dtype=torch.float64)
+            if landmarks:
+                k, cross = (gaussian_kernel(rows.double(), other.double(), 9.0) for other in (rows, x[mask]))
+                expected = torch.linalg.solve(cross @ cross.T + penalty * k, cross @ centered)
+            else:
+                k = gaussian_kernel(x[mask].double(), x[mask].double(), 9.0)
+                expected[mask] = torch.linalg.solve(k + penalty * torch.eye(len(k)), centered)
+                assert not found[~mask].any()
+            full = gaussian_kernel(x.double(), rows.double(), 9.0)
+            error = 2e-3 if landmarks else 1e-4  # float32 products, and a raised diagonal
+            torch.testing.assert_close(full @ found.double(), full @ expected, atol=error, rtol=error)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.floats(0.01, 100.0), st.floats(0.0, 1.0), st.integers(0, 100))
+def test_the_scale_is_the_root_that_bisection_finds(spread: float, wrong: float, seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    logits = spread * torch.randn(60, 3, generator=generator)
+    other = torch.randint(0, 3, (60,), generator=generator)
+    y = torch.where(torch.rand(60, generator=generator) < wrong, other, logits.argmax(dim=1))
+
+    def slope(log_scale: float) -> float:
+        z = logits.double()
+        p = (math.exp(log_scale) * z).softmax(dim=1)
+        return float(((p * z).sum(dim=1) - z.gather(1, y.unsqueeze(1)).squeeze(1)).mean())
+
+    low, high = math.log(1e-4), math.log(1e4)
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (low, middle) if slope(middle) > 0 else (middle, high)
+
+    def loss(scale: float) -> float:
+        return float(torch.nn.functional.cross_entropy(scale * logits.double(), y))
+
+    assert loss(classifiers.best_scale(logits, y)) == pytest.approx(loss(math.exp(low)), rel=1e-9, abs=1e-9)
+
+
+def test_constant_scores_have_a_scale_at_the_end_of_the_range() -> None:
+    assert classifiers.best_scale(torch.ones(5, 3), torch.tensor([0, 1, 2, 0, 1])) == pytest.approx(1e4)
 
 
 @settings(max_examples=25, deadline=None)

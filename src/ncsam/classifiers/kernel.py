@@ -30,10 +30,9 @@ def kernel_ridge(x: Tensor, y: Tensor, num_classes: int, *, penalty: float) -> S
     """
     rows = landmarks(x)
     width = mean_squared_distance(rows)
-    targets = F.one_hot(y, num_classes).to(x)
-    bias = targets.mean(dim=0)
-    coefficients = KernelSystem(x, targets - bias, rows, width).solve(penalty)
-    return {"rows": rows, "coefficients": coefficients, "bias": bias, "width": torch.tensor(width)}
+    system = KernelSystem(x, F.one_hot(y, num_classes).to(x), rows, width)
+    (coefficients,) = system.solve(penalty)
+    return {"rows": rows, "coefficients": coefficients, "bias": system.offsets[0], "width": torch.tensor(width)}
 
 
 def landmarks(x: Tensor) -> Tensor:
@@ -59,41 +58,71 @@ def mean_squared_distance(rows: Tensor) -> float:
 
 
 class KernelSystem:
-    """The equations of one kernel ridge regression, to be solved for several penalties.
+    """The equations of kernel ridge regression on all rows, and on a subset of them, for any penalties.
+
+    The two share what can be shared. Exact: with the subset first, the Cholesky factor of its equations is the leading
+    block of the factor of all. On landmarks: the sums over the subset are part of the sums over all rows.
 
     Args:
         x: training rows (N, d).
-        targets: centered one-hot labels (N, K).
+        targets: one-hot labels (N, K).
         rows: rows (n, d) of the kernel expansion; the system is exact if this is the same tensor as `x`.
         width: squared width of the Gaussian kernel.
+        subset: rows (N,) of a second regression, bool; `None` for none.
+
+    Attributes:
+        offsets: of each regression the mean (K,) of its targets, first that on all rows.
     """
 
-    def __init__(self, x: Tensor, targets: Tensor, rows: Tensor, width: float) -> None:
-        self.kernel = gaussian_kernel(rows, rows, width)
-        self.exact = rows is x
-        self.right = targets
-        if not self.exact:
-            inner = torch.zeros(len(rows), len(rows), dtype=torch.float64)
-            right = torch.zeros(len(rows), targets.shape[1], dtype=torch.float64)
-            for start in range(0, len(x), _CHUNK):
-                part = gaussian_kernel(x[start : start + _CHUNK], rows, width)
-                inner += part.T @ part  # the sum, not the products, needs double precision
-                right += part.T @ targets[start : start + _CHUNK]
-            self.inner, self.right = inner, right
+    def __init__(self, x: Tensor, targets: Tensor, rows: Tensor, width: float, subset: Tensor | None = None) -> None:
+        self._exact = rows is x
+        order, sizes = torch.arange(len(x)), [len(x)]
+        if subset is not None:
+            order = torch.cat([order[subset], order[~subset]])
+            sizes.append(int(subset.sum()))
+        self._index = [order[:size] for size in sizes]
+        self.offsets = [targets[index].mean(dim=0) for index in self._index]
+        self._right = [targets[index] - mean for index, mean in zip(self._index, self.offsets, strict=True)]
+        expansion = x[order] if self._exact else rows
+        self._kernel = gaussian_kernel(expansion, expansion, width)
+        if not self._exact:
+            self._add_up(x[order], rows, width, sizes)
 
-    def solve(self, penalty: float) -> Tensor:
-        """Solve for the coefficients (n, K) of the kernel expansion.
+    def _add_up(self, x: Tensor, rows: Tensor, width: float, sizes: list[int]) -> None:
+        """K_mn K_nm and K_mn (T - mean) of each regression, whose rows are the first of `x`."""
+        centered, self._right = self._right, [torch.zeros(len(rows), t.shape[1]).double() for t in self._right]
+        inner = torch.zeros(len(rows), len(rows), dtype=torch.float64)
+        inner_of: dict[int, Tensor] = {}
+        begin = 0
+        for end in sorted(set(sizes)):
+            for start in range(begin, end, _CHUNK):
+                chunk = slice(start, min(start + _CHUNK, end))
+                part = gaussian_kernel(x[chunk], rows, width)
+                inner += part.T @ part  # the sum, not the products, needs double precision
+                for right, targets in zip(self._right, centered, strict=True):
+                    if end <= len(targets):
+                        right += part.T @ targets[chunk]
+            inner_of[end], begin = inner.clone(), end
+        self._inner = [inner_of[size] for size in sizes]
+
+    def solve(self, penalty: float) -> list[Tensor]:
+        """Solve for the coefficients (n, K) of the kernel expansion of each regression; 0 for rows that it leaves out.
 
         Args:
             penalty: ridge penalty, positive.
         """
-        if self.exact:
-            system = self.kernel.clone()
-            system.diagonal().add_(penalty)
-            factor = torch.linalg.cholesky(system)
-        else:
-            factor = _cholesky(self.inner + penalty * self.kernel.double())
-        return torch.cholesky_solve(self.right.to(factor), factor).float()
+        if not self._exact:
+            factors = [_cholesky(inner + penalty * self._kernel.double()) for inner in self._inner]
+            return [torch.cholesky_solve(b, f).float() for b, f in zip(self._right, factors, strict=True)]
+        system = self._kernel.clone()
+        system.diagonal().add_(penalty)
+        factor = torch.linalg.cholesky(system)
+        found = []
+        for index, right in zip(self._index, self._right, strict=True):
+            coefficients = torch.zeros(len(system), right.shape[1])
+            coefficients[index] = torch.cholesky_solve(right, factor[: len(index), : len(index)])
+            found.append(coefficients)
+        return found
 
 
 def _cholesky(system: Tensor) -> Tensor:

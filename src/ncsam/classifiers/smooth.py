@@ -144,31 +144,16 @@ def _fit(rows: Tensor, y: Tensor, num_classes: int, kept: Tensor) -> dict[str, T
     ]
     centers = landmarks(rows)
     width = mean_squared_distance(centers)
-    expansions = [_kernel(rows, y, num_classes, mask, centers, width) for mask in (torch.ones_like(kept), kept)]
+    system = KernelSystem(rows, F.one_hot(y, num_classes).to(rows), centers, width, kept)
+    solved = [system.solve(penalty) for penalty in PENALTIES]
     return {
         "weight": torch.stack([layer["weight"] for layer in layers]),
         "bias": torch.stack([layer["bias"] for layer in layers]),
         "rows": centers,
-        "coefficients": torch.cat([coefficients for coefficients, _ in expansions]),
-        "offset": torch.cat([offset.expand(len(PENALTIES), -1) for _, offset in expansions]),
+        "coefficients": torch.stack([each[mask] for mask in (0, 1) for each in solved]),
+        "offset": torch.stack([system.offsets[mask] for mask in (0, 1) for _ in solved]),
         "width": torch.tensor(width),
     }
-
-
-def _kernel(
-    rows: Tensor, y: Tensor, num_classes: int, mask: Tensor, centers: Tensor, width: float
-) -> tuple[Tensor, Tensor]:
-    """Coefficients (penalties, centers, K) and offset (K,) of kernel ridge regressions on the rows of `mask`."""
-    x = rows[mask]
-    targets = F.one_hot(y[mask], num_classes).to(x)
-    offset = targets.mean(dim=0)
-    if len(centers) < len(rows):
-        system = KernelSystem(x, targets - offset, centers, width)
-        return torch.stack([system.solve(penalty) for penalty in PENALTIES]), offset
-    system = KernelSystem(x, targets - offset, x, width)  # exact: rows that are left out have coefficient 0
-    coefficients = torch.zeros(len(PENALTIES), len(rows), num_classes)
-    coefficients[:, mask] = torch.stack([system.solve(penalty) for penalty in PENALTIES])
-    return coefficients, offset
 
 
 def _held_out_scores(rows: Tensor, y: Tensor, num_classes: int, folds: Tensor, kept: Tensor) -> Tensor:

@@ -109,7 +109,8 @@ class StepFlips:
         if clean_targets is not None:
             self._mislabeled.append((observed != clean_targets)[index])
         draws = uniform(len(logits), generator).to(logits.device)[index] if rule.target == "random" else None
-        flips = Flips(index, flipped_labels(logits[index], observed[index], rule.target, draws))
+        rows, labels = logits.index_select(0, index), observed.index_select(0, index)
+        flips = Flips(index, flipped_labels(rows, labels, rule.target, draws))
         self._flips.append(flips if offset == 0 else Flips(index + offset, flips.labels))
         return flips, count
 
@@ -134,8 +135,8 @@ def logit_gap(logits: Tensor) -> Tensor:
     Returns:
         One gap per sample, 0 or larger.
     """
-    top = logits.topk(2, dim=1).values
-    return top[:, 0] - top[:, 1]
+    largest, second = logits.topk(2, dim=1).values.unbind(1)
+    return largest - second
 
 
 def selection_probabilities(logits: Tensor) -> Tensor:
@@ -187,8 +188,8 @@ def race_keys(logits: Tensor, rule: Selection, draws: Tensor) -> Tensor:
     if rule == "lowest_gap":
         return -logit_gap(logits)
     if rule == "uniform":
-        return 1.0 / draws.to(logits)
-    return 1.0 / ((1.0 + logit_gap(logits)) * draws.to(logits))
+        return draws.to(logits).reciprocal()
+    return logit_gap(logits).add_(1.0).mul_(draws.to(logits)).reciprocal_()
 
 
 def exponential(size: int, generator: torch.Generator) -> Tensor:
