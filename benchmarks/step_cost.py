@@ -29,7 +29,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from ncsam import BSAM, NCSAM, SAM
 from ncsam.models import create
-from ncsam.models.channels_last import is_convolutional, to_channels_last
+from ncsam.models.backbone import is_convolutional, to_channels_last
 from ncsam.optim.aesam import AESAM
 from ncsam.optim.estimators import Memory
 from ncsam.optim.msam import MSAM
