@@ -136,11 +136,10 @@ ROWS = {
     "NCSAM as its authors run it": Row("ncsam-authors:rho={}", (0.05, 0.2), 3),
 }
 #: Other shares of the norm for MSAM's radius, and where it follows the validation loss; for the trial problems.
-_RISING = "msam_radii:ScheduledMSAM:rho=0:first={}:peak={}:begin={}"
-_FALLING = "msam_radii:ScheduledMSAM:rho=0:first=0.01:peak={}:rise={}:fall={}:begin=0.333"
+_RISING = "msam_radii:RisingMSAM:rho=0:first={}:last={}:begin={}"
 TRIED = {
-    f"MSAM, {first} to {peak}, begin {begin:.2g}": Row(_RISING.format(first, peak, begin), cost=1)
-    for first, peak, begin in (
+    f"MSAM, {first} to {last}, begin {begin:.2g}": Row(_RISING.format(first, last, begin), cost=1)
+    for first, last, begin in (
         (0.045, 0.045, 0.33),
         (0.025, 0.075, 1),
         (0.02, 0.1, 1),
@@ -151,9 +150,6 @@ TRIED = {
         (0.002, 0.02, 0.333),
         (0.01, 0.1, 0.0),
     )
-} | {
-    f"MSAM, .01 to {peak}, falling from {fall}, begin 1/3": Row(_FALLING.format(peak, rise, fall), cost=1)
-    for peak, rise, fall in ((0.1, 0.6, 0.6), (0.1, 0.75, 0.75), (0.15, 0.6, 0.6), (0.1, 0.9, 0.9))
 }
 ROWS |= TRIED
 Runs = dict[str, dict[str, Any]]

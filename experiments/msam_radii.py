@@ -1,4 +1,4 @@
-"""MSAM with a scheduled radius whose shares are given on the command line."""
+"""MSAM with a rising radius whose shares are given on the command line."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 from torch.optim import Optimizer
 
 from ncsam.optim.msam import MSAM
-from ncsam.optim.radii import ScheduledRadius
+from ncsam.optim.radii import RisingRadius
 
 
-class ScheduledMSAM(MSAM):
-    """MSAM with a `ScheduledRadius` of these arguments; `rho`, which the engine gives, has no effect."""
+class RisingMSAM(MSAM):
+    """MSAM with a `RisingRadius` of these arguments; `rho`, which the engine gives, has no effect."""
 
     def __init__(
         self,
@@ -19,13 +19,9 @@ class ScheduledMSAM(MSAM):
         rho: Any = None,
         *,
         first: float = 0.01,
-        peak: float = 0.1,
-        last: float = 0.0,
-        rise: float = 1.0,
-        fall: float = 1.0,
+        last: float = 0.1,
+        until: float = 1.0,
         begin: float = 1.0,
         **options: Any,
     ) -> None:
-        super().__init__(
-            base_optimizer, ScheduledRadius(first, peak, last, rise=rise, fall=fall, begin=begin), **options
-        )
+        super().__init__(base_optimizer, RisingRadius(first, last, until=until, begin=begin), **options)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from ncsam.engine.device import Device
     from ncsam.engine.sinks import Sink
 
+_STATISTICS_BATCHES = 2  # for BatchNorm, after an epoch of an optimizer that evaluates at moved weights alone
 _CHECK_EVERY = 50  # steps between checks of the loss on an accelerator, which would have to wait for it
 
 
@@ -327,6 +329,8 @@ class Trainer:
         self.check_weights()
         self.samples.synchronize()
         for learner in self.learners:
+            if learner.sharpness_aware is not None and learner.sharpness_aware.moves_first:
+                self._collect_statistics(learner, epoch)
             learner.share_buffers()
         accuracies, on_train = self.evaluator.measure(
             self.networks, epoch, self.dynamics.keeps_probabilities, on_train=self.control.needs_train_accuracy
@@ -337,6 +341,13 @@ class Trainer:
         if on_train is not None:
             self.dynamics.update(on_train, self.task.dataset.train.labels, epoch)
         return {"epoch": epoch, "train_loss": self.sums.mean_loss(), **accuracies, "lr": self.learners[0].lr}
+
+    def _collect_statistics(self, learner: Learner, epoch: int) -> None:
+        """Replace BatchNorm's statistics, which training collected at moved weights, by those of a few batches at w."""
+        from torch.optim.swa_utils import update_bn
+
+        batches = itertools.islice(self.loader.iterate(epoch, 0), _STATISTICS_BATCHES)
+        update_bn(((batch.views[0],) for batch in batches), learner.network)
 
     def measure_training_split(self) -> None:
         """Evaluate the training split after the last epoch, where no epoch did: label issues need it."""

@@ -8,7 +8,7 @@ from ncsam.optim.flipping import Flips
 from ncsam.optim.friendlysam import FriendlySAM
 from ncsam.optim.msam import MSAM
 from ncsam.optim.ncsam import NCSAM
-from ncsam.optim.radii import LossBudgetRadius, ScheduledRadius, ValidationRadius
+from ncsam.optim.radii import LossBudgetRadius, RisingRadius, ValidationRadius
 from ncsam.optim.radius import AutoRadius, Radius
 from ncsam.optim.registry import Options, get, names, option_names, register
 from ncsam.optim.sam import SAM
@@ -23,7 +23,7 @@ __all__ += [
     "AutoRadius",
     "LossBudgetRadius",
     "Radius",
-    "ScheduledRadius",
+    "RisingRadius",
     "StableSAM",
     "ValidationRadius",
     "WeightedSAM",

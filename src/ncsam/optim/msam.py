@@ -10,7 +10,7 @@ from typing_extensions import Unpack  # comes with torch
 
 from ncsam._arguments import flag, non_negative
 from ncsam._errors import bad_value
-from ncsam.optim.radii import BEGIN, LossBudgetRadius, RadiusLike, ScheduledRadius
+from ncsam.optim.radii import BEGIN, LossBudgetRadius, RadiusLike, RisingRadius
 from ncsam.optim.radius import AutoRadius
 from ncsam.optim.registry import Options, register
 from ncsam.optim.sam import ascent
@@ -39,15 +39,16 @@ class MSAM(SharpnessAware):
     `with optimizer.first_pass():`.
 
     Note:
-        The returned loss is that at the moved weights, slightly lower than that at w. The base optimizer must have
-        momentum, and a radius tuned for SAM is far too small.
+        Before you evaluate a model with BatchNorm, collect its statistics at w:
+        `torch.optim.swa_utils.update_bn(batches, model)`, with a few training batches. The engine does so after every
+        epoch. The returned loss is that at the moved weights, slightly lower than that at w. The base optimizer must
+        have momentum, and a radius tuned for SAM is far too small.
 
     Args:
         base_optimizer: An optimizer with momentum; its groups and state are shared.
         rho: Radius of the perturbation. "auto" and "validation" rise from .01 to .1 of the norm of the weights in
-            the first .6 of training and fall to 0 in the last tenth (`ScheduledRadius`), times `rho_target` / .5, and
-            need `total_steps`; "validation" also follows `report_val_loss(loss)`. The fall presumes a learning rate
-            that falls, too.
+            the first .6 of training (`RisingRadius`), times `rho_target` / .5, and need `total_steps`; "validation"
+            also follows `report_val_loss(loss)`.
         adaptive: Whether to scale by T.
         eta: The offset of T.
 
@@ -80,7 +81,7 @@ class MSAM(SharpnessAware):
     ) -> None:
         if isinstance(rho, str) and rho in ("auto", "validation"):
             scale = options.get("rho_target", RHO_TARGET) / RHO_TARGET
-            rho = ScheduledRadius(0.01 * scale, 0.1 * scale, begin=1.0 if rho == "auto" else BEGIN)
+            rho = RisingRadius(0.01 * scale, 0.1 * scale, begin=1.0 if rho == "auto" else BEGIN)
         if isinstance(rho, AutoRadius | LossBudgetRadius) or (isinstance(rho, str) and rho == "budget"):
             raise bad_value("rho", rho, "a number, 'auto' or 'validation', because one pass has no gradient at w")
         super().__init__(base_optimizer, rho, **options)

@@ -156,66 +156,50 @@ class LossBudgetRadius(BoundedRadius):
         return f"LossBudgetRadius({self.budget}), now {self.rho:.3g}"
 
 
-class ScheduledRadius(FollowsValidation):
-    r"""A radius that rises from one share of the norm of the weights to another, stays, and falls to a third.
+class RisingRadius(FollowsValidation):
+    r"""A radius that rises linearly from one share of the norm of the weights to another, and stays there.
 
     .. math::
-        \rho = \min(5,\ c\, s(t)\, \|w\|), \qquad
-        s(0) = first, \quad s(rise) = s(fall) = peak, \quad s(1) = last, \quad \text{linear in between}
+        \rho = \min(5,\ c\, s(t)\, \|w\|), \qquad s(t) = first + (last - first) \min(1,\ t / until)
 
     t in [0, 1] is the progress of training. With moves along the momentum, a long perturbation early in training keeps
-    the model from learning, and a short one later does not keep it from memorizing. BatchNorm's statistics are those at
-    the moved weights; so the radius falls at the end, where a small learning rate prevents memorization.
-
-    c is 1 and follows the validation loss, as the target of `ValidationRadius` does: it falls to .8 of itself where
-    that loss fell since the last check, and doubles, up to 1, where it did not. If no loss is reported, it stays 1.
+    the model from learning, and a short one later does not keep it from memorizing. c is 1 and follows the validation
+    loss, as the target of `ValidationRadius` does: it falls to .8 of itself where that loss fell since the last check,
+    and doubles, up to 1, where it did not. If no loss is reported, it stays 1.
 
     It needs no pass. The norm is measured every 20 steps; before the first one, the radius is 0.
 
     Args:
         first: The share with which training begins.
-        peak: The share between `rise` and `fall`.
-        last: The share with which training ends.
-        rise: The progress until which the share rises.
-        fall: The progress from which it falls.
+        last: The share from `until` on.
+        until: The progress until which the share rises, above 0.
         begin: The share of training after which c follows the validation loss; 1 for never.
         num_checks: The number of checks from then on, if losses are reported often enough.
-
-    Raises:
-        UsageError: If `fall` comes before `rise`, or a number is out of range.
 
     Examples:
         >>> import torch
         >>> from ncsam.optim import MSAM
         >>> w = torch.nn.Parameter(torch.tensor([3.0, 4.0]))
         >>> base = torch.optim.SGD([w], lr=0.0, momentum=0.9)
-        >>> optimizer = MSAM(base, rho=ScheduledRadius(0.02, 0.1, rise=0.5, fall=0.5), total_steps=8)
-        >>> radii = []
-        >>> for _ in range(8):
+        >>> optimizer = MSAM(base, rho=RisingRadius(0.02, 0.1, until=0.5), total_steps=8)
+        >>> for _ in range(4):
         ...     loss = optimizer.step(lambda: w.square().sum() / 2)
-        ...     radii.append(round(optimizer.last_step.rho, 9))
-        >>> radii[3], radii[-1]  # a tenth of ||(3, 4)||, and nothing
-        (0.5, 0.0)
+        >>> round(optimizer.last_step.rho, 9)  # a tenth of ||(3, 4)||
+        0.5
     """
 
     def __init__(
         self,
         first: float = 0.01,
-        peak: float = 0.1,
-        last: float = 0.0,
+        last: float = 0.1,
         *,
-        rise: float = 0.6,
-        fall: float = 0.9,
+        until: float = 0.6,
         begin: float = BEGIN,
         num_checks: int = NUM_CHECKS,
     ) -> None:
-        self.first, self.peak, self.last = (
-            non_negative(name, share) for name, share in (("first", first), ("peak", peak), ("last", last))
-        )
-        self.rise, self.fall = ratio("rise", rise), ratio("fall", fall)
-        if self.fall < self.rise:
-            raise bad_value("fall", fall, f"at least rise={rise}")
-        super().__init__(0.0, bound=max(self.first, self.peak, self.last))
+        self.first, self.last = non_negative("first", first), non_negative("last", last)
+        self.until = above_zero("until", ratio("until", until))
+        super().__init__(0.0, bound=max(self.first, self.last))
         self.follow_validation(1.0, begin, num_checks)
         self._share = self.first
 
@@ -227,20 +211,15 @@ class ScheduledRadius(FollowsValidation):
     def at_progress(self, progress: float | None) -> None:
         if progress is None:
             raise RuntimeError(
-                "a scheduled radius must know how far training is: give the optimizer total_steps=, or set its progress"
+                "a rising radius must know how far training is: give the optimizer total_steps=, or set its progress"
             )
-        if progress < self.rise:
-            self._share = self.first + (self.peak - self.first) * progress / self.rise
-        elif progress <= self.fall:
-            self._share = self.peak
-        else:
-            self._share = self.peak + (self.last - self.peak) * (progress - self.fall) / (1.0 - self.fall)
+        self._share = self.first + (self.last - self.first) * min(1.0, progress / self.until)
 
     def end(self, perturbed: bool, params: Sequence[Tensor], group: dist.ProcessGroup | None) -> None:
         self._refresh_weight_norm(params)
 
     def __repr__(self) -> str:
-        return f"ScheduledRadius({self.first}, {self.peak}, {self.last}), now {self.rho:.3g}"
+        return f"RisingRadius({self.first}, {self.last}), now {self.rho:.3g}"
 
 
 #: What `rho=` takes: a number, the name of an adaptive radius, or an object.
