@@ -91,6 +91,12 @@ def test_damaged_files_are_named(tmp_path):
     (folder / "config.yaml").write_text("true: 0.3\n")
     with pytest.raises(ValueError, match=r"config.yaml holds True"):
         RunFolder.read(folder)
+    (folder / "config.yaml").write_text("rho: {a: 1, 2: 3}\n")
+    with pytest.raises(ValueError, match=r"config.yaml holds 2"):
+        RunFolder.read(folder)
+    (folder / "config.yaml").write_text("data_options: abc\n")
+    with pytest.raises(ValueError, match=r"config.yaml: invalid data_options="):
+        RunFolder.read(folder)
     (folder / "config.yaml").write_text("seed: one\n")
     with pytest.raises(ValueError, match=r"config.yaml: invalid seed="):
         _ = RunFolder.read(folder).seed

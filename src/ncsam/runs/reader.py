@@ -93,8 +93,12 @@ class RunFolder:
         config = parse_yaml(read_text(path), str(path))
         if not isinstance(config, dict):
             raise ValueError(f"{path} holds {type(config).__name__}, not a configuration")
-        if odd := [name for name in config if not isinstance(name, str)]:
-            raise ValueError(f"{path} holds {odd[0]!r} in place of an option's name")
+        for options in (config, *(value for value in config.values() if isinstance(value, dict))):
+            if odd := [name for name in options if not isinstance(name, str)]:
+                raise ValueError(f"{path} holds {odd[0]!r} in place of an option's name")
+        for name in (name for name in config if name.endswith("_options")):
+            if not isinstance(config[name], dict | None):
+                raise ValueError(f"{path}: invalid {name}={config[name]!r}: expected options by name")
         return cls(folder, config, _read_lines(folder / layout.METRICS), _read_summary(folder / layout.SUMMARY))
 
     @property
