@@ -93,9 +93,9 @@ class RunFolder:
         config = parse_yaml(read_text(path), str(path))
         if not isinstance(config, dict):
             raise ValueError(f"{path} holds {type(config).__name__}, not a configuration")
-        for options in (config, *(value for value in config.values() if isinstance(value, dict))):
-            if odd := [name for name in options if not isinstance(name, str)]:
-                raise ValueError(f"{path} holds {odd[0]!r} in place of an option's name")
+        for name in _names(config):
+            if not isinstance(name, str):
+                raise ValueError(f"{path} holds {name!r} in place of an option's name")
         for name in (name for name in config if name.endswith("_options")):
             if not isinstance(config[name], dict | None):
                 raise ValueError(f"{path}: invalid {name}={config[name]!r}: expected options by name")
@@ -370,6 +370,14 @@ def _column(name: str, cells: list[str], file: Path) -> Any:
         return np.array([cell or empty for cell in cells]).astype(kind) if cells else np.zeros(0, dtype=kind)
     except (ValueError, OverflowError):
         raise ValueError(f"{file}: the column {name!r} holds something other than numbers") from None
+
+
+def _names(value: Any) -> Iterator[Any]:
+    """The names in nested mappings and lists."""
+    if isinstance(value, dict):
+        yield from value
+    for each in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from _names(each)
 
 
 def _read_json(file: Path) -> dict[str, Any]:
