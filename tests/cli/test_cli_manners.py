@@ -206,7 +206,7 @@ def test_no_color_is_honored_on_a_terminal(trained):
 @pytest.mark.slow
 def test_ctrl_c_leaves_a_run_that_goes_on(tmp_path):
     folder = tmp_path / "run"
-    command = [*COMMAND, "train", "digits", *QUICK, "--epochs", "400", "--out", str(folder)]
+    command = [*COMMAND, "train", "digits", *QUICK, "--epochs", "400", "--yes", "--out", str(folder)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     metrics = folder / "metrics.jsonl"
     deadline = time.monotonic() + 60
