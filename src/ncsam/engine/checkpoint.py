@@ -168,6 +168,16 @@ def restore_random_state(state: Mapping[str, Any]) -> None:
         torch.mps.set_rng_state(state["mps"])
 
 
+@contextmanager
+def kept_random_state() -> Iterator[None]:
+    """Leave the global generators as they were, whatever is drawn inside."""
+    before = random_state()
+    try:
+        yield
+    finally:
+        restore_random_state(before)
+
+
 FORMAT = "ncsam checkpoint 2"
 NAME, BEFORE = layout.LAST, layout.PREVIOUS
 #: The comment that ends the file, which is a zip archive: a mark, and the SHA-256 of everything before it.

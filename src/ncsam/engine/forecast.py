@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 
 from ncsam import models, optim
-from ncsam.engine.checkpoint import random_state, restore_random_state
+from ncsam.engine.checkpoint import kept_random_state
 from ncsam.engine.config import RunConfig
 from ncsam.methods import create as create_method
 
@@ -72,20 +72,19 @@ def remaining_seconds(trainer: Trainer) -> float:
     Args:
         trainer: A trainer before its next step.
     """
-    before = random_state()
-    network = copy.deepcopy(trainer.learners[0].bare).train()
-    precision, seconds = trainer.fabric.strategy.precision, []
-    batches = trainer.loader.iterate(1)
-    for _ in range(min(_STEPS, len(trainer.loader))):
-        began = time.perf_counter()
-        batch = next(batches)
-        with precision.forward_context():
-            logits = network(precision.convert_input(batch.views[0]))
-            loss = F.cross_entropy(logits.float(), batch.labels)
-        loss.backward()  # type: ignore[no-untyped-call]
-        float(loss.detach())  # waits for an accelerator
-        seconds.append(time.perf_counter() - began)
-    restore_random_state(before)
+    with kept_random_state():
+        network = copy.deepcopy(trainer.learners[0].bare).train()
+        precision, seconds = trainer.fabric.strategy.precision, []
+        batches = trainer.loader.iterate(1)
+        for _ in range(min(_STEPS, len(trainer.loader))):
+            began = time.perf_counter()
+            batch = next(batches)
+            with precision.forward_context():
+                logits = network(precision.convert_input(batch.views[0]))
+                loss = F.cross_entropy(logits.float(), batch.labels)
+            loss.backward()  # type: ignore[no-untyped-call]
+            float(loss.detach())  # waits for an accelerator
+            seconds.append(time.perf_counter() - began)
     config, task = trainer.config, trainer.task
     step = sum(seconds[1:]) / len(seconds[1:]) if len(seconds) > 1 else seconds[0]
     evaluated = sum(len(split) for split in task.dataset.splits.values())

@@ -6,7 +6,7 @@ import atexit
 import contextlib
 import gc
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,13 +20,15 @@ from ncsam.data.modalities.features import Features
 from ncsam.data.stored import load_dataset, save_dataset
 from ncsam.data.types import DataSet
 from ncsam.engine.backbone import with_backbone
+from ncsam.engine.checkpoint import kept_random_state
 from ncsam.engine.config import IN_MEMORY, ResolvedConfig, RunConfig
 from ncsam.engine.config_options import read_yaml
 from ncsam.engine.device import choose_device
 from ncsam.engine.fitted_run import fit_run, smooth_out_of_fold
 from ncsam.engine.forecast import Approve, remaining_seconds
+from ncsam.engine.given_model import GivenModel, Model
 from ncsam.engine.label_issues import label_issues_of
-from ncsam.engine.learner import create_network, prepared
+from ncsam.engine.learner import create_network
 from ncsam.engine.metrics import measure_by_class, summarize
 from ncsam.engine.resolve import resolve, sam_warning
 from ncsam.engine.sinks import CheckpointSink, ConsoleSink, FolderSink, MetricsSink, Sink
@@ -43,9 +45,6 @@ from ncsam.runs.writer import FolderLock, begin_run, locked, what_is_left, write
 
 if TYPE_CHECKING:
     from ncsam.engine.device import Device
-
-#: A model, or a function of the number of classes that builds one.
-Model = nn.Module | Callable[..., nn.Module]
 
 
 class TrainSummary(dict[str, Any]):
@@ -130,6 +129,7 @@ def in_memory(config: RunConfig) -> RunConfig:
     return config.replace(data=IN_MEMORY, data_root=None, data_options={}, label_column=column, download=False)
 
 
+@kept_random_state()  # here, because asking a GPU for its state before the launch keeps notebooks from forking
 def _train(
     device: Device,
     config: RunConfig,
@@ -165,7 +165,7 @@ def _train(
             return _fit_closed_form(device, resolved, task, folder, dataset, console, command)
         with device.rank_zero_first(local=True):
             task = _on_features(device, resolved, task, console)
-        create = None if model is None else _Given(model, resolved, task.dataset.num_classes)
+        create = None if model is None else GivenModel(model, resolved, task.dataset.num_classes)
         trainer = Trainer(device, resolved, task, create)
         check = locks[0].check if locks else _nothing
         sinks: list[Sink] = []
@@ -265,25 +265,6 @@ def _introduce(console: ConsoleSink, trainer: Trainer, folder: Path | None, resu
     if task.damaged:
         listed = "" if folder is None else f": see {folder / layout.DAMAGED}"
         console.say(f"{len(task.damaged):,} files could not be read and are left out{listed}")
-
-
-class _Given:
-    """Returns the model that was passed, only once because methods may need several; or what its factory builds."""
-
-    def __init__(self, model: Model, config: ResolvedConfig, num_classes: int) -> None:
-        self.model = model
-        self.config = config
-        self.num_classes = num_classes
-        self.used = False
-
-    def __call__(self) -> nn.Module:
-        if not isinstance(self.model, nn.Module):
-            return prepared(self.config, self.model(self.num_classes))
-        if self.used:
-            name, method = type(self.model).__name__, self.config.method
-            raise bad_value("model", name, f"a function of num_classes, because {method} builds several models")
-        self.used = True
-        return prepared(self.config, self.model)
 
 
 def _leave_group() -> None:

@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from ncsam._arguments import is_reference
 from ncsam._errors import bad_value
 from ncsam.engine.backbone import fit_head
 from ncsam.engine.checkpoint import seed_all
-from ncsam.engine.config import ResolvedConfig
+from ncsam.engine.config import IN_MEMORY, ResolvedConfig
 from ncsam.engine.device import set_precision
 from ncsam.engine.evaluate import Evaluator, MethodContext, verdicts
 from ncsam.engine.fitted_run import wrong_label_probabilities
+from ncsam.engine.given_model import check_outputs
 from ncsam.engine.label_issues import Dynamics, SampleTable
 from ncsam.engine.learner import Learner, create_network, train_mode
 from ncsam.engine.metrics import EpochSums
@@ -76,7 +78,7 @@ class Trainer:
         self.fabric = device
         self.config = config
         self.task = task
-        self._create = create or self._create_named
+        self._given = create or self._create_named
         self.method = create_method(config.method, **config.method_options)
         check_method(self.method, task)
         if config.batch_size % device.world_size:
@@ -140,6 +142,13 @@ class Trainer:
         self.history: list[dict[str, Any]] = []
         self.seconds = 0.0
         self.sums = EpochSums(device.device)
+
+    def _create(self) -> nn.Module:
+        """One model; one from elsewhere is tried on two samples."""
+        network = self._given()
+        if self.config.model == IN_MEMORY or is_reference(self.config.model):
+            check_outputs(network, self.task.modality, self.task.dataset.num_classes)
+        return network
 
     def _create_named(self) -> nn.Module:
         return create_network(

@@ -24,7 +24,7 @@ from ncsam.classifiers.fit import FOLDS  # noqa: E402
 from ncsam.data import from_arrays  # noqa: E402
 from ncsam.data.types import DataSet, stratified  # noqa: E402
 from ncsam.engine import recipes  # noqa: E402
-from ncsam.engine.checkpoint import random_state, restore_random_state  # noqa: E402
+from ncsam.engine.checkpoint import kept_random_state  # noqa: E402
 from ncsam.engine.config import IN_MEMORY, RunConfig  # noqa: E402
 from ncsam.engine.device import choose_device  # noqa: E402
 from ncsam.engine.resolve import resolve  # noqa: E402
@@ -144,13 +144,9 @@ class NoisyLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             return self
         names = [str(number) for number in range(len(self.classes_))]
         dataset = from_arrays(rows, codes, classes=names, mean=self._mean.tolist(), std=self._std.tolist())
-        before = random_state()
-        try:
-            with torch.enable_grad():
-                trainer = self._trainer(dataset)
-                trainer.fit()
-        finally:
-            restore_random_state(before)
+        with kept_random_state(), torch.enable_grad():
+            trainer = self._trainer(dataset)
+            trainer.fit()
         self.loss_curve_ = [record["train_loss"] for record in trainer.history]
         self.method_, self.networks_ = trainer.result
         kept = [part for part in vars(self.method_).values() if isinstance(part, nn.Module)]  # averages of weights
