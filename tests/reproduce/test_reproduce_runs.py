@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import yaml
 
 from ncsam.engine import RunConfig
@@ -229,6 +230,15 @@ def test_the_estimate_counts_steps_passes_and_what_is_there(tmp_path: Path, monk
     assert str(estimate([], {}, where)) == "nothing is left to run"
     paper = Setting("paper").config(TABLES["table5"].rows[0], TABLES["table5"].columns[0], 1)
     assert (shape_of(paper).train, shape_of(paper).side) == (310_009, 224)
+
+
+def test_steps_are_timed_with_the_threads_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    seen: list[int] = []
+    monkeypatch.setattr(estimates, "_step", lambda *_: seen.append(torch.get_num_threads()) or 0.01)
+    before = torch.get_num_threads()
+    estimate(plan(tmp_path, "curves", ["sgd"]).jobs, {}, ExecutorConfig(workers=1))
+    assert (seen, torch.get_num_threads()) == ([3], before)
 
 
 def test_a_timed_step_measures_this_machine(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ def test_every_figure_of_the_paper_has_its_cell() -> None:
     assert counts == {
         "table1": 96, "table2": 112, "table3": 21, "table4": 11, "table5": 10,
         "flip-ratio": 10, "schedule": 4, "kappa": 12, "curves": 112,
-        "variants": 4 * 5 + 4,
+        "variants": 4 * 5 + 4, "variant-ablations": 0,
     }  # fmt: skip
     printed = [TABLES["table1"].published["ncsam", "cifar100-60"], TABLES["table2"].published["bsam", "cifar10-80"]]
     assert printed == [64.83, 78.27]
@@ -108,6 +108,23 @@ def test_variants_have_the_authors_strength_and_a_control_of_each(tmp_path: Path
         Setting("small", width=16)
     with pytest.raises(ValueError, match="images=100"):
         Setting("paper", images=100)
+
+
+def test_ablations_of_the_variants_differ_from_them_in_one_option() -> None:
+    setting = Setting("medium", {"cifar10": "mine.npz"})
+    table = TABLES["variant-ablations"]
+    rows, (column,) = {row.name: row for row in table.rows}, table.columns
+    of = {name: setting.config(row, column, 1) for name, row in rows.items()}
+    for name in ("ncsam", "kappa0", "authors", "length"):
+        variant = next(row for row in TABLES["variants"].rows if row.name == name)
+        assert of[name] == setting.config(variant, column, 1)
+    assert {name: of[name].kappa for name in ("kappa.02", "kappa.5")} == {"kappa.02": 0.02, "kappa.5": 0.5}
+    assert of["flip.2"] == of["ncsam"].replace(flip_ratio=0.2)
+    assert of["authors-kappa1.5"] == of["authors"].replace(kappa=1.5)
+    assert (of["authors"].kappa, of["authors"].flip_ratio) == (0.25, 0.4)
+    assert of["authors-flip.6"] == of["authors"].replace(flip_ratio=0.6)
+    assert of["length-kappa.75"] == of["authors-kappa.75"].replace(optimizer="sam-length-matched")
+    assert table not in find("all")
 
 
 def test_tables_share_their_runs(tmp_path: Path) -> None:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import torch
 
 from ncsam._text import format_duration
 from ncsam.engine import RunConfig
 from ncsam.engine.forecast import random_batch, step_seconds, training_seconds
 from ncsam.jobs import ExecutorConfig, Job
+from ncsam.jobs.local import threads_each
 
-_TIMED = 8  # images of the timed batch where they are large; the time of a step grows with the batch
+_TIMED = 32 * 32**2  # pixels of the timed batch, at least 8 images, unless images are small; time grows with pixels
 _SMALL_SIDE = 16
 
 
@@ -76,11 +80,23 @@ def estimate(waiting: Sequence[Job], finished: Mapping[str, Mapping[str, Any]], 
     known = {_kind(name): float(summary["seconds"]) for name, summary in finished.items()}
     steps: dict[Any, float] = {}
     seconds = 0.0
-    for job in waiting:
-        if _kind(job.name) not in known:
-            known[_kind(job.name)] = _expected(job.config, steps)
-        seconds += known[_kind(job.name)]
+    # more threads than a run has would wait for each other on a busy machine, for hundreds of times as long
+    with _threads(threads_each(where.at_a_time)):
+        for job in waiting:
+            if _kind(job.name) not in known:
+                known[_kind(job.name)] = _expected(job.config, steps)
+            seconds += known[_kind(job.name)]
     return Estimate(len(waiting), seconds, where.at_a_time)
+
+
+@contextlib.contextmanager
+def _threads(count: int) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _kind(name: str) -> str:
@@ -93,7 +109,8 @@ def _expected(config: RunConfig, steps: dict[Any, float]) -> float:
     assert isinstance(config.batch_size, int)
     key = (config.model, repr(config.model_options), config.batch_size, shape)
     if key not in steps:
-        count = config.batch_size if shape.side <= _SMALL_SIDE else min(_TIMED, config.batch_size)
+        large = shape.side > _SMALL_SIDE
+        count = min(max(8, _TIMED // shape.side**2), config.batch_size) if large else config.batch_size
         steps[key] = _step(config, shape, count) * config.batch_size / count
     on_train = shape.train / config.evaluate_train_every if config.evaluate_train_every else 0.0
     return training_seconds(config, steps[key], shape.train, shape.test + on_train)

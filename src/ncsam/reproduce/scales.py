@@ -194,7 +194,7 @@ class Setting:
             config = config.replace(epochs=self.epochs)
         if self.augment is not None:
             config = config.replace(augment=self.augment)
-        if row.optimizer in _AUTHORS:
+        if row.optimizer.partition(":")[0] in _AUTHORS:
             theirs = RunConfig.from_preset(_authors_preset(column))
             config = config.replace(kappa=theirs.kappa, flip_ratio=theirs.flip_ratio)
         return with_spec(with_spec(config, "method", row.method), "optimizer", row.optimizer)
