@@ -1,6 +1,7 @@
 """Small result files of the runs of `ncsam reproduce variants`, and from them the table and the figure of the docs.
 
     ncsam reproduce variants --scale medium --data-root data --images 5000
+    ncsam reproduce variant-ablations --scale medium --data-root data --images 5000
     python experiments/variants.py collect runs/reproduce-medium docs/experiments/medium
     python experiments/variants.py show docs/experiments/medium
 
@@ -23,7 +24,7 @@ from ncsam.report.markdown import table as markdown_table
 from ncsam.reproduce.results import run_name
 from ncsam.reproduce.tables import TABLES, Column, Row
 
-TABLE = TABLES["variants"]
+TABLE, ABLATIONS = TABLES["variants"], TABLES["variant-ablations"]
 MISSING = "not run"
 #: Gradients of a step in units of SGD's; those of the methods with stages of their own are not one number.
 COST = {"sgd": 1, "cheap": 1, "bsam": 3, "ncsam": 3, "authors": 3, "length": 3, "gce": 1, "elr": 1}
@@ -53,7 +54,7 @@ def collect(runs: Path, folder: Path) -> None:
     record = read_json(runs / "reproduce.json")
     about = {name: record[name] for name in ("scale", "changes", "versions")}
     write(folder / "about.json", about)
-    for row, column in TABLE.cells:
+    for row, column in dict.fromkeys([*TABLE.cells, *ABLATIONS.cells]):
         for seed in range(1, 10):
             found = collected(runs, row, column, seed)
             if found is not None:
@@ -84,11 +85,11 @@ def text(cells: Cells, row: Row, column: Column, name: str, digits: int = 1) -> 
 def page(cells: Cells, about: dict[str, Any], figure: str) -> Iterator[str]:
     """The document, block by block."""
     changes = ", ".join(f"`--{name} {value}`" for name, value in about["changes"].items())
-    done, all_cells = len(cells), len(TABLE.cells)
+    done = sum((row.name, column.name) in cells for row, column in TABLE.cells)
     yield f"# {TABLE.title}"
     yield (
         f"`ncsam reproduce variants --scale {about['scale']}`{', ' + changes if changes else ''}; "
-        f"{done} of {all_cells} cells have a finished run. Written by `python experiments/variants.py show`."
+        f"{done} of {len(TABLE.cells)} cells have a finished run. Written by `python experiments/variants.py show`."
     )
     columns = [column for column in TABLE.columns if any(key[1] == column.name for key in cells)]
     finished = [row for row in TABLE.rows if any(key[0] == row.name for key in cells)]
@@ -111,8 +112,24 @@ def page(cells: Cells, about: dict[str, Any], figure: str) -> Iterator[str]:
         cost = COST.get(row.name, 2 if row.method == "ce" else None)
         rows.append([row.title, *lengths, "stages" if cost is None else str(cost)])
     yield markdown_table([*head, "cost"], rows)
+    yield from ablations(cells)
     if cells:
         yield f"![Accuracy and memorized share against the length of the perturbation]({figure})"
+
+
+def ablations(cells: Cells) -> Iterator[str]:
+    """The table of strengths and flip ratios, where it was run."""
+    own = {row.name for row in ABLATIONS.rows} - {row.name for row in TABLE.rows}
+    for column in ABLATIONS.columns:
+        if any(name in own and of == column.name for name, of in cells):
+            yield f"**kappa and flip ratio, {column.title}** (`ncsam reproduce variant-ablations`)"
+            names = {"last five epochs": ("last5", 1), "memorized": ("memorized", 1), "length": ("length", 2)}
+            rows = [
+                [row.title, *(text(cells, row, column, name, digits) for name, digits in names.values())]
+                for row in ABLATIONS.rows
+                if (row.name, column.name) in cells
+            ]
+            yield markdown_table(["", *names], rows)
 
 
 def draw(cells: Cells, path: Path) -> None:
