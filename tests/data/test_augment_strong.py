@@ -11,7 +11,6 @@ from PIL import Image, ImageEnhance, ImageOps
 
 from ncsam.data.augment import randaugment as strong
 from ncsam.data.augment.randaugment import COLOR_OPERATIONS, OPERATIONS, randaugment
-from ncsam.data.augment.views import VIEWS
 
 SIGNED = np.array([-1.0, -0.4, 0.0, 0.3, 0.7, 1.0])
 
@@ -130,29 +129,3 @@ def test_gray_images_pass_through_every_operation() -> None:
     draws = rng.random((80, 2, 2), dtype=np.float32)
     assert randaugment(source, draws, 30.0, OPERATIONS).shape == source.shape
     assert torch.equal(strong.color(source, np.ones(80)), source)
-
-
-def test_an_operation_is_applied_with_its_probability_and_the_sign_does_not_depend_on_it() -> None:
-    source = torch.full((4, 1, 2, 2), 100, dtype=torch.uint8)
-    # 2u mod 1 is .2, .8, .2, .8; the sign is that of u - 1/2
-    draws = np.array([[[0.0, 0.1]], [[0.0, 0.4]], [[0.0, 0.6]], [[0.0, 0.9]]], dtype=np.float32)
-    result = randaugment(source, draws, 30.0, ("brightness",), 0.5)
-    assert result[:, 0, 0, 0].tolist() == [10, 100, 190, 100]
-    assert torch.equal(randaugment(source, draws, 30.0, ("brightness",), 0.0), source)
-    assert source.unique().tolist() == [100]
-    many = np.random.default_rng(0).random((4000, 1, 2), dtype=np.float32)
-    gray = torch.full((4000, 1, 1, 1), 100, dtype=torch.uint8)
-    found = randaugment(gray, many, 30.0, ("brightness",), 0.5)[:, 0, 0, 0]
-    shares = [(found == value).float().mean().item() for value in (10, 100, 190)]
-    assert shares == pytest.approx([0.25, 0.5, 0.25], abs=0.03)
-
-
-def test_the_view_of_the_authors_of_ncsam() -> None:
-    view = VIEWS["ncsam"]
-    images = torch.full((2000, 3, 40, 40), 200, dtype=torch.uint8)
-    draws = np.random.default_rng(0).random((2000, view.draws), dtype=np.float32)
-    done = view.finished(images, draws, torch.ones(3, 1, 1), torch.full((3, 1, 1), -100.0))
-    holes = (done == 0).all(dim=1).sum(dim=(1, 2))
-    assert int(holes.max()) == 36  # a square of 15 % of 40 pixels, smaller at the margin
-    untouched = (done[:, 0] == 100).flatten(1).sum(1) >= 40 * 40 - 36
-    assert 0.25 < untouched.float().mean().item() < 0.75  # a quarter has no operation, and many do nothing to gray

@@ -198,7 +198,9 @@ def test_presets_of_the_authors_code(name: str) -> None:
     c = RunConfig.from_preset(name)
     assert (c.kappa, c.flip_ratio) == AUTHORS[name]
     assert (c.optimizer, c.rho, c.epochs, round(c.warmup * c.epochs, 9)) == ("ncsam-authors", 0.05, 200, 49)
-    assert (f"ncsam-authors-{c.data}-{100 * c.rate:g}", c.noise, c.augment) == (name, "uniform", "paper")
+    assert (f"ncsam-authors-{c.data}-{100 * c.rate:g}", c.noise) == (name, "instance")
+    assert c.augment == ("strong" if c.data == "cifar10" else "stronger")
+    assert (c.model, c.optimizer_options) == ("resnet34", {"clusters": 5})
     assert (c.lr, c.weight_decay, c.batch_size) == (0.05, 1e-3, 128)
 
 

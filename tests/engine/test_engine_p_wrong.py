@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from ncsam.classifiers.fit import cross_fit, issue_probabilities
-from ncsam.engine import RunConfig
+from ncsam.engine import RunConfig, train
 from ncsam.engine.device import choose_device
 from ncsam.engine.fitted_run import feature_rows, wrong_label_probabilities
 from ncsam.engine.resolve import resolve
@@ -99,6 +99,60 @@ def test_without_strength_it_trains_as_sam_does(blobs: Path) -> None:
         found.append(torch.cat([p.detach().flatten() for p in run.networks[0].parameters()]))
     assert torch.equal(found[0], found[1])
     assert not torch.equal(found[0], found[2])
+
+
+@pytest.fixture(scope="module")
+def corners(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Gray 6 x 6 images whose bright corner tells the class, every seventh label wrong."""
+    rng = np.random.default_rng(3)
+    clean = np.arange(200) % 4
+    x = rng.integers(0, 120, size=(200, 6, 6, 1), dtype=np.uint8)
+    for i, label in enumerate(clean):
+        x[i, 3 * (label // 2) : 3 * (label // 2) + 3, 3 * (label % 2) : 3 * (label % 2) + 3] += 100
+    y = clean.copy()
+    y[::7] = (y[::7] + 1) % 4
+    file = tmp_path_factory.mktemp("corners") / "corners.npz"
+    np.savez(file, x_train=x, y_train=y, x_test=x, y_test=clean)
+    return file
+
+
+def test_small_images_have_them_and_a_stopped_run_resumes_with_the_same(
+    corners: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weighted: list[int] = []
+    loss = WeightedSAM._weighted_loss
+
+    def counted(self: WeightedSAM, batch: Any) -> torch.Tensor:
+        assert self.p_wrong is not None
+        weighted.append(int((self.p_wrong > 0.9).sum()))
+        return loss(self, batch)
+
+    monkeypatch.setattr(WeightedSAM, "_weighted_loss", counted)
+    options = {"optimizer": "sam-weighted", "rho": 0.1, "warmup": 0.0, "epochs": 2, "checkpoint_every": 2}
+    config = RunConfig.from_dict({"data": str(corners), "model": "mlp", "batch_size": 32, **options})
+    train(config, tmp_path / "whole", console=False)
+    assert sum(weighted) > 20
+
+    def stopping(self: Trainer, epoch: int, number: int, batch: Any) -> None:
+        if (epoch, number) == (2, 3):
+            raise KeyError("stopped")
+        step(self, epoch, number, batch)
+
+    step = Trainer._step
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "_step", stopping)
+        with pytest.raises(KeyError, match="stopped"):
+            train(config, tmp_path / "stopped", console=False)
+    train(config, tmp_path / "stopped", console=False)
+    ends = [torch.load(tmp_path / name / "checkpoints/last.ckpt", weights_only=True) for name in ("whole", "stopped")]
+    for one, other in zip(*(end["learners"][0]["network"].values() for end in ends), strict=True):
+        assert torch.equal(one, other)
+
+
+def test_rows_of_two_samples_have_none(blobs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mixed row has two labels, so mixup takes SAM's step."""
+    monkeypatch.setattr(WeightedSAM, "_weighted_loss", lambda self, batch: pytest.fail("a mixed row was weighted"))
+    trainer(blobs, optimizer="sam-weighted", method="mixup").fit()
 
 
 def test_large_images_are_refused(tmp_path: Path) -> None:

@@ -80,6 +80,16 @@ def test_plc_relabels_by_the_likelihood_ratio_of_the_window():
     assert method.threshold == pytest.approx(0.3)
 
 
+def test_plc_predicts_only_the_epochs_of_its_window():
+    calls = []
+    here = state([0, 0], 2, predict=lambda networks: calls.append(here.epoch) or torch.tensor([[0.9, 0.1]] * 2))
+    method = create("plc", warmup_epochs=4, window=2)
+    method.on_train_start(here)
+    for here.epoch in (1, 2, 3, 4, 5, 6):
+        method.on_epoch_start([], here)
+    assert calls == [4, 5, 6]  # after three and four epochs of warm-up, whose mean corrects first, and on
+
+
 def test_plc_raises_its_threshold_when_nothing_changes():
     here = state([0, 0], 2, predict=lambda networks: torch.tensor([[0.9, 0.1], [0.45, 0.55]]))
     method = create("plc", warmup_epochs=1, window=1, threshold=0.7)
@@ -318,6 +328,16 @@ def test_elr_remembers_predictions():
     torch.testing.assert_close(plan.extra, memory)
     expected = -(math.log(0.6) + math.log(0.7)) / 2 + 2 * (1 - (memory * p).sum(1)).log().mean()
     assert float(method.loss(network, plan).loss.detach()) == pytest.approx(float(expected), rel=1e-5)
+
+
+def test_elr_remembers_probabilities_that_add_up_to_one():
+    """Kept 1e-4 away from 0 and 1, those of three classes would add up to 1.0001."""
+    here = state([0], 3)
+    method = create("elr", beta=0.0)
+    method.on_train_start(here)
+    method.plan(batch(here), [Table(torch.tensor([[40.0, 0.0, 0.0]]))], here)
+    expected = torch.tensor([[0.9999, 1e-4, 1e-4]]) / 1.0001
+    torch.testing.assert_close(here.samples["elr_memory"], expected, rtol=0, atol=1e-6)
 
 
 def test_sln_targets_are_drawn_anew_and_corrected_late():

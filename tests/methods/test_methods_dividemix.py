@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from method_cases import Table, batch, state
 
-from ncsam.methods import Plan, create
+from ncsam.methods import Plan, create, dividemix
 from ncsam.methods.mixmatch import MixMatch, sharpened
 
 
@@ -71,6 +71,19 @@ def test_losses_may_be_averaged_over_epochs():
     torch.testing.assert_close(kept[:, 0, 1], first[:, 1])
     # found easy by one network in one epoch and by the other in the next: the means agree
     torch.testing.assert_close(here.samples["dividemix_clean"][:, 0], here.samples["dividemix_clean"][:, 1])
+
+
+def test_while_there_are_fewer_epochs_the_mean_is_over_those(monkeypatch):
+    seen = []
+    fit = dividemix.probably_clean
+    monkeypatch.setattr(dividemix, "probably_clean", lambda losses: seen.append(losses.clone()) or fit(losses))
+    method, here, networks = divided(average=3)
+    losses = here.samples["dividemix_losses"]
+    torch.testing.assert_close(seen[0], losses[:, 0, 0])
+    for number in (2, 3, 3):
+        here.epoch += 1
+        method.on_epoch_start(networks, here)
+        torch.testing.assert_close(seen[-1], losses[:, 1].sum(dim=1) / number)
 
 
 def test_sharpening():

@@ -155,17 +155,55 @@ def test_a_copy_of_the_optimizer_has_no_probabilities() -> None:
     assert copy.deepcopy(optimizer).p_wrong is None
 
 
-@pytest.mark.parametrize("wrong", [[0.1] * 4, [0.1] * 4 + [1.5], [float("nan")] * 5, [[0.1]] * 5])
-def test_probabilities_of_another_batch_are_refused(wrong: list[float]) -> None:
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ([0.1] * 4, "p_wrong of 4 probabilities: expected 5, one for each sample of the batch"),
+        ([0.1] * 4 + [1.5], r"p_wrong\[4\]=1.5: expected one number in \[0, 1\] for each sample of the batch"),
+        ([0.1, -0.5, 0.1, 2.0, 0.1], r"p_wrong\[1\]=-0.5: expected one number"),
+        ([0.1, float("nan"), 0.1, 0.1, 0.1], r"p_wrong\[1\]=nan: expected one number"),
+        ([[0.1]] * 5, r"p_wrong=\[\[0.1\], .*: expected one number"),
+        (0.5, "p_wrong=0.5: expected one number"),
+        ("0.5", "p_wrong='0.5': expected one number"),
+        ([None] * 5, r"p_wrong=\[None, .*: expected one number"),
+        (torch.full((5,), 0.5 + 0j), "p_wrong=tensor.*: expected one number"),
+    ],
+)
+@pytest.mark.parametrize("options", [{}, {"strength": 0.0}, {"warmup_steps": 3}])
+def test_what_is_no_probability_for_each_sample_is_refused(wrong: object, message: str, options: dict) -> None:
+    """In steps, too, that do not need it yet, and before the weights change."""
     model, x, y = problem()
     before = weights(model)
-    optimizer = WeightedSAM(base(model), strength=1.0)
-    with pytest.raises(ValueError, match="p_wrong="):
-        optimizer.step(lambda: model(x), y, p_wrong=torch.tensor(wrong))
+    optimizer = WeightedSAM(base(model), **options)
+    with pytest.raises(ValueError, match=message):
+        optimizer.step(lambda: model(x), y, p_wrong=wrong)
     assert torch.equal(before, weights(model))
+    optimizer.step(lambda: model(x), y)  # nothing of it is left
+
+
+def test_lists_and_whole_numbers_are_probabilities_too() -> None:
+    found = []
+    for p in (
+        torch.tensor([0.0, 1.0, 0.0, 1.0, 0.0]),
+        [0, 1, 0, 1, 0],
+        torch.tensor([False, True, False, True, False]),
+    ):
+        model, x, y = problem()
+        WeightedSAM(base(model), rho=0.3).step(lambda model=model, x=x: model(x), y, p_wrong=p)
+        found.append(weights(model))
+    assert torch.equal(found[0], found[1])
+    assert torch.equal(found[0], found[2])
+
+
+def test_other_wrong_options_are_refused() -> None:
+    model, x, y = problem()
     with pytest.raises(ValueError, match="strength=2"):
         WeightedSAM(base(model), strength=2.0)
     with pytest.raises(ValueError, match="threshold=nan"):
         WeightedSAM(base(model), threshold=float("nan"))
+    optimizer = WeightedSAM(base(model))
     with pytest.raises(TypeError, match="p_wrong needs the logits"):
         optimizer.step(lambda: F.cross_entropy(model(x), y), p_wrong=P)
+    optimizer.p_wrong = P[:4]
+    with pytest.raises(ValueError, match="p_wrong of 4 probabilities: expected 5"):
+        optimizer.step(lambda: model(x), y)

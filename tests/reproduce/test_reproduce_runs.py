@@ -195,6 +195,17 @@ def test_a_damaged_run_is_reported_before_any_file_changes(cells: Path, tmp_path
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
 
 
+@pytest.mark.parametrize("damage", [{"best": "x"}, {"last5": [1]}, {"metric_names": 3}])
+def test_a_summary_of_other_types_is_a_failed_run(cells: Path, tmp_path: Path, damage: dict[str, Any]) -> None:
+    folder = tmp_path / "cells"
+    shutil.copytree(cells, folder)
+    edit(folder / SAM / "summary.json", lambda c: c.update(damage))
+    (found,), done = reproduce(plan(folder, "curves", ["sgd", "sam"]), say=QUIET)
+    assert list(done.errors) == [SAM]
+    assert "summary.json cannot be read as the summary of a run: remove it" in done.errors[SAM]
+    assert (list(found.cells), list(found.failed)) == ([("sgd", "cifar10-40")], [("sam", "cifar10-40")])
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [

@@ -38,7 +38,7 @@ from ncsam.issues.calibration import parse_fold
 
 #: Base optimizers and their default learning rates.
 BASES = {"sgd": 0.05, "adamw": 0.001}
-AUGMENTATIONS = ("auto", "none", "standard", "paper", "strong")
+AUGMENTATIONS = ("auto", "none", "standard", "paper", "strong", "stronger")
 SCHEDULES = ("auto", "cosine", "linear", "constant", "steps")
 LOGGERS = ("tensorboard", "wandb", "mlflow")
 #: Fabric's names.
@@ -249,7 +249,8 @@ class RunConfig:
     )
     augment: str = option(
         "auto",
-        "none, standard (crop, flip), paper (plus Cutout); auto: standard for color images",
+        "none, standard (crop, flip), paper (plus Cutout), strong or stronger (color and geometry); auto: standard for "
+        "color images",
         one_of(AUGMENTATIONS),
     )
     seed: int = option(1, "seed of initialization, order, augmentation and draws", count)

@@ -76,8 +76,8 @@ class DISC(Method):
     it together, and share BatchNorm's statistics. The .99 is that of their present code, whose first release had .9.
     Their strong view has two operations, each applied with probability 1/2 at a magnitude below 5 (CIFAR-10) or 10
     (CIFAR-100) of 10, and a gray square of 15 % of the side; ours ("auto") always applies two at magnitude 10 of 30 and
-    cuts out a square of half the side; `view="auto:ncsam"` is closest to theirs. NCSAM flips labels of the
-    selected samples, under the labels that they are mixed with, on the weak view.
+    cuts out a square of half the side. `view="auto:ncsam"` (CIFAR-10) and `"auto:ncsam_stronger"` are theirs. NCSAM
+    flips labels of the selected samples, under the labels that they are mixed with, on the weak view.
 
     Args:
         warmup_epochs: Length of warm-up with cross-entropy on both views: whole epochs, or a share of the run.

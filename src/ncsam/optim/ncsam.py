@@ -83,7 +83,8 @@ class NCSAM(SharpnessAware):
             authors'): any other class.
         flip_forward: "shared": g* from the graph of g_B. "separate" (the authors'): from a forward of the flipped rows
             alone in training mode, with their own batch statistics; BatchNorm's running statistics are not updated
-            by it. Costs flip_ratio of a forward more and of a backward less. A single flipped row is left out.
+            by it. Costs flip_ratio of a forward more and of a backward less. A single flipped row that BatchNorm cannot
+            normalize is left out.
         flip_criterion: Loss of the flipped labels: `None` for `criterion`, "ce", "smoothed_ce" (.9 for the label, .1
             shared by the others), or a function.
         warmup: Warm-up steps are the base optimizer's ("base") or SAM's ("sam").
@@ -267,7 +268,7 @@ class NCSAM(SharpnessAware):
     def first_pass(self) -> Iterator[None]:
         with ExitStack() as stack:
             if self.flip_forward == "separate" or self.selection == "clusters":
-                stack.enter_context(self._row_forward.recording(self._modules or ()))
+                stack.enter_context(self._row_forward.recording(self._modules or (), self.selection == "clusters"))
             if self.flip_forward == "shared" and "torch._dynamo" in sys.modules:
                 stack.enter_context(_kept_graphs())
             stack.enter_context(super().first_pass())
@@ -322,16 +323,13 @@ class NCSAM(SharpnessAware):
         if drawn is None:
             return None
         flips, samples = drawn
-        if self.flip_forward == "separate" and samples < 2:  # BatchNorm cannot do with one row
-            return None
         criterion = self.flip_criterion or self.criterion
 
         def loss() -> Tensor | None:
             rows = flips.index
             if self.flip_forward == "separate":
-                if not len(rows):
-                    return None
-                return flipped_loss(criterion, self._row_forward.logits(rows, size), flips, targets) * len(rows)
+                own = self._row_forward.logits(rows, size) if len(rows) else None
+                return None if own is None else flipped_loss(criterion, own, flips, targets) * len(rows)
             return flipped_loss(criterion, logits.index_select(0, rows), flips, targets) * len(rows)
 
         return FlippedLoss(loss, samples)

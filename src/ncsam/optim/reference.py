@@ -299,15 +299,14 @@ def kmeans(rows: list[list[float]], k: int, draws: list[list[float]]) -> list[in
 
 
 def features(model: nn.Module, x: Tensor) -> list[list[float]]:
-    """Input of the last linear layer in evaluation mode, after a training pass on the batch; rows of length 1.
+    """Input of the last linear layer in evaluation mode, before the statistics saw the batch; rows of length 1.
 
     Args:
-        model: Not changed: both passes run on a copy.
+        model: Not changed: the pass runs on a copy.
         x: The batch.
     """
     network = copy.deepcopy(model)
     with torch.no_grad():
-        network(x)
         network.eval()
         seen: list[Tensor] = []
         for module in network.modules():
@@ -363,11 +362,12 @@ def authors(
     largest_rate: float,
     generator: torch.Generator,
     length_only: bool = False,
+    k: int = 3,
 ) -> Vector:
     """grad L(w + eps), eps = rho g_B/||g_B|| + s g_n, g_n from a forward of the flipped rows alone.
 
     Their targets are .9 for the new label and .1 / (C - 1) for every other class. With `length_only`, eps has this
-    length and the direction of g_B.
+    length and the direction of g_B. A single flipped row counts where BatchNorm has several values of it.
 
     Args:
         model: The model at w.
@@ -378,12 +378,14 @@ def authors(
         largest_rate: The largest share of a cluster that is flipped.
         generator: Source of the draws, in the order in which the optimizer draws them.
         length_only: Whether to keep the length of eps but perturb along g_B.
+        k: Number of clusters.
     """
     w = weights(model)
     g, logits = gradient(model, x, y)
-    flips = authors_flips(model, x, y, logits, largest_rate, generator)
+    flips = authors_flips(model, x, y, logits, largest_rate, generator, k)
     eps = {n: rho * v / norm(g) for n, v in g.items()}
-    if len(flips) > 1:
+    fewest = 2 if any(isinstance(module, nn.BatchNorm1d) for module in model.modules()) else 1
+    if len(flips) >= fewest:
         S = list(flips)
         classes = logits.shape[1]
         soft = torch.full((len(S), classes), 0.1 / (classes - 1), dtype=x.dtype)

@@ -21,18 +21,21 @@ class RowForward:
         self._call: tuple[nn.Module, tuple[Any, ...], dict[str, Any]] | None = None
         self._autocast: tuple[str, torch.dtype] | None = None
         self._saved: SavedBuffers | None = None
+        self._before: SavedBuffers | None = None
 
     @contextmanager
-    def recording(self, modules: Sequence[nn.Module]) -> Iterator[None]:
+    def recording(self, modules: Sequence[nn.Module], statistics: bool = False) -> Iterator[None]:
         """Record what the outermost of these modules that runs is called with, while entered.
 
         Args:
             modules: The outermost modules of the model, which get a forward hook while recording.
+            statistics: Whether to record BatchNorm's statistics before the call, too, which `features` takes.
         """
         self._modules = modules
 
         def record(module: nn.Module, args: tuple[Any, ...], options: dict[str, Any]) -> None:
             self._call = (module, args, options)
+            self._before = SavedBuffers(modules) if statistics else None
             kind = next((p.device.type for p in module.parameters()), "cpu")
             self._autocast = (kind, torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else None
 
@@ -42,18 +45,27 @@ class RowForward:
         finally:
             for hook in hooks:
                 hook.remove()
-            self._call = None
+            self._call = self._before = None
             self.restore()
 
-    def logits(self, rows: Tensor, size: int) -> Tensor:
+    def logits(self, rows: Tensor, size: int) -> Tensor | None:
         """Logits of some rows by their own forward, in training mode; `restore` puts BatchNorm's statistics back.
 
         Args:
             rows: Their positions in the batch.
             size: The number of rows of the batch, by which its tensors are known.
+
+        Returns:
+            One row of logits for each; `None` for a single row that BatchNorm cannot normalize, because it is one
+            value per channel.
         """
         self._saved = SavedBuffers(self._modules)
-        return self._run(rows, size)
+        try:
+            return self._run(rows, size)
+        except ValueError as error:
+            if len(rows) == 1 and "more than 1 value per channel" in str(error):
+                return None
+            raise
 
     def restore(self) -> None:
         """Put the buffers back; only after the backward, which may need them as its forward left them."""
@@ -64,6 +76,8 @@ class RowForward:
     @torch.no_grad()
     def features(self, size: int) -> Tensor:
         """What the last linear layer is given, in evaluation mode, each row divided by its length.
+
+        BatchNorm has the statistics of before the batch, if they were recorded.
 
         Args:
             size: The number of rows of the batch.
@@ -82,7 +96,8 @@ class RowForward:
         try:
             for module, _ in modes:
                 module.training = False
-            logits = self._run(None, size)
+            with nullcontext() if self._before is None else self._before.in_place_of_now():
+                logits = self._run(None, size)
         finally:
             for module, mode in modes:
                 module.training = mode

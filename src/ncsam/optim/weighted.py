@@ -13,6 +13,7 @@ from typing_extensions import Unpack  # comes with torch
 
 from ncsam._arguments import ratio
 from ncsam._errors import bad_value
+from ncsam.errors import UsageError
 from ncsam.optim.radii import RadiusLike
 from ncsam.optim.registry import Options, register
 from ncsam.optim.sam import SAM
@@ -76,7 +77,16 @@ class WeightedSAM(SAM):
         super().__init__(base_optimizer, rho, adaptive=adaptive, eta=eta, **options)
         self.strength = ratio("strength", strength)
         self.threshold = None if threshold is None else ratio("threshold", threshold)
-        self.p_wrong: Tensor | None = None
+        self._p_wrong: Tensor | None = None
+
+    @property
+    def p_wrong(self) -> Tensor | None:
+        """The probabilities of the coming batch, or `None`."""
+        return self._p_wrong
+
+    @p_wrong.setter
+    def p_wrong(self, value: Any) -> None:
+        self._p_wrong = None if value is None else _probabilities(value)
 
     def step(  # type: ignore[override]
         self, forward: Callable[..., Any] | None = None, targets: Any = None, *, p_wrong: Any = None, **options: Any
@@ -93,11 +103,13 @@ class WeightedSAM(SAM):
             The loss of the first pass, at w.
 
         Raises:
-            ValueError: `p_wrong` is not one number in [0, 1] for each sample.
+            UsageError: `p_wrong` is not one number in [0, 1] for each sample.
         """
-        if p_wrong is not None:
-            self.p_wrong = torch.as_tensor(p_wrong)
         try:
+            if p_wrong is not None:
+                self.p_wrong = p_wrong
+                if isinstance(targets, Tensor):
+                    self._check_length(len(targets))
             return super().step(forward, targets, **options)
         finally:
             self.p_wrong = None
@@ -127,15 +139,39 @@ class WeightedSAM(SAM):
         """The mean of (1 - 2 s [p_i > threshold]) times the cross-entropy of sample i."""
         if batch.logits is None or batch.targets is None:
             raise TypeError("p_wrong needs the logits and the targets: step(forward, targets, p_wrong=...)")
-        assert self.p_wrong is not None
-        p = self.p_wrong.to(batch.logits.device)
-        if p.shape != batch.logits.shape[:1] or not bool(((p >= 0) & (p <= 1)).all()):
-            raise bad_value("p_wrong", p.tolist()[:5], f"{len(batch.logits)} numbers in [0, 1], one for each sample")
+        p = self._check_length(len(batch.logits)).to(batch.logits.device)
         self._check_batch(batch.logits, batch.targets)
         if self.threshold is not None:
             p = p > self.threshold
         losses = F.cross_entropy(batch.logits, batch.targets, reduction="none")
         return ((1.0 - 2.0 * self.strength * p.to(losses)) * losses).mean()
 
+    def _check_length(self, samples: int) -> Tensor:
+        assert self._p_wrong is not None, "samples are weighted only by probabilities that were given"
+        if len(self._p_wrong) != samples:
+            given = f"{len(self._p_wrong)} probabilities"
+            raise UsageError(f"invalid p_wrong of {given}: expected {samples}, one for each sample of the batch")
+        return self._p_wrong
+
     def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "p_wrong": None}
+        return {**super().__getstate__(), "_p_wrong": None}
+
+
+def _probabilities(value: Any) -> Tensor:
+    """One number in [0, 1] for each sample, as a tensor.
+
+    Raises:
+        UsageError: It is something else; the message shows the first of the numbers that are not probabilities.
+    """
+    expected = "one number in [0, 1] for each sample of the batch"
+    try:
+        p = torch.as_tensor(value)
+    except (TypeError, ValueError, RuntimeError):
+        raise bad_value("p_wrong", value, expected) from None
+    if p.ndim != 1 or p.is_complex():
+        raise bad_value("p_wrong", value, expected)
+    valid = (p >= 0) & (p <= 1)
+    if not bool(valid.all()):
+        first = int(valid.logical_not().nonzero()[0])
+        raise bad_value(f"p_wrong[{first}]", p[first].item(), expected)
+    return p

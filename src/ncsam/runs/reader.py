@@ -210,7 +210,7 @@ def read_summary(folder: str | os.PathLike[str], config: Config) -> dict[str, An
         config: the configuration that the run is expected to have.
 
     Raises:
-        RunError: if the folder holds a run with another configuration.
+        RunError: if the folder holds a run with another configuration, or the summary is damaged.
     """
     folder = Path(folder)
     path, saved = folder / layout.SUMMARY, folder / layout.CONFIG
@@ -224,7 +224,7 @@ def read_summary(folder: str | os.PathLike[str], config: Config) -> dict[str, An
     if not path.is_file():
         return None
     try:
-        return read_json(path)
+        return _read_summary(path)
     except ValueError as error:
         raise RunError(f"{path} cannot be read as the summary of a run: remove it and rerun the command") from error
 

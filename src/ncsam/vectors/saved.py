@@ -90,6 +90,21 @@ class SavedBuffers:
             module._buffers[name] = buffer  # a forward may have put another tensor in its place
             buffer.copy_(value)
 
+    @contextmanager
+    def in_place_of_now(self) -> Iterator[None]:
+        """The saved values as buffers while entered, for forwards that do not change them.
+
+        The tensors are exchanged and not overwritten, because a backward may need those of now.
+        """
+        now = [module._buffers[name] for module, name, _ in self._entries]
+        for (module, name, _), value in zip(self._entries, self._values, strict=True):
+            module._buffers[name] = value
+        try:
+            yield
+        finally:
+            for (module, name, _), buffer in zip(self._entries, now, strict=True):
+                module._buffers[name] = buffer
+
 
 class SavedWeights:
     """A copy of the weights w while the model is evaluated elsewhere. Its buffers are kept from step to step."""

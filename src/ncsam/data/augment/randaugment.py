@@ -27,30 +27,20 @@ _GEOMETRY = ("rotate", "shear_x", "shear_y", "translate_x", "translate_y")
 _DEGREES, _SHEAR, _SHIFT, _BLEND = 30.0, 0.3, 150 / 331, 0.9
 
 
-def randaugment(
-    images: Tensor, draws: Draws, magnitude: float, choices: tuple[str, ...], probability: float = 1.0
-) -> Tensor:
-    """Apply one operation per step to every image, with the probability given.
+def randaugment(images: Tensor, draws: Draws, magnitude: float, choices: tuple[str, ...]) -> Tensor:
+    """Apply one operation per step to every image.
 
     Args:
         images: uint8 (B, C, H, W).
-        draws: (B, steps, 2). The first number of a step chooses the operation; the second u its sign, by u < 1/2, and
-            whether it is applied, by 2u mod 1 < probability, which does not depend on the sign.
+        draws: (B, steps, 2). The first number of a step chooses the operation; the second u its sign, by u < 1/2.
         magnitude: 0 to 30.
         choices: Names of operations.
-        probability: Of each operation.
     """
     level = magnitude / 30
     for step in range(draws.shape[1]):
         choice = (draws[:, step, 0].astype(np.float64) * len(choices)).astype(np.int64)
         signed = np.where(draws[:, step, 1] < 0.5, -level, level)
-        if probability == 1:
-            images = operated(images, choice, signed, choices)
-        elif len(rows := np.flatnonzero(2 * draws[:, step, 1].astype(np.float64) % 1 < probability)):
-            images = images.clone()
-            images[torch.from_numpy(rows).to(images.device)] = operated(
-                _some(images, rows), choice[rows], signed[rows], choices
-            )
+        images = operated(images, choice, signed, choices)
     return images
 
 
@@ -288,7 +278,7 @@ _OPERATIONS: dict[str, Callable[[Tensor, Real], Tensor]] = {
         contrast,
         brightness,
         sharpness,
-        invert,  # of AutoAugment alone
+        invert,  # not of RandAugment
     )
 }
 

@@ -20,6 +20,7 @@ from ncsam._arguments import LARGEST, count, flag, number
 from ncsam._errors import bad_value, known_name, unknown_name
 from ncsam.data.augment import autoaugment as policy
 from ncsam.data.augment import color_jitter as jitter
+from ncsam.data.augment import mild as gentle
 from ncsam.data.augment.basic import Ints, Padding, Real, center_crop, crop_windows, cutout, normalize, resize_boxes
 from ncsam.data.augment.randaugment import OPERATIONS, randaugment
 from ncsam.data.loading.sampling import Draws
@@ -59,7 +60,8 @@ class View:
         operations: Number of RandAugment operations applied in a row.
         magnitude: Of the operations, 0 to 30.
         choices: Names of the operations to draw from.
-        operation_probability: With which each operation is applied.
+        mild: Apply the operations of DISC's and NCSAM's authors (`ncsam.data.augment.mild`), with magnitudes below this
+            one of 10; 0 for none.
         policy: Whether to apply AutoAugment's 25 pairs of operations for CIFAR-10 (`ncsam.data.augment.autoaugment`).
         jitter: Strength of SimCLR's color distortions, in [0, 1] (`ncsam.data.augment.color_jitter`).
         jitter_probability: With which they are applied.
@@ -77,7 +79,7 @@ class View:
     operations: int = 0
     magnitude: float = 10.0
     choices: tuple[str, ...] = OPERATIONS
-    operation_probability: float = 1.0
+    mild: int = 0
     policy: bool = False
     jitter: float = 0.0
     jitter_probability: float = 0.8
@@ -89,7 +91,7 @@ class View:
         known_name("crop", self.crop, get_args(Crop))
         known_name("padding_mode", self.padding_mode, get_args(Padding))
         flag("policy", self.policy)
-        for name in ("flip", "operation_probability", "cutout_probability", "jitter_probability", "gray"):
+        for name in ("flip", "cutout_probability", "jitter_probability", "gray"):
             number(name, getattr(self, name), "a probability in [0, 1]", lambda share: 0 <= share <= 1)
         for name in ("padding", "cutout"):
             length = getattr(self, name)
@@ -106,6 +108,7 @@ class View:
             if not 0 < least <= largest <= most:
                 raise bad_value(name, ends, allowed)
         count("operations", self.operations, most=_MOST_OPERATIONS)
+        number("mild", self.mild, "0, or a whole number from 2 to 10", lambda most: most in (0, *range(2, 11)))
         number("magnitude", self.magnitude, "a magnitude in [0, 30]", lambda size: 0 <= size <= 30)
         number("jitter", self.jitter, "a strength in [0, 1]", lambda strength: 0 <= strength <= 1)
         if not isinstance(self.choices, tuple | list) or not self.choices:
@@ -119,8 +122,13 @@ class View:
         return int(self._colors.stop)
 
     @property
-    def _policy(self) -> slice:
+    def _mild(self) -> slice:
         start = _OPERATIONS + 2 * self.operations
+        return slice(start, start + gentle.DRAWS * (self.mild > 0))
+
+    @property
+    def _policy(self) -> slice:
+        start = self._mild.stop
         return slice(start, start + policy.DRAWS * self.policy)
 
     @property
@@ -205,8 +213,10 @@ class View:
             scale, shift: As in `ncsam.data.augment.basic.normalize`.
         """
         if self.operations:
-            steps = draws[:, _OPERATIONS : self._policy.start].reshape(len(draws), self.operations, 2)
-            images = randaugment(images, steps, self.magnitude, self.choices, self.operation_probability)
+            steps = draws[:, _OPERATIONS : self._mild.start].reshape(len(draws), self.operations, 2)
+            images = randaugment(images, steps, self.magnitude, self.choices)
+        if self.mild:
+            images = gentle.mild(images, draws[:, self._mild], self.mild)
         if self.policy:
             images = policy.autoaugment(images, draws[:, self._policy])
         if self.jitter > 0 or self.gray > 0:
@@ -263,9 +273,8 @@ def to_int(uniform: npt.NDArray[np.float32], count: int) -> Ints:
 #: - `shifted` is for images that mirrored would mean something else; `weak` is the common crop and mirroring;
 #: - `weak_cutout` adds Cutout of half the side to half of the images;
 #: - `strong` adds two random operations and Cutout, `light` one of magnitude 3;
-#: - `ncsam` is the strong view of NCSAM's authors for instance-dependent noise: two operations of magnitude 3, each
-#:   with probability 1/2, and a square of 15 % of the side in the mean color (theirs is gray, and their small magnitude
-#:   is not published: 3 of 30 stands for it);
+#: - `ncsam` is the strong view of NCSAM's authors for instance-dependent noise, with their magnitudes for CIFAR-10, and
+#:   `ncsam_stronger` with those for CIFAR-100;
 #: - `autoaugment` adds AutoAugment's policy; `resized` is the usual one for large photographs;
 #: - `simclr` is that of contrastive learning, a part of the image in distorted colors.
 VIEWS: dict[str, View] = {
@@ -275,7 +284,8 @@ VIEWS: dict[str, View] = {
     "weak_cutout": View(crop="window", flip=0.5, cutout=1 / 2, cutout_probability=0.5),
     "strong": View(crop="window", flip=0.5, operations=2, cutout=1 / 2),
     "light": View(crop="window", flip=0.5, operations=1, magnitude=3.0, cutout=1 / 2),
-    "ncsam": View(crop="window", flip=0.5, operations=2, magnitude=3.0, operation_probability=0.5, cutout=0.15),
+    "ncsam": View(crop="window", padding_mode="reflect", flip=0.5, mild=5),
+    "ncsam_stronger": View(crop="window", padding_mode="reflect", flip=0.5, mild=10),
     "autoaugment": View(crop="window", flip=0.5, policy=True),
     "resized": View(crop="resized", flip=0.5),
     "simclr": View(crop="resized", scale=(0.2, 1.0), flip=0.5, jitter=0.5, gray=0.2),

@@ -63,6 +63,7 @@ class Images(Modality):
         "standard": "weak",
         "paper": "weak_cutout",
         "strong": "ncsam",
+        "stronger": "ncsam_stronger",
     }
 
     def __post_init__(self) -> None:
