@@ -503,20 +503,3 @@ def use_half_sam(folder):
 def test_the_loss_budget_names_a_wrong_start():
     with pytest.raises(ValueError, match="start"):
         LossBudgetRadius(start=-1.0)
-
-
-def test_msam_leaves_no_generator_that_an_interrupt_could_strike_when_it_is_deleted(monkeypatch):
-    ended = []
-
-    def counted(*args, **options):
-        yield from ascent(*args, **options)
-        ended.append(True)
-
-    ascent = ncsam.optim.msam.ascent
-    monkeypatch.setattr(ncsam.optim.msam, "ascent", counted)
-    model = network()
-    optimizer = MSAM(sgd(model), rho=0.5, model=model)
-    x, y = batch()
-    for _ in range(3):
-        optimizer.step(lambda: model(x), y)
-    assert len(ended) >= 2  # the first step has no momentum
