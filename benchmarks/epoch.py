@@ -10,17 +10,12 @@ clock and processor time, the steadier one on a busy machine.
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-import tempfile
-import time
 from pathlib import Path
 
 from timing import parser, ratio, table, write_json
+from versions import in_turns, serve, sources
 
 MODELS = ("resnet8", "preact_resnet32", "resnet18", "mlp")
-ROOT = Path(__file__).parents[1]
 
 
 def work(model: str, samples: int, optimizer: str) -> None:
@@ -47,41 +42,15 @@ def work(model: str, samples: int, optimizer: str) -> None:
     config = RunConfig(model=model, optimizer=optimizer, rho=0.05, lr=0.01, epochs=1000, batch_size=128, warmup=0.0)
     task = load_task(config, data)
     trainer = Trainer(choose_device(config), resolve(config, task), task)
-    for _ in sys.stdin:
-        wall, processor = time.perf_counter(), time.process_time()
-        trainer.train_epoch()
-        print(time.perf_counter() - wall, time.process_time() - processor, flush=True)
+    serve(trainer.train_epoch)
 
 
-def measure(sources: dict[str, Path], model: str, samples: int, rounds: int, optimizer: str) -> dict[str, float]:
+def measure(found: dict[str, Path], model: str, samples: int, rounds: int, optimizer: str) -> dict[str, float]:
     """Epochs of both versions in turns, after one of each that is not counted."""
-    workers = {
-        name: subprocess.Popen(
-            [sys.executable, __file__, "--worker", model, "--samples", str(samples), "--optimizer", optimizer],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "PYTHONPATH": str(source), "OMP_NUM_THREADS": "1"},
-        )
-        for name, source in sources.items()
-    }
-    seconds: dict[str, list[list[float]]] = {name: [] for name in workers}
-    try:
-        for number in range(rounds + 1):
-            for name, worker in workers.items():
-                assert worker.stdin is not None
-                assert worker.stdout is not None
-                worker.stdin.write("epoch\n")
-                worker.stdin.flush()
-                found = [float(word) for word in worker.stdout.readline().split()]
-                if number:
-                    seconds[name].append(found)
-    finally:
-        for worker in workers.values():
-            worker.kill()
-            worker.wait()
+    words = [__file__, "--worker", model, "--samples", str(samples), "--optimizer", optimizer]
+    seconds = in_turns(found, {model: words}, rounds)
     (wall, processor), (other_wall, other_processor) = (
-        [list(column) for column in zip(*seconds[name], strict=True)] for name in ("here", "other")
+        [list(column) for column in zip(*seconds[model, name], strict=True)] for name in ("here", "other")
     )
     return {
         "here CPU s": min(processor),
@@ -107,18 +76,10 @@ def main() -> None:
     if not chosen.against:
         options.error("--against is needed: a commit or a folder")
     samples, rounds = (500, 2) if chosen.quick else (chosen.samples, chosen.rounds)
-    with tempfile.TemporaryDirectory() as folder:
-        other = Path(chosen.against)
-        if not other.is_dir():
-            archive = subprocess.run(
-                ["git", "archive", chosen.against, "src"], cwd=ROOT, check=True, stdout=subprocess.PIPE
-            )
-            subprocess.run(["tar", "-x", "-C", folder], input=archive.stdout, check=True)
-            other = Path(folder) / "src"
-        sources = {"here": ROOT / "src", "other": other}
+    with sources(chosen.against) as found:
         rows = {}
         for model in chosen.models:
-            rows[model] = measure(sources, model, samples, rounds, chosen.optimizer)
+            rows[model] = measure(found, model, samples, rounds, chosen.optimizer)
             table(f"an epoch of {samples:,} samples, {chosen.optimizer}", {model: rows[model]})
     write_json(chosen.json, rows)
 

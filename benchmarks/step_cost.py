@@ -233,8 +233,8 @@ class CompiledMoves(SavedWeights):
         self, params: Sequence[Tensor], directions: Sequence[Tensor], scale: float, modules: Iterable[nn.Module] = ()
     ) -> None:
         self._statistics = SavedBuffers(modules)
-        self._moved = list(params)
-        _save_and_move([p.detach() for p in params], self.buffers(params), list(directions), torch.tensor(scale))
+        self._moved, self._values = list(params), self.buffers(params)
+        _save_and_move([p.detach() for p in params], self._values, list(directions), torch.tensor(scale))
 
 
 @torch.compile

@@ -9,6 +9,7 @@ from torch import nn
 
 from ncsam import ASAM, BSAM, NCSAM, SAM, SANER, FriendlySAM
 from ncsam.optim import AESAM, MSAM, StableSAM, WeightedSAM
+from ncsam.vectors.saved import submodules
 
 ALL = [SAM, NCSAM, BSAM]
 TWO_PASSES = [*ALL, AESAM, StableSAM]
@@ -317,3 +318,10 @@ def test_dropout_masks(same):
         torch.manual_seed(1)
         model(x)
         assert torch.equal(after, torch.get_rng_state())
+
+
+def test_a_module_that_occurs_twice_is_saved_once():
+    shared = nn.BatchNorm1d(3)
+    model = nn.Sequential(shared, nn.Sequential(shared, nn.Linear(3, 2)))
+    assert set(submodules([model, shared])) == set(model.modules())
+    assert len(submodules([model, shared])) == 4

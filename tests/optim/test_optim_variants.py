@@ -254,28 +254,34 @@ def test_a_rising_radius_is_at_most_five():
     assert optimizer.last_step.rho == 5.0
 
 
-def test_aesam_decides_by_the_norm():
-    """||g||^2 against its running mean and deviation, by hand; c falls from 1 to -1."""
+def test_aesam_against_the_reference():
+    """||g||^2 against its running mean and deviation; c falls from 1 to -1."""
     model = network()
     other = twin(model)
     optimizer = AESAM(sgd(model), 0.2, total_steps=40)
-    seen = {"mean": None, "variance": 0.0, "phases": []}
+    memory, phases = {}, []
 
     def gradient(x, y, base, i):
-        g, _ = reference.gradient(other, x, y)
-        square = reference.norm(g) ** 2
-        seen["mean"] = square if seen["mean"] is None else 0.9 * seen["mean"] + 0.1 * square
-        seen["variance"] = 0.9 * seen["variance"] + 0.1 * (square - seen["mean"]) ** 2
-        c = 1 - 2 * (i + 1) / 40
-        sharp = square >= seen["mean"] + c * seen["variance"] ** 0.5
-        seen["phases"].append("aesam" if sharp else "base")
-        assert optimizer.last_step.phase == seen["phases"][-1]
-        return reference.sam(other, x, y, 0.2) if sharp else g
+        final, sharp = reference.aesam(other, x, y, 0.2, 1 - 2 * (i + 1) / 40, memory)
+        phases.append("aesam" if sharp else "base")
+        assert optimizer.last_step.phase == phases[-1]
+        return final
 
     assert follow(optimizer, model, other, gradient, steps=40) < 1e-12
-    assert seen["phases"][:20].count("aesam") < seen["phases"][20:].count("aesam")
+    assert phases[:20].count("aesam") < phases[20:].count("aesam")
     with pytest.raises(ValueError, match="total_steps=None"):
         step(AESAM(sgd(model)), model, 0)
+
+
+def test_the_reference_of_aesam_by_hand():
+    """Squared norms 4, 9, 1 at decay .5: means 4, 6.5, 3.75 and variances 0, 3.125, 5.34375."""
+    model = nn.Linear(1, 2, bias=False).double()
+    nn.init.zeros_(model.weight)
+    x, y, memory = torch.ones(1, 1, dtype=torch.float64), torch.zeros(1, dtype=torch.int64), {}
+    unit = x / reference.norm(reference.gradient(model, x, y)[0])
+    for square, c, sharp in ((4.0, 1.0, True), (9.0, 0.0, True), (1.0, -1.0, False)):
+        assert reference.aesam(model, square**0.5 * unit, y, 0.1, c, memory, decay=0.5)[1] is sharp
+    assert memory == pytest.approx({"mean": 3.75, "variance": 5.34375})
 
 
 def test_a_loss_budget_is_the_first_order_increase():
@@ -332,7 +338,7 @@ def test_the_loss_scale_is_no_part_of_a_loss_budget():
     assert largest_difference(model, other) < 1e-12
 
 
-@pytest.mark.parametrize("kind", [MSAM, AESAM], ids=["msam", "aesam"])
+@pytest.mark.parametrize("kind", [*NEW.values(), *FORMS.values()], ids=[*NEW, *FORMS])
 def test_an_overflow_leaves_weights_momentum_and_memory(kind):
     model = network(dtype=torch.float32)
     optimizer = kind(sgd(model), total_steps=10)
@@ -347,6 +353,7 @@ def test_an_overflow_leaves_weights_momentum_and_memory(kind):
             then, now = ([s["momentum_buffer"] for s in each] for each in (states, optimizer.state.values()))
             assert same_bits(then, now)
             assert all(math.isfinite(v) for v in optimizer._own_state().values() if isinstance(v, float))
+            assert all(bool(v.isfinite().all()) for vector in optimizer.vectors.values() for v in vector.values())
             assert scaler.get_scale() == 512.0
 
 
@@ -399,19 +406,43 @@ def test_a_loss_budget_resumes_bit_for_bit():
         resumes(kind, "budget")
 
 
-def resumes(kind, rho):
-    model = network("convolutional", torch.float32)
-    optimizer = kind(sgd(model), rho=rho, total_steps=8)
+@pytest.mark.parametrize("adaptive", [False, True])
+def test_a_radius_that_follows_the_validation_loss_resumes_bit_for_bit(adaptive):
+    for kind in (SAM, MSAM):
+        resumes(partial(kind, adaptive=adaptive), "validation")
+
+
+def test_a_radius_that_rises_from_0_is_known_before_the_first_step_after_a_restart():
+    model = network("mlp", torch.float32)
+    optimizer = MSAM(sgd(model), rho=RisingRadius(0.0, 0.5), total_steps=8)
     for i in range(3):
         step(optimizer, model, i)
     again = twin(model)
+    resumed = MSAM(sgd(again), rho=RisingRadius(0.0, 0.5), total_steps=8)
+    resumed.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+    step(optimizer, model, 3)
+    step(resumed, again, 3)
+    assert optimizer.last_step.phase == resumed.last_step.phase == "msam"
+    assert same_bits(parameters(model), parameters(again))
+
+
+def resumes(kind, rho):
+    model = network("convolutional", torch.float32)
+    optimizer = kind(sgd(model), rho=rho, total_steps=8)
+    again = twin(model)
     resumed = kind(sgd(again), rho=rho, total_steps=8)
     step(resumed, again, 9)  # what it remembers by now is forgotten
+
+    def train(left, its, steps):
+        for i in steps:
+            step(left, its, i)
+            left.report_val_loss(2.0 - 0.3 * i if i < 4 else 3.0)
+
+    train(optimizer, model, range(3))
     again.load_state_dict(model.state_dict())
     resumed.load_state_dict(copy.deepcopy(optimizer.state_dict()))
-    for i in range(3, 6):
-        step(optimizer, model, i)
-        step(resumed, again, i)
+    train(optimizer, model, range(3, 7))
+    train(resumed, again, range(3, 7))
     assert same_bits([*parameters(model), *model.buffers()], [*parameters(again), *again.buffers()])
 
 
@@ -503,20 +534,3 @@ def use_half_sam(folder):
 def test_the_loss_budget_names_a_wrong_start():
     with pytest.raises(ValueError, match="start"):
         LossBudgetRadius(start=-1.0)
-
-
-def test_msam_leaves_no_generator_that_an_interrupt_could_strike_when_it_is_deleted(monkeypatch):
-    ended = []
-
-    def counted(*args, **options):
-        yield from ascent(*args, **options)
-        ended.append(True)
-
-    ascent = ncsam.optim.msam.ascent
-    monkeypatch.setattr(ncsam.optim.msam, "ascent", counted)
-    model = network()
-    optimizer = MSAM(sgd(model), rho=0.5, model=model)
-    x, y = batch()
-    for _ in range(3):
-        optimizer.step(lambda: model(x), y)
-    assert len(ended) >= 2  # the first step has no momentum

@@ -49,11 +49,13 @@ class FlippedLoss(NamedTuple):
     """The flipped samples of a micro-batch.
 
     Attributes:
-        loss: Computes their summed loss on this rank; `None` where it has none.
+        mean: Computes their mean loss on this rank; `None` where it has none.
+        rows: Their number on this rank.
         samples: Their number over all ranks.
     """
 
-    loss: Callable[[], Tensor | None]
+    mean: Callable[[], Tensor | None]
+    rows: int
     samples: int
 
 
@@ -108,7 +110,8 @@ class Exact(Estimator):
 
     def collect(self, step: Step, how: Compensation, batch: MicroBatch, noise: FlippedLoss) -> None:
         step.collect(batch.loss, batch, keep_graph=not how.separate)
-        step.add_side_gradient("noise", noise.loss(), noise.samples)
+        mean = noise.mean()
+        step.add_side_gradient("noise", None if mean is None else mean * noise.rows, noise.samples)
 
     @torch.no_grad()
     def moves(

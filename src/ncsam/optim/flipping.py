@@ -90,7 +90,8 @@ class StepFlips:
         """
         logits = logits.detach().float() if logits.dtype.itemsize < 4 else logits.detach()
         observed = observed_labels(targets)
-        size = len(logits) if group is None else sum(joined_sizes(len(logits), logits.device, group))
+        rows = logits.shape[0]  # `len` of a tensor takes as long as a small operation
+        size = rows if group is None else sum(joined_sizes(rows, logits.device, group))
         index: Tensor | None
         if rule.selection == "clusters":
             assert features is not None, "samples are clustered by features"
@@ -103,14 +104,14 @@ class StepFlips:
         offset = self._offset
         self.samples += size
         self.flipped += count
-        self._offset += len(logits)
+        self._offset += rows
         if index is None:
             return None
         if clean_targets is not None:
             self._mislabeled.append((observed != clean_targets)[index])
-        draws = uniform(len(logits), generator).to(logits.device)[index] if rule.target == "random" else None
-        rows, labels = logits.index_select(0, index), observed.index_select(0, index)
-        flips = Flips(index, flipped_labels(rows, labels, rule.target, draws))
+        draws = uniform(rows, generator).to(logits.device)[index] if rule.target == "random" else None
+        chosen, labels = logits.index_select(0, index), observed.index_select(0, index)
+        flips = Flips(index, flipped_labels(chosen, labels, rule.target, draws))
         self._flips.append(flips if offset == 0 else Flips(index + offset, flips.labels))
         return flips, count
 
@@ -262,8 +263,8 @@ def select(
         Ascending positions; with a group possibly none.
     """
     if group is None:
-        keys = race_keys(logits, rule, exponential(len(logits), generator))
-        return keys.topk(count).indices.sort().values
+        keys = race_keys(logits, rule, exponential(logits.shape[0], generator))
+        return keys.topk(count, sorted=False).indices.sort().values
     return _select_from_joined_batch(logits, count, rule, generator, group)
 
 
@@ -360,7 +361,7 @@ def flipped_loss(criterion: Criterion, logits: Tensor, flips: Flips, targets: Te
     Returns:
         One number; 0, still part of the graph, if this rank has no flipped samples.
     """
-    if not len(flips.index):  # all flips fell to other ranks; this one still takes part in their backward
+    if not flips.index.shape[0]:  # all flips fell to other ranks; this one still takes part in their backward
         return logits.sum() * 0.0
     logits = logits.float() if logits.dtype.itemsize < 4 else logits
     labels = F.one_hot(flips.labels, logits.shape[1]).to(targets) if targets.is_floating_point() else flips.labels

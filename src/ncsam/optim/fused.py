@@ -70,12 +70,12 @@ def collect_sum(step: Step, how: Compensation, batch: MicroBatch, noise: Flipped
     """
     assert batch.logits is not None, "samples were flipped by their logits"
     ranks = 1 if step.synced_group is None else dist.get_world_size(step.synced_group)  # gradients are averaged
-    samples = memory.micro_batches * len(batch.logits) * ranks
+    samples = memory.micro_batches * batch.logits.shape[0] * ranks
     number = max(1, samples if how.over_batch else flip_count(how.flip_ratio, samples))
     beta = how.sign * how.strength * memory.norm / (memory.noise_norm if how.relative else step.rho)
-    flipped = noise.loss()
+    flipped = noise.mean()
     assert flipped is not None, "the same graph"
-    step.collect(torch.add(batch.loss, flipped, alpha=beta * ranks / number), batch)
+    step.collect(torch.add(batch.loss, flipped, alpha=beta * ranks * noise.rows / number), batch)
 
 
 @torch.no_grad()

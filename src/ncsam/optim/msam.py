@@ -13,7 +13,7 @@ from ncsam._errors import bad_value
 from ncsam.optim.radii import BEGIN, LossBudgetRadius, RadiusLike, RisingRadius
 from ncsam.optim.radius import AutoRadius
 from ncsam.optim.registry import Options, register
-from ncsam.optim.sam import ascent
+from ncsam.optim.sam import ascent_move
 from ncsam.optim.sharpness_aware import SharpnessAware
 from ncsam.optim.step import Move, Step
 
@@ -90,19 +90,22 @@ class MSAM(SharpnessAware):
         self._moved = False
 
     def first_move(self, step: Step) -> Move | None:
-        momentum = {p: v for p in self._params() if (v := self._momentum(p)) is not None}
-        params = step.perturbed(list(momentum))
-        # to its end: an interrupt in a generator that is deleted half-way is lost, and gradients stay disabled
-        ascents = [*ascent(step, params, [momentum[p] for p in params], self.scaling_offset)] if params else []
-        move = ascents[0] if ascents else None
+        params, momentum = self._momentum(step.perturbed(list(step.params)))
+        move = ascent_move(step, params, momentum, self.scaling_offset) if params else None
         self._moved = move is not None
         if move is not None:
             move.scale = [-s for s in move.scale] if isinstance(move.scale, Sequence) else -move.scale
         return move
 
-    def _momentum(self, p: Tensor) -> Tensor | None:
-        state = self.state.get(p, {})
-        return next((state[name] for name in _MOMENTA if state.get(name) is not None), None)
+    def _momentum(self, params: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+        """The parameters that have momentum by now, and their momentum."""
+        every = self.state
+        states = [(p, state) for p in params if (state := every.get(p))]
+        for name in _MOMENTA:
+            found = [(p, state[name]) for p, state in states if state.get(name) is not None]
+            if found:
+                return [p for p, _ in found], [v for _, v in found]
+        return [], []
 
     def moves(self, step: Step) -> Iterator[Move]:
         step.average_if_local()  # momentum and move are the same on all ranks, and there is no second pass to do it

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -170,6 +170,7 @@ class NCSAM(SharpnessAware):
         #: The flips of the last step: positions in the batch (micro-batches joined) and temporary labels.
         self.last_flips: Flips | None = None
         self._row_forward = RowForward()
+        self._how: Compensation  # of the step that is open
         self.estimator = self._make_estimator(estimator, refresh_every)
 
     @classmethod
@@ -266,18 +267,20 @@ class NCSAM(SharpnessAware):
 
     @contextmanager
     def first_pass(self) -> Iterator[None]:
-        with ExitStack() as stack:
-            if self.flip_forward == "separate" or self.selection == "clusters":
-                stack.enter_context(self._row_forward.recording(self._modules or (), self.selection == "clusters"))
-            if self.flip_forward == "shared" and "torch._dynamo" in sys.modules:
-                stack.enter_context(_kept_graphs())
-            stack.enter_context(super().first_pass())
+        separate, clusters = self.flip_forward == "separate", self.selection == "clusters"
+        recorded = self._row_forward.recording(self._modules or (), clusters) if separate or clusters else nullcontext()
+        kept = _kept_graphs() if not separate and "torch._dynamo" in sys.modules else nullcontext()
+        with recorded, kept, super().first_pass():
             yield
 
     # --- the step: lines 1 to 3 in `collect`, 4 to 6 in `moves`
 
+    def _new_step(self) -> Step:
+        self._how = self._compensation()
+        return super()._new_step()
+
     def collect(self, step: Step, batch: MicroBatch) -> None:
-        how = self._how()
+        how = self._how
         flips = None
         if self.perturbs and how.strength > 0 and how.flip_ratio > 0 and self.estimator.flips(how):
             flips = self._draw(step, batch)
@@ -288,12 +291,12 @@ class NCSAM(SharpnessAware):
             self._row_forward.restore()
 
     def moves(self, step: Step) -> Iterator[Move]:
-        how = self._how()
+        how = self._how
         step.report.strength = how.strength
         self.last_flips = step.flips.joined()
         yield from self.estimator.moves(step, how)
 
-    def _how(self) -> Compensation:
+    def _compensation(self) -> Compensation:
         relative, over_batch = self.compensation == "relative", self.noise_mean == "batch"
         return Compensation(
             self.strength,
@@ -315,7 +318,7 @@ class NCSAM(SharpnessAware):
         self._check_batch(logits, targets)
         rule = FlipRule(self.flip_ratio, self.selection, self.flip_target, self.clusters)
         known = batch.clean_targets if step.measured else None
-        size = len(logits)
+        size = logits.shape[0]
         group = step.synced_group
         drawn = step.flips.draw(
             logits, targets, rule, self.generator, group, known, lambda: self._row_forward.features(size)
@@ -325,14 +328,15 @@ class NCSAM(SharpnessAware):
         flips, samples = drawn
         criterion = self.flip_criterion or self.criterion
 
-        def loss() -> Tensor | None:
-            rows = flips.index
-            if self.flip_forward == "separate":
-                own = self._row_forward.logits(rows, size) if len(rows) else None
-                return None if own is None else flipped_loss(criterion, own, flips, targets) * len(rows)
-            return flipped_loss(criterion, logits.index_select(0, rows), flips, targets) * len(rows)
+        rows = flips.index.shape[0]
 
-        return FlippedLoss(loss, samples)
+        def mean() -> Tensor | None:
+            if self.flip_forward == "shared":
+                return flipped_loss(criterion, logits.index_select(0, flips.index), flips, targets)
+            own = self._row_forward.logits(flips.index, size) if rows else None
+            return None if own is None else flipped_loss(criterion, own, flips, targets)
+
+        return FlippedLoss(mean, rows, samples)
 
     # --- restarts and copies
 

@@ -218,6 +218,13 @@ class RisingRadius(FollowsValidation):
     def end(self, perturbed: bool, params: Sequence[Tensor], group: dist.ProcessGroup | None) -> None:
         self._refresh_weight_norm(params)
 
+    def state_dict(self) -> dict[str, Any]:
+        return {**super().state_dict(), "share": self._share}
+
+    def load_state_dict(self, state: dict[str, Any], device: torch.device) -> None:
+        super().load_state_dict(state, device)
+        self._share = float(state.get("share", self._share))
+
     def __repr__(self) -> str:
         return f"RisingRadius({self.first}, {self.last}), now {self.rho:.3g}"
 

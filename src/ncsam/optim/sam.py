@@ -90,10 +90,30 @@ class SAM(SharpnessAware):
         yield from ascent(step, *step.directions(), eta=self.scaling_offset)
 
 
-@torch.no_grad()
 def ascent(
     step: Step, params: list[Tensor], directions: list[Tensor], eta: float | None = None, phase: str = "sam"
 ) -> Iterator[Move]:
+    """The one move of `ascent_move`, or none, for `moves` to yield.
+
+    Args:
+        step: As for `ascent_move`.
+        params: As for `ascent_move`.
+        directions: As for `ascent_move`.
+        eta: As for `ascent_move`.
+        phase: As for `ascent_move`.
+
+    Yields:
+        The move.
+    """
+    move = ascent_move(step, params, directions, eta, phase)
+    if move is not None:
+        yield move
+
+
+@torch.no_grad()
+def ascent_move(
+    step: Step, params: list[Tensor], directions: list[Tensor], eta: float | None = None, phase: str = "sam"
+) -> Move | None:
     """eps = rho d / ||d||, or with T = |w| + eta, rho T^2 d / ||T d||; nothing where the norm forbids it.
 
     Args:
@@ -103,8 +123,8 @@ def ascent(
         eta: The offset of T; `None` for no scaling.
         phase: The name of what was done, for the report.
 
-    Yields:
-        The one move.
+    Returns:
+        The one move, or `None`.
     """
     scaling = step.magnitudes(params, eta)
     if scaling is not None:
@@ -112,7 +132,7 @@ def ascent(
     norm = global_norm(directions)
     step.fit_radius(norm)
     if not step.may_perturb(norm):
-        return
+        return None
     if scaling is not None:
         multiply_(directions, scaling)
     step.report.phase = phase
@@ -120,7 +140,7 @@ def ascent(
         step.report.grad_norm = norm / step.loss_scale
         step.report.perturbation_norm = step.rho
         step.report.cos_clean = step.report.cos_clean_sam = step.cosine_with_clean(params, directions)
-    yield Move(params, directions, step.scaled_by_radius(params, step.rho / norm))
+    return Move(params, directions, step.scaled_by_radius(params, step.rho / norm))
 
 
 def scaled_gradients(gradients: list[Tensor], scaling: list[Tensor]) -> list[Tensor]:

@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 
 from ncsam.optim.flipping import StepFlips
 from ncsam.optim.radius import Radius
 from ncsam.vectors.arithmetic import all_agree, average_over_ranks, cosine, is_sharded, scale_, sum_over_ranks
-from ncsam.vectors.saved import SavedWeights
+from ncsam.vectors.saved import SavedWeights, submodules
 
 
 @dataclass
@@ -113,7 +113,7 @@ class Step:
     def __init__(
         self,
         params: Sequence[Tensor],
-        others: Sequence[Tensor],
+        modules: Iterable[nn.Module],
         weights: SavedWeights,
         report: StepReport,
         measured: bool,
@@ -126,8 +126,7 @@ class Step:
         self._radius = radius
         self._groups = groups
         self._unperturbed = {p for group in groups if not group["rho"] for p in group["params"]}
-        #: Parameters of the model that the optimizer does not own.
-        self.others = others
+        self._modules = modules
         self.report = report
         #: Whether telemetry is due.
         self.measured = measured
@@ -144,6 +143,13 @@ class Step:
         self._weights = weights
         self._sides: dict[str, SideGradient] = {}
         self._run: Callable[..., None]
+
+    @functools.cached_property
+    def others(self) -> list[Tensor]:
+        """Parameters of the model that the optimizer does not own."""
+        own = set(map(id, self.params))
+        every = (p for module in submodules(self._modules) for p in module._parameters.values())
+        return [p for p in every if p is not None and p.requires_grad and id(p) not in own]
 
     @functools.cached_property
     def flips(self) -> StepFlips:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import inspect
 import weakref
 from collections.abc import Callable, Generator, Iterator
-from contextlib import AbstractContextManager, contextmanager
-from functools import partial
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, ClassVar, TypeAlias
 
 import torch
@@ -107,6 +106,9 @@ class TwoPhase(Settings):
         `NCSAM(flip_forward="separate")` and by NCSAM with a compiled model; `step` and `run_passes` enter it by
         themselves.
         """
+        self._refuse_inside("first_pass()")
+        if not self.moves_first:
+            return nullcontext()
         context = self._around_first_pass()
         # weak: an interrupt right before `with` exits skips that exit; deleting the generator then restores the weights
         self._first_pass = weakref.ref(context.gen)
@@ -114,11 +116,10 @@ class TwoPhase(Settings):
 
     @contextmanager
     def _around_first_pass(self) -> Generator[None, None, None]:
-        self._refuse_inside("first_pass()")
         move = None
-        if self.moves_first and self.perturbs:
+        if self.perturbs:
             self._step = self._step or self._new_step()
-            move = keeps_grad_mode(self.first_move)(self._step)
+            move = self._safe_first_move(self._step)
         try:
             if move is not None:
                 validate.no_outer_autocast(self._params(), "first_pass()")
@@ -126,6 +127,10 @@ class TwoPhase(Settings):
             yield
         finally:
             self._recover()
+
+    @keeps_grad_mode
+    def _safe_first_move(self, step: Step) -> Move | None:
+        return self.first_move(step)
 
     @property
     def _in_first_pass(self) -> bool:
@@ -217,8 +222,9 @@ class TwoPhase(Settings):
         moves = 0
         try:
             if self.perturbs:
-                following = keeps_grad_mode(partial(next, self.moves(step), None))
-                for moves, move in enumerate(iter(following, None), 1):
+                found = self.moves(step)
+                while (move := _following(found)) is not None:
+                    moves += 1
                     yield self._at(step, move, moves)
             self._end(step, moved=moves > 0)
         finally:  # also when the loop is left early: then there is no gradient to step on
@@ -274,13 +280,13 @@ class TwoPhase(Settings):
                 "give every rank the same number of batches"
             )
         rho = self._radius_of_step()
-        own = set(map(id, params))
-        others = [p for m in self._modules or () for p in m.parameters() if p.requires_grad and id(p) not in own]
         report = StepReport(self._steps + 1, "base", rho, self.progress, self.radius.relative_loss_increase)
         measured = self.telemetry_every > 0 and self._steps % self.telemetry_every == 0
         synced = self.perturbation == "synced"
         ranks = (group if synced else None, None if synced else group)
-        return Step(params, others, self._weights, report, measured, *ranks, self.radius, self.param_groups)
+        return Step(
+            params, self._modules or (), self._weights, report, measured, *ranks, self.radius, self.param_groups
+        )
 
     def _loss(self, logits: Any, targets: Any) -> Tensor:
         if isinstance(logits, Tensor) and logits.dtype in (torch.float16, torch.bfloat16):
@@ -288,7 +294,13 @@ class TwoPhase(Settings):
         self._check_batch(logits, targets)
         if self.criterion is F.cross_entropy and targets.dtype in (torch.int8, torch.int16, torch.int32, torch.uint8):
             targets = targets.long()  # torch takes 64-bit classes alone
-        return validate.scalar_loss(self.criterion(logits, targets))
+        try:
+            loss = self.criterion(logits, targets)
+        except (IndexError, RuntimeError):  # of a class out of range, cross-entropy says less
+            if self.criterion is F.cross_entropy:
+                validate.dense_targets(targets, logits, values=True)
+            raise
+        return validate.scalar_loss(loss)
 
     def _signal(self, loss: Tensor, logits: Tensor | None, targets: Tensor | None) -> Tensor:
         """The loss of a pass that the radius follows."""
@@ -304,7 +316,7 @@ class TwoPhase(Settings):
         if self.flips_labels:
             validate.class_targets(targets, validate.class_logits(logits), first=self._steps == 0)
         elif self.criterion is F.cross_entropy:
-            validate.dense_targets(targets, validate.dense_logits(logits), first=self._steps == 0)
+            validate.dense_targets(targets, validate.dense_logits(logits), values=self._steps == 0)
         self._checked = targets  # the other passes of this step need no check
 
     def _clean_part(self, step: Step, batch: MicroBatch) -> tuple[Tensor, int] | None:
@@ -364,3 +376,8 @@ class TwoPhase(Settings):
         self._find_modules = ModuleFinder()
         self.last_step = None
         self._begin()
+
+
+@keeps_grad_mode
+def _following(moves: Iterator[Move]) -> Move | None:
+    return next(moves, None)

@@ -94,6 +94,8 @@ def dense_logits(logits: object) -> Tensor:
 def class_targets(targets: object, logits: Tensor, *, first: bool) -> Tensor:
     """Class indices (batch,) within range, or probabilities (batch, classes).
 
+    Reading an accelerator's targets would wait for it: there, only the values of the first batch are read.
+
     Args:
         targets: What the user gave.
         logits: Logits of the batch, checked already.
@@ -106,21 +108,20 @@ def class_targets(targets: object, logits: Tensor, *, first: bool) -> Tensor:
         TypeError: If they are no tensor, or of a dtype that is neither whole numbers nor real ones.
         ValueError: If shape, device or range do not fit the logits.
     """
-    return dense_targets(targets, logits, first=first, ignored=False)
+    values = first or (isinstance(targets, Tensor) and targets.device.type == "cpu")
+    return dense_targets(targets, logits, values=values, ignored=False)
 
 
 _IGNORED = -100  # the ignore_index of torch's cross-entropy
 
 
-def dense_targets(targets: object, logits: Tensor, *, first: bool, ignored: bool = True) -> Tensor:
+def dense_targets(targets: object, logits: Tensor, *, values: bool = True, ignored: bool = True) -> Tensor:
     """Class indices (batch, ...) within range, or torch's ignore_index where it may occur; or probabilities.
-
-    Reading an accelerator's targets would wait for it: there, only the values of the first batch are read.
 
     Args:
         targets: What the user gave.
         logits: Logits of the batch, checked already.
-        first: Whether this is the first step, in which values are read on every device.
+        values: Whether the range is checked, for which the values are read.
         ignored: Whether -100 may occur.
 
     Returns:
@@ -148,7 +149,7 @@ def dense_targets(targets: object, logits: Tensor, *, first: bool, ignored: bool
         raise ValueError(
             f"targets of shape {tuple(targets.shape)}: class indices must have the batch's shape {tuple(shape)}"
         )
-    if targets.numel() > 0 and (first or targets.device.type == "cpu"):
+    if targets.numel() > 0 and values:
         least, most = (int(end) for end in torch.aminmax(targets))
         if ignored and least == _IGNORED:
             least = int(torch.where(targets == _IGNORED, 0, targets).min())
@@ -199,7 +200,7 @@ def scalar_loss(loss: object) -> Tensor:
         raise TypeError(f"criterion returned {type(loss).__name__}: expected a tensor, the mean loss of the batch")
     if loss.numel() != 1:
         raise ValueError(f"criterion returned shape {tuple(loss.shape)}: expected one number (reduction='mean')")
-    return loss.reshape(())
+    return loss if loss.ndim == 0 else loss.reshape(())  # which would add a node to the graph
 
 
 def val_loss(loss: Any) -> float:

@@ -164,7 +164,7 @@ def class_loss(logits: Tensor, targets: Tensor) -> Tensor:
         logits: (rows, classes).
         targets: Class numbers (rows,), or probabilities (rows, classes).
     """
-    targets = validate.dense_targets(targets, validate.dense_logits(logits), first=True)
+    targets = validate.dense_targets(targets, validate.dense_logits(logits))
     return F.cross_entropy(logits, targets if targets.is_floating_point() else targets.long())
 
 

@@ -35,6 +35,12 @@ def _dtensor_type() -> type | tuple[()]:
     return kind
 
 
+def _any_dtensor(tensors: Sequence[Tensor]) -> bool:
+    """By one look at each kind of tensor: small models notice a loop over their parameters."""
+    distributed = _dtensor_type()
+    return any(issubclass(kind, distributed) for kind in set(map(type, tensors)))
+
+
 def local(tensors: Iterable[Tensor]) -> list[Tensor]:
     """What this process stores of each tensor, as real numbers; writing to it writes to the tensor.
 
@@ -46,7 +52,7 @@ def local(tensors: Iterable[Tensor]) -> list[Tensor]:
     """
     shards = list(tensors)
     distributed = _dtensor_type()
-    if any(isinstance(t, distributed) or t.is_complex() for t in shards):
+    if _any_dtensor(shards) or any(map(Tensor.is_complex, shards)):
         with torch.no_grad():  # outside of it, these would return a node of the graph, not the storage
             shards = [cast("DTensor", t).to_local() if isinstance(t, distributed) else t for t in shards]
             shards = [torch.view_as_real(t) if t.is_complex() else t for t in shards]
@@ -62,8 +68,8 @@ def global_norm(tensors: Sequence[Tensor]) -> float:
     Returns:
         The norm, the same on every rank for sharded tensors; 0 for an empty list.
     """
-    sharded = [t for t in tensors if is_dtensor(t)]
-    whole = [t for t in tensors if not is_dtensor(t)]
+    sharded = [t for t in tensors if is_dtensor(t)] if _any_dtensor(tensors) else []
+    whole = [t for t in tensors if not is_dtensor(t)] if sharded else tensors
     parts = [_norm(group) for group in _by_device(whole)]
     for group in _by_mesh(sharded):
         parts.append(cast("DTensor", torch.nn.utils.get_total_norm(group)).full_tensor())

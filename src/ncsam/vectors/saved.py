@@ -60,6 +60,22 @@ def evaluation_mode(models: Iterable[nn.Module]) -> Iterator[None]:
             module.training = training
 
 
+def submodules(roots: Iterable[nn.Module]) -> list[nn.Module]:
+    """The modules and all that they contain, each once: `Module.modules` without making names, which takes longer.
+
+    Args:
+        roots: The outermost modules.
+    """
+    found: dict[nn.Module, None] = {}
+    waiting = list(roots)
+    while waiting:
+        module = waiting.pop()
+        if module not in found:
+            found[module] = None
+            waiting += [child for child in module._modules.values() if child is not None]
+    return list(found)
+
+
 class SavedBuffers:
     """All buffers of modules in training mode, to be put back after passes that must not count.
 
@@ -72,16 +88,13 @@ class SavedBuffers:
     """
 
     def __init__(self, modules: Iterable[nn.Module]) -> None:
-        self._entries: list[tuple[nn.Module, str, Tensor]] = []
-        seen: set[int] = set()
-        for root in modules:
-            for module in root.modules():
-                if not module.training or id(module) in seen:
-                    continue
-                seen.add(id(module))
-                for name, buffer in module._buffers.items():
-                    if buffer is not None:
-                        self._entries.append((module, name, buffer))
+        self._entries = [
+            (module, name, buffer)
+            for module in submodules(modules)
+            if module._buffers and module.training
+            for name, buffer in module._buffers.items()
+            if buffer is not None
+        ]
         self._values = [buffer.detach().clone() for _, _, buffer in self._entries]
 
     @torch.no_grad()
@@ -110,8 +123,9 @@ class SavedWeights:
     """A copy of the weights w while the model is evaluated elsewhere. Its buffers are kept from step to step."""
 
     def __init__(self) -> None:
-        self._buffers: dict[Tensor, Tensor] = {}
+        self._buffers: dict[int, tuple[Tensor, Tensor]] = {}  # by id: a tensor's own hash is slow
         self._moved: list[Tensor] = []
+        self._values: list[Tensor] = []  # of what was moved
         self._statistics: SavedBuffers | None = None
 
     def buffers(self, params: Sequence[Tensor]) -> list[Tensor]:
@@ -120,11 +134,15 @@ class SavedWeights:
         Args:
             params: The parameters, whole or sharded.
         """
+        return self._buffers_of(params, local(params))
+
+    def _buffers_of(self, params: Sequence[Tensor], shards: Sequence[Tensor]) -> list[Tensor]:
         buffers = []
-        for p, shard in zip(params, local(params), strict=True):
-            buffer = self._buffers.get(p)
-            if buffer is None or _layout(buffer) != _layout(shard):
-                buffer = self._buffers[p] = torch.empty_like(shard, memory_format=torch.preserve_format)
+        for p, shard in zip(params, shards, strict=True):
+            known, buffer = self._buffers.get(id(p), (None, shard))
+            if known is not p or not _alike(buffer, shard):
+                buffer = torch.empty_like(shard, memory_format=torch.preserve_format)
+                self._buffers[id(p)] = p, buffer
             buffers.append(buffer)
         return buffers
 
@@ -165,24 +183,31 @@ class SavedWeights:
             modules: Whose buffers `restore` puts back as well.
         """
         self._statistics = SavedBuffers(modules)
-        copy_(self.buffers(params), local(params))
-        self._moved = list(params)
-        add_scaled_(params, directions, scale)
+        shards = local(params)
+        values = self._buffers_of(params, shards)
+        copy_(values, shards)
+        self._moved, self._values = list(params), values
+        add_scaled_(shards, directions, scale)
+
+    def restore(self) -> None:
+        """Put back, bit for bit, all that was moved. An interrupted restore is completed by the next one."""
+        if self._moved or self._statistics is not None:
+            self._restore()
 
     @keeps_grad_mode
     @torch.no_grad()
-    def restore(self) -> None:
-        """Put back, bit for bit, all that was moved. An interrupted restore is completed by the next one."""
+    def _restore(self) -> None:
         if self._moved:
-            copy_(local(self._moved), [self._buffers[p] for p in self._moved])
-            self._moved = []
+            copy_(local(self._moved), self._values)
+            self._moved, self._values = [], []
         if self._statistics is not None:
             self._statistics.restore()
             self._statistics = None
 
 
-def _layout(tensor: Tensor) -> tuple[object, ...]:
-    return tensor.shape, tensor.stride(), tensor.dtype, tensor.device
+def _alike(a: Tensor, b: Tensor) -> bool:
+    """Whether two tensors have one layout in memory, dtype and device."""
+    return a.shape == b.shape and a.stride() == b.stride() and a.dtype == b.dtype and a.device == b.device
 
 
 class RandomState:
