@@ -198,7 +198,7 @@ class ConfigCommand(BriefCommand):
 
     def is_shown(self, ctx: click.Context, param: click.Parameter) -> bool:
         if isinstance(param, ConfigOption) and param.name not in USUAL:
-            return shows_all(ctx)
+            return False
         return super().is_shown(ctx, param)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -237,7 +237,7 @@ def config_options(*, leave_out: Collection[str] = ()) -> Callable[[_Command], _
         command = click.option(
             "--config",
             type=Readable(exists=False),  # its absence is said where it is read
-            help="start from a YAML file, such as the config.yaml of a run",
+            help="start from a YAML file; such as the config.yaml of a run",
         )(command)
         return click.argument("data", required=False, shell_complete=_data_or_path)(command)
 
