@@ -12,7 +12,7 @@ import click
 from ncsam import theory
 from ncsam._errors import bad_value
 from ncsam.cli.main import BriefCommand
-from ncsam.cli.options import data_option, model_option
+from ncsam.cli.options import RunPath, data_option, model_option
 from ncsam.cli.output import show_table
 from ncsam.engine.analysis import radius, training_data
 from ncsam.engine.predictor import load_predictor
@@ -26,7 +26,7 @@ Examples:
 
 
 @click.command(cls=BriefCommand, epilog=EPILOG, rare=frozenset({"model", "data"}))
-@click.argument("run", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.argument("run", type=RunPath())
 @click.option(
     "--loss",
     type=click.Choice(["zero_one", "clipped"]),

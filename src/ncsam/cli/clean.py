@@ -13,7 +13,7 @@ import click
 import numpy as np
 
 from ncsam.cli.main import BriefCommand
-from ncsam.cli.options import Listed, Readable, Written, files_of, keep
+from ncsam.cli.options import Listed, Readable, RunPath, Written, files_of, keep
 from ncsam.cli.output import say, show_table
 from ncsam.runs.reader import RunFolder
 
@@ -44,7 +44,7 @@ Then train on the table or the folder:
 
 
 @click.command(cls=BriefCommand, epilog=EPILOG, rare=frozenset({"copy", "threshold"}))
-@click.argument("run", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.argument("run", type=RunPath())
 @click.option("--out", type=Written(), help="table to write (.csv; .npz for arrays)")
 @click.option("--folder", type=Written(folder=True), help="new folder of links to the files, by class")
 @click.option("--copy", is_flag=True, help="with --folder: copy files instead of linking them")

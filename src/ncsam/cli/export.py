@@ -20,7 +20,7 @@ from ncsam._files import atomic_path
 from ncsam._trees import Tree, leaves, named_leaves, tree_map
 from ncsam._version import __version__
 from ncsam.cli.main import BriefCommand
-from ncsam.cli.options import Written, files_of, keep, method_option, model_option
+from ncsam.cli.options import RunPath, Written, files_of, keep, method_option, model_option
 from ncsam.engine.predictor import LoadedRun, load_predictor
 
 EPILOG = """\b
@@ -125,7 +125,7 @@ FORMATS = {
 
 
 @click.command(cls=BriefCommand, epilog=EPILOG, rare=frozenset({"model", "method"}))
-@click.argument("run", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.argument("run", type=RunPath())
 @click.option(
     "--format",
     "kind",

@@ -12,7 +12,7 @@ import click
 from ncsam._errors import need
 from ncsam._text import shortened
 from ncsam.cli.main import BriefCommand
-from ncsam.cli.options import files_of, keep, method_option, model_option
+from ncsam.cli.options import RunPath, files_of, keep, method_option, model_option
 from ncsam.cli.output import as_csv, say, show_table
 from ncsam.issues.posterior import noise_rate_words
 from ncsam.issues.table import LabelIssues
@@ -29,7 +29,7 @@ Examples:
 
 
 @click.command(cls=BriefCommand, epilog=EPILOG, rare=frozenset({"root", "model", "method"}))
-@click.argument("run", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.argument("run", type=RunPath())
 @click.option(
     "--top",
     type=click.IntRange(0, 10**9),

@@ -9,6 +9,7 @@ import contextlib
 import dataclasses
 import os
 import re
+import shlex
 import stat
 import sys
 import types
@@ -126,6 +127,26 @@ class Readable(click.Path):
         path = Path(os.fsdecode(super().convert(value, param, ctx)))
         if path.exists() and not path.is_file() and not path.is_dir():
             self.fail(f"{str(path)!r} is not a regular file.", param, ctx)
+        return path
+
+
+class RunPath(click.Path):
+    """The folder of a run."""
+
+    name = "run"
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        path = Path(os.fsdecode(super().convert(value, param, ctx)))
+        if path.is_file():
+            here = shlex.quote(str(path))
+            self.fail(
+                f"{str(path)!r} is a file; expected the folder of a run, which `ncsam train {here}` writes.", param, ctx
+            )
+        if not path.is_dir():
+            self.fail(f"there is no run folder {str(path)!r}; `ncsam train DATA --out {path}` writes one.", param, ctx)
         return path
 
 
