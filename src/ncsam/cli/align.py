@@ -10,7 +10,8 @@ from typing import Any
 import click
 import numpy as np
 
-from ncsam.cli.options import Written, data_option, files_of, keep, model_option
+from ncsam.cli.main import BriefCommand
+from ncsam.cli.options import RunPath, Written, data_option, files_of, keep, model_option
 from ncsam.cli.output import show_table
 from ncsam.engine.analysis import alignments_at_end, training_data
 from ncsam.engine.predictor import LoadedRun, load_predictor
@@ -38,8 +39,8 @@ _SHOWN = {
 }
 
 
-@click.command(epilog=EPILOG)
-@click.argument("run", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.command(cls=BriefCommand, epilog=EPILOG, rare=frozenset({"model", "data"}))
+@click.argument("run", type=RunPath())
 @click.option("--rho", type=float, help="radius of the perturbation [the run's]")
 @click.option("--kappa", type=float, help="maximum strength of the compensation [the run's]")
 @click.option("--batches", type=click.IntRange(min=1), default=20, show_default=True, help="batches to measure")

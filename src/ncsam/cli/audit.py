@@ -33,7 +33,7 @@ Examples:
 Then:
   ncsam report runs/audit
   ncsam review runs/audit
-  ncsam clean runs/audit --findings exact_duplicate,truncated_image --out cleaned.csv
+  ncsam clean runs/audit --findings exact_duplicate --out cleaned.csv
 """
 
 

@@ -48,14 +48,16 @@ def seconds_of(ctx: click.Context, param: click.Parameter, text: str | None) -> 
     return float(found[1]) * _UNITS[found[2] or "m"]
 
 
-@click.command(cls=ConfigCommand, epilog=EPILOG, rare=CLUSTER)
+@click.command(cls=ConfigCommand, epilog=EPILOG, rare=CLUSTER | {"yes"})
 @config_options(leave_out=_THEIRS)
 @click.option("--out", type=Written(folder=True), help="run folder [runs/auto-DATA]")
-@click.option("--folds", type=click.IntRange(min=2), default=5, show_default=True, help="cross-validation folds")
+@click.option(
+    "--folds", type=click.IntRange(min=2), metavar="K", default=5, show_default=True, help="cross-validation folds"
+)
 @click.option(
     "--verified",
     metavar="FILE|RUN|COLUMN",
-    help="verified labels: a CSV (index, label and, unless drawn uniformly, probability), a reviewed run, or a column "
+    help="verified labels; a CSV (index, label and, unless drawn uniformly, probability), a reviewed run, or a column "
     "of DATA",
 )
 @click.option(

@@ -11,7 +11,8 @@ import click
 
 from ncsam import theory
 from ncsam._errors import bad_value
-from ncsam.cli.options import data_option, model_option
+from ncsam.cli.main import BriefCommand
+from ncsam.cli.options import RunPath, data_option, model_option
 from ncsam.cli.output import show_table
 from ncsam.engine.analysis import radius, training_data
 from ncsam.engine.predictor import load_predictor
@@ -24,9 +25,15 @@ Examples:
 """
 
 
-@click.command(epilog=EPILOG)
-@click.argument("run", type=click.Path(exists=True, file_okay=False, path_type=Path))
-@click.option("--loss", type=click.Choice(["zero_one", "clipped"]), default="zero_one", show_default=True)
+@click.command(cls=BriefCommand, epilog=EPILOG, rare=frozenset({"model", "data"}))
+@click.argument("run", type=RunPath())
+@click.option(
+    "--loss",
+    type=click.Choice(["zero_one", "clipped"]),
+    default="zero_one",
+    show_default=True,
+    help="loss that the bound is about",
+)
 @click.option("--rho", type=float, help="radius of the neighborhood [the run's]")
 @click.option("--alpha", type=float, help="share of wrong labels [from clean labels, else the run's rate]")
 @click.option("--delta", type=float, default=0.05, show_default=True, help="probability that the bound fails")

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import click
 import numpy as np
 
-from ncsam.cli.options import Listed, Readable, Written, files_of, keep
+from ncsam.cli.main import BriefCommand
+from ncsam.cli.options import Listed, Readable, RunPath, Written, files_of, keep
 from ncsam.cli.output import say, show_table
 from ncsam.runs.reader import RunFolder
 
@@ -42,17 +43,18 @@ Then train on the table or the folder:
 """
 
 
-@click.command(epilog=EPILOG)
-@click.argument("run", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.command(cls=BriefCommand, epilog=EPILOG, rare=frozenset({"copy", "threshold"}))
+@click.argument("run", type=RunPath())
 @click.option("--out", type=Written(), help="table to write (.csv; .npz for arrays)")
-@click.option("--folder", type=Written(folder=True), help="new folder with links to the files, sorted by class")
+@click.option("--folder", type=Written(folder=True), help="new folder of links to the files, by class")
 @click.option("--copy", is_flag=True, help="with --folder: copy files instead of linking them")
 @click.option(
     "--apply",
     type=click.Choice(["reviewed", "confident", "all"]),
     default="reviewed",
     show_default=True,
-    help="what changes labels: reviewers only; also suggestions that are probably correct; or all suggestions",
+    help="whose decisions; reviewed: the reviewers'; confident: also suggestions that are probably correct; all: "
+    "all suggestions",
 )
 @click.option(
     "--threshold",
@@ -64,14 +66,14 @@ Then train on the table or the folder:
 @click.option(
     "--findings",
     type=Listed(),
-    help="also apply the decisions of these checks of `ncsam audit`: drop samples or columns, merge classes",
+    help="also apply what these checks of `ncsam audit` decided; drops samples or columns, merges classes",
 )
 @click.option(
     "--from",
     "taken",
     type=(click.Choice(["label-studio", "huggingface", "csv"]), Readable(folders=True, exists=False)),
     metavar="TOOL FILE",
-    help="first read decisions made in label-studio, huggingface or csv",
+    help="read decisions from another tool first; label-studio, huggingface or csv",
 )
 @click.option("--dry-run", is_flag=True, help="only print what would change, by pair of classes")
 def clean(

@@ -32,15 +32,15 @@ from ncsam.runs import layout
 
 EPILOG = """\b
 Examples:
-  ncsam compare digits --noise symmetric --rate 0.4 --optimizers sgd,sam,ncsam --seeds 3 --out runs/digits
-  ncsam compare digits --noise symmetric --rate 0.4 --optimizers sam:rho=0.1,sam:rho=0.2,ncsam:kappa=0
+  ncsam compare digits --noise symmetric --rate 0.4 --optimizers sgd,sam
+  ncsam compare digits --optimizers sam:rho=0.1,sam:rho=0.2,ncsam:kappa=0
   ncsam compare photos/ --preset recommended --dry-run
 
 Finished combinations are not run again; interrupted ones resume.
 """
 
 
-@click.command(cls=ConfigCommand, epilog=EPILOG, rare=CLUSTER)
+@click.command(cls=ConfigCommand, epilog=EPILOG, rare=CLUSTER | {"jobs"})
 @config_options(leave_out=("method", "optimizer", "seed"))
 @click.option(
     "--methods",
@@ -59,7 +59,7 @@ Finished combinations are not run again; interrupted ones resume.
 @click.option("--seeds", type=Seeds(), default=3, help="how many, or a comma-separated list [3]")
 @executor_options
 @click.option("--out", type=Written(folder=True), help="folder of the runs [runs/compare-...]")
-@click.option("--dry-run", is_flag=True, help="only print the resolved configuration and the planned work")
+@click.option("--dry-run", is_flag=True, help="only print the resolved configuration and the runs")
 @click.pass_context
 def compare(
     ctx: click.Context,
@@ -72,10 +72,10 @@ def compare(
     dry_run: bool,
     **_: Any,
 ) -> None:
-    """Train all combinations of methods, optimizers and seeds on DATA, and compare them.
+    """Train all combinations of methods, optimizers and seeds on DATA, and compare.
 
-    Options of a single method or optimizer follow after colons: sam:rho=0.1:warmup=0.25, mixup:alpha=8. Your own class
-    in a file of this folder works as well: mine:MyMethod:alpha=8.
+    Options of one of them follow after colons: sam:rho=0.1:warmup=0.25, mixup:alpha=8, or mine:MyMethod:alpha=8 for
+    your own class.
 
     Prints a table of means and standard deviations and writes curves, a report and comparison.json.
     """

@@ -11,7 +11,7 @@ import click
 
 from ncsam import data as datasets
 from ncsam._text import printable
-from ncsam.cli.main import FAILED, Failure, known
+from ncsam.cli.main import FAILED, Failure, WholeGroup, known
 from ncsam.cli.options import settings_option
 from ncsam.cli.output import say, show_table
 from ncsam.data.images.files import other_files
@@ -39,6 +39,7 @@ def load(source: dict[str, Any]) -> datasets.DataSet:
 
 
 @click.group(
+    cls=WholeGroup,
     epilog="\b\nExamples:\n  ncsam data list\n  ncsam data describe digits\n  ncsam data check photos/",
 )
 def data() -> None:

@@ -13,7 +13,7 @@ import torch
 from ncsam._arguments import is_reference
 from ncsam._errors import bad_value
 from ncsam.cli.data import load
-from ncsam.cli.main import known
+from ncsam.cli.main import BriefCommand, known
 from ncsam.cli.options import Written, keep, make_folder_importable, settings_option
 from ncsam.cli.output import say
 from ncsam.data.modalities.text import TextList
@@ -27,20 +27,25 @@ Examples:
   ncsam embed photos/ --out features.npz
   ncsam embed reviews.csv --text-column review --out reviews.npz
   ncsam embed photos/ --model timm:resnet50.a1_in1k --out features.npz
-  ncsam embed photos/ --model my_networks:build --pretrained weights.safetensors --out features.npz
-  ncsam embed reviews.csv --model transformers:distilbert-base-uncased --out reviews.npz
+  ncsam embed photos/ --model my_networks:build --out features.npz
+  ncsam embed reviews.csv --model transformers:bert-base-uncased --out x.npz
 
 Rerun the command to resume after an interruption.
 """
 _COLUMNS = ("text_column", "label_column", "clean_column", "split_column")
+_RARE = frozenset(
+    {"pretrained", "model_options", "data_root", "data_options", "download", "size", "max_length", "clean_column"}
+    | {"split_column", "precision", "device", "workers"}
+)
 
 
-@click.command(epilog=EPILOG)
+@click.command(cls=BriefCommand, epilog=EPILOG, rare=_RARE)
 @click.argument("data")
 @click.option(
     "--model",
     shell_complete=known("model"),
-    help="lite0, minilm, wordllama, timm:NAME, torchvision:NAME, transformers:NAME, module:factory [chosen by data]",
+    help="encoder; lite0, minilm, wordllama, timm:NAME, torchvision:NAME, transformers:NAME, module:factory "
+    "[chosen by data]",
 )
 @click.option("--out", required=True, type=Written(), help="the .npz to write")
 @click.option("--pretrained", help="name or file of weights [the model's usual ones]")
@@ -54,7 +59,9 @@ _COLUMNS = ("text_column", "label_column", "clean_column", "split_column")
 @click.option("--label-column", help="column of the labels [label, target, ...]")
 @click.option("--clean-column", help="column of the true labels [clean_label, true_label, ...]")
 @click.option("--split-column", help="column of the splits: train, val, test [split, ...]")
-@click.option("--batch-size", type=click.IntRange(min=1), default=64, show_default=True, help="images per batch")
+@click.option(
+    "--batch-size", type=click.IntRange(min=1), metavar="N", default=64, show_default=True, help="images per batch"
+)
 @click.option("--precision", type=click.Choice(list(PRECISIONS)), help="[float32; texts: bfloat16 where fast]")
 @click.option("--device", help="cpu, cuda, ... [a GPU if there is one]")
 @click.option("--workers", default=0, show_default=True, help="processes that decode image files")

@@ -19,7 +19,8 @@ from ncsam._errors import bad_value, need
 from ncsam._files import atomic_path
 from ncsam._trees import Tree, leaves, named_leaves, tree_map
 from ncsam._version import __version__
-from ncsam.cli.options import Written, files_of, keep, method_option, model_option
+from ncsam.cli.main import BriefCommand
+from ncsam.cli.options import RunPath, Written, files_of, keep, method_option, model_option
 from ncsam.engine.predictor import LoadedRun, load_predictor
 
 EPILOG = """\b
@@ -123,14 +124,21 @@ FORMATS = {
 }
 
 
-@click.command(epilog=EPILOG)
-@click.argument("run", type=click.Path(exists=True, file_okay=False, path_type=Path))
-@click.option("--format", "kind", type=click.Choice(list(FORMATS)), default="torchscript", show_default=True)
+@click.command(cls=BriefCommand, epilog=EPILOG, rare=frozenset({"model", "method"}))
+@click.argument("run", type=RunPath())
+@click.option(
+    "--format",
+    "kind",
+    type=click.Choice(list(FORMATS)),
+    default="torchscript",
+    show_default=True,
+    help="format of the file",
+)
 @click.option("--out", type=Written(), help="file to write [RUN/model with a suffix]")
 @model_option
 @method_option
 def export(run: Path, kind: str, out: Path | None, model: str | None, method: str | None) -> None:
-    """Write the network of RUN for use elsewhere: inputs in, logits out.
+    """Write the model of RUN for use elsewhere: inputs in, logits out.
 
     A .json next to it has the class names and how inputs are prepared (of images: scaled to [0, 1], then
     (x - mean) / std for each channel, shape (batch, channels, height, width); of texts: the vocabulary).

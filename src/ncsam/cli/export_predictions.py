@@ -10,7 +10,8 @@ import numpy as np
 from ncsam._errors import bad_value, need
 from ncsam._files import atomic_path, read_array
 from ncsam._text import table_cell
-from ncsam.cli.options import Readable, Written, files_of, keep, method_option, model_option
+from ncsam.cli.main import BriefCommand
+from ncsam.cli.options import Readable, RunPath, Written, files_of, keep, method_option, model_option
 from ncsam.cli.output import say
 from ncsam.runs.reader import RunFolder
 
@@ -27,8 +28,8 @@ In cleanlab, with the labels of the table:
 """
 
 
-@click.command("export-predictions", epilog=EPILOG)
-@click.argument("run", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.command("export-predictions", cls=BriefCommand, epilog=EPILOG, rare=frozenset({"model", "method"}))
+@click.argument("run", type=RunPath())
 @click.option("--out", type=Written(), help="file to write (.npy)")
 @click.option(
     "--table",

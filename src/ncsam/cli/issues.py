@@ -11,7 +11,8 @@ import click
 
 from ncsam._errors import need
 from ncsam._text import shortened
-from ncsam.cli.options import files_of, keep, method_option, model_option
+from ncsam.cli.main import BriefCommand
+from ncsam.cli.options import RunPath, files_of, keep, method_option, model_option
 from ncsam.cli.output import as_csv, say, show_table
 from ncsam.issues.posterior import noise_rate_words
 from ncsam.issues.table import LabelIssues
@@ -27,13 +28,21 @@ Examples:
 """
 
 
-@click.command(epilog=EPILOG)
-@click.argument("run", type=click.Path(exists=True, file_okay=False, path_type=Path))
-@click.option("--top", type=click.IntRange(0, 10**9), default=20, show_default=True, help="how many; 0 for all")
+@click.command(cls=BriefCommand, epilog=EPILOG, rare=frozenset({"root", "model", "method"}))
+@click.argument("run", type=RunPath())
+@click.option(
+    "--top",
+    type=click.IntRange(0, 10**9),
+    metavar="N",
+    default=20,
+    show_default=True,
+    help="how many to list; 0 for all",
+)
 @click.option(
     "--folds",
     type=click.IntRange(min=2),
-    help="cross-validate: train RUN's configuration K more times, so that every label is judged by a model "
+    metavar="K",
+    help="cross-validate first; train RUN's configuration K more times, so that every label is judged by a model "
     "that never saw it; resumes if interrupted",
 )
 @click.option("--json", "as_json", is_flag=True, help="as JSON, with all columns")
@@ -42,9 +51,14 @@ Examples:
     "--to",
     "tool",
     type=click.Choice(["label-studio", "huggingface", "datalab", "csv"]),
-    help="export to another tool with --out; `ncsam clean --from` reads the decisions back",
+    help="export to this tool, with --out; `ncsam clean --from` reads the decisions back",
 )
-@click.option("--out", type=click.Path(path_type=Path), help="file (.json, .npz, .csv) or folder (huggingface) of --to")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    help="with --to: the file or folder to write; .json for label-studio, .npz for datalab, .csv, or a folder for "
+    "huggingface",
+)
 @click.option("--root", default="/", show_default=True, help="label-studio: its LABEL_STUDIO_LOCAL_FILES_DOCUMENT_ROOT")
 @model_option
 @method_option

@@ -24,6 +24,7 @@ from click.shell_completion import CompletionItem
 from ncsam._errors import unexpected
 from ncsam._text import printable_lines
 from ncsam._version import __version__
+from ncsam.cli.completion import install_completion
 from ncsam.errors import DamagedFileError, RunError, UsageError
 
 
@@ -73,8 +74,19 @@ class LazyGroup(click.Group):
         raise click.UsageError(f"No such command {name!r}.{hint}", ctx)
 
 
+class WholeGroup(click.Group):
+    """A group whose help shows the whole summary of each command, where click cuts it off."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(
+                [(name, each.get_short_help_str(limit=formatter.width * 2)) for name, each in self.commands.items()]
+            )
+
+
 _ALL = "ncsam.help_all"
-_LONG = 52  # what fits beside an option's name on 80 columns
+_NAMES = 22  # columns for the options' names in brief help; a longer name has a line of its own
+_LONG = 50  # what fits beside them on 80 columns
 
 
 def shows_all(ctx: click.Context) -> bool:
@@ -97,26 +109,30 @@ class BriefCommand(click.Command):
         self.params.append(_help_all_option(help="show every option and exit"))
 
     def is_shown(self, ctx: click.Context, param: click.Parameter) -> bool:
-        """Whether the help that is asked for has this option."""
-        return isinstance(param, click.Option) and (shows_all(ctx) or param.name not in self.rare)
+        """Whether brief help has this option. The hint below it names `--help-all`."""
+        return isinstance(param, click.Option) and param.name not in self.rare | {"help_all"}
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        if shows_all(ctx):
+            super().format_options(ctx, formatter)
+            return
         records = [param.get_help_record(ctx) for param in self.get_params(ctx) if self.is_shown(ctx, param)]
-        shorten = str if shows_all(ctx) else brief
         with formatter.section("Options"):
-            formatter.write_dl([(names, shorten(about)) for names, about in filter(None, records)])
+            formatter.write_dl([(names, brief(about)) for names, about in filter(None, records)], col_max=_NAMES)
         self.format_hint(ctx, formatter)
 
     def format_hint(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """How many options are left out."""
-        left_out = sum(not self.is_shown(ctx, param) for param in self.params if isinstance(param, click.Option))
-        if left_out:
-            formatter.write_paragraph()
-            formatter.write_text(f"{left_out} more options: {ctx.command_path} --help-all")
+        options = [param for param in self.params if isinstance(param, click.Option) and param.name != "help_all"]
+        left_out = sum(not self.is_shown(ctx, param) for param in options)
+        formatter.write_paragraph()
+        formatter.write_text(f"{left_out} more option{'s' * (left_out > 1)}: {ctx.command_path} --help-all")
 
 
 def brief(about: str) -> str:
-    """The first part of a help text and its default: up to a semicolon, and of a long text up to a colon or comma.
+    """The first part of a help text and its default: up to a semicolon, and of a long text up to a colon.
+
+    Punctuation in parentheses ends nothing.
 
     Args:
         about: The whole text.
@@ -126,8 +142,15 @@ def brief(about: str) -> str:
         'seed of the corruption [0]'
     """
     text, default = re.fullmatch(r"(.*?)( +\[[^\]]*\])?", about, flags=re.S).groups("")  # type: ignore[union-attr]
-    first = text.partition("; ")[0]
-    return (first if len(first) <= _LONG else re.split(r": |, ", first)[0]) + default
+    first = _first(text, "; ")
+    return (first if len(first) <= _LONG else _first(first, ": ")) + default
+
+
+def _first(text: str, separator: str) -> str:
+    """The text up to the first separator outside of parentheses."""
+    parts = text.split(separator)
+    upto = (separator.join(parts[:end]) for end in range(1, len(parts) + 1))
+    return next((each for each in upto if each.count("(") == each.count(")")), text)
 
 
 def accept_help_all(command: click.Command) -> None:
@@ -276,12 +299,12 @@ def _is_ours(error: BaseException) -> bool:
 
 COMMANDS = {
     "train": Entry("ncsam.cli.train:train", "Train a model on data whose labels may be wrong."),
-    "auto": Entry("ncsam.cli.auto:auto", "Select and ensemble models by cross-validation (AutoML)."),
-    "audit": Entry("ncsam.cli.audit:audit", "Find what is wrong with a dataset: labels, duplicates, columns."),
-    "embed": Entry("ncsam.cli.embed:embed", "Turn images or texts into embeddings with a pretrained model."),
+    "auto": Entry("ncsam.cli.auto:auto", "Find a classifier without tuning anything (AutoML)."),
+    "audit": Entry("ncsam.cli.audit:audit", "Find problems in a dataset: labels, duplicates, outliers."),
+    "embed": Entry("ncsam.cli.embed:embed", "Embed images or texts with a pretrained model."),
     "compare": Entry("ncsam.cli.compare:compare", "Train all combinations of methods, optimizers and seeds."),
     "reproduce": Entry("ncsam.cli.reproduce:reproduce", "Run a table of the paper next to the published numbers."),
-    "report": Entry("ncsam.cli.report:report", "Write report.html: curves, label issues, noise, configuration."),
+    "report": Entry("ncsam.cli.report:report", "Write report.html: curves, label issues, noise, options."),
     "issues": Entry("ncsam.cli.issues:issues", "List the training labels that are most likely wrong."),
     "review": Entry("ncsam.cli.review:review", "Review label issues on a local page."),
     "clean": Entry("ncsam.cli.clean:clean", "Write the data with corrected labels."),
@@ -290,27 +313,23 @@ COMMANDS = {
     ),
     "annotators": Entry("ncsam.cli.annotators:annotators", "Aggregate the labels of several annotators."),
     "predict": Entry("ncsam.cli.predict:predict", "Classify new samples with a trained run."),
-    "export": Entry("ncsam.cli.export:export", "Write a trained model as TorchScript, ONNX or safetensors."),
-    "bound": Entry("ncsam.cli.bound:bound", "Evaluate the paper's generalization bound for a trained run."),
+    "export": Entry("ncsam.cli.export:export", "Write a model as TorchScript, ONNX or safetensors."),
+    "bound": Entry("ncsam.cli.bound:bound", "Evaluate the paper's generalization bound for a run."),
     "align": Entry("ncsam.cli.align:align", "Measure a run's perturbation against the clean gradient."),
     "noise": Entry("ncsam.cli.noise:noise", "Make, inspect and plot files of noisy labels."),
     "data": Entry("ncsam.cli.data:data", "List, check and describe datasets."),
     "methods": Entry("ncsam.cli.methods:methods", "List the methods, or show one."),
     "presets": Entry("ncsam.cli.presets:presets", "List the presets, or show one."),
-    "doctor": Entry("ncsam.cli.doctor:doctor", "Check the installation: what is missing, and how to install it."),
+    "doctor": Entry("ncsam.cli.doctor:doctor", "Check what is installed, and how to install the rest."),
     "version": Entry("ncsam.cli.version:version", "Print the versions of ncsam and its dependencies."),
 }
 
 EPILOG = """\b
 Examples:
   ncsam train digits --noise symmetric --rate 0.4 --out runs/first
-  ncsam compare digits --noise symmetric --rate 0.4 --optimizers sgd,sam,ncsam --seeds 3 --out runs/digits
   ncsam issues runs/first --top 20
+  ncsam compare digits --optimizers sgd,sam,ncsam --seeds 3 --out runs/digits
   ncsam report runs/digits
-
-\b
-Completion in your shell (bash; zsh and fish likewise):
-  eval "$(_NCSAM_COMPLETE=bash_source ncsam)"
 """
 
 
@@ -358,5 +377,13 @@ class Ncsam(LazyGroup):
     },
 )
 @click.version_option(__version__, prog_name="ncsam")
+@click.option(
+    "--install-completion",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=install_completion,
+    help="Install tab completion for your shell and exit.",
+)
 def main() -> None:
     """Learn with noisy labels: train robust models, find and fix label issues, compare methods."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 import click
 
 from ncsam import methods as library
-from ncsam.cli.main import known
+from ncsam.cli.main import WholeGroup, known
 from ncsam.methods.describe import about, described
 
 
 @click.group(
+    cls=WholeGroup,
     invoke_without_command=True,
     epilog="\b\nExample:\n  ncsam methods show dividemix",
 )

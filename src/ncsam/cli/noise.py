@@ -12,7 +12,7 @@ import numpy as np
 from ncsam import data as datasets
 from ncsam import noise as library
 from ncsam.cli.data import source_options
-from ncsam.cli.main import known
+from ncsam.cli.main import WholeGroup, known
 from ncsam.cli.options import Readable, Written, keep, settings_option
 from ncsam.cli.output import say
 from ncsam.engine.config import RunConfig
@@ -21,6 +21,7 @@ from ncsam.noise.record import file_pair
 
 
 @click.group(
+    cls=WholeGroup,
     epilog="\b\nExamples:\n  ncsam noise make digits --noise symmetric --rate 0.4 --out labels.npz\n"
     "  ncsam noise inspect labels.npz\n  ncsam noise plot labels.npz --out labels.png",
 )
@@ -29,8 +30,8 @@ def noise() -> None:
 
 
 @noise.command(
-    epilog="\b\nExamples:\n  ncsam noise make digits --noise symmetric --rate 0.4 --seed 1 --out labels.npz\n"
-    "  ncsam noise make cifar10 --noise asymmetric --rate 0.4 --noise-options class_map=cifar10 --out asym.npz\n"
+    epilog="\b\nExamples:\n  ncsam noise make digits --noise symmetric --rate 0.4 --out labels.npz\n"
+    "  ncsam noise make table.csv --noise pairflip --rate 0.2 --out pairs.npz\n"
     "  ncsam noise make cifar10 --noise instance --rate 0.4 --out idn.npz",
 )
 @source_options

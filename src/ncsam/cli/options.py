@@ -9,6 +9,7 @@ import contextlib
 import dataclasses
 import os
 import re
+import shlex
 import stat
 import sys
 import types
@@ -129,6 +130,26 @@ class Readable(click.Path):
         return path
 
 
+class RunPath(click.Path):
+    """The folder of a run."""
+
+    name = "run"
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        path = Path(os.fsdecode(super().convert(value, param, ctx)))
+        if path.is_file():
+            here = shlex.quote(str(path))
+            self.fail(
+                f"{str(path)!r} is a file; expected the folder of a run, which `ncsam train {here}` writes.", param, ctx
+            )
+        if not path.is_dir():
+            self.fail(f"there is no run folder {str(path)!r}; `ncsam train DATA --out {path}` writes one.", param, ctx)
+        return path
+
+
 class Written(click.Path):
     """A file or folder to write: one that is not there, or an ordinary one. A device or a pipe would be replaced."""
 
@@ -198,7 +219,7 @@ class ConfigCommand(BriefCommand):
 
     def is_shown(self, ctx: click.Context, param: click.Parameter) -> bool:
         if isinstance(param, ConfigOption) and param.name not in USUAL:
-            return shows_all(ctx)
+            return False
         return super().is_shown(ctx, param)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -237,7 +258,7 @@ def config_options(*, leave_out: Collection[str] = ()) -> Callable[[_Command], _
         command = click.option(
             "--config",
             type=Readable(exists=False),  # its absence is said where it is read
-            help="start from a YAML file, such as the config.yaml of a run",
+            help="start from a YAML file; such as the config.yaml of a run",
         )(command)
         return click.argument("data", required=False, shell_complete=_data_or_path)(command)
 

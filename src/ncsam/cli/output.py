@@ -137,9 +137,7 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 def yes_option(command: _Command) -> _Command:
     """`--yes`: start without a question, however long it takes."""
-    return click.option("--yes", is_flag=True, help="start even if it is expected to take more than 30 minutes")(
-        command
-    )
+    return click.option("--yes", is_flag=True, help="start even if it takes more than 30 minutes")(command)
 
 
 def approval(yes: bool, *, quiet: bool = False, runs: int = 1, shorter: str) -> Approve:

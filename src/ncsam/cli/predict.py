@@ -9,8 +9,8 @@ from pathlib import Path
 import click
 
 from ncsam._files import atomic_path
-from ncsam.cli.main import can_skip_damaged
-from ncsam.cli.options import Readable, Written, files_of, keep, method_option, model_option
+from ncsam.cli.main import BriefCommand, can_skip_damaged
+from ncsam.cli.options import Readable, RunPath, Written, files_of, keep, method_option, model_option
 from ncsam.cli.output import as_csv, say
 from ncsam.run import Run
 
@@ -23,8 +23,8 @@ Examples:
 """
 
 
-@click.command(epilog=EPILOG)
-@click.argument("run", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.command(cls=BriefCommand, epilog=EPILOG, rare=frozenset({"model", "method"}))
+@click.argument("run", type=RunPath())
 @click.argument("inputs", nargs=-1, required=True, type=Readable(folders=True))
 @click.option("--out", type=Written(), help="file to write (.csv or .json) [screen]")
 @click.option("--json", "as_json", is_flag=True, help="JSON instead of CSV")

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import click
 
-from ncsam.cli.main import known
+from ncsam.cli.main import WholeGroup, known
 from ncsam.engine import preset_names, preset_text
 
 
 @click.group(
+    cls=WholeGroup,
     invoke_without_command=True,
     epilog="\b\nExamples:\n  ncsam presets\n  ncsam presets show recommended",
 )

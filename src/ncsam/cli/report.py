@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from ncsam.cli.options import Listed, Written
+from ncsam.cli.options import Listed, RunPath, Written
 from ncsam.report.content import write_report
 
 EPILOG = """\b
@@ -19,7 +19,7 @@ Examples:
 
 
 @click.command(epilog=EPILOG)
-@click.argument("runs", nargs=-1, required=True, type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.argument("runs", nargs=-1, required=True, type=RunPath())
 @click.option("--out", type=Written(), help="the page [report.html in the first folder]")
 @click.option("--metrics", type=Listed(), help="columns of the table, such as last5,val_chosen [all]")
 @click.option("--markdown", is_flag=True, help="also write Markdown and a PNG next to the page")

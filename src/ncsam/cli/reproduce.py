@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
-from ncsam.cli.executor_options import executor_options
-from ncsam.cli.main import FAILED, Failure
+from ncsam.cli.executor_options import CLUSTER, executor_options
+from ncsam.cli.main import FAILED, BriefCommand, Failure, WholeGroup
 from ncsam.cli.options import Listed, Seeds, Written, settings_option
 from ncsam.cli.output import say, show_table
 from ncsam.jobs import ExecutorConfig, check_size, split_finished
@@ -25,11 +25,9 @@ from ncsam.reproduce.words import sheet
 EPILOG = """\b
 Examples:
   ncsam reproduce list
-  ncsam reproduce table2 --scale small --rows sgd,sam,ncsam,kappa0 --columns cifar10-40 --seeds 3
+  ncsam reproduce table2 --scale small --rows sgd,sam --columns cifar10-40
   ncsam reproduce table1 --scale paper --data-root data --dry-run
-  ncsam reproduce ablations --scale smoke --seeds 1
   ncsam reproduce curves --scale small --data cifar10=cifar10_part.npz
-  ncsam reproduce variants --scale medium --data-root data --images 10000 --dry-run
   ncsam reproduce show runs/reproduce-small
 
 Tables of one scale share a folder and runs. Finished cells are not run again.
@@ -39,16 +37,18 @@ _scale = click.option(
 )
 _out = click.option("--out", type=Written(folder=True), help="folder of runs and tables [runs/reproduce-SCALE]")
 _metric = click.option("--metric", type=click.Choice(METRICS), help="metric to compare [last5]")
+#: The options of the tables that `--help` leaves to `--help-all`.
+_RARE = CLUSTER | {"stand_in", "images", "augment", "width", "epochs", "metric", "jobs"}
 
 
-@click.group(epilog=EPILOG)
+@click.group(cls=WholeGroup, epilog=EPILOG)
 def reproduce() -> None:
     """Run a table of the paper, its ablations or curves, next to the published numbers."""
 
 
 @reproduce.command("list", epilog="\b\nExample:\n  ncsam reproduce list")
 def list_tables() -> None:
-    """List the tables with their columns, rows and numbers of cells."""
+    """List the tables with their columns and rows."""
     rows = [[t.name, t.title, ",".join(c.name for c in t.columns), str(len(t.cells))] for t in TABLES.values()]
     show_table(["name", "what", "columns", "cells"], rows, left=3)
     for name, table in TABLES.items():
@@ -129,12 +129,12 @@ def _add(name: str, about: str) -> None:
         _metric,
         executor_options,
         _out,
-        click.option("--dry-run", is_flag=True, help="print the plan, with its time and disk, and run nothing"),
+        click.option("--dry-run", is_flag=True, help="only print the plan, with time and disk space"),
     ]
     for option in reversed(options):
         command = option(command)
     example = f"\b\nExample:\n  ncsam reproduce {name} --scale small --seeds 3 --dry-run"
-    reproduce.command(name, epilog=example)(command)
+    reproduce.command(name, cls=BriefCommand, epilog=example, rare=_RARE)(command)
 
 
 for _name, _table in TABLES.items():
@@ -148,7 +148,7 @@ for _name, _members in GROUPS.items():
 @click.argument("tables", nargs=-1, type=click.Choice([*TABLES, *GROUPS]), metavar="[TABLE]...")
 @_metric
 def show(folder: Path, tables: tuple[str, ...], metric: str | None) -> None:
-    """Write the tables of FOLDER, or those named, from all its finished cells and seeds, and run nothing."""
+    """Write tables from the finished runs in FOLDER, without running anything."""
     found = show_tables(folder, tables, metric=metric)
     if not found:
         raise click.UsageError(f"{folder} holds no finished run of {', '.join(tables) or 'a table'}")

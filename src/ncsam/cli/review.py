@@ -9,6 +9,7 @@ import click
 
 from ncsam._errors import need
 from ncsam.cli.main import MISTAKE, Failure
+from ncsam.cli.options import RunPath
 from ncsam.runs.reader import RunFolder
 
 EPILOG = """\b
@@ -24,7 +25,7 @@ Then: ncsam clean runs/first --out cleaned.csv, or ncsam auto DATA --verified ru
 
 
 @click.command(epilog=EPILOG)
-@click.argument("run", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.argument("run", type=RunPath())
 @click.option(
     "--for",
     "purpose",

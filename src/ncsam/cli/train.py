@@ -26,15 +26,16 @@ Rerun the command to resume after an interruption.
 """
 
 
-@click.command(cls=ConfigCommand, epilog=EPILOG)
+@click.command(cls=ConfigCommand, epilog=EPILOG, rare=frozenset({"yes"}))
 @config_options()
 @click.option("--out", type=Written(folder=True), help="run folder [runs/DATA-...-sSEED]")
 @click.option(
     "--folds",
     type=click.IntRange(min=2),
-    help="cross-validate: train this many more times, so that every label is judged by a model that never saw it",
+    metavar="K",
+    help="cross-validate; train K more times, so that every label is judged by a model that never saw it",
 )
-@click.option("--dry-run", is_flag=True, help="only print the resolved configuration and the planned work")
+@click.option("--dry-run", is_flag=True, help="only print the resolved configuration")
 @yes_option
 @click.option("--quiet", is_flag=True, help="no progress, only the result")
 @click.pass_context

@@ -242,6 +242,7 @@ def _reader_of_path(source: str | os.PathLike[str]) -> Reader:
     from ncsam.data.readers.shards import from_shards
     from ncsam.data.stored import is_stored_dataset, load_dataset
     from ncsam.data.tables.arrow_files import is_table_folder
+    from ncsam.data.tables.columns import refuse_workbook
     from ncsam.data.tables.table import from_table
 
     path = Path(source).expanduser()
@@ -258,7 +259,8 @@ def _reader_of_path(source: str | os.PathLike[str]) -> Reader:
     }
     if path.is_file():
         if path.suffix.lower() not in by_suffix:
-            raise bad_value("source", str(path), f"a file that ends in {', '.join(by_suffix)}")
+            refuse_workbook(path)
+            raise bad_value("source", str(path), f"a folder, or a file that ends in {', '.join(by_suffix)}")
         read = by_suffix[path.suffix.lower()]
         return load_dataset if read is from_npz and is_stored_dataset(path) else read
     if isinstance(source, str) and path.name == source and not path.suffix:

@@ -111,7 +111,9 @@ def _values(column: Iterable[Any], where: str) -> npt.NDArray[Any]:
     text = np.char.strip(np.array([_text(value) for value in values.tolist()], dtype=np.str_))
     missing = np.flatnonzero(text == "")
     if len(missing):
-        raise ValueError(f"{where}: sample {missing[0]:,} has no label ({len(missing):,} such samples)")
+        raise ValueError(
+            f"{where}: sample {missing[0]:,} has no label ({len(missing):,} such samples): label them, or remove them"
+        )
     return text
 
 

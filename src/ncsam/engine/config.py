@@ -76,7 +76,7 @@ class RunConfig:
 
     Args:
         data: Name of a dataset, or path of a folder, table, `.npz` or `.tar` file.
-        noise: Recipe that corrupts the training labels, with its `rate`.
+        noise: Noise added to the training labels, with its `rate`.
         method: Learning method, one of `ncsam.methods.names()` or "module:Name".
         optimizer: "sam", "ncsam" or another sharpness-aware optimizer; "sgd" or "adamw" for a base optimizer alone.
         model: Name of a model, or "auto".
@@ -100,12 +100,12 @@ class RunConfig:
     data_options: dict[str, Any] = option({}, "options of the dataset's reader", without("source", "root", "download"))
     skip_damaged: bool = option(False, "decode every image file first and leave out those that cannot be read")
     download: bool = option(False, "download a named dataset if it is missing")
-    noise: str | None = option(None, "recipe that corrupts the training labels: symmetric, pairflip, instance, ...")
-    rate: float | None = option(None, "noise rate of the recipe; without a recipe, the rate you assume", ratio)
-    noise_seed: int | None = option(0, "seed of the corruption; null: the value of `seed`", count)
-    noise_options: dict[str, Any] = option({}, "further options of the recipe")
-    label_file: str | None = option(None, "published file of noisy labels for the training split")
-    label_column: str | None = option(None, "label column of the label file or table, or label array of the .npz")
+    noise: str | None = option(None, "noise added to the training labels: symmetric, pairflip, instance, ...")
+    rate: float | None = option(None, "rate of the noise; without `noise`, your estimate of the rate", ratio)
+    noise_seed: int | None = option(0, "seed of the noise; null: the value of `seed`", count)
+    noise_options: dict[str, Any] = option({}, "further options of the noise")
+    label_file: str | None = option(None, "file with the labels of the training split; may be a published one")
+    label_column: str | None = option(None, "column of the labels in a table or label file; or array of an .npz")
     val_share: float = option(
         0.1, "share of the training split held out, with its noisy labels, for validation", below_one
     )
@@ -113,7 +113,7 @@ class RunConfig:
         None, "hold out this part of the training split instead: 2/5 is the second of five", lambda _, v: parse_fold(v)
     )
     # method and optimizer
-    method: str = option("ce", "learning method, or module:Name for your own class")
+    method: str = option("ce", "learning method; module:Name for your own class")
     method_options: dict[str, Any] = option({}, "options of the method", without("name"))
     optimizer: str = option(
         "auto",
@@ -194,7 +194,7 @@ class RunConfig:
     )
     backbone: str = option(
         "auto",
-        "pretrained encoder whose frozen features are classified: lite0, minilm, wordllama, timm:NAME, ...; none; "
+        "frozen pretrained encoder: lite0, minilm, wordllama, timm:NAME, ...; none; "
         "auto: the one for photos or texts on this machine, unless another option asks for training",
     )
     model_options: dict[str, Any] = option(
@@ -253,7 +253,7 @@ class RunConfig:
         "color images",
         one_of(AUGMENTATIONS),
     )
-    seed: int = option(1, "seed of initialization, order, augmentation and draws", count)
+    seed: int = option(1, "random seed of the run; decides initialization, order, augmentation and draws", count)
     # hardware
     precision: str = option(
         "auto",

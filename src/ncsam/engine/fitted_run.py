@@ -68,6 +68,8 @@ def fit_run(
     labels = task.dataset.train.labels
     seen = np.arange(len(labels)) if config.fold is None else task.train
     say(f"{folder}: {config.model}, fitted to {len(seen):,} samples")
+    for note in task.notes:
+        say(note)
     began = time.perf_counter()
     rows = feature_rows(config, task, task.dataset.train)
     y, classes = torch.from_numpy(labels[seen]), task.dataset.num_classes

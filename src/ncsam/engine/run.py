@@ -262,6 +262,8 @@ def _introduce(console: ConsoleSink, trainer: Trainer, folder: Path | None, resu
         )
     if (warning := sam_warning(config)) is not None:
         console.say(warning)
+    for note in task.notes:
+        console.say(note)
     if task.damaged:
         listed = "" if folder is None else f": see {folder / layout.DAMAGED}"
         console.say(f"{len(task.damaged):,} files could not be read and are left out{listed}")

@@ -19,6 +19,7 @@ from ncsam import data, noise
 from ncsam._arguments import coerce_options
 from ncsam._errors import bad_value, refuse_unknown, unknown_name
 from ncsam._files import open_arrays, read_json
+from ncsam._text import shortened
 from ncsam.data.images.files import BadImage
 from ncsam.data.loading.loader import Loader
 from ncsam.data.modalities import Modality, modality_of
@@ -64,6 +65,11 @@ class Task:
     def original(self) -> DataSet:
         """The dataset as a user has it, whose samples reports show."""
         return self.source or self.dataset.original
+
+    @property
+    def notes(self) -> list[str]:
+        """What the reader says about the data; `ncsam data describe` has the whole of a long note."""
+        return [f"note: {shortened(note, 300)}" for note in self.original.notes]
 
     @property
     def labels_sha256(self) -> str:
@@ -177,7 +183,9 @@ def load_task(config: RunConfig, dataset: DataSet | None = None) -> Task:
     # by the observed labels, and the same for every seed: runs that are compared train on the same samples
     kept, held = stratified(dataset.train.labels, config.val_share, seed=0)
     if len(held) == 0:
-        raise bad_value("val_share", config.val_share, f"a share that holds out some of {len(every)} samples, or 0")
+        fewest = int(0.5 / config.val_share) + 1
+        expected = f"0, or more data: this share holds out a sample of classes with {fewest:,} or more, and none has"
+        raise bad_value("val_share", config.val_share, expected)
     return Task(dataset, kept, held, record, damaged=damaged)
 
 

@@ -12,11 +12,12 @@ from ncsam._errors import bad_value
 from ncsam._text import printable
 from ncsam.data.images.decode_cache import enable_cache
 from ncsam.data.images.exif import infer_image_size
-from ncsam.data.images.files import IMAGENET_MEAN, IMAGENET_STD, image_files, into_memory, subfolders
+from ncsam.data.images.files import IMAGE_SUFFIXES, IMAGENET_MEAN, IMAGENET_STD, image_files, into_memory, subfolders
 from ncsam.data.readers.folder_index import LARGE, keep_index, read_index
 from ncsam.data.registry import check
 from ncsam.data.types import DataSet, PathList, Split, test_from_val
 
+_SHOWN = 3  # class folders that an error names
 SPLIT_FOLDERS = {
     "train": ("train", "training"),
     "test": ("test", "testing"),
@@ -58,6 +59,11 @@ def from_folder(
     if not classes:
         raise ValueError(f"{train_folder} has no subfolders; expected one per class, with images in it")
     splits = {"train": class_folders(train_folder, classes)}
+    if not len(splits["train"]):
+        raise ValueError(
+            f"{train_folder} has no images in its class folders {', '.join(classes[:_SHOWN])}; expected files that end "
+            f"in {', '.join(IMAGE_SUFFIXES)}"
+        )
     if named["train"] is not None:
         splits |= {
             split: class_folders(path / name, classes)

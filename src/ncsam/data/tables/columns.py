@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -29,6 +30,12 @@ COLUMN_NAMES = {
     "split": ("split", "subset", "partition", "fold"),
     "verified": ("verified",),
 }
+#: A name of labels that beside another one is a feature, such as a coordinate.
+_NO_RIVALS = ("y",)
+_WORKBOOKS = (".xlsx", ".xlsm", ".xls", ".ods")
+#: The first bytes of a workbook: one of Excel before 2007, or a zip archive.
+_WORKBOOK_MARKS = (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", b"PK\x03\x04")
+_DECIMAL_COMMA = re.compile(r"^(\s*[+-]?\d*),(\d+\s*)$")
 #: What `ncsam clean` writes beside the samples; no features where all of them are there.
 CLEANED = ("label", "given_label", "source", "probability")
 #: Columns that number the rows; they are no features unless named.
@@ -94,8 +101,11 @@ class FileColumns(Mapping[str, Sequence[Any]]):
 
 
 def _text(path: Path) -> Columns:
-    with io.StringIO(read_text(path), newline="") as file:
-        rows = csv.reader(file, delimiter="\t" if path.suffix.lower() == ".tsv" else ",")
+    refuse_workbook(path)
+    text = read_text(path)
+    separator = _separator(text.partition("\n")[0], path.suffix.lower())
+    with io.StringIO(text, newline="") as file:
+        rows = csv.reader(file, delimiter=separator)
         try:
             lines = [(rows.line_num, row) for row in rows if row]
         except csv.Error as error:
@@ -109,7 +119,32 @@ def _text(path: Path) -> Columns:
             raise ValueError(f"{path}, line {number}: {len(row)} fields, but the header has {len(header)}")
     if not body:
         raise ValueError(f"{path} has no rows under its header")
+    if separator == ";":
+        body = [[_DECIMAL_COMMA.sub(r"\1.\2", cell) for cell in row] for row in body]
     return {name: list(column) for name, column in zip(header, zip(*body, strict=True), strict=True)}
+
+
+def _separator(header: str, suffix: str) -> str:
+    """What separates fields. Spreadsheets with decimal commas write CSV files with semicolons, others with tabs."""
+    if suffix == ".tsv":
+        return "\t"
+    return "," if "," in header else next((mark for mark in ";\t" if mark in header), ",")
+
+
+def refuse_workbook(path: Path) -> None:
+    """Raise an error for an Excel or OpenDocument workbook, whatever its name.
+
+    Args:
+        path: A file.
+
+    Raises:
+        ValueError: It is a workbook.
+    """
+    with path.open("rb") as file:
+        start = file.read(8)
+    suffix = path.suffix.lower()
+    if suffix in _WORKBOOKS or (suffix in TABLE_SUFFIXES and start.startswith(_WORKBOOK_MARKS)):
+        raise ValueError(f"{path} is a spreadsheet workbook: save its sheet as CSV (UTF-8)")
 
 
 def found_name(
@@ -126,7 +161,7 @@ def found_name(
 
     Raises:
         UsageError: The column asked for does not exist.
-        ValueError: A needed column was not found.
+        ValueError: A needed column was not found, or several may hold the labels.
     """
     argument = {"clean_label": "clean_column"}.get(kind, f"{kind}_column")
     if asked is not None:
@@ -134,7 +169,13 @@ def found_name(
             raise bad_value(argument, asked, f"a column of {where}: {', '.join(columns)}")
         return asked
     lower = {column.lower(): column for column in columns}
-    known = next((lower[alias] for alias in COLUMN_NAMES[kind] if alias in lower), None)
+    there = [lower[alias] for alias in COLUMN_NAMES[kind] if alias in lower]
+    known = next(iter(there), None)
+    rivals = [name for name in there if name.lower() not in _NO_RIVALS]
+    if kind == "label" and len(rivals) > 1 and not set(CLEANED) <= columns.keys():
+        raise ValueError(
+            f"{where} has several columns that may hold the labels ({', '.join(rivals)}): pass {argument}=NAME"
+        )
     if known is None and needed:
         raise ValueError(
             f"{where} has no column {kind!r} (nor {', '.join(COLUMN_NAMES[kind][1:])}): "

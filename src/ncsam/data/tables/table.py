@@ -31,6 +31,7 @@ from ncsam.data.tables.columns import (
 )
 from ncsam.data.tables.features import table_features
 from ncsam.data.tables.multiannotator import aggregate_annotations
+from ncsam.data.tables.target import alike, check_target
 from ncsam.data.types import Annotator, DataSet, Inputs, LazyImages, Split, encode_labels, test_from_val
 
 #: What a column `verified` may say: that people found the label right, found it wrong, or did not look.
@@ -170,6 +171,8 @@ def from_columns(
         for column, kind in ((label_name, "label"), (clean_name, "clean_label"))
     ]
     known = classes or (class_names or {}).get(str(label_name))
+    if known is None and labels[0] is not None:
+        check_target(labels[0], str(label_name), where)
     (observed, clean), found_classes = encode_labels(labels, known, where=where)
     assert observed is not None
     rows = {"train": np.arange(len(observed))}
@@ -218,6 +221,8 @@ def from_columns(
     verified = _verdicts(table, verified_name, where)
     whole = Split(inputs, observed, clean, verified=verified, original=original, cells=cells)
     parts = {split: whole.take(index) for split, index in rows.items()} if split_name is not None else {"train": whole}
+    if similar := alike(found_classes):
+        notes += (f"classes that differ only in case, which may be one class: {', '.join(similar)}",)
     notes += test_from_val(parts, "the validation rows")
     if people:
         notes += (f"the labels are the answers of {len(people):,} annotators, joined by {join}",)
