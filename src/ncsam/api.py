@@ -78,13 +78,17 @@ def train(
     """
     from ncsam.engine.run import train as engine_train
 
-    chosen, dataset = make_config(data, preset=preset, config=config, model=model, **options)
+    given: dict[str, Any] = {} if model is None or isinstance(model, str) else {"model": model}
+    for name in ("model_options", "pretrained") if given else ():
+        if options.get(name):
+            raise bad_value(name, options[name], "no value: a model passed as an object has its options and weights")
+    by_name = model if isinstance(model, str) else None
+    chosen, dataset = make_config(data, preset=preset, config=config, model=by_name, **options)
     if folds is not None:
         from ncsam.engine.out_of_fold import check_folds
 
-        check_folds(chosen, folds, dataset)
+        check_folds(chosen, folds, dataset, **given)
     folder, temporary = _folder(out)
-    given: dict[str, Any] = {} if model is None or isinstance(model, str) else {"model": model}
     engine_train(chosen, folder, dataset=dataset, console=console, command=command, approve=approve, **given)
     run = Run(folder, dataset=dataset, **given, named=_named(chosen), temporary=temporary)
     if folds is not None:
@@ -256,7 +260,8 @@ def compare(
         mirror: URL to copy the run folders to. Empty: no copies.
         console: print a line for every finished run.
         command: the shell command to record in the folder.
-        **options: fields of `RunConfig` shared by all runs.
+        **options: fields of `RunConfig` shared by all runs. `model` may also be a class or function of a module that
+            other processes can import.
 
     Returns:
         The comparison: `.table`, `.plot()`, `.report()`, `.runs`.
@@ -272,6 +277,8 @@ def compare(
     """
     from ncsam.comparison import compare as engine_compare
 
+    if (model := options.get("model")) is not None and not isinstance(model, str):
+        options["model"] = _reference(model)
     chosen, dataset = make_config(data, preset=preset, config=config, **options)
     folder, temporary = _folder(out)
     say = _print if console else _silent
@@ -326,7 +333,7 @@ def make_config(
     *,
     preset: str | None = None,
     config: RunConfig | str | os.PathLike[str] | None = None,
-    model: Any = None,
+    model: str | None = None,
     **options: Any,
 ) -> tuple[RunConfig, DataSet | None]:
     """Build the configuration for a call.
@@ -335,7 +342,7 @@ def make_config(
         data: a name, a path, or data in memory, as in `train`.
         preset: the name of a preset to start from.
         config: a configuration or YAML file; it overrides the preset.
-        model: a model name, which overrides `config`. Model objects do not enter the configuration.
+        model: a model name, which overrides `config`.
         **options: fields of `RunConfig`, which override everything else; for data in memory also `test`, `label_column`
             and `input_column`.
 
@@ -343,13 +350,15 @@ def make_config(
         The configuration, and the dataset if `data` is in memory, else `None`.
 
     Raises:
-        UsageError: if `data` is a `RunConfig` or an option is unknown or invalid.
+        UsageError: if `data` is a `RunConfig`, `model` is an object, or an option is unknown or invalid.
     """
     from ncsam.engine.config import RunConfig
     from ncsam.engine.config_options import read_preset
 
     if isinstance(data, RunConfig):
         raise bad_value("data", "a RunConfig", "data; pass the configuration as config=")
+    if model is not None and not isinstance(model, str):
+        raise bad_value("model", model, "the name of a model; `ncsam.train` takes the model itself")
     in_memory = data is not None and not isinstance(data, (str, os.PathLike))
     given = {name: options.pop(name) for name in _OF_THE_DATA if in_memory and name in options}
     if in_memory:
@@ -358,12 +367,12 @@ def make_config(
     if isinstance(config, RunConfig):
         start |= config.to_dict()
     elif config is not None:
-        named = {"model": model} if isinstance(model, str) else {}
+        named = {} if model is None else {"model": model}
         known = {name: value for name, value in (named | options).items() if is_reference(value)}
         start |= RunConfig.from_yaml(config, **known).to_dict()
     if data is not None and not in_memory:
         start["data"] = os.fspath(data)
-    if isinstance(model, str):
+    if model is not None:
         start["model"] = model
     chosen = RunConfig.from_dict(start | options)
     return chosen, _dataset(data, given) if in_memory else None
@@ -386,6 +395,15 @@ def _folder(out: str | os.PathLike[str] | None) -> tuple[Path, tempfile.Temporar
 def _named(config: RunConfig) -> dict[str, str]:
     """The options in which the caller named code (`module:Name`)."""
     return {name: value for name, value in config.to_dict().items() if is_reference(value)}
+
+
+def _reference(model: Any) -> str:
+    """The `module:Name` of a class or function, by which the processes of a comparison import it."""
+    name = f"{getattr(model, '__module__', '')}:{getattr(model, '__qualname__', '')}"
+    if name.startswith("__main__:") or not is_reference(name):
+        expected = "the name of a model, or a class or function defined in a file that other processes can import"
+        raise bad_value("model", model, f"{expected}, such as build in nets.py (model=nets.build)")
+    return name
 
 
 def _print(text: str) -> None:

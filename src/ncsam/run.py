@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import html
 import os
 import shutil
@@ -124,7 +123,7 @@ class Run:
     @property
     def classes(self) -> list[str]:
         """The class names."""
-        return list(self._predictor.classes)
+        return self.folder.classes or list(self._predictor.classes)
 
     @cached_property
     def data(self) -> DataSet:
@@ -149,17 +148,15 @@ class Run:
 
     @cached_property
     def _predictor(self) -> LoadedRun:
-        from torch import nn
-
         from ncsam.engine.predictor import load_predictor
 
-        given = self._given_model
-        build: Callable[[int], nn.Module] | None = None
-        if isinstance(given, nn.Module):
-            build = lambda num_classes: copy.deepcopy(given)  # noqa: E731
-        elif given is not None:
-            build = given
-        return load_predictor(self.path, build=build, model=self._named.get("model"), method=self._named.get("method"))
+        return load_predictor(self.path, **self._code)
+
+    @property
+    def _code(self) -> dict[str, Any]:
+        """The model and method that the caller brought, by object or by name."""
+        model = self._named.get("model") if self._given_model is None else self._given_model
+        return {"model": model, "method": self._named.get("method")}
 
     # --- what it can do
 
@@ -291,7 +288,7 @@ class Run:
         found = {
             "labels": np.array(dataset.classes)[dataset.train.labels],
             "classes": np.array(dataset.classes),
-            "pred_probs": training_predictions(self.path, dataset=self._dataset).probabilities,
+            "pred_probs": training_predictions(self.path, dataset=self._dataset, **self._code).probabilities,
             "features": inputs if features else None,
             **{name: table[name].to_numpy() for name in table.columns},
         }

@@ -299,6 +299,9 @@ class Net(nn.Linear):
     @classmethod
     def small(cls, num_classes):
         return cls(num_classes)
+class Named(nn.Linear):
+    def __init__(self, width, n_classes):
+        super().__init__(width, n_classes)
 number = 3
 """
 
@@ -311,6 +314,7 @@ def test_a_users_factory_is_called_with_what_it_takes(library):
     assert models.create("mine:keywords", 6).given == {"in_channels": 3}
     assert models.create("mine:Net", 6).weight.shape == (6, 3)
     assert models.create("mine:Net.small", 6).weight.shape == (6, 3)
+    assert models.create("mine:Named", 6, width=5).weight.shape == (6, 5)
 
 
 @pytest.mark.parametrize(
@@ -318,7 +322,7 @@ def test_a_users_factory_is_called_with_what_it_takes(library):
     [
         ("mine:absent", {}, ValueError, r"model='mine:absent'.*'mine', which has no 'absent'"),
         ("mine:number", {}, ValueError, r"model='mine:number'.*'number' is of type int"),
-        ("mine:nothing", {}, TypeError, r"'mine:nothing' returned a NoneType, not a torch.nn.Module"),
+        ("mine:nothing", {}, ValueError, r"expected a torch.nn.Module.*this one returned NoneType"),
         ("mine:plain", {"pretrained": True}, ValueError, r"pretrained=True"),
         ("no_such_module_at_all:net", {}, ImportError, r"importing 'no_such_module_at_all' failed \(.*No module named"),
         ("mine.broken:net", {}, ImportError, r"importing 'mine.broken' failed \(ZeroDivisionError: division by zero"),

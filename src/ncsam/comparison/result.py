@@ -135,8 +135,9 @@ def _flat(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _result(row: Mapping[str, Any]) -> str:
-    last = row.get("last") or {}
+    last, failed = row.get("last") or {}, row.get("failed") or []
+    why = f"{len(failed)} failed ({failed[0]['error']})" if failed else "no test accuracy"
     if last.get("mean") is None:
-        return "failed"
+        return why
     spread = "" if last.get("std") is None else f" ± {last['std']:.2f}"
-    return f"{last['mean']:.2f}{spread} %"
+    return f"{last['mean']:.2f}{spread} %" + (f"; {why}" if failed else "")

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -15,17 +13,16 @@ from ncsam.data.modalities import Modality
 from ncsam.engine.checkpoint import kept_random_state
 from ncsam.engine.config import RunConfig
 from ncsam.engine.learner import prepared
+from ncsam.models.building import EXPECTED, build_model, instead
 
 #: A model, or a function of the number of classes that builds one.
 Model = nn.Module | Callable[..., nn.Module]
-_EXPECTED = "a torch.nn.Module, or a function of the number of classes that returns one"
 
 
 class GivenModel:
     """Builds the models of a run from what was passed as `model`.
 
-    A module is returned once, because a method may need several. A function, which may be a class, is called with the
-    number of classes: by the name of its parameter that says `class`, else in the first place if that must be given.
+    A module is returned once, because a method may need several.
 
     Args:
         model: What was passed.
@@ -35,7 +32,7 @@ class GivenModel:
 
     def __init__(self, model: Model, config: RunConfig, num_classes: int) -> None:
         if not callable(model):
-            raise bad_value("model", model, f"the name of a model, {_EXPECTED}")
+            raise bad_value("model", model, f"the name of a model, {EXPECTED}{instead(model)}")
         self.model = model
         self.config = config
         self.num_classes = num_classes
@@ -51,47 +48,6 @@ class GivenModel:
         return prepared(self.config, self.model)
 
 
-def build_model(build: Callable[..., nn.Module], num_classes: int) -> nn.Module:
-    """The model that a user's function or class makes.
-
-    Args:
-        build: Takes the number of classes, or nothing.
-        num_classes: Number of classes.
-
-    Raises:
-        UsageError: It needs other arguments, or returns no module.
-    """
-    name = getattr(build, "__qualname__", type(build).__name__)
-    args, named = _arguments(build, num_classes)
-    try:
-        inspect.signature(build).bind(*args, **named)
-    except TypeError as error:
-        raise bad_value("model", name, f"{_EXPECTED}, such as lambda num_classes: {name}(...): {error}") from None
-    except ValueError:  # what is written in C has no signature
-        pass
-    network = build(*args, **named)
-    if not isinstance(network, nn.Module):
-        raise bad_value("model", name, f"{_EXPECTED}; this one returned {type(network).__name__}")
-    return network
-
-
-def _arguments(build: Callable[..., Any], num_classes: int) -> tuple[tuple[int, ...], dict[str, int]]:
-    try:
-        parameters = list(inspect.signature(build).parameters.values())
-    except (TypeError, ValueError):
-        return (num_classes,), {}
-    by_name = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    for parameter in parameters:
-        if parameter.kind in by_name and "class" in parameter.name:
-            return (), {parameter.name: num_classes}
-    if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters):
-        return (), {"num_classes": num_classes}
-    first = parameters[0] if parameters else None
-    takes_any = first is not None and first.kind is inspect.Parameter.VAR_POSITIONAL
-    needed = first is not None and first.default is first.empty and first.kind is not inspect.Parameter.KEYWORD_ONLY
-    return ((num_classes,), {}) if takes_any or needed else ((), {})
-
-
 def check_outputs(network: nn.Module, modality: Modality, num_classes: int) -> None:
     """Refuse a model that does not map samples of this kind to a logit for each class; it is left as it was.
 
@@ -101,16 +57,18 @@ def check_outputs(network: nn.Module, modality: Modality, num_classes: int) -> N
         num_classes: Number of classes.
 
     Raises:
-        UsageError: Its forward fails on two samples, or returns something else.
+        UsageError: Its forward fails on two samples, or returns something else, such as probabilities.
     """
     example, name = modality.example(2), type(network).__name__
     device = next((tensor.device for tensor in network.parameters()), torch.device("cpu"))
+    if device.type == "meta":
+        raise bad_value("model", name, "a model with weights; those of this one are on the meta device")
     shapes = tree_map(lambda tensor: tuple(tensor.shape), example)
     training = {module: module.training for module in network.modules()}
     with kept_random_state(), torch.no_grad():
         try:
             found = network.eval()(tree_map(lambda tensor: tensor.to(device), example))
-        except (RuntimeError, TypeError, ValueError, IndexError, AttributeError, KeyError) as error:
+        except (RuntimeError, TypeError, ValueError, IndexError, AttributeError, KeyError, AssertionError) as error:
             expected = f"a model of inputs of shape {shapes}; it raised {type(error).__name__}: {error}"
             raise bad_value("model", name, expected) from error
         finally:
@@ -120,3 +78,10 @@ def check_outputs(network: nn.Module, modality: Modality, num_classes: int) -> N
     if shape != (2, num_classes):
         expected = f"a model with a logit for each of the {num_classes} classes: (2, {num_classes}) for two samples"
         raise bad_value("model", name, f"{expected}, not {shape}")
+    if _are_probabilities(found):
+        raise bad_value("model", name, "a model that returns logits, not probabilities: leave out its final softmax")
+
+
+def _are_probabilities(rows: Tensor) -> bool:
+    sums = rows.double().sum(dim=1)
+    return bool((rows >= 0).all()) and torch.allclose(sums, torch.ones_like(sums), atol=1e-3)

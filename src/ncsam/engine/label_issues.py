@@ -20,6 +20,7 @@ from ncsam.data.modalities.text import TextList
 from ncsam.data.types import DataSet, Split
 from ncsam.engine.checkpoint import load_checkpoint
 from ncsam.engine.evaluate import Predictions
+from ncsam.engine.given_model import Model
 from ncsam.engine.learner import matches_structure
 from ncsam.engine.predictor import load_predictor
 from ncsam.engine.task import Task, task_of
@@ -380,7 +381,7 @@ def training_predictions(
     folder: str | os.PathLike[str],
     *,
     dataset: DataSet | None = None,
-    model: str | None = None,
+    model: str | Model | None = None,
     method: str | None = None,
 ) -> TrainingPredictions:
     """Class probabilities of a run's training samples: out-of-fold where it has them, else those of its model.

@@ -58,7 +58,8 @@ def create_network(config: RunConfig, num_classes: int, channels: int, *, pretra
         UsageError: The name or an option is invalid, or the run was given its model as a Python object.
     """
     if config.model == IN_MEMORY:
-        raise bad_value("model", config.model, "the model itself, because the run was given it as a Python object")
+        expected = "the model itself, which the run was given as a Python object: ncsam.load_run(folder, model=...)"
+        raise bad_value("model", config.model, expected)
     weights = (config.pretrained or config.model.startswith(PREFIX)) if pretrained else False
     return prepared(
         config, models.create(config.model, num_classes, channels, pretrained=weights, **config.model_options)

@@ -108,6 +108,8 @@ def _groups(config: ResolvedConfig, network: nn.Module) -> list[dict[str, Any]]:
     torch itself. With `layer_decay` d below 1, a parameter k layers below the head has the learning rate d^k lr.
     """
     named = [(name, p) for name, p in network.named_parameters() if p.requires_grad]
+    if not named:
+        raise bad_value("model", config.model, "a model with a parameter that requires a gradient; all are frozen")
     head = _head(network) if config.head_lr is not None or config.layer_decay < 1 else None
     of_head = set() if head is None else {id(p) for p in head.parameters()}
     depths = layer_depths([name for name, p in named if id(p) not in of_head]) if config.layer_decay < 1 else {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from ncsam.data.types import DataSet, Labels
 from ncsam.engine.checkpoint import load_checkpoint
 from ncsam.engine.config import RunConfig
 from ncsam.engine.config_options import read_yaml
+from ncsam.engine.given_model import Model
 from ncsam.engine.label_issues import rewrite_label_issues
 from ncsam.engine.predictor import load_predictor
 from ncsam.engine.run import train
@@ -35,7 +36,7 @@ def find_label_issues_cv(
     folds: int,
     *,
     dataset: DataSet | None = None,
-    model: Callable[..., nn.Module] | nn.Module | None = None,
+    model: Model | None = None,
     console: bool = True,
     named: Mapping[str, Any] | None = None,
 ) -> None:
@@ -53,18 +54,26 @@ def find_label_issues_cv(
     rewrite_label_issues(folder, dataset=dataset)
 
 
-def check_folds(config: RunConfig, folds: int, dataset: DataSet | None = None) -> None:
-    """Raise, before anything is trained, if the samples of a run cannot be split into so many folds.
+def check_folds(config: RunConfig, folds: int, dataset: DataSet | None = None, model: Model | None = None) -> None:
+    """Raise, before anything is trained, if a run cannot be trained again on so many folds of its samples.
 
     Args:
         config: The configuration of the run.
         folds: Number of parts.
         dataset: The data, where it is in memory.
+        model: The model, where it was passed as an object.
 
     Raises:
-        UsageError: The number is below 2 or above that of the samples.
+        UsageError: The number is below 2 or above that of the samples, or the model cannot be built again.
     """
+    _refuse_module(model)
     stratified_folds(load_task(config, dataset).dataset.train.labels, folds)
+
+
+def _refuse_module(model: object) -> None:
+    if isinstance(model, nn.Module):
+        expected = "a function that builds it: every fold needs a model that is not trained yet"
+        raise bad_value("model", type(model).__name__, expected)
 
 
 def out_of_fold(
@@ -72,7 +81,7 @@ def out_of_fold(
     folds: int,
     *,
     dataset: DataSet | None = None,
-    model: Callable[..., nn.Module] | nn.Module | None = None,
+    model: Model | None = None,
     console: bool = True,
     named: Mapping[str, Any] | None = None,
 ) -> OutOfFold:
@@ -103,10 +112,7 @@ def out_of_fold(
     own = known is not None and "model" not in known.about  # by the run's model, not by the recommended one beside it
     if known is not None and own and known.about.get("folds") == folds and known.belong_to(split.labels):
         return known
-    if isinstance(model, nn.Module):
-        raise bad_value(
-            "model", type(model).__name__, "a function that builds it: every fold needs a model that is not trained yet"
-        )
+    _refuse_module(model)
     if is_combined(config.model):
         return _of_combined(folder, known if own else None, split.labels, console)
     given: dict[str, Any] = {} if model is None else {"model": model}
@@ -118,7 +124,7 @@ def out_of_fold(
             print(f"fold {part + 1} of {folds}", flush=True)
         train(config.replace(fold=f"{part + 1}/{folds}"), here, dataset=dataset, console=console, **given)
         held = np.flatnonzero(parts == part)
-        probabilities[held] = _predictions(here, held, split.take(held).inputs, config)
+        probabilities[held] = _predictions(here, held, split.take(held).inputs, config, model)
         trained.append(_fit(here))
     about: dict[str, Any] = {"folds": folds, "seed": FOLD_SEED, "train_accuracy": float(np.mean(trained))}
     found = OutOfFold.of(probabilities, split.labels, about)
@@ -135,7 +141,9 @@ def _of_combined(folder: Path, known: OutOfFold | None, labels: Labels, console:
     return known
 
 
-def _predictions(folder: Path, held: npt.NDArray[np.int64], inputs: Any, config: RunConfig) -> Floats:
+def _predictions(
+    folder: Path, held: npt.NDArray[np.int64], inputs: Any, config: RunConfig, model: Model | None
+) -> Floats:
     """Mean probabilities over the epochs of a finished run; those of its last model where these were not kept."""
     state = load_checkpoint(layout.checkpoints(folder))
     assert state is not None, "a finished run has a checkpoint"
@@ -144,7 +152,7 @@ def _predictions(folder: Path, held: npt.NDArray[np.int64], inputs: Any, config:
         rows = samples["probability_sum"][held].double().numpy()
         means: Floats = (rows / rows.sum(axis=1, keepdims=True)).astype(np.float32)
         return means
-    trained = load_predictor(folder, model=config.model, method=config.method)
+    trained = load_predictor(folder, model=model or config.model, method=config.method)
     return np.concatenate([batch.cpu().numpy() for batch in trained.probabilities(inputs)])
 
 

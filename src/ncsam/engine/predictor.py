@@ -5,9 +5,10 @@ It needs the checkpoint alone; the dataset may be gone.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from ncsam.data.modalities import Modality, restored_modality
 from ncsam.data.types import Inputs, Split
 from ncsam.engine.checkpoint import load_checkpoint, mismatch_as_run_error
 from ncsam.engine.config import RunConfig
+from ncsam.engine.given_model import GivenModel, Model
 from ncsam.engine.learner import create_network
 from ncsam.errors import RunError
 from ncsam.methods import Method
@@ -128,9 +130,8 @@ class LoadedRun:
 def load_predictor(
     folder: Path,
     *,
-    model: str | None = None,
+    model: str | Model | None = None,
     method: str | None = None,
-    build: Callable[[int], nn.Module] | None = None,
 ) -> LoadedRun:
     """The trained model of a run folder, from its last checkpoint.
 
@@ -138,25 +139,26 @@ def load_predictor(
 
     Args:
         folder: the run folder.
-        model: the `module:factory` that the run names as its model, which is then imported.
+        model: the `module:factory` that the run names as its model, which is then imported; or the object that was
+            passed to training. A module is copied.
         method: the `module:Name` that the run names as its method, likewise.
-        build: makes the model for a number of classes, where it was passed to training as an object.
     """
     state = load_checkpoint(folder / layout.CHECKPOINTS)
     if state is None:
         raise bad_value("run", str(folder), "a run folder with a checkpoint, as training writes it; this one has none")
     foreign = [option for option in ("optimizer", "base") if is_reference(state["config"].get(option))]
     own = {**state["config"], **dict.fromkeys(foreign, "sgd")}  # a trained model needs neither
-    require_explicit_import(f"the checkpoint of {folder}", {**own, "data": ""}, {"model": model, "method": method})
+    named = {"model": model if isinstance(model, str) else None, "method": method}
+    require_explicit_import(f"the checkpoint of {folder}", {**own, "data": ""}, named)
     config, about = RunConfig.from_dict(own), state["data"]
     kind = _described_data(about, folder)
     learned = create_method(config.method, **config.method_options)
-
-    def create() -> nn.Module:
-        if build is not None:
-            return build(len(about["classes"]))
-        return create_network(config, len(about["classes"]), kind.in_channels, pretrained=False)
-
+    create: Callable[[], nn.Module]
+    if model is None or isinstance(model, str):
+        create = partial(create_network, config, len(about["classes"]), kind.in_channels)
+    else:
+        own_copy = copy.deepcopy(model) if isinstance(model, nn.Module) else model
+        create = GivenModel(own_copy, config, len(about["classes"]))
     networks = learned.build(create)
     with mismatch_as_run_error(folder):
         for network, learner in zip(networks, state["learners"], strict=True):

@@ -105,6 +105,7 @@ class _Worker:
     def _start(self) -> subprocess.Popen[str]:
         count = str(self._threads)
         environment = {**os.environ, "OMP_NUM_THREADS": count, "MKL_NUM_THREADS": count}
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))  # modules beside a script that calls us
         return subprocess.Popen(
             [sys.executable, "-m", "ncsam.jobs.worker", count],
             stdin=subprocess.PIPE,

@@ -13,6 +13,7 @@ from torch.nn.modules.conv import _ConvNd
 from ncsam._arguments import find_named, is_reference
 from ncsam._errors import bad_value, did_you_mean, need
 from ncsam.models.backbone import Backbone, Family
+from ncsam.models.building import build_model
 
 
 class Wrapped(Backbone):
@@ -125,10 +126,7 @@ def from_user(
         raise bad_value("pretrained", pretrained, f"False or a file of weights, because {name} takes no `pretrained`")
     offered = {"in_channels": in_channels} | ({"pretrained": pretrained} if pretrained else {})
     arguments = {key: value for key, value in offered.items() if _takes(build, key)}
-    model = build(num_classes=num_classes, **arguments, **options)
-    if not isinstance(model, nn.Module):
-        raise TypeError(f"model {name!r} returned a {type(model).__name__}, not a torch.nn.Module")
-    return model
+    return build_model(build, num_classes, **arguments, **options)
 
 
 def takes_pretrained(name: str) -> bool:
