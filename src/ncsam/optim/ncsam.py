@@ -327,7 +327,6 @@ class NCSAM(SharpnessAware):
             return None
         flips, samples = drawn
         criterion = self.flip_criterion or self.criterion
-
         rows = flips.index.shape[0]
 
         def mean() -> Tensor | None:
