@@ -281,7 +281,7 @@ def tables(runs: Runs, problems: list[str]) -> Iterator[str]:
     problems = [name for name in problems if any(run.startswith(f"{name} |") for run in runs)]
     titles = {"last5": "Test accuracy, mean of the last five epochs", "memorized": "Memorized wrong labels, percent"}
     titles |= {"chosen": "Test accuracy at the epoch chosen on noisy validation", "rho": "Radius at the end"}
-    head = ["", "gradients", *problems]
+    head = ["", "gradients", *(name.removeprefix(f"{CIFAR}, ") for name in problems)]
     for number, title in titles.items():
         yield f"**{title}**"
         cells = {name: [means(runs, p, row, number) for p in problems] for name, row in ROWS.items()}
