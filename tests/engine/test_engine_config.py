@@ -201,6 +201,7 @@ def test_presets_of_the_authors_code(name: str) -> None:
     assert (f"ncsam-authors-{c.data}-{100 * c.rate:g}", c.noise) == (name, "instance")
     assert c.augment == ("strong" if c.data == "cifar10" else "stronger")
     assert (c.model, c.optimizer_options) == ("resnet34", {"clusters": 5})
+    assert c.noise_options == {"input": "normalized"}
     assert (c.lr, c.weight_decay, c.batch_size) == (0.05, 1e-3, 128)
 
 
