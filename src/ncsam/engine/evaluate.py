@@ -77,13 +77,11 @@ def predict(
     with evaluation_mode(networks):
         for batch in loader.iterate(0):
             logits = method.predict(networks, batch.views[0]).float()
-            values = _values(logits, batch.labels)
-            if keep_probabilities:
-                values.append(logits.softmax(dim=1))
+            values = _values(logits, batch.labels, keep_probabilities)
             if columns is None:
                 columns = [v.new_zeros((samples, *v.shape[1:])) for v in values]
             for column, value in zip(columns, values, strict=True):
-                column[batch.index] = value
+                column.index_copy_(0, batch.index, value)
     assert columns is not None
     if fabric.world_size > 1:  # every sample was seen by exactly one rank; the others have zeros
         for column in columns:
@@ -92,13 +90,15 @@ def predict(
     return Predictions(predicted, confidence, loss, margin, rest[0] if rest else None)
 
 
-def _values(logits: Tensor, labels: Tensor) -> list[Tensor]:
+def _values(logits: Tensor, labels: Tensor, keep_probabilities: bool = False) -> list[Tensor]:
+    """The columns of `Predictions`, from one softmax: with few classes, it takes longer than a small model."""
     log_p = F.log_softmax(logits, dim=1)
     observed = labels.unsqueeze(1)
     own = log_p.gather(1, observed).squeeze(1)
     top, classes = log_p.topk(2, dim=1)
     other = torch.where(classes[:, 0] == labels, top[:, 1], top[:, 0])
-    return [classes[:, 0], top[:, 0].exp(), -own, own.exp() - other.exp()]
+    values = [classes[:, 0], top[:, 0].exp(), -own, own.exp() - other.exp()]
+    return [*values, log_p.exp()] if keep_probabilities else values
 
 
 class Evaluator:

@@ -158,7 +158,8 @@ class FeatureStore(Store):
         for request in requests:
             index = torch.from_numpy(request.index).to(self.values.device)
             values = self.values.index_select(0, index).mul_(scale).add_(shift)
-            yield tuple(transform.delivered(values.clone()) for _ in transform.views)
+            copies = [values.clone() for _ in transform.views[1:]]
+            yield tuple(transform.delivered(view) for view in (values, *copies))
 
 
 def read_arrays(paths: Sequence[Path]) -> tuple[list[str], npt.NDArray[Any]]:
