@@ -20,7 +20,9 @@ from ncsam._files import atomic_path
 from ncsam._trees import Tree, leaves, named_leaves, tree_map
 from ncsam._version import __version__
 from ncsam.cli.options import Written, files_of, keep, method_option, model_option
+from ncsam.data.modalities.features import Features
 from ncsam.engine.predictor import LoadedRun, load_predictor
+from ncsam.engine.whole_model import with_encoder
 
 EPILOG = """\b
 Examples:
@@ -130,10 +132,12 @@ FORMATS = {
 @model_option
 @method_option
 def export(run: Path, kind: str, out: Path | None, model: str | None, method: str | None) -> None:
-    """Write the network of RUN for use elsewhere: inputs in, logits out.
+    """Write the model of RUN for use elsewhere: inputs in, logits out.
 
     A .json next to it has the class names and how inputs are prepared (of images: scaled to [0, 1], then
     (x - mean) / std for each channel, shape (batch, channels, height, width); of texts: the vocabulary).
+    A model of embedded images is written with its backbone, but as safetensors without it; a model of embedded texts
+    takes the embeddings.
     """
     path = out or run / f"model{FORMATS[kind].suffix}"
     words = path.with_suffix(".json")
@@ -141,10 +145,15 @@ def export(run: Path, kind: str, out: Path | None, model: str | None, method: st
         raise bad_value("out", str(path), f"a file that does not end in {words.suffix}, where the class names go")
     keep(files_of(run), path, words)
     trained = load_predictor(run, model=model, method=method)
+    if kind != "safetensors":
+        trained = with_encoder(trained, [model] if model else [])
     with atomic_path(path) as new, atomic_path(words) as new_words:
         FORMATS[kind].write(trained, new)
         new_words.write_text(json.dumps(described(trained), indent=2) + "\n", encoding="utf-8")
     click.echo(f"{path}\n{words}")
+    encoder = trained.modality.encoder if isinstance(trained.modality, Features) else None
+    if encoder is not None and encoder.get("kind") in ("images", "texts"):
+        click.echo(f"its inputs are embeddings by {encoder['name']} (`ncsam embed`), not {encoder['kind']}", err=True)
 
 
 def described(trained: LoadedRun) -> dict[str, object]:
