@@ -115,6 +115,8 @@ def test_a_model_of_a_mixed_table_classifies_new_rows(tmp_path):
     call("train", tmp_path / "t.csv", "--epochs", 8, "--optimizer", "sgd", "--base", "sgd", "--quiet", "--out", run)
     call("predict", run, tmp_path / "new.csv", "--out", tmp_path / "p.csv")
     assert [label for _, label in labels(tmp_path / "p.csv")] == ["yes", "no", "yes", "no"]
+    said = call("export", run, "--out", tmp_path / "m.pt")
+    assert "its inputs are the 4 numbers that the .json describes, not rows of the table" in said
     call("clean", run, "--apply", "all", "--out", tmp_path / "cleaned.csv")
     with (tmp_path / "cleaned.csv").open() as file:
         assert {row["city"] for row in csv.DictReader(file)} == {"Oslo", "Rome"}

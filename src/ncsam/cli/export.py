@@ -7,9 +7,9 @@ import io
 import json
 import logging
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import click
 import torch
@@ -151,9 +151,15 @@ def export(run: Path, kind: str, out: Path | None, model: str | None, method: st
         FORMATS[kind].write(trained, new)
         new_words.write_text(json.dumps(described(trained), indent=2) + "\n", encoding="utf-8")
     click.echo(f"{path}\n{words}")
-    encoder = trained.modality.encoder if isinstance(trained.modality, Features) else None
-    if encoder is not None and encoder.get("kind") in ("images", "texts"):
-        click.echo(f"its inputs are embeddings by {encoder['name']} (`ncsam embed`), not {encoder['kind']}", err=True)
+    if isinstance(trained.modality, Features) and trained.modality.encoder is not None:
+        click.echo(f"its inputs are {_encoded(trained.modality, trained.modality.encoder)}", err=True)
+
+
+def _encoded(features: Features, encoder: Mapping[str, Any]) -> str:
+    """What an exported model takes where it was trained on more than features; its encoder is not in the file."""
+    if encoder.get("kind") == "table":
+        return f"the {len(features.columns)} numbers that the .json describes, not rows of the table"
+    return f"embeddings by {encoder.get('name')} (`ncsam embed`), not {encoder.get('kind')}"
 
 
 def described(trained: LoadedRun) -> dict[str, object]:
