@@ -184,7 +184,9 @@ class Run:
         from ncsam.predictions import Predictions
 
         samples = read_samples(self._predictor.modality, inputs)
-        names, found = samples.names, encoded_inputs(self._predictor.modality, samples.inputs, workers=workers)
+        allowed = [name for name in self._named.values() if name is not None]
+        names = samples.names
+        found = encoded_inputs(self._predictor.modality, samples.inputs, workers=workers, named=allowed)
         skipped: list[str] = []
         if skip_damaged:
             from ncsam.data import Split, check_images

@@ -42,7 +42,12 @@ def test_folds_judge_every_label_by_a_network_that_never_saw_it(run):
 
 def test_clean_prints_and_writes_what_changes(run, tmp_path):
     call("issues", run, "--folds", "4")
+    assert f"next: ncsam review {run}; ncsam clean {run} --apply confident --out" in call("issues", run).output
+    unseen = call("clean", run, "--dry-run").output
+    assert "0 of 80 labels would change (none)" in unseen
+    assert f"no label was reviewed: use `ncsam review {run}`, or accept suggestions with `--apply confident`" in unseen
     said = call("clean", run, "--apply", "confident", "--threshold", "0.5", "--dry-run").output
+    assert "no label was reviewed" not in said
     assert "10 of 80 labels would change (10 confident)" in said
     assert "nobody has reviewed 10 of these; about 10 of them are correct" in said
     assert not (tmp_path / "cleaned.npz").exists()
@@ -53,6 +58,7 @@ def test_clean_prints_and_writes_what_changes(run, tmp_path):
     log = Decisions(run, write=True)
     log.add(3, "keep", None, 0, 1, "Ada")
     log.close()
+    assert "no label was reviewed" not in call("clean", run, "--dry-run").output
     assert "9 of 80 labels changed" in call("clean", run, "--apply", "all", "--out", tmp_path / "c.csv").output
     with (tmp_path / "c.csv").open() as file:
         assert [row["source"] for row in csv.DictReader(file)][2:5] == ["suggested", "reviewed", "suggested"]

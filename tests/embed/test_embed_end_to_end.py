@@ -1,15 +1,18 @@
 """From files to predictions on new files, through embeddings and encoded tables."""
 
 import csv
+import json
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from click.testing import CliRunner
 from PIL import Image
 
 sys.path.append(str(Path(__file__).parent))
+import ncsam
 from ncsam import embed
 from ncsam.cli.main import main
 from ncsam.pretrained import minilm
@@ -47,7 +50,10 @@ def test_a_model_of_embedded_photos_classifies_new_photos(tmp_path):
     call("embed", folder, "--model", "tiny_networks:build", "--quiet", "--out", tmp_path / "f.npz")
     run = tmp_path / "run"
     call("train", tmp_path / "f.npz", "--epochs", 8, "--optimizer", "sgd", "--base", "sgd", "--quiet", "--out", run)
-    call("predict", run, new, "--out", tmp_path / "p.csv")
+    refused = CliRunner().invoke(main, ["predict", str(run), str(new)])
+    assert refused.exit_code == 2  # the folder does not decide what is imported
+    assert "name it yourself with --model tiny_networks:build" in " ".join(refused.output.split())
+    call("predict", run, new, "--model", "tiny_networks:build", "--out", tmp_path / "p.csv")
     found = labels(tmp_path / "p.csv")
     assert len(found) == 6
     assert all(Path(name).parent.name == label for name, label in found)
@@ -67,6 +73,34 @@ def test_a_model_of_embedded_photos_classifies_new_photos(tmp_path):
     assert "words.txt" in result.output
 
 
+@pytest.mark.parametrize("kind", ["torchscript", "onnx"])
+def test_an_exported_model_of_embedded_photos_takes_photos(tmp_path, monkeypatch, kind):
+    folder, new = photos(tmp_path / "photos", 40, 0), photos(tmp_path / "new", 6, 1)
+    encoder = embed.image_encoder("resnet8", pretrained=False, size=16)
+    monkeypatch.setattr("ncsam.embed.features.image_encoder", lambda *_, **__: encoder)
+    dataset = embed.features_of(ncsam.data.from_folder(folder), encoder)
+    run = ncsam.train(dataset, tmp_path / "run", model="logistic")
+    said = call("export", tmp_path / "run", "--format", kind, "--out", tmp_path / "m.bin")
+    assert "embeddings" not in said
+    about = json.loads((tmp_path / "m.json").read_text())
+    assert (about["kind"], about["size"], about["encoder"]) == ("images", [16, 16], "resnet8")
+    files = sorted(new.glob("*/*.png"))
+    pixels = [np.asarray(Image.open(file).resize((16, 16), Image.Resampling.BILINEAR)) for file in files]
+    x = (np.stack(pixels) / 255 - about["mean"]) / about["std"]
+    inputs = np.ascontiguousarray(x.transpose(0, 3, 1, 2), dtype=np.float32)
+    if kind == "onnx":
+        pytest.importorskip("onnxscript")
+        from onnx.reference import ReferenceEvaluator
+
+        logits = ReferenceEvaluator(str(tmp_path / "m.bin")).run(None, {"inputs": inputs})[0]
+    else:
+        logits = torch.jit.load(tmp_path / "m.bin")(torch.from_numpy(inputs)).numpy()
+    expected = run.predict(files).probabilities
+    np.testing.assert_allclose(torch.tensor(logits).softmax(dim=1).numpy(), expected, atol=1e-4)
+    weights = call("export", tmp_path / "run", "--format", "safetensors", "--out", tmp_path / "m.safetensors")
+    assert "its inputs are embeddings by resnet8 (`ncsam embed`), not images" in weights
+
+
 def test_a_model_of_a_mixed_table_classifies_new_rows(tmp_path):
     rng = np.random.default_rng(0)
     rows = []
@@ -81,6 +115,8 @@ def test_a_model_of_a_mixed_table_classifies_new_rows(tmp_path):
     call("train", tmp_path / "t.csv", "--epochs", 8, "--optimizer", "sgd", "--base", "sgd", "--quiet", "--out", run)
     call("predict", run, tmp_path / "new.csv", "--out", tmp_path / "p.csv")
     assert [label for _, label in labels(tmp_path / "p.csv")] == ["yes", "no", "yes", "no"]
+    said = call("export", run, "--out", tmp_path / "m.pt")
+    assert "its inputs are the 4 numbers that the .json describes, not rows of the table" in said
     call("clean", run, "--apply", "all", "--out", tmp_path / "cleaned.csv")
     with (tmp_path / "cleaned.csv").open() as file:
         assert {row["city"] for row in csv.DictReader(file)} == {"Oslo", "Rome"}

@@ -28,6 +28,10 @@ from ncsam.embed import (
     read_samples,
 )
 from ncsam.embed import features as features_module
+from ncsam.errors import UsageError
+
+#: The model that the caller allows to be imported.
+OWN = ("tiny_networks:build",)
 
 
 @pytest.fixture(autouse=True)
@@ -118,24 +122,28 @@ def test_new_files_are_encoded_as_the_training_files_were(photos, tmp_path):
     saved = json.loads(json.dumps(saved_modality(modality_of(found))))
     kind = restored_modality(saved)
     for new in (folder, [folder / "cat", folder / "dog"], sorted(folder.glob("*/*.png"))):
-        names, again = read_inputs(kind, new)
+        names, again = read_inputs(kind, new, named=OWN)
         np.testing.assert_allclose(again, found.train.inputs, rtol=1e-5, atol=1e-6)
         assert [Path(name).name for name in names] == [f"{n}.png" for n in range(10)]
-    np.testing.assert_allclose(read_inputs(kind, pixels)[1], found.train.inputs, rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(read_inputs(kind, data.load(folder))[1], found.train.inputs, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(read_inputs(kind, pixels, named=OWN)[1], found.train.inputs, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(
+        read_inputs(kind, data.load(folder), named=OWN)[1], found.train.inputs, rtol=1e-5, atol=1e-6
+    )
     np.testing.assert_array_equal(read_inputs(kind, found.train.inputs)[1], found.train.inputs)
     for wrong in (["a text"], tmp_path / "nothing"):
         with pytest.raises((ValueError, FileNotFoundError)):
-            read_inputs(kind, wrong)
+            read_inputs(kind, wrong, named=OWN)
 
 
 def test_an_encoder_is_made_again_from_its_description_and_refused_with_other_weights():
     encoder = image_encoder("tiny_networks:build", size=16, crop=False)
     description = json.loads(json.dumps(encoder.describe()))
-    again = encoder_from(description)
+    again = encoder_from(description, named=OWN)
+    with pytest.raises(UsageError, match="name it yourself with --model tiny_networks:build"):
+        encoder_from(description)
     assert (again.size, again.crops, again.fingerprint()) == ((16, 16), False, encoder.fingerprint())
     with pytest.raises(ValueError, match="encoder="):
-        encoder_from({**description, "weights": "0" * 64})
+        encoder_from({**description, "weights": "0" * 64}, named=OWN)
     with pytest.raises(ValueError, match="encoder="):
         encoder_from({"kind": "sounds"})
 

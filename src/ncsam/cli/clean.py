@@ -117,6 +117,10 @@ def clean(
     why = ", ".join(f"{count:,} {source}" for source, count in sorted(sources.items())) or "none"
     would = "would change" if dry_run else "changed"
     say(f"{int(changed.sum()):,} of {len(changed):,} labels {would} ({why})")
+    if apply == "reviewed" and not findings and "reviewed" not in found.source:
+        here, trusted = shlex.quote(str(run)), RunFolder.read(run).posterior.get("reliable")
+        accept = f"--apply {'confident' if trusted else 'all'}"
+        say(f"no label was reviewed: use `ncsam review {here}`, or accept suggestions with `{accept}`")
     if left := len(found.labels) - len(found.kept):
         say(f"{left:,} samples {'would be' if dry_run else 'were'} left out")
     if found.dropped_columns:

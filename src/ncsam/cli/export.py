@@ -7,9 +7,9 @@ import io
 import json
 import logging
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import click
 import torch
@@ -21,7 +21,9 @@ from ncsam._trees import Tree, leaves, named_leaves, tree_map
 from ncsam._version import __version__
 from ncsam.cli.main import BriefCommand
 from ncsam.cli.options import RunPath, Written, files_of, keep, method_option, model_option
+from ncsam.data.modalities.features import Features
 from ncsam.engine.predictor import LoadedRun, load_predictor
+from ncsam.engine.whole_model import with_encoder
 
 EPILOG = """\b
 Examples:
@@ -142,6 +144,8 @@ def export(run: Path, kind: str, out: Path | None, model: str | None, method: st
 
     A .json next to it has the class names and how inputs are prepared (of images: scaled to [0, 1], then
     (x - mean) / std for each channel, shape (batch, channels, height, width); of texts: the vocabulary).
+    A model of embedded images is written with its backbone, but as safetensors without it; a model of embedded texts
+    takes the embeddings.
     """
     path = out or run / f"model{FORMATS[kind].suffix}"
     words = path.with_suffix(".json")
@@ -149,10 +153,21 @@ def export(run: Path, kind: str, out: Path | None, model: str | None, method: st
         raise bad_value("out", str(path), f"a file that does not end in {words.suffix}, where the class names go")
     keep(files_of(run), path, words)
     trained = load_predictor(run, model=model, method=method)
+    if kind != "safetensors":
+        trained = with_encoder(trained, [model] if model else [])
     with atomic_path(path) as new, atomic_path(words) as new_words:
         FORMATS[kind].write(trained, new)
         new_words.write_text(json.dumps(described(trained), indent=2) + "\n", encoding="utf-8")
     click.echo(f"{path}\n{words}")
+    if isinstance(trained.modality, Features) and trained.modality.encoder is not None:
+        click.echo(f"its inputs are {_encoded(trained.modality, trained.modality.encoder)}", err=True)
+
+
+def _encoded(features: Features, encoder: Mapping[str, Any]) -> str:
+    """What an exported model takes where it was trained on more than features; its encoder is not in the file."""
+    if encoder.get("kind") == "table":
+        return f"the {len(features.columns)} numbers that the .json describes, not rows of the table"
+    return f"embeddings by {encoder.get('name')} (`ncsam embed`), not {encoder.get('kind')}"
 
 
 def described(trained: LoadedRun) -> dict[str, object]:

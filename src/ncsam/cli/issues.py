@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -94,6 +95,9 @@ def issues(
         click.echo(as_csv(list(listed.rows())), nl=False)
     else:
         _show(listed, found.summary)
+        here = shlex.quote(str(run))
+        apply = " --apply confident" if listed.reliable else ""
+        say(f"next: ncsam review {here}; ncsam clean {here}{apply} --out cleaned.csv")
 
 
 def _send(run: Run, issues: LabelIssues, tool: str, out: Path, root: str) -> None:

@@ -364,12 +364,16 @@ def _data_or_path(ctx: click.Context, param: click.Parameter, incomplete: str) -
 
 
 def default_out(config: RunConfig, *, comparison: bool = False) -> Path:
-    """A folder under `runs/` that says what runs in it: data, noise and, for one run, method, optimizer and seed."""
+    """A folder under `runs/` that says what runs in it: data, noise and, for one run, method, optimizer and seed.
+
+    Where the recommended classifier may be fitted, method and optimizer are not named, because it has neither.
+    """
     noise = f"{config.noise}{config.rate:g}" if config.noise and config.rate is not None else config.noise
     parts = [
         Path(config.data).stem,
         noise,
-        *([] if comparison else [config.method, config.optimizer, f"s{config.seed}"]),
+        *([] if comparison or config.leaves_training_open else [config.method, config.optimizer]),
+        *([] if comparison else [f"s{config.seed}"]),
     ]
     return Path("runs") / "-".join(["compare"] * comparison + [part for part in parts if part])
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ncsam._arguments import require_explicit_import
 from ncsam._errors import bad_value
 from ncsam.data.loading.loader import Loader
 from ncsam.data.modalities.images import Images
@@ -174,15 +175,19 @@ def sample_hashes(inputs: Inputs) -> list[str]:
     return [array_hash(np.asarray(sample)) for sample in inputs]
 
 
-def encoder_from(description: Mapping[str, Any], *, device: str = "cpu") -> Encoder | NamedTextEncoder:
+def encoder_from(
+    description: Mapping[str, Any], *, device: str = "cpu", named: Collection[str] = ()
+) -> Encoder | NamedTextEncoder:
     """The encoder that `describe()` described.
 
     Args:
         description: Plain values, as `DataSet.encoding.encoder` and the modality of a run hold them.
         device: Where to compute.
+        named: Names of models that the caller allows to be imported: a description is read from a file, which does not
+            decide what code runs.
 
     Raises:
-        UsageError: Its weights are not those of the description, or it cannot be made again.
+        UsageError: Its weights are not those of the description, it cannot be made again, or it is code not in `named`.
         ImportError: A package is not installed.
     """
     kind, name = description.get("kind"), str(description.get("name", ""))
@@ -192,7 +197,11 @@ def encoder_from(description: Mapping[str, Any], *, device: str = "cpu") -> Enco
         found = text_encoder(name, device=device, **options)
     elif kind == "images" and name:
         options = {key: description[key] for key in ("size", "crop", "precision")}
-        found = image_encoder(name, device=device, **options, **description.get("options", {}))
+        given = dict(description.get("options", {}))
+        own = {key: value for key, value in given.items() if key not in ("channels", "pretrained")}
+        asked = {"model": name, "model_options": own}
+        require_explicit_import("what embedded these images", asked, {"model": name if name in named else None})
+        found = image_encoder(name, device=device, **options, **given)
     else:
         raise bad_value("encoder", dict(description), "the description of a named encoder of images or texts")
     weights = found.describe()["weights"]

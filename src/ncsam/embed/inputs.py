@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -66,6 +66,7 @@ def read_inputs(
     batch_size: int = 64,
     workers: int = 0,
     device: str = "cpu",
+    named: Collection[str] = (),
 ) -> tuple[list[str], Inputs]:
     """New samples as inputs for a model that was trained on data of this modality.
 
@@ -76,6 +77,7 @@ def read_inputs(
         cache: Where computed features are kept. Default: nowhere.
         batch_size, workers: Of the encoder.
         device: Where the encoder computes.
+        named: As in `encoder_from`.
 
     Returns:
         A name for each sample, and the inputs.
@@ -84,7 +86,7 @@ def read_inputs(
         UsageError: The samples do not fit the model; the message says what it takes.
     """
     found = read_samples(modality, new)
-    return found.names, encoded_inputs(modality, found.inputs, cache, batch_size, workers, device)
+    return found.names, encoded_inputs(modality, found.inputs, cache, batch_size, workers, device, named)
 
 
 def _are_paths(new: Any) -> bool:
@@ -166,6 +168,7 @@ def encoded_inputs(
     batch_size: int = 64,
     workers: int = 0,
     device: str = "cpu",
+    named: Collection[str] = (),
 ) -> Inputs:
     """The features of the inputs, if the model takes features and the inputs are none yet; else the inputs themselves.
 
@@ -173,7 +176,7 @@ def encoded_inputs(
     """
     if not isinstance(modality, Features) or modality.encoder is None or _are_features(inputs, modality):
         return inputs
-    encoder = encoder_from(modality.encoder, device=device)
+    encoder = encoder_from(modality.encoder, device=device, named=named)
     check_kind(inputs, encoder, "new samples")
     if isinstance(encoder, NamedTextEncoder):
         return encode(inputs, encoder, cache)
