@@ -214,13 +214,29 @@ def test_the_current_folder_is_importable_only_where_it_is_named(folder):
 def test_a_preset_with_another_network_drops_the_options_of_its_own():
     done = ncsam("train", "digits", "--preset", "cifar10-symmetric", "--rate", 0.2, "--model", "mlp", "--dry-run")
     assert done.exit_code == 0, done.output
-    assert "--model mlp: stem=cifar of resnet34 left out" in done.output or "left out" in done.output
+    assert "--model mlp: stem=cifar of resnet18 left out" in done.output
     assert "stem" not in done.output.split("left out")[1]
     kept = ncsam(
         "train", "digits", "--preset", "cifar10-symmetric", "--rate", 0.2, "--model", "mlp", "--model-options",
         "hidden=[8]", "--dry-run",
     )  # fmt: skip
     assert kept.exit_code == 0, kept.output
+
+
+def test_so_it_does_with_another_optimizer_and_another_noise():
+    preset = ["train", "digits", "--preset", "ncsam-authors-cifar10-40", "--model", "mlp", "--augment", "none"]
+    done = ncsam(*preset, "--noise", "uniform", "--optimizer", "sam", "--dry-run")
+    assert done.exit_code == 0, done.output
+    assert "--noise uniform: input=normalized of instance left out" in done.output
+    assert "--optimizer sam: clusters=5 of ncsam-authors left out" in done.output
+    kept = ncsam(*preset, "--optimizer", "ncsam-authors", "--noise", "instance", "--dry-run")
+    assert kept.exit_code == 0, kept.output
+    assert "clusters: 5" in kept.output
+    several = ["compare", *preset[1:], "--optimizers", "sam,ncsam-authors:clusters=4", "--dry-run"]
+    done = ncsam(*several)
+    assert done.exit_code == 0, done.output
+    assert "--optimizers sam,ncsam-authors: clusters=5 of ncsam-authors left out" in done.output
+    assert "clusters=5" not in kept.output
 
 
 def test_skip_damaged_trains_on_the_rest_and_lists_what_it_left(tmp_path):

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from method_cases import Table, batch, log, state
 from torch import nn
 
-from ncsam.methods import create
+from ncsam.methods import create, mcorrection
 from ncsam.methods.selfie import most_frequent
 from ncsam.methods.sln import corrected_targets
 from ncsam.methods.trevision import importance, revised
@@ -151,6 +151,31 @@ def test_mcorrection_finds_the_large_losses():
     assert (noisy[60:] > 0.85).all()
 
 
+def test_mcorrection_fits_the_middle_of_the_losses_of_samples_trained_on(monkeypatch):
+    """From the 5th to the 95th percentile; beyond them, and of samples held out, losses are not fitted."""
+    fitted = []
+
+    def posterior(values, at):
+        fitted.append(values)
+        return at
+
+    monkeypatch.setattr(mcorrection, "beta_posterior", posterior)
+    losses = torch.cat((torch.linspace(0.0, 10.0, 101), torch.full((20,), 50.0)))
+    p = torch.exp(-losses)
+    here = state(
+        [0] * 121, 2, predict=lambda networks: torch.stack((p, 1 - p), dim=1), held_out=torch.arange(121) > 100
+    )
+    method = create("mcorrection", warmup_epochs=1)
+    method.on_train_start(here)
+    here.epoch = 2
+    method.on_epoch_start([], here)
+    (values,) = fitted
+    assert (values.min(), values.max(), len(values)) == pytest.approx((0.0, 1.0, 91), abs=1e-3)
+    noisy = here.samples["mcorrection_noisy"]
+    torch.testing.assert_close(noisy[:101], ((losses[:101] - 0.5) / 9).clamp(0, 1), rtol=0, atol=1e-2)
+    assert not noisy[101:].any()
+
+
 @pytest.mark.parametrize("name", ["forward", "backward", "trevision"])
 def test_transition_is_estimated_after_the_plain_epochs(name):
     p = torch.tensor([[0.7, 0.2, 0.1], [0.1, 0.8, 0.1], [0.2, 0.2, 0.6], [0.4, 0.3, 0.3]])
@@ -185,9 +210,10 @@ def test_a_network_that_knows_nothing_yet_gives_no_transition():
 
 
 def test_the_plain_epoch_that_fits_the_noisy_samples_held_out_best_gives_the_transition():
-    """The samples trained on fit ever better; those held out (the last two) fit best after the second epoch."""
+    """The samples trained on fit ever better; those held out (the last two) fit best after the second epoch, by which T
+    is estimated, from the samples trained on."""
     epochs = [torch.zeros(4, 2) for _ in range(3)]
-    for p, trained, held_out in zip(epochs, (0.6, 0.7, 0.9), (0.5, 0.7, 0.6), strict=True):
+    for p, trained, held_out in zip(epochs, (0.6, 0.7, 0.9), (0.5, 0.75, 0.6), strict=True):
         p[:2] = torch.tensor([[trained, 1 - trained], [1 - trained, trained]])
         p[2:] = torch.tensor([[held_out, 1 - held_out], [1 - held_out, held_out]])
     here = state([0, 1, 0, 1], 2, predict=lambda networks: epochs[here.epoch - 2])
@@ -313,6 +339,16 @@ def test_peer_draws_from_the_batch_and_grows():
     )
     here.batch = 1
     assert not torch.equal(method.plan(batch(here), [network], here)[0].peers, plan.peers)
+
+
+def test_peers_and_their_labels_are_drawn_apart():
+    """Each sample has a label of its own, which tells whose label it is."""
+    here = state(list(range(12)), 12)
+    (plan,) = create("peer", warmup_epochs=0, ramp_epochs=0).plan(batch(here), [], here)
+    rows, labels = here.random().integers(12, size=(2, 12))
+    assert plan.peers.tolist() == rows.tolist()
+    assert plan.peer_labels.tolist() == labels.tolist()
+    assert rows.tolist() != labels.tolist()
 
 
 def test_elr_remembers_predictions():

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ncsam import methods, models
 from ncsam.data.loading.loader import Batch
-from ncsam.methods import cleannet, mixmatch
+from ncsam.methods import cc, cleannet, mixmatch
 from ncsam.methods.cc import WIDTH, centrality
 from ncsam.methods.ctrr import pair_weights
 from ncsam.methods.mixmatch import sharpened
@@ -258,6 +258,28 @@ def test_cc_refines_by_the_other_models_centrality(unmixed):
     for k, trust in ((0, [0.2, 0.4]), (1, [0.9, 0.7])):
         w = torch.tensor(trust).unsqueeze(1)
         torch.testing.assert_close(plans[k].targets[:2], w * onehot + (1 - w) * own[k])
+
+
+def test_cc_labels_by_each_models_own_critics(monkeypatch):
+    """Sample i is central by model k if i % 2 == k, and consistent where the critics of k agree, for i < 6."""
+    monkeypatch.setattr(cc, "centrality", lambda answer, labels, classes: answer[:, 0])
+    monkeypatch.setattr(cc, "discrepancy", lambda answer, classes: answer[:, 1])
+    monkeypatch.setattr(cc, "consistent", lambda differ, labels, least: differ < least)
+    method = methods.create("cc", warmup_epochs=1, threshold=0.5, consistency=0.5)
+    passed = []
+    monkeypatch.setattr(method, "_drive_apart", lambda networks, number, rows, state: passed.append(rows.tolist()))
+    here = state([0, 1] * 4, 2, held_out=torch.arange(8) == 7)
+    method.on_train_start(here)
+    here.epoch = 2
+    number = torch.arange(8)
+    here.engine.answers["critics"] = lambda networks: torch.stack(
+        ((number % 2 == networks[0]).float(), (number >= 6).float()), dim=1
+    )
+    method.on_epoch_start([0, 1], here)
+    assert passed == [[0, 2, 4, 6], [1, 3, 5]]
+    for k, central, labeled in ((0, [0, 2, 4, 6], [0, 2, 4]), (1, [1, 3, 5], [1, 3, 5])):
+        assert here.samples["cc_central"][:, k].nonzero().flatten().tolist() == central
+        assert here.samples["cc_labeled"][:, k].nonzero().flatten().tolist() == labeled
 
 
 # --- averages

@@ -316,7 +316,8 @@ def resolve(ctx: click.Context, *, names_code: bool = False) -> RunConfig:
         require_explicit_import(str(params["config"]), options, given)
     if names_code or any(is_reference(value) for value in given.values()):
         make_folder_importable()
-    _drop_old_models_options(read, given, options)
+    compared = {name: params.get(f"{name}s") or [] for name in ("method", "optimizer")}
+    _drop_options_of_another(read, given, options, compared)
     return RunConfig.from_dict(options)
 
 
@@ -328,14 +329,34 @@ def make_folder_importable() -> None:
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [here, os.environ.get("PYTHONPATH")]))
 
 
-def _drop_old_models_options(read: dict[str, Any], given: dict[str, Any], options: dict[str, Any]) -> None:
-    """Options that a preset or file has for its own network are not for another one; it is said that they go."""
-    old, own = read.get("model_options") or {}, given.get("model_options") or {}
-    if "model" not in given or given["model"] == read.get("model", "auto") or not old.keys() - own.keys():
-        return
-    options["model_options"] = own
-    gone = ", ".join(f"{name}={value}" for name, value in old.items() if name not in own)
-    click.echo(f"--model {given['model']}: {gone} of {read.get('model', 'auto')} left out", err=True)
+#: What has options of its own, and the default of each.
+_WITH_OPTIONS = {
+    field.name: field.default
+    for field in dataclasses.fields(RunConfig)
+    if field.name in ("noise", "method", "optimizer", "model")
+}
+
+
+def _drop_options_of_another(
+    read: dict[str, Any], given: dict[str, Any], options: dict[str, Any], compared: dict[str, list[str]]
+) -> None:
+    """Options that a preset or file has for its own model or noise are not for another; it is said that they go.
+
+    Args:
+        read: What the preset and the file have.
+        given: What the command line has.
+        options: Both together, changed here.
+        compared: The specs of the methods and optimizers that are compared.
+    """
+    for name, default in _WITH_OPTIONS.items():
+        kept, before = f"{name}_options", read.get(name, default)
+        old, own = read.get(kept) or {}, given.get(kept) or {}
+        chosen = [given[name]] if name in given else [spec.partition(":")[0] for spec in compared.get(name, ())]
+        if any(each != before for each in chosen) and old.keys() - own.keys():
+            options[kept] = own
+            gone = ", ".join(f"{option}={value}" for option, value in old.items() if option not in own)
+            switch = f"--{name}" if name in given else f"--{name}s"
+            click.echo(f"{switch} {','.join(map(str, chosen))}: {gone} of {before} left out", err=True)
 
 
 def _option(field: dataclasses.Field[Any]) -> Callable[[_Command], _Command]:

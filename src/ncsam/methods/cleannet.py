@@ -88,8 +88,7 @@ class CleanNet(Method):
     max(0, x)), 32 verified and 32 other samples a step, by SGD whose rate falls to a tenth after half of these epochs.
 
     Encoders (tanh after each layer) and the scale of features are the authors': references 512, 256, attention
-    softmax(<u, tanh(V h)>), class code 128; samples 256, 128, and back. Dropout, 0 by default and .2 in their example, is
-    left out.
+    softmax(<u, tanh(V h)>), class code 128; samples 256, 128, and back. Their dropout, by default 0, is left out.
 
     It is the one method that knows some verified labels: those of the data (Food-101N, a column `verified`), else the
     truth about a share `verified_share` of the samples, which the report names. The authors train on features of a

@@ -192,7 +192,8 @@ class NCSAM(SharpnessAware):
         without projection, so that :math:`\|\epsilon\|` is many times rho. g_n is the mean gradient of the flipped
         samples: selected by clusters, flipped to random classes, with smoothed labels, from their own forward.
         The first 49 epochs are the base optimizer's. A step costs three forwards (one in evaluation mode) and two
-        backwards, and a forward and backward of the flipped rows.
+        backwards, and a forward and backward of the flipped rows. t counts steps; in their code it is e / T in all
+        steps of epoch e, as with `optimizer.progress = e / T`.
 
         Args:
             base_optimizer: In their code SGD, lr .05, momentum .9, weight decay 1e-3, cosine per step.
@@ -202,7 +203,7 @@ class NCSAM(SharpnessAware):
             steps_per_epoch: To count the epochs in steps.
             epochs: Of training, warm-up included.
             rho: Radius of SAM's part.
-            **options: Other options of `NCSAM`, which take precedence.
+            **options: Other options of `NCSAM`, which take precedence. Their experiments have `clusters=5`.
 
         Examples:
             >>> import torch
