@@ -52,7 +52,7 @@ stress: $(STAMP)
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m stress
 
 bench: $(STAMP)
-	$(BIN)/python benchmarks/table.py --quick
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/table.py --quick
 
 docs: $(STAMP)
 	$(BIN)/python tools/build_notebooks.py

@@ -29,30 +29,37 @@ Work = Callable[[], object]
 Row = tuple[float, float]  # ratios of time and of memory
 TEXTS = 96
 FIT_EPOCHS = 3
+FOLDS = 5
+ONE_PROCESS = {"n_jobs": 1}  # cleanlab starts others, whose processor time would not be counted
+_FOLDERS: list[tempfile.TemporaryDirectory[str]] = []  # of runs; removed when the process ends
 
 
 def engine_and_bare(samples: int = 1024) -> tuple[Work, Work]:
-    """An epoch of the engine, and of a loop written by hand."""
+    """An epoch of the engine, with its metrics and checkpoint, and of a loop written by hand, which writes nothing."""
     import engine_cost as cost
 
-    trainer, resolved = _trainer(samples)
-    bare = cost.bare_epochs(resolved, trainer)
+    start = _trainers(samples)
+    trainer = start()
+    bare = cost.bare_epochs(trainer.config, trainer)
     return trainer.train_epoch, lambda: next(bare)
 
 
 def engine_and_lightning(samples: int = 1024) -> tuple[Work, Work]:
-    """Three epochs each: the same batches, network, SGD, and evaluation of the test and the training split."""
+    """Three epochs each, from a new trainer and network: the same batches, SGD, evaluation of the test and the training
+    split, and a checkpoint after each epoch."""
     import pytorch_lightning as lightning
     import torch.nn.functional as F
 
     from ncsam import models
 
-    trainer, resolved = _trainer(samples)
+    start = _trainers(samples)
+    trainer = start()
+    config = trainer.config
 
     class Net(lightning.LightningModule):
         def __init__(self) -> None:
             super().__init__()
-            self.network = models.create(resolved.model, 10, 3, **resolved.model_options)
+            self.network = models.create(config.model, 10, 3, **config.model_options)
             self.network.to(memory_format=torch.channels_last)
 
         def training_step(self, batch: Any, _: int) -> torch.Tensor:
@@ -63,9 +70,7 @@ def engine_and_lightning(samples: int = 1024) -> tuple[Work, Work]:
             self.log("accuracy", right, batch_size=len(batch.labels))
 
         def configure_optimizers(self) -> torch.optim.Optimizer:
-            return torch.optim.SGD(
-                self.parameters(), resolved.lr, resolved.momentum, weight_decay=resolved.weight_decay
-            )
+            return torch.optim.SGD(self.parameters(), config.lr, config.momentum, weight_decay=config.weight_decay)
 
     class Batches:
         def __init__(self, loader: Any) -> None:
@@ -87,28 +92,73 @@ def engine_and_lightning(samples: int = 1024) -> tuple[Work, Work]:
             )
             peer.fit(Net(), Batches(trainer.loader), splits)
 
-    return lambda: [trainer.train_epoch() for _ in range(FIT_EPOCHS)], fit
+    def ours() -> None:
+        mine = start()
+        for _ in range(FIT_EPOCHS):
+            mine.train_epoch()
+
+    return ours, fit
 
 
-def issues_and_cleanlab(samples: int = 2000) -> tuple[Work, Work]:
-    """Label issues of features with 20 % wrong labels: the recommended classifier, and cross-validated regression."""
-    from cleanlab.classification import CleanLearning
+def features(samples: int = 2000) -> tuple[np.ndarray, np.ndarray]:
+    """Features of five classes, and labels of which 20 % are wrong."""
     from sklearn.datasets import make_classification
-    from sklearn.linear_model import LogisticRegression
-
-    from ncsam import find_label_issues
-    from ncsam.classifiers import cross_fit
 
     x, y = make_classification(
         samples, 64, n_informative=20, n_classes=5, flip_y=0.25, n_clusters_per_class=1, random_state=0
     )
-    x = ((x - x.mean(0)) / x.std(0)).astype(np.float32)
+    return ((x - x.mean(0)) / x.std(0)).astype(np.float32), y
+
+
+def issues_of_probabilities() -> tuple[Work, Work]:
+    """Label issues of the same out-of-fold probabilities, which are not computed here. Ours also calibrates them."""
+    from cleanlab.classification import CleanLearning
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.model_selection import cross_val_predict
+
+    from ncsam import find_label_issues
+
+    x, y = features()
+    p = cross_val_predict(LogisticRegression(max_iter=1000), x, y, cv=FOLDS, method="predict_proba")
+    theirs = CleanLearning(find_label_issues_kwargs=ONE_PROCESS)
+    return lambda: find_label_issues(y, p), lambda: theirs.find_label_issues(labels=y, pred_probs=p)
+
+
+def issues_of_one_classifier() -> tuple[Work, Work]:
+    """Label issues of features by the same classifier, folds and number of fits: scikit-learn's, fitted five times."""
+    from cleanlab.classification import CleanLearning
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.model_selection import StratifiedKFold, cross_val_predict
+
+    from ncsam import find_label_issues
+
+    x, y = features()
+    classifier = LogisticRegression(max_iter=1000)
 
     def ours() -> object:
-        fitted = cross_fit("smooth", torch.from_numpy(x), torch.from_numpy(y), 5)
+        folds = StratifiedKFold(FOLDS, shuffle=True, random_state=0)  # as cleanlab's own
+        return find_label_issues(y, cross_val_predict(classifier, x, y, cv=folds, method="predict_proba"))
+
+    def theirs() -> object:
+        peer = CleanLearning(classifier, seed=0, cv_n_folds=FOLDS, find_label_issues_kwargs=ONE_PROCESS)
+        return peer.find_label_issues(x, y)
+
+    return ours, theirs
+
+
+def recommended_and_regression() -> tuple[Work, Work]:
+    """Label issues of features as each tool suggests it: the recommended classifier (several models, fitted six times:
+    to five parts and to all rows), and cleanlab with a regression (five fits). Not the same work."""
+    from ncsam import find_label_issues
+    from ncsam.classifiers import cross_fit
+
+    x, y = features()
+
+    def ours() -> object:
+        fitted = cross_fit("smooth", torch.from_numpy(x), torch.from_numpy(y), 5, folds=FOLDS)
         return find_label_issues(y, fitted.probabilities)
 
-    return ours, lambda: CleanLearning(LogisticRegression(max_iter=1000), verbose=False).find_label_issues(x, y)
+    return ours, issues_of_one_classifier()[1]
 
 
 def embedding_and_pipeline(texts: int = TEXTS) -> tuple[Work, Work]:
@@ -137,7 +187,12 @@ def embedding_and_pipeline(texts: int = TEXTS) -> tuple[Work, Work]:
 PAIRS: dict[str, tuple[Callable[[], tuple[Work, Work]], str]] = {
     "an epoch of the engine / bare loop": (engine_and_bare, "torch"),
     "the engine / Lightning": (engine_and_lightning, "pytorch_lightning"),
-    "label issues / cleanlab": (issues_and_cleanlab, "cleanlab"),
+    "label issues, same probabilities / cleanlab": (issues_of_probabilities, "cleanlab"),
+    "label issues, same classifier and folds / cleanlab": (issues_of_one_classifier, "cleanlab"),
+    "label issues, recommended classifier / cleanlab with logistic regression": (
+        recommended_and_regression,
+        "cleanlab",
+    ),
     "text embedding / transformers pipeline": (embedding_and_pipeline, "transformers"),
 }
 #: The same of optimizers: names of candidates of `step_cost`.
@@ -147,11 +202,13 @@ OPTIMIZERS = {
 }
 
 
-def _trainer(samples: int) -> tuple[Any, Any]:
+def _trainers(samples: int) -> Callable[[], Any]:
+    """What makes a trainer that is about to begin, with the files that a run writes."""
     import engine_cost as cost
     from ncsam.engine import RunConfig
     from ncsam.engine.device import choose_device
     from ncsam.engine.resolve import resolve
+    from ncsam.engine.sinks import CheckpointSink, MetricsSink
     from ncsam.engine.task import load_task
     from ncsam.engine.trainer import Trainer
 
@@ -162,7 +219,17 @@ def _trainer(samples: int) -> tuple[Any, Any]:
     )
     task = load_task(config, cost.images(samples))
     resolved = resolve(config, task)
-    return Trainer(choose_device(config), resolved, task), resolved
+
+    def start() -> Any:
+        trainer = Trainer(choose_device(config), resolved, task)
+        _FOLDERS.append(tempfile.TemporaryDirectory())
+        folder = Path(_FOLDERS[-1].name)
+        trainer.sinks = [MetricsSink(folder), CheckpointSink(folder / "checkpoints")]
+        for sink in trainer.sinks:
+            sink.on_train_start(trainer)
+        return trainer
+
+    return start
 
 
 def seconds(work: Work) -> float:
