@@ -127,3 +127,6 @@ def test_the_check_of_the_site_sees_what_is_wrong():
 
     arguments = "".join(f"<code>{name}</code>" for name in inspect.signature(SAM).parameters)
     assert check_site.reference(heading + good + arguments) == []
+    assert check_site.reference(heading + good + arguments + "<blockquote>") == [
+        "ncsam.optim.SAM: something is shown as a quotation, as a doctest outside of Examples is"
+    ]
