@@ -11,13 +11,14 @@ import sys
 from ncsam import methods, optim
 
 _FEATURES = """\
-x = torch.randn(128, 16)                              # your inputs
+x = torch.randn(128, 16)  # your inputs
 """
 _IMAGES = """\
-x = torch.rand(128, 3, 8, 8)                          # your images
+x = torch.rand(128, 3, 8, 8)  # your images
 """
 _LABELS = """\
-y = x.flatten(1)[:, :3].argmax(dim=1)                 # your labels; here 30 % are then replaced at random
+# your labels, of which 30 % are replaced at random here
+y = x.flatten(1)[:, :3].argmax(dim=1)
 y = torch.where(torch.rand(128) < 0.3, torch.randint(3, (128,)), y)
 """
 _MODEL = 'models.create("mlp", 3, in_features={inputs}, hidden=[32])'
@@ -30,7 +31,8 @@ from ncsam import SAM, methods, models
 
 torch.manual_seed(0)
 {data}
-model = {model}  # any torch.nn.Module
+# any torch.nn.Module
+model = {model}
 method = methods.create("{name}")  # options: see the table
 base = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
 optimizer = SAM(base, rho=0.05, criterion=method.criterion)
@@ -58,15 +60,17 @@ epochs, batch_size, lr = 3, 32, 0.05
 
 
 def create():
-    return {model}  # any torch.nn.Module{backbone}
+    # any torch.nn.Module{backbone}
+    return {model}
 
 
-def views_of(rows):                                   # one augmented view for each name in method.views
+def views_of(rows):
+    """One augmented view for each name in `method.views`."""
     return tuple({augment} for _ in method.views)
 
 
 class Engine:
-    """What a method may ask for: predictions on the training split, batches of it, and a backward pass."""
+    """What a method may ask for: predictions, batches of the training split, a backward pass."""
 
     def predict(self, networks, output="probabilities"):
         with torch.no_grad(), evaluation_mode(networks):
@@ -91,7 +95,9 @@ method = methods.create("{name}"{options})  # further options: see the table
 networks = method.build(create)
 optimizers = [optimizer_of(network) for network in networks]
 steps = -(-len(y) // batch_size)
-state = methods.State(3, y, epochs, steps, SampleTable(len(y)), noise_rate=0.3, engine=Engine(), lr=lr){verified}
+state = methods.State(
+    3, y, epochs, steps, SampleTable(len(y)), noise_rate=0.3, engine=Engine(), lr=lr
+){verified}
 method.on_train_start(state)
 {loop}
 '''
@@ -108,7 +114,7 @@ for state.epoch in range(1, epochs + 1):
 _STAGES = """\
 state.epoch = 0
 for state.stage, stage in enumerate(method.stages(epochs)):
-    if stage.fresh:                                   # new weights, new optimizer
+    if stage.fresh:  # new weights, new optimizer
         networks = method.build(create)
         optimizers = [optimizer_of(network) for network in networks]
     state.lr = lr * stage.lr
@@ -126,14 +132,16 @@ _STEPS = """\
 for state.batch, rows in enumerate(torch.randperm(len(y)).split(batch_size)):
     batch = Batch(views_of(rows), y[rows], rows)
     with torch.no_grad():
-        plans = method.plan(batch, networks, state)   # which samples, labels and mixtures; all random draws
+        # which samples, labels and mixtures; all random draws
+        plans = method.plan(batch, networks, state)
     for network, optimizer, plan in zip(networks, optimizers, plans):
         loss = optimizer.run_passes(lambda: method.loss(network, plan))
         optimizer.step()
     method.on_step_end(networks, state)"""
 
 _VERIFIED = """
-state.verified = torch.full((len(y),), -1)            # -1: not checked, 1: checked and right, 0: checked and wrong
+# -1: not checked, 1: checked and right, 0: checked and wrong
+state.verified = torch.full((len(y),), -1)
 state.verified[:48] = torch.randint(2, (48,))"""
 
 _OPTIMIZER = '''\
@@ -146,7 +154,8 @@ from ncsam.optim import {kind}
 torch.manual_seed(0)
 {data}
 epochs, batch_size = 3, 32
-model = {model}  # any torch.nn.Module
+# any torch.nn.Module
+model = {model}
 base = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
 optimizer = {kind}(base, rho=0.05, total_steps=epochs * -(-len(y) // batch_size))
 
@@ -179,7 +188,7 @@ def method_script(name: str) -> str:
     return _PLANS.format(
         **common,
         augment="x[rows] + 0.05 * torch.randn_like(x[rows])" if images else "x[rows]",
-        backbone="; this method needs its features: ncsam.models.Backbone" if needs_features else "",
+        backbone=" with features, which this method needs: see ncsam.models.Backbone" if needs_features else "",
         options=", inner_steps=20" if name == "cleannet" else "",
         verified=_VERIFIED if methods.create(name).verified_share else "",
         loop=(_STAGES if staged else _EPOCHS).format(steps=steps).rstrip(),

@@ -108,6 +108,8 @@ def reference(text: str) -> list[str]:
         for section, wanted in SECTIONS.items():
             if re.search(rf"^{section}:\n +\S", documented, flags=re.M) and not all(mark in shown for mark in wanted):
                 wrong.append(f"{name}: the section {section} is not rendered")
+        if "<blockquote>" in shown:
+            wrong.append(f"{name}: something is shown as a quotation, as a doctest outside of Examples is")
         listed = re.search(r"^Args:\n((?: +.*\n?)+)", documented, flags=re.M)
         for argument in re.findall(r"^    (\w+):", listed[1], flags=re.M) if listed else []:
             if not re.search(rf">\s*{argument}\s*<", shown):

@@ -38,6 +38,11 @@ def symbols(tex: str) -> set[str]:
     return (words & greek) | set(re.findall(r"(?<![\\a-zA-Z])[a-zA-Z](?![a-zA-Z])", tex))
 
 
+def test_scripts_fit_beside_the_navigation():
+    scripts = [*map(catalog.method_script, METHODS), *map(catalog.optimizer_script, optim.names())]
+    assert max(len(line) for script in scripts for line in script.splitlines()) <= 100
+
+
 @pytest.mark.parametrize("name", METHODS)
 def test_the_script_of_a_method_runs(name):
     exec(compile(catalog.method_script(name), name, "exec"), {"__name__": "script"})
@@ -122,3 +127,6 @@ def test_the_check_of_the_site_sees_what_is_wrong():
 
     arguments = "".join(f"<code>{name}</code>" for name in inspect.signature(SAM).parameters)
     assert check_site.reference(heading + good + arguments) == []
+    assert check_site.reference(heading + good + arguments + "<blockquote>") == [
+        "ncsam.optim.SAM: something is shown as a quotation, as a doctest outside of Examples is"
+    ]

@@ -4,9 +4,10 @@
 `features_of` gives the dataset of features in memory, `embed` writes it to a file. Both remember the original samples
 and the encoder: `read_inputs` encodes new samples for a trained model.
 
->>> from ncsam import data, embed
->>> encoder = embed.image_encoder("lite0", size=160)                                # doctest: +SKIP
->>> features = embed.features_of(data.load("photos/"), encoder)                     # doctest: +SKIP
+Examples:
+    >>> from ncsam import data, embed
+    >>> encoder = embed.image_encoder("lite0", size=160)                                # doctest: +SKIP
+    >>> features = embed.features_of(data.load("photos/"), encoder)                     # doctest: +SKIP
 """
 
 from ncsam.embed.cache import FeatureCache

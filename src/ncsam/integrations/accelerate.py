@@ -31,15 +31,6 @@ def sharpness_step(
     It replaces `accelerator.backward(loss)`, clipping, `optimizer.step()` and `optimizer.zero_grad()`. Under
     `accelerator.accumulate(model)` each call records its micro-batch, and the last call of a step does the rest.
 
-    >>> model, optimizer, loader = accelerator.prepare(model, SAM(base, model=model), loader)  # doctest: +SKIP
-    >>> def compute(x, y):                                                                     # doctest: +SKIP
-    ...     logits = model(x)
-    ...     return F.cross_entropy(logits, y), logits, y
-    >>> for x, y in loader:                                                                    # doctest: +SKIP
-    ...     with accelerator.accumulate(model):
-    ...         loss = sharpness_step(accelerator, optimizer, compute, x, y)
-    ...         scheduler.step()
-
     Args:
         accelerator: The `accelerate.Accelerator` of the loop.
         optimizer: A sharpness-aware optimizer, as `accelerator.prepare` returned it.
@@ -55,6 +46,16 @@ def sharpness_step(
 
     Raises:
         TypeError: The optimizer is not sharpness-aware, or `compute` returned something else.
+
+    Examples:
+        >>> model, optimizer, loader = accelerator.prepare(model, SAM(base, model=model), loader)  # doctest: +SKIP
+        >>> def compute(x, y):  # doctest: +SKIP
+        ...     logits = model(x)
+        ...     return F.cross_entropy(logits, y), logits, y
+        >>> for x, y in loader:  # doctest: +SKIP
+        ...     with accelerator.accumulate(model):
+        ...         loss = sharpness_step(accelerator, optimizer, compute, x, y)
+        ...         scheduler.step()
     """
     ours = sharpness_aware_inside(optimizer)
     if ours is None:

@@ -44,22 +44,25 @@ class _MicroBatch:
 
 
 class SharpnessAwareMixin(_Module):
-    """Before `LightningModule` in a class's bases, it lets the optimizer of `configure_optimizers` be one of ours.
-
-    >>> class Net(SharpnessAwareMixin, LightningModule):                                      # doctest: +SKIP
-    ...     def training_step(self, batch, batch_idx):
-    ...         x, y = batch
-    ...         logits = self(x)
-    ...         return {"loss": F.cross_entropy(logits, y), "logits": logits, "targets": y}
-    ...     def configure_optimizers(self):
-    ...         steps = self.trainer.estimated_stepping_batches
-    ...         return NCSAM(torch.optim.SGD(self.parameters(), lr=0.05), total_steps=steps, model=self)
+    """A base class, to be named before `LightningModule`: `configure_optimizers` may then return an optimizer of ours.
 
     Logits and targets are for `NCSAM` and `rho="auto"`; for others the loss is enough. Accumulation, clipping, mixed
     precision, DDP, `global_step` and checkpoints are Lightning's own. `training_step` is called again at the perturbed
     weights: what it logs then is dropped; what it counts by itself should look at `self.is_perturbed`.
 
     With `automatic_optimization = False`, `loss = self.manual_step(lambda: self(x), y)` does one whole step.
+
+    Examples:
+        >>> class Net(SharpnessAwareMixin, LightningModule):  # doctest: +SKIP
+        ...     def training_step(self, batch, batch_idx):
+        ...         x, y = batch
+        ...         logits = self(x)
+        ...         return {"loss": F.cross_entropy(logits, y), "logits": logits, "targets": y}
+        ...
+        ...     def configure_optimizers(self):
+        ...         base = torch.optim.SGD(self.parameters(), lr=0.05)
+        ...         steps = self.trainer.estimated_stepping_batches
+        ...         return NCSAM(base, total_steps=steps, model=self)
     """
 
     #: True while `training_step` runs at perturbed weights.

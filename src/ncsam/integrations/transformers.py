@@ -240,7 +240,11 @@ def look_only(model: nn.Module) -> Iterator[None]:
 class SharpnessAwareTrainer(SharpnessAwareMixin, Trainer):  # type: ignore[misc]
     """`transformers.Trainer` with an optimizer of ours.
 
-    >>> trainer = SharpnessAwareTrainer(                                                      # doctest: +SKIP
-    ...     model, args, train_dataset=data, sharpness_aware=lambda base: NCSAM(base, rho=0.05, model=model)
-    ... )
+    Examples:
+        >>> trainer = SharpnessAwareTrainer(  # doctest: +SKIP
+        ...     model,
+        ...     args,
+        ...     train_dataset=data,
+        ...     sharpness_aware=lambda base: NCSAM(base, rho=0.05, model=model),
+        ... )
     """

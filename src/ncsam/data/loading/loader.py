@@ -100,7 +100,7 @@ class Loader:
             batches; else over the whole split, whose order is then another.
         store: The samples as another loader holds them; `with_options` passes it on.
 
-    Example:
+    Examples:
         >>> from ncsam import data
         >>> dataset = data.from_arrays([[float(i)] for i in range(5)], [0, 1, 0, 1, 0])
         >>> loader = Loader(dataset.train, 2, shuffle=False)

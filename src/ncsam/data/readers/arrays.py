@@ -74,10 +74,11 @@ def from_arrays(
         mean, std: For normalization, per channel (images in [0, 1]). Default: those of the training images.
         allow_empty: Accept classes without a training sample.
 
-    >>> rows = np.random.default_rng(0).normal(size=(6, 4))
-    >>> dataset = from_arrays(rows, ["cat", "dog", "cat", "dog", "cat", "cat"])
-    >>> dataset.classes, dataset.train.labels.tolist()
-    (('cat', 'dog'), [0, 1, 0, 1, 0, 0])
+    Examples:
+        >>> rows = np.random.default_rng(0).normal(size=(6, 4))
+        >>> dataset = from_arrays(rows, ["cat", "dog", "cat", "dog", "cat", "cat"])
+        >>> dataset.classes, dataset.train.labels.tolist()
+        (('cat', 'dog'), [0, 1, 0, 1, 0, 0])
     """
     instance("name", name, str, "text")
     if y is None:
