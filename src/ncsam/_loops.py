@@ -43,6 +43,8 @@ _LINES = {
     ),
 }
 
+_AUTOMATIC = r"(pytorch_lightning|lightning\.pytorch)\.loops\.optimization\.automatic"
+
 
 def right_lines(*handed: object) -> str:
     """What to write in the loop that is running, for messages about wrong lines.
@@ -57,3 +59,13 @@ def right_lines(*handed: object) -> str:
         if any(re.match(modules, name) for name in running):
             return f"{lines} (docs/integrations.md)"
     return f"{_PLAIN} (docs/tasks/my-loop.md; docs/integrations.md for frameworks)"
+
+
+def accumulates_in_lightning() -> bool:
+    """Whether Lightning's automatic optimization runs this step and had micro-batches before the one of its closure."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        if re.fullmatch(_AUTOMATIC, str(frame.f_globals.get("__name__"))) and "trainer" in frame.f_locals:
+            return bool(getattr(frame.f_locals["trainer"], "accumulate_grad_batches", 1) > 1)
+        frame = frame.f_back  # type: ignore[assignment]
+    return False

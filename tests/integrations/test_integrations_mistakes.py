@@ -79,7 +79,7 @@ def test_with_a_scaler():
 # --- Lightning
 
 
-def lightning_fit(training_step, tmp_path, automatic, optimizer=sam):
+def lightning_fit(training_step, tmp_path, automatic, optimizer=sam, accumulate=1):
     lightning = pytest.importorskip("pytorch_lightning")
 
     class Net(lightning.LightningModule):
@@ -97,6 +97,7 @@ def lightning_fit(training_step, tmp_path, automatic, optimizer=sam):
     trainer = lightning.Trainer(
         max_epochs=1, accelerator="cpu", devices=1, logger=False, enable_checkpointing=False,
         enable_progress_bar=False, enable_model_summary=False, default_root_dir=tmp_path,
+        accumulate_grad_batches=accumulate,
     )  # fmt: skip
     trainer.fit(Net(), torch.utils.data.DataLoader(batches(2), batch_size=None))
 
@@ -111,6 +112,8 @@ def test_in_lightning_without_the_mixin(tmp_path):
         return NCSAM(torch.optim.SGD(model.parameters(), lr=0.1), model=model, total_steps=2)
 
     lightning_fit(step, tmp_path, automatic=True)
+    # its closure holds the last micro-batch alone: the step would be that of half of the batch
+    told("lightning", lambda: lightning_fit(step, tmp_path, automatic=True, accumulate=2))
     told("lightning", lambda: lightning_fit(step, tmp_path, automatic=True, optimizer=ncsam))
 
 

@@ -1,6 +1,7 @@
 """Norms that are zero, empty or not finite, odd parameters, and one clear error for each mistake."""
 
 import math
+import warnings
 
 import pytest
 import torch
@@ -250,6 +251,28 @@ def test_the_base_must_be_a_plain_optimizer():
         SAM(SAM(sgd(model)))
     with pytest.raises(ValueError, match="no parameters"):
         SAM(torch.optim.SGD([{"params": []}], lr=0.1))
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda params: SAM(params, torch.optim.SGD, lr=0.1, rho=0.05),
+        lambda params: SAM(params, base_optimizer=torch.optim.SGD, rho=0.05),
+        lambda params: SAM(params, torch.optim.SGD(params, lr=0.1), rho=0.05),
+        lambda params: SAM(base_optimizer=torch.optim.SGD, rho=0.05),
+    ],
+)
+def test_the_arguments_of_other_packages_are_answered_by_ours(call):
+    with pytest.raises(TypeError, match=r"invalid base_optimizer=.*as in SAM\(torch.optim.SGD\(model.parameters\(\)"):
+        call(list(network().parameters()))
+
+
+def test_a_validation_loss_may_still_have_its_graph():
+    optimizer = SAM(sgd(network()), rho="validation", total_steps=10)
+    optimizer.progress = 0.5
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        optimizer.report_val_loss(torch.ones((), requires_grad=True) * 2)
 
 
 X, Y = batch()

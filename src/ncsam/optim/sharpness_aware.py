@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.amp.grad_scaler import GradScaler
 
 from ncsam._errors import bad_value
-from ncsam._loops import right_lines
+from ncsam._loops import accumulates_in_lightning, right_lines
 from ncsam.optim import validate
 from ncsam.optim.registry import complete_documentation
 from ncsam.optim.step import MicroBatch
@@ -120,6 +120,8 @@ class SharpnessAware(TwoPhase):
         """The passes of a step whose closure returns the loss, and has run backward or has not."""
         if _called_by_grad_scaler():
             raise TypeError(f"GradScaler.step(optimizer, closure) does not scale the closure's passes. {right_lines()}")
+        if accumulates_in_lightning():
+            raise TypeError(f"step(closure) would drop the gradients of earlier micro-batches. {right_lines()}")
         params, ran = self._params(), False
 
         def evaluate() -> Any:

@@ -214,7 +214,7 @@ def val_loss(loss: Any) -> float:
     """
     try:
         if not isinstance(loss, (str, bytes, bool)):
-            return float(loss)
+            return float(loss.detach() if isinstance(loss, Tensor) else loss)
     except (TypeError, ValueError, RuntimeError, OverflowError):  # which of them depends on whose object it is
         pass
     raise bad_value("loss", loss, "a number, the mean loss of the validation samples")

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 from torch._compile import _disable_dynamo
 from torch.optim import Optimizer
-from typing_extensions import Unpack  # comes with torch
+from typing_extensions import Self, Unpack  # comes with torch
 
 from ncsam._arguments import non_negative, ratio
-from ncsam._errors import bad_value
+from ncsam._errors import bad_value, shown
 from ncsam.optim import validate
 from ncsam.optim.radii import RadiusLike, make_radius
 from ncsam.optim.radius import AutoRadius, Radius
@@ -55,12 +55,17 @@ class OptimizerWrapper(Optimizer):
     #: Settings that live in `param_groups`: the value of groups that do not have their own.
     _group_defaults: dict[str, Any]
 
+    def __new__(cls, *arguments: Any, **options: Any) -> Self:
+        """Refuse what other packages take in the first place, parameters, before Python misses another argument."""
+        given = [*arguments[:1], *(options[name] for name in ("base_optimizer",) if name in options)]
+        for base in given:  # none where a copy is made
+            if not isinstance(base, Optimizer) or isinstance(base, OptimizerWrapper):
+                example = f"{cls.__name__}(torch.optim.SGD(model.parameters(), lr=0.05))"
+                expected = f"an instance of a plain torch optimizer, as in {example}"
+                raise TypeError(f"invalid base_optimizer={shown(base)}: expected {expected}")
+        return super().__new__(cls)
+
     def __init__(self, base_optimizer: Optimizer) -> None:
-        if not isinstance(base_optimizer, Optimizer) or isinstance(base_optimizer, OptimizerWrapper):
-            raise TypeError(
-                f"invalid base_optimizer={base_optimizer!r}: expected an instance of a plain torch optimizer, "
-                "such as torch.optim.SGD(model.parameters(), lr=0.05)"
-            )
         self.base_optimizer = base_optimizer
         self._group_defaults = {}
         for number, name in vars(base_optimizer).pop(_FILLED_IN, ()):  # what an earlier wrapper put into the groups
