@@ -111,6 +111,18 @@ def test_magnitudes_are_drawn_below_the_largest(most: int) -> None:
     assert sorted(set(corner.tolist())) == pytest.approx([10 + 18 * m for m in range(1, most)], abs=1)
 
 
+def test_signs_are_drawn() -> None:
+    source = torch.full((2000, 1, 8, 8), 100, dtype=torch.uint8)
+    draws = np.random.default_rng(1).random((2000, views.DRAWS), dtype=np.float32)
+    draws[:, 0], draws[:, 2], draws[:, 8] = (views.OPERATIONS.index("solarize_add") + 0.5) / 16, 0.0, 0.9
+    draws[:, -2:] = 0.0
+    found = views.mild(source, draws, 2)[:, 0]
+    assert (found[:, 0, 0] == 127).all()  # the square, where the last two draws put it
+    corner = found[:, 7, 7]  # 100 - 11 or 100 + 11
+    assert set(corner.tolist()) == {89, 111}
+    assert (corner == 89).float().mean().item() == pytest.approx(0.5, abs=0.05)
+
+
 def test_the_views_of_the_authors() -> None:
     for name, most in (("ncsam", 5), ("ncsam_stronger", 10)):
         assert VIEWS[name] == View(crop="window", padding_mode="reflect", flip=0.5, mild=most)

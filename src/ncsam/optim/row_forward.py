@@ -63,7 +63,7 @@ class RowForward:
         try:
             return self._run(rows, size)
         except ValueError as error:
-            if len(rows) == 1 and "more than 1 value per channel" in str(error):
+            if "more than 1 value per channel" in str(error):
                 return None
             raise
 
