@@ -34,7 +34,7 @@ ONE_PROCESS = {"n_jobs": 1}  # cleanlab starts others, whose processor time woul
 _FOLDERS: list[tempfile.TemporaryDirectory[str]] = []  # of runs; removed when the process ends
 
 
-def engine_and_bare(samples: int = 1024) -> tuple[Work, Work]:
+def engine_and_bare(samples: int = 4096) -> tuple[Work, Work]:
     """An epoch of the engine, with its metrics and checkpoint, and of a loop written by hand, which writes nothing."""
     import engine_cost as cost
 
@@ -44,7 +44,7 @@ def engine_and_bare(samples: int = 1024) -> tuple[Work, Work]:
     return trainer.train_epoch, lambda: next(bare)
 
 
-def engine_and_lightning(samples: int = 1024) -> tuple[Work, Work]:
+def engine_and_lightning(samples: int = 4096) -> tuple[Work, Work]:
     """Three epochs each, from a new trainer and network: the same batches, SGD, evaluation of the test and the training
     split, and a checkpoint after each epoch."""
     import pytorch_lightning as lightning
