@@ -19,7 +19,18 @@ sys.path.insert(0, str(Path(__file__).parent))
 from catalog_scripts import method_script, optimizer_script
 
 ROOT = Path(__file__).parents[1]
+EXPERIMENTS = ROOT / "docs/experiments"
 _SETTING = "to be compared with it"
+#: Pages of the experiments whose tables have a row for each optimizer.
+_OPTIMIZER_PAGES = ("full.md", "medium.md", "cheap_variants.md", "real_noise.md")
+#: How the rows of an optimizer begin, where that is not the name of its class.
+_ROWS = {
+    "SAM": r"`?SAM\b(?!, length)",
+    "NCSAM": r"`?NCSAM\b(?! as its)",
+    "AuthorsNCSAM": "NCSAM as its authors",
+    "LengthMatchedSAM": "SAM, length-matched",
+    "AESAM": r"AE-SAM\b",
+}
 _SYMBOLS = (
     "In all formulas $x_i$ is the input of sample i, $y_i$ its given label and $e_y$ the one-hot vector of a label, "
     "$p_i$ the predicted probabilities (softmax of the logits $z_i$), $C$ the number of classes and $B$ the batch."
@@ -168,7 +179,7 @@ def _in_cell(text: str) -> str:
 def tables(page: str) -> list[tuple[str, list[str], list[list[str]]]]:
     """The tables of a page: the heading above, the header's cells, and the rows."""
     found = []
-    text = (ROOT / "docs/experiments" / page).read_text(encoding="utf-8")
+    text = (EXPERIMENTS / page).read_text(encoding="utf-8")
     for section in re.split(r"^## ", text, flags=re.M):
         for block in re.findall(r"(?:^\|.*\n)+", section, flags=re.M):
             rows = [[cell.strip() for cell in line.strip().strip("|").split("|")] for line in block.splitlines()]
@@ -232,11 +243,46 @@ def epoch_cost(name: str) -> str:
 
 
 def optimizer_results(kind: str) -> str:
-    """The rows on an optimizer in docs/experiments/real_noise.md."""
-    for _, header, rows in tables("real_noise.md"):
-        ours = [row for row in rows if re.match(rf"`?{kind}\b", row[0])]
-        if header[0] == "optimizer" and ours:
-            base = [row for row in rows if row[0] == "SGD" or row in ours]
-            lines = ["| " + " | ".join(row) + " |" for row in [header, ["---"] * len(header), *base]]
-            return "Test accuracy in percent ([settings](../experiments/real_noise.md)):\n\n" + "\n".join(lines)
-    return "No table of ours has it. `ncsam compare` measures it on your data."
+    """The rows on an optimizer in the tables of the experiments, next to those of SGD.
+
+    Args:
+        kind: Name of its class.
+    """
+    pattern = _ROWS.get(kind, rf"`?{kind}\b")
+    parts = []
+    for page in _OPTIMIZER_PAGES:
+        for _, header, rows in tables(page):
+            ours = [row for row in rows if re.match(pattern, row[0])]
+            base = [row for row in rows if row[0] == "SGD"]
+            if ours and base:
+                lines = ["| " + " | ".join(row) + " |" for row in [header, ["---"] * len(header), *base, *ours]]
+                where = f"[{heading(page)}](../experiments/{page})"
+                parts.append(f"Test accuracy in percent, from {where}:\n\n" + "\n".join(lines))
+                break
+    if parts:
+        return "\n\n".join(parts)
+    about = [page for page in sorted(path.name for path in EXPERIMENTS.glob("*.md")) if mentions(page, kind)]
+    links = ", ".join(f"[{heading(page)}](../experiments/{page})" for page in about if page != "README.md")
+    return f"Measured in {links}." if links else "We have not measured it; `ncsam compare` does so on your data."
+
+
+def heading(page: str) -> str:
+    """The title of a page of the experiments in the navigation.
+
+    Args:
+        page: Its file name.
+    """
+    navigation = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    found = re.search(rf"- (.+): experiments/{re.escape(page)}$", navigation, flags=re.M)
+    return found[1] if found else page
+
+
+def mentions(page: str, kind: str) -> bool:
+    """Whether a page of the experiments has an optimizer in a table, or as code.
+
+    Args:
+        page: Its file name.
+        kind: Name of the optimizer's class.
+    """
+    text = (EXPERIMENTS / page).read_text(encoding="utf-8")
+    return re.search(rf"^\|.*\b{kind}\b|`{kind}\b", text, flags=re.M) is not None

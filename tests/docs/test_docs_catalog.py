@@ -112,6 +112,16 @@ def test_formulas_become_mathml():
         assert "<merror" not in site_hooks.convert(formula(methods.get(name)))
 
 
+def test_results_of_an_optimizer_come_from_the_experiments():
+    results = catalog.optimizer_results("AuthorsNCSAM")
+    page = (catalog.EXPERIMENTS / "full.md").read_text(encoding="utf-8")
+    ours = next(line for line in page.splitlines() if line.startswith("| NCSAM as its authors run it"))
+    assert ours in results
+    assert "| SGD |" in results
+    assert "| NCSAM as printed" not in results
+    assert catalog.optimizer_results("Unheard") == "We have not measured it; `ncsam compare` does so on your data."
+
+
 def test_the_check_of_the_site_sees_what_is_wrong():
     assert check_site.formulas("<p>:math:<code>x</code></p>") == [":math: is left of a formula"]
     assert check_site.formulas("<pre>:math:</pre><math></math>") == []

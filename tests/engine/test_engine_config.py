@@ -246,3 +246,9 @@ def test_aliases_that_multiply_or_form_a_loop_are_refused(
             read(tmp_path / "config.yaml")
     (tmp_path / "config.yaml").write_text("method_options: &same {}\nmodel_options: *same\n")
     assert RunConfig.from_yaml(tmp_path / "config.yaml").model_options == {}
+
+
+def test_a_configuration_shows_what_differs_from_the_default():
+    assert repr(RunConfig()) == "RunConfig()"
+    assert repr(RunConfig(rate=0.4, noise="symmetric")) == "RunConfig(noise='symmetric', rate=0.4)"
+    assert "momentum=0.9" in repr(resolved())

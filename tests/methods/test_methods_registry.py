@@ -169,3 +169,8 @@ def test_traits_are_on_the_classes():
     assert methods.get("ncsam.methods.gce:GCE").is_loss
     with pytest.raises(ValueError, match="unknown method 'gceee'"):
         methods.get("gceee")
+
+
+def test_a_method_shows_its_options():
+    assert repr(methods.create("gce", q=0.5)) == "GCE(q=0.5)"
+    assert repr(methods.create("gce")) == "GCE()"

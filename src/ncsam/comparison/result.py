@@ -105,7 +105,7 @@ class Comparison:
 
     def __repr__(self) -> str:
         lines = [f"{row['method']} + {row['optimizer']}: {_result(row)}" for row in self.rows]
-        return "\n  ".join([f"<Comparison of {len(self.rows)}, test accuracy (last epoch) over seeds:", *lines]) + ">"
+        return "\n  ".join([f"<Comparison of {len(self.rows)}, test accuracy after the last epoch:", *lines]) + ">"
 
     def _repr_html_(self) -> str:
         head = ("method", "optimizer", "seeds", "last")

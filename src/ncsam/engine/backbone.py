@@ -141,8 +141,7 @@ def on_features(
     dataset = task.dataset
     samples = sum(len(split) for split in dataset.splits.values())
     seconds = _forecast(dataset, encoder, samples)
-    about = f"at most {format_duration(seconds)} (cached ones are not computed again)"
-    say(f"{reason}: features of {samples:,} samples, {about}")
+    say(f"{reason}: features of {samples:,} samples in at most {format_duration(seconds)}")
     if approve is not None:
         approve(seconds, "features")
     return dataclasses.replace(task, dataset=features_of(dataset, encoder, workers=workers, say=say))

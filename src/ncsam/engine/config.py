@@ -295,8 +295,13 @@ class RunConfig:
     @property
     def leaves_training_open(self) -> bool:
         """Whether no option asks for a certain model or way of training; the recommended classifier is then fitted."""
-        usual = default_options(RunConfig) | {"optimizer": recipes.OPTIMIZER.value}
+        usual = self._usual()
         return all(getattr(self, name) == usual[name] for name in TRAINING)
+
+    @staticmethod
+    def _usual() -> dict[str, Any]:
+        """What a configuration has where nothing is asked for."""
+        return default_options(RunConfig) | {"optimizer": recipes.OPTIMIZER.value}
 
     @property
     def may_use_backbone(self) -> bool:
@@ -358,6 +363,11 @@ class RunConfig:
             UsageError: An option is unknown or a value is invalid.
         """
         return dataclasses.replace(self, **known_options(RunConfig, changes))
+
+    def __repr__(self) -> str:
+        """The options that differ from their defaults."""
+        values = ((name, usual, getattr(self, name)) for name, usual in self._usual().items())
+        return f"RunConfig({', '.join(f'{name}={value!r}' for name, usual, value in values if value != usual)})"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, in the order of the fields."""

@@ -285,6 +285,11 @@ class Method:
     effect: ClassVar[Literal["loss", "criterion"]] = "loss"
     #: Options by the name of a dataset and noise, where the literature has them.
     presets: ClassVar[Presets] = {}
+    #: The options that `create` was given.
+    created_with: Mapping[str, Any] = {}
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in self.created_with.items())})"
 
     def stages(self, epochs: int) -> tuple[Stage, ...]:
         """The stages of a run.

@@ -72,7 +72,10 @@ def create(name: str, **options: Any) -> Method:
         if preset not in presets:
             raise unknown_name(f"preset of {name}", preset, presets or ["none"])
         options = {**presets[preset], **options}
-    return kind(**check_options(name, kind, options))
+    given = check_options(name, kind, options)
+    method = kind(**given)
+    method.created_with = given
+    return method
 
 
 def _own(reference: str) -> type[Method]:
