@@ -355,6 +355,10 @@ def make_config(
     from ncsam.engine.config import RunConfig
     from ncsam.engine.config_options import read_preset
 
+    for name in ("method", "optimizer", "base"):
+        if isinstance(value := options.get(name), type):
+            own = f"'{value.__module__}:{value.__qualname__}' for a class of your own"
+            raise bad_value(name, value, f"a name; as module:Name, such as {own}")
     if isinstance(data, RunConfig):
         raise bad_value("data", "a RunConfig", "data; pass the configuration as config=")
     if model is not None and not isinstance(model, str):

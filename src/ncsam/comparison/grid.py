@@ -159,6 +159,9 @@ def planned(
     for argument, specs in lists.items():
         if len(set(specs)) != len(specs):
             raise bad_value(argument, specs, _LIST)
+        odd = next((each for each in specs if argument != "seeds" and not isinstance(each, str)), None)
+        if odd is not None:
+            raise bad_value(argument, odd, "names; a class of your own as 'module:Name', such as 'mine:BelowMean'")
     if config.model == "auto":  # methods and optimizers are for models that are trained by gradient steps
         config = config.replace(model=NETWORK)
     listed = range(config.seed, config.seed + seeds) if isinstance(seeds, int) else seeds
