@@ -230,8 +230,8 @@ def compare(
     data: Any = None,
     out: str | os.PathLike[str] | None = None,
     *,
-    methods: Sequence[str] = ("ce",),
-    optimizers: Sequence[str] = ("sgd", "sam", "ncsam"),
+    methods: Sequence[str] | Literal["all"] = ("ce",),
+    optimizers: Sequence[str] | Literal["all"] = ("sgd", "sam", "ncsam"),
     seeds: int | Sequence[int] = 3,
     preset: str | None = None,
     config: RunConfig | str | os.PathLike[str] | None = None,
@@ -249,8 +249,8 @@ def compare(
         data: as in `train`.
         out: the folder that holds the run folders. `None` uses a temporary folder that is deleted with the returned
             object.
-        methods: method names, with options after colons: `"mixup:alpha=8"`.
-        optimizers: optimizer names, in the same form: `"sam:rho=0.1"`.
+        methods: method names, with options after colons: `"mixup:alpha=8"`; or "all".
+        optimizers: optimizer names, in the same form: `"sam:rho=0.1"`; or "all".
         seeds: the number of seeds, or a list of seeds.
         preset: as in `train`.
         config: as in `train`.
@@ -285,8 +285,8 @@ def compare(
     rows = engine_compare(
         chosen,
         folder,
-        methods=list(methods),
-        optimizers=list(optimizers),
+        methods=methods,
+        optimizers=optimizers,
         seeds=seeds,
         workers=workers,
         on=on,
@@ -355,6 +355,10 @@ def make_config(
     from ncsam.engine.config import RunConfig
     from ncsam.engine.config_options import read_preset
 
+    for name in ("method", "optimizer", "base"):
+        if isinstance(value := options.get(name), type):
+            own = f"'{value.__module__}:{value.__qualname__}' for a class of your own"
+            raise bad_value(name, value, f"a name; as module:Name, such as {own}")
     if isinstance(data, RunConfig):
         raise bad_value("data", "a RunConfig", "data; pass the configuration as config=")
     if model is not None and not isinstance(model, str):

@@ -106,6 +106,20 @@ def test_what_cannot_be_trained_is_refused_before_anything_is_written(
     assert not (tmp_path / "run" / "config.yaml").exists()
 
 
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda rows: ncsam.train(rows, method=ncsam.methods.get("gce")), r"invalid method=.*'ncsam.methods.gce:GCE'"),
+        (lambda rows: ncsam.train(rows, optimizer=ncsam.SAM), r"invalid optimizer=.*'ncsam.optim.sam:SAM'"),
+        (lambda rows: ncsam.compare(rows, optimizers=["sgd", ncsam.SAM]), r"invalid optimizers=.*names; a class"),
+        (lambda rows: ncsam.compare(rows, methods=[ncsam.methods.get("gce")]), r"invalid methods=.*'module:Name'"),
+    ],
+)
+def test_a_class_in_place_of_a_name_is_answered_with_the_form_of_the_name(call: Any, said: str, rows: Any) -> None:
+    with pytest.raises(UsageError, match=said):
+        call(rows)
+
+
 def test_a_function_may_be_trained_on_folds(rows: Any) -> None:
     check_folds(ncsam.RunConfig(), 3, ncsam.data.as_dataset(rows), Net)
 

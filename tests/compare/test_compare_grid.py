@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
@@ -15,13 +16,15 @@ import pytest
 import torch
 
 from ncsam.comparison import compare
-from ncsam.comparison.grid import _mean_and_deviation
+from ncsam.comparison.grid import _mean_and_deviation, planned
 from ncsam.comparison.specs import folder_name, with_spec
 from ncsam.data import from_arrays, load
 from ncsam.engine import RunConfig, RunError
+from ncsam.engine.config import optimizer_names
 from ncsam.jobs import local as workers
 from ncsam.jobs.job import is_small
 from ncsam.methods import Method, register, registry
+from ncsam.methods import names as method_names
 from ncsam.runs.writer import locked
 
 
@@ -201,3 +204,11 @@ def test_data_in_memory_is_written_once_and_read_by_the_jobs(tmp_path: Path) -> 
     other = from_arrays(x, 1 - y, classes=["no", "yes"])
     with pytest.raises(RunError, match=r"data\.npz"):
         compare(config, tmp_path / "out", **{**options, "dataset": other})
+
+
+def test_all_stands_for_every_name() -> None:
+    runs = planned(RunConfig(), "all", ["all"], 1)
+    pairs = [(run.method, run.optimizer) for run in runs]
+    assert pairs == list(itertools.product(method_names(), optimizer_names()))
+    with pytest.raises(ValueError, match="unknown method 'all'"):
+        planned(RunConfig(), ["ce", "all"], ["sgd"], 1)

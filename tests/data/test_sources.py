@@ -9,6 +9,7 @@ import pytest
 import torch
 from PIL import Image
 
+import ncsam
 from ncsam import data
 from ncsam.data import as_dataset
 from ncsam.errors import UsageError
@@ -181,3 +182,17 @@ def test_missing_labels_of_pandas_are_missing() -> None:
 def test_options_of_another_form_are_refused() -> None:
     with pytest.raises(ValueError, match="from_arrays 'text_column'"):
         as_dataset((X, Y), text_column="a")
+
+
+def test_a_record_of_noise_brings_its_clean_labels() -> None:
+    truth = np.arange(60) % 3
+    record = ncsam.noise.symmetric(truth, 0.4, seed=0)
+    x = np.random.default_rng(0).normal(size=(60, 2))
+    texts = [f"text {number}" for number in range(60)]
+    for inputs in (x, texts, pandas.DataFrame(x, columns=["a", "b"])):
+        train = as_dataset((inputs, record)).train
+        assert train.labels.tolist() == record.noisy.tolist()
+        assert train.clean is not None
+        assert train.clean.tolist() == record.clean.tolist()
+    with pytest.raises(UsageError, match=r"invalid y=<NoisyLabels.*expected a record of the 60 training samples of 3"):
+        as_dataset((x, ncsam.noise.symmetric(truth, 0.4, num_classes=4, seed=0)))

@@ -47,14 +47,14 @@ Finished combinations are not run again; interrupted ones resume.
     type=Listed(),
     default="ce",
     shell_complete=known("methods"),
-    help="learning methods, comma-separated [ce]",
+    help="learning methods, comma-separated, or all [ce]",
 )
 @click.option(
     "--optimizers",
     type=Listed(),
     default="sgd,sam,ncsam",
     shell_complete=known("optimizers"),
-    help="optimizers, comma-separated [sgd,sam,ncsam]",
+    help="optimizers, comma-separated, or all [sgd,sam,ncsam]",
 )
 @click.option("--seeds", type=Seeds(), default=3, help="how many, or a comma-separated list [3]")
 @executor_options

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -17,11 +17,12 @@ from ncsam.comparison.specs import check_combination, folder_name, with_spec
 from ncsam.data.stored import load_dataset, save_dataset
 from ncsam.data.types import DataSet
 from ncsam.engine import RunConfig, RunError
-from ncsam.engine.config import NETWORK
+from ncsam.engine.config import NETWORK, optimizer_names
 from ncsam.engine.device import check_accelerator
 from ncsam.engine.metrics import SUMMARY
 from ncsam.issues.calibration import labels_sha256
 from ncsam.jobs import Done, ExecutorConfig, Job, check_size, run_jobs, split_finished
+from ncsam.methods import names as method_names
 from ncsam.runs import layout
 from ncsam.runs.layout import refuse_other_work
 from ncsam.runs.writer import locked
@@ -52,8 +53,8 @@ def compare(
     Args:
         config: options shared by all runs; each spec changes a copy.
         out: the folder of the runs.
-        methods: specs of methods, such as `"elr"` or `"mixup:alpha=8"` (see `ncsam.comparison.specs`).
-        optimizers: specs of optimizers, such as `"sgd"` or `"sam:rho=0.1"`.
+        methods: specs of methods, such as `"elr"` or `"mixup:alpha=8"` (see `ncsam.comparison.specs`), or "all".
+        optimizers: specs of optimizers, such as `"sgd"` or `"sam:rho=0.1"`, or "all".
         seeds: number of seeds, counted from `config.seed`, or a list of seeds; at most 10,000 runs in total.
         workers: number of runs in parallel (see `ncsam.jobs.ExecutorConfig`). `None`: two, or one on a single core.
         on: "local" or "ray".
@@ -147,6 +148,7 @@ def planned(
     Raises:
         UsageError: for an unknown spec, a repeated one, or an invalid number of seeds.
     """
+    methods, optimizers = _all_of(methods, method_names), _all_of(optimizers, optimizer_names)
     lists: dict[str, Any] = {"methods": methods, "optimizers": optimizers}
     if not isinstance(seeds, int):
         lists["seeds"] = seeds
@@ -159,6 +161,9 @@ def planned(
     for argument, specs in lists.items():
         if len(set(specs)) != len(specs):
             raise bad_value(argument, specs, _LIST)
+        odd = next((each for each in specs if argument != "seeds" and not isinstance(each, str)), None)
+        if odd is not None:
+            raise bad_value(argument, odd, "names; a class of your own as 'module:Name', such as 'mine:BelowMean'")
     if config.model == "auto":  # methods and optimizers are for models that are trained by gradient steps
         config = config.replace(model=NETWORK)
     listed = range(config.seed, config.seed + seeds) if isinstance(seeds, int) else seeds
@@ -169,6 +174,11 @@ def planned(
         for seed in listed:
             runs.append(Planned(folder_name(method, optimizer, seed), method, optimizer, changed.replace(seed=seed)))
     return runs
+
+
+def _all_of(specs: Sequence[str], names: Callable[[], Iterable[str]]) -> Sequence[str]:
+    """The names of all, where that is what was asked for."""
+    return list(names()) if specs == "all" or (isinstance(specs, list | tuple) and [*specs] == ["all"]) else specs
 
 
 def _rows(runs: list[Planned], summaries: dict[str, dict[str, Any]], errors: dict[str, str]) -> list[dict[str, Any]]:

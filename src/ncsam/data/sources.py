@@ -21,6 +21,7 @@ from ncsam.data.registry import load
 from ncsam.data.tables.columns import TABLE_SUFFIXES, Columns, is_numeric
 from ncsam.data.tables.table import SPLIT_NAMES, from_columns
 from ncsam.data.types import DataSet
+from ncsam.noise import NoisyLabels
 
 _ACCEPTED = (
     "a path, the name of a dataset, (X, y), a DataFrame, a torch Dataset, a Hugging Face dataset or an ncsam DataSet"
@@ -43,7 +44,8 @@ def as_dataset(
 
             - a name or a path, as `load` takes it;
             - `(X, y)`: arrays or tensors (uint8 images, or features of any shape), a list of texts, a list of
-              `pathlib.Path`s of images, or a DataFrame; and the labels, as class names or numbers;
+              `pathlib.Path`s of images, or a DataFrame; and the labels, as class names or numbers, or an
+              `ncsam.noise.NoisyLabels`, whose true labels reach metrics only;
             - a pandas DataFrame, or a dict of columns;
             - a torch `Dataset` (or any sequence) of (inputs, label) items or of dicts with a label;
             - a Hugging Face `Dataset` or `DatasetDict`;
@@ -242,6 +244,8 @@ def _from_pair(
 ) -> DataSet:
     if test is not None and not (isinstance(test, tuple) and len(test) == 2):
         raise bad_value("test", type(test).__name__, "(X, y), as the data")
+    if isinstance(pair[1], NoisyLabels):
+        return _with_noise(_from_pair((pair[0], pair[1].clean), test, label, inputs, options), pair[1])
     x, y = pair[0], plain(pair[1])
     if label is not None:
         raise bad_value("label_column", label, "None where the labels are given beside the data")
@@ -259,6 +263,15 @@ def _from_pair(
         return _called(from_columns, columns, path_column="path", **options)
     arrays = {} if test is None else {"x_test": as_array(test[0])}
     return _called(from_arrays, as_array(x), y, **arrays, **others, **options)
+
+
+def _with_noise(clean: DataSet, record: NoisyLabels) -> DataSet:
+    """The dataset with the noisy labels of a record, whose clean ones reach metrics only."""
+    if (len(clean.train), clean.num_classes) != (len(record), record.num_classes):
+        found = f"{len(clean.train)} training samples of {clean.num_classes} classes"
+        expected = f"a record of the {found} in its clean labels; otherwise pass y=record.noisy, y_clean=record.clean"
+        raise bad_value("y", record, expected)
+    return replace(clean, train=clean.train.with_labels(record.noisy, record.clean))
 
 
 def _with_labels(frame: Any, y: Any) -> Columns:
