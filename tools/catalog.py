@@ -68,7 +68,7 @@ def method_page(name: str) -> str:
     ]
     return "\n\n".join(
         [
-            f"# {name}\n\n*{describe.source(name).rstrip('.')}*",
+            f"# {name}\n\n*{linked(describe.source(name).rstrip('.'))}*",
             doc.summary,
             "## Formula",
             doc.details,
