@@ -68,7 +68,7 @@ def method_page(name: str) -> str:
     ]
     return "\n\n".join(
         [
-            f"# {name}\n\n*{describe.source(name).rstrip('.')}*",
+            f"# {name}\n\n*{linked(describe.source(name).rstrip('.'))}*",
             doc.summary,
             "## Formula",
             doc.details,
@@ -121,7 +121,7 @@ def optimizer_page(name: str) -> str:
             options_table(doc.args, own),
             "All further options are shared by every optimizer: [`Options`](../reference/optim.md).",
             "## Cost",
-            f"{kind.passes:g} gradients a step"
+            f"{kind.passes:g} gradient{'' if kind.passes == 1 else 's'} per step"
             + (f", after a warm-up of {kind.default_warmup:.0%} of training in a run." if kind.default_warmup else "."),
             "## Caveats",
             inspect.cleandoc(caveats[0]) if caveats else "None beyond those of [every optimizer](../optimizers.md).",

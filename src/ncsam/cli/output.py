@@ -75,21 +75,18 @@ def as_csv(rows: Sequence[Mapping[str, Any]]) -> str:
     return buffer.getvalue()
 
 
-#: Choices between epochs, which say nothing of a model that is fitted at once.
-_OF_EPOCHS = ("best", "val_chosen")
 #: Columns of a comparison that a narrow window has no room for.
 _WIDE = ("last10", "test_balanced_accuracy", "test_f1", "test_auc", "label_issues_auroc", "seconds")
 
 
 def show_summary(run: RunFolder) -> None:
     """The summary of a run."""
-    from ncsam.engine.metrics import SUMMARY  # torch, which listings do not need
+    from ncsam.engine.metrics import OF_EPOCHS, SUMMARY  # torch, which listings do not need
 
     known = {name: run.summary[name] for name in SUMMARY if run.summary.get(name) is not None}
     meanings = run.metric_names
-    if run.summary.get("method") == "fit":
-        known = {name: value for name, value in known.items() if name not in _OF_EPOCHS}
-        meanings = {name: text.replace(" after the last epoch", "") for name, text in meanings.items()}
+    if run.fitted:
+        known = {name: value for name, value in known.items() if name not in OF_EPOCHS}
     rows = [[name, f"{value:.{SUMMARY[name].digits}f}", meanings.get(name, "")] for name, value in known.items()]
     show_table(["metric", "value", "meaning"], rows, left=3)
     if "noise_estimate" in run.summary:

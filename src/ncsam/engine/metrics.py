@@ -201,6 +201,8 @@ SUMMARY = {
     "label_issues_auroc": Metric("area under the ROC curve of 1 - label quality against truly wrong labels", digits=3),
     "seconds": Metric("wall-clock time of training", None, digits=1),
 }
+#: Choices between epochs, which say nothing of a model that is fitted at once.
+OF_EPOCHS = ("best", "val_chosen")
 #: Further numbers of a summary, which say what was trained on rather than how well.
 _FACTS = {
     "noise_estimate": "estimated noise rate, as a fraction, with an interval; null if it cannot be determined",

@@ -15,7 +15,8 @@ from ncsam._errors import bad_value
 from ncsam._files import atomic_path
 from ncsam._statistics import Spread, difference
 from ncsam._version import __version__
-from ncsam.engine.metrics import SUMMARY
+from ncsam.engine.config import IN_MEMORY
+from ncsam.engine.metrics import OF_EPOCHS, SUMMARY
 from ncsam.noise import NoisyLabels
 from ncsam.report.figures import Group, group_runs, varying
 from ncsam.report.sections import (
@@ -130,10 +131,12 @@ def gather(paths: Iterable[str | os.PathLike[str]], *, title: str | None = None,
     configs = [run.config for run in runs]
     cells = {name: _column(groups, name) for name in SUMMARY}
     columns = [name for name, column in cells.items() if any(cell.spread for cell in column)]
+    if all(run.fitted for run in runs):
+        columns = [name for name in columns if name not in OF_EPOCHS]
     galleries, class_names, notes = _galleries(groups, images)
     differing = varying(configs)
     return Report(
-        title=title or _title(configs),
+        title=title or _title(runs),
         facts=_facts(runs, groups),
         groups=groups,
         columns=columns,
@@ -210,10 +213,18 @@ def with_metrics(report: Report, metrics: Sequence[str]) -> Report:
     return replace(report, columns=list(metrics), cells=[[row[column] for column in order] for row in report.cells])
 
 
-def _title(configs: Sequence[dict[str, Any]]) -> str:
-    data = list(dict.fromkeys(Path(str(c.get("data"))).stem if c.get("data") else "data" for c in configs))
-    noises = list(dict.fromkeys(noise_text(c) for c in configs))
+def _title(runs: Sequence[RunFolder]) -> str:
+    data = list(dict.fromkeys(map(_data_name, runs)))
+    noises = list(dict.fromkeys(noise_text(run.config) for run in runs))
     return ", ".join([" and ".join(data), *([noises[0]] if len(noises) == 1 and noises[0] else [])])
+
+
+def _data_name(run: RunFolder) -> str:
+    """The name of a run's data; of data that was passed as Python objects, the name of the run's folder."""
+    data = run.config.get("data")
+    if data == IN_MEMORY:
+        return run.folder.name
+    return Path(str(data)).stem if data else "data"
 
 
 def noise_text(config: dict[str, Any]) -> str:
@@ -238,7 +249,7 @@ def _facts(runs: Sequence[RunFolder], groups: Sequence[Group]) -> dict[str, str]
         **({"seeds": ", ".join(map(str, seeds))} if seeds else {}),
         **{
             key.replace("_", " "): value
-            for key in ("model", "epochs", "batch_size")
+            for key in (("model",) if all(run.fitted for run in runs) else ("model", "epochs", "batch_size"))
             if (value := ", ".join(dict.fromkeys(str(run.config.get(key)) for run in runs))) != "None"
         },
         **({"wrong labels": f"{100 * rates.mean:.1f} %"} if rates is not None else {}),

@@ -19,7 +19,7 @@ from ncsam._errors import need
 from ncsam._files import atomic_path
 from ncsam._statistics import Spread
 from ncsam._text import printable
-from ncsam.engine.config import BASES, NEUTRAL
+from ncsam.engine.config import BASES, NEUTRAL, TRAINING
 from ncsam.engine.optimizers import unused_options
 from ncsam.runs.reader import RunFolder
 
@@ -104,8 +104,14 @@ def group_runs(runs: Iterable[RunFolder]) -> list[Group]:
         identity = {key: value for key, value in run.config.items() if key not in _NOT_IDENTITY}
         by_identity.setdefault(json.dumps(identity, sort_keys=True, default=str), []).append(run)
     members = list(by_identity.values())
-    labels = _labels([group[0].config for group in members])
+    labels = _labels([_told(group[0]) for group in members])
     return [Group(label, group) for label, group in zip(labels, members, strict=True)]
+
+
+def _told(run: RunFolder) -> dict[str, Any]:
+    """The options that tell a run apart; those of training do not matter to a model that is fitted at once."""
+    unused = {*TRAINING} - {"model", "model_options"} if run.fitted else set()
+    return {key: value for key, value in run.config.items() if key not in unused}
 
 
 def varying(configs: Sequence[dict[str, Any]]) -> list[str]:
@@ -127,7 +133,8 @@ def _labels(configs: Sequence[dict[str, Any]]) -> list[str]:
     differing = varying(configs)
     used = [{k: v for k, v in c.items() if k not in unused_options(str(c.get("optimizer")))} for c in configs]
     several = [key for key in differing if len({repr(c[key]) for c in used if c.get(key) is not None}) > 1]
-    named = [key for key in _NAMED_FIRST if key in differing] or ["method", "optimizer"]
+    usual = ["method", "optimizer"] if any("method" in config for config in used) else ["model"]
+    named = [key for key in _NAMED_FIRST if key in differing] or usual
     named += [key for key in several if key not in named and key != "flip_ratio"]
     for extra in (key for key in differing if key not in named):
         distinct = len({_label(config, named) for config in used})

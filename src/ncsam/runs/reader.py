@@ -104,7 +104,15 @@ class RunFolder:
     @property
     def metric_names(self) -> dict[str, str]:
         """What each number of the summary means, in the run's own words."""
-        return dict(self.summary.get("metric_names") or {})
+        names = dict(self.summary.get("metric_names") or {})
+        return (
+            {name: text.replace(" after the last epoch", "") for name, text in names.items()} if self.fitted else names
+        )
+
+    @property
+    def fitted(self) -> bool:
+        """Whether a closed-form model was fitted: there are no epochs, and neither method nor optimizer counts."""
+        return self.summary.get("method") == "fit"
 
     @property
     def command(self) -> str:

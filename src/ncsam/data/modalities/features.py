@@ -147,7 +147,7 @@ class FeatureStore(Store):
     kind = "features"
 
     def __init__(self, inputs: npt.NDArray[Any], device: torch.device) -> None:
-        self.values = torch.from_numpy(np.ascontiguousarray(inputs, dtype=np.float32)).to(device)
+        self.values = torch.from_numpy(np.require(inputs, np.float32, ["C", "W"])).to(device)
 
     def check(self, transform: BatchTransform) -> BatchTransform:
         transform.check_normalization(self.values.shape[-1], "features along the last axis")

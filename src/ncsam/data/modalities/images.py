@@ -205,7 +205,8 @@ class PixelStore(ImageStore):
 
     def __init__(self, images: npt.NDArray[Any], device: torch.device) -> None:
         channels_at_end = images if images.ndim == 4 else images[..., None]
-        self.pixels = torch.from_numpy(np.ascontiguousarray(channels_at_end.transpose(0, 3, 1, 2))).to(device)
+        pixels = np.require(channels_at_end.transpose(0, 3, 1, 2), requirements=["C", "W"])  # torch warns of others
+        self.pixels = torch.from_numpy(pixels).to(device)
 
     def check(self, transform: BatchTransform) -> BatchTransform:
         _, channels, height, width = self.pixels.shape
