@@ -264,3 +264,13 @@ def test_rows_without_columns_do_not_fit_a_table() -> None:
             run.predict(rows)
     with pytest.raises(UsageError, match="invalid inputs=5: expected samples"):
         run.predict(5)
+
+
+def test_an_exported_model_gives_the_same_logits(run, clouds, tmp_path: Path) -> None:
+    assert run.export(tmp_path / "m.pt") == ""
+    x = torch.randn(4, 5, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        torch.testing.assert_close(torch.jit.load(tmp_path / "m.pt")(x), run.model(x))
+    for path, format_, said in (("m.pt", "tflite", "unknown format 'tflite'"), ("m.json", "onnx", "invalid out=")):
+        with pytest.raises(UsageError, match=said):
+            run.export(tmp_path / path, format_)
