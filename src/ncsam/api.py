@@ -78,6 +78,7 @@ def train(
     """
     from ncsam.engine.run import train as engine_train
 
+    _check_out(out)
     given: dict[str, Any] = {} if model is None or isinstance(model, str) else {"model": model}
     for name in ("model_options", "pretrained") if given else ():
         if options.get(name):
@@ -138,6 +139,7 @@ def auto(
     """
     from ncsam.automl import auto as engine_auto
 
+    _check_out(out)
     options.setdefault("val_share", 0.0)  # the folds hold out what is needed
     if isinstance(verified, str) and hasattr(data, "columns") and verified in data.columns:  # of a DataFrame
         verified, data = data[verified].tolist(), data.drop(columns=[verified])
@@ -219,6 +221,7 @@ def _fitted(
     from ncsam.engine.audit import recommended
     from ncsam.engine.run import train as engine_train
 
+    _check_out(out)
     chosen, dataset = make_config(data, **{"val_share": 0.0, "skip_damaged": True, **options})
     folder, temporary = _folder(out)
     chosen = recommended(chosen, dataset)
@@ -277,6 +280,7 @@ def compare(
     """
     from ncsam.comparison import compare as engine_compare
 
+    _check_out(out)
     if (model := options.get("model")) is not None and not isinstance(model, str):
         options["model"] = _reference(model)
     chosen, dataset = make_config(data, preset=preset, config=config, **options)
@@ -386,6 +390,12 @@ def _dataset(data: Any, options: dict[str, Any]) -> DataSet:
     from ncsam.data import as_dataset
 
     return as_dataset(data, **options)
+
+
+def _check_out(out: Any) -> None:
+    """Refuse labels in the place of the run folder, as scikit-learn's `fit(X, y)` has them."""
+    if out is not None and not isinstance(out, (str, os.PathLike)):
+        raise bad_value("out", type(out).__name__, "the path of the run folder; labels go with the samples, as (X, y)")
 
 
 def _folder(out: str | os.PathLike[str] | None) -> tuple[Path, tempfile.TemporaryDirectory[str] | None]:

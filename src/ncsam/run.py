@@ -158,6 +158,11 @@ class Run:
         model = self._named.get("model") if self._given_model is None else self._given_model
         return {"model": model, "method": self._named.get("method")}
 
+    @property
+    def _allowed(self) -> list[str]:
+        """The code that the caller named, which may be imported."""
+        return [name for name in self._named.values() if name is not None]
+
     # --- what it can do
 
     def predict(
@@ -184,9 +189,8 @@ class Run:
         from ncsam.predictions import Predictions
 
         samples = read_samples(self._predictor.modality, inputs)
-        allowed = [name for name in self._named.values() if name is not None]
         names = samples.names
-        found = encoded_inputs(self._predictor.modality, samples.inputs, workers=workers, named=allowed)
+        found = encoded_inputs(self._predictor.modality, samples.inputs, workers=workers, named=self._allowed)
         skipped: list[str] = []
         if skip_damaged:
             from ncsam.data import Split, check_images
@@ -201,6 +205,24 @@ class Run:
         rows = np.concatenate([batch.cpu().numpy() for batch in batches])
         labels = np.array(self.classes, dtype=object)[rows.argmax(axis=1)]
         return Predictions(names, labels, rows, self.classes, skipped, samples.texts)
+
+    def export(self, path: str | os.PathLike[str], format: str = "torchscript") -> str:
+        """Write the model for use elsewhere, without ncsam, and next to it a `.json` with its classes and inputs.
+
+        Args:
+            path: the file to write.
+            format: "torchscript", "onnx" or "safetensors" (the weights alone).
+
+        Returns:
+            What the inputs are, if they are not the samples that the run was trained on, such as embeddings of texts;
+            else "".
+
+        Raises:
+            UsageError: if the format is unknown, or the file ends in `.json`.
+        """
+        from ncsam.engine.export import export_model
+
+        return export_model(self._predictor, Path(path), format, named=self._allowed)
 
     def find_label_issues(
         self, folds: int | None = None, *, top: int | None = None, console: bool = False

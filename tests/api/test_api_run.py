@@ -243,3 +243,34 @@ def test_a_model_of_ones_own(clouds) -> None:
     assert sum(p.numel() for p in run.model.parameters()) == 5 * 8 + 8 + 8 * 3 + 3
     assert (run.predict(x).labels == y).mean() > 0.8
     assert run.find_label_issues(folds=2).about["source"] == "out-of-fold predictions, 2 folds"
+
+
+@pytest.mark.parametrize("call", [ncsam.train, ncsam.auto, ncsam.audit, ncsam.compare])
+def test_labels_in_the_place_of_the_folder_are_answered(call, clouds) -> None:
+    with pytest.raises(UsageError, match=r"invalid out='ndarray': .*labels go with the samples, as \(X, y\)"):
+        call(clouds[0], clouds[1])
+
+
+def test_rows_without_columns_do_not_fit_a_table() -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"a": np.arange(40) % 2 + 0.1, "c": ["x", "y"] * 20, "label": ["no", "yes"] * 20})
+    run = ncsam.train(frame)
+    one = frame.drop(columns="label")
+    assert run.predict(one.iloc[[1]]).labels.tolist() == ["yes"]
+    for rows in (one.iloc[1], one.to_numpy()):
+        with pytest.raises(
+            UsageError, match=r"invalid inputs=.*expected rows with the columns of the run: a DataFrame"
+        ):
+            run.predict(rows)
+    with pytest.raises(UsageError, match="invalid inputs=5: expected samples"):
+        run.predict(5)
+
+
+def test_an_exported_model_gives_the_same_logits(run, clouds, tmp_path: Path) -> None:
+    assert run.export(tmp_path / "m.pt") == ""
+    x = torch.randn(4, 5, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        torch.testing.assert_close(torch.jit.load(tmp_path / "m.pt")(x), run.model(x))
+    for path, format_, said in (("m.pt", "tflite", "unknown format 'tflite'"), ("m.json", "onnx", "invalid out=")):
+        with pytest.raises(UsageError, match=said):
+            run.export(tmp_path / path, format_)

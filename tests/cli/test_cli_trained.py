@@ -12,11 +12,11 @@ from cli_cases import QUICK, call
 from PIL import Image
 
 from ncsam import data, models
-from ncsam.cli.export import to_safetensors
 from ncsam.data.modalities import saved_modality
 from ncsam.data.modalities.images import Images
 from ncsam.engine import RunConfig
 from ncsam.engine.checkpoint import load_checkpoint
+from ncsam.engine.export import to_safetensors
 from ncsam.engine.predictor import LoadedRun, Predictor, load_predictor
 from ncsam.methods import Method
 

@@ -143,6 +143,8 @@ def _in_memory(modality: Modality, new: Any) -> Inputs:
             return TextList(list(new), tokenizer_from(modality.tokenizer), modality.length, modality.column)
         return TextList(list(new), Words([]))
     inputs = as_array(new)
+    if np.ndim(inputs) == 0:
+        raise bad_value("inputs", new, "samples: a path, a list of paths or texts, an array, or a DataFrame")
     if isinstance(modality, Features) and description is None and np.shape(inputs)[1:] != modality.shape:
         raise bad_value("inputs", f"shape {np.shape(inputs)}", f"samples of shape {modality.shape}")
     if isinstance(inputs, np.ndarray) and inputs.dtype == np.uint8 and inputs.ndim == 3:
@@ -176,6 +178,11 @@ def encoded_inputs(
     """
     if not isinstance(modality, Features) or modality.encoder is None or _are_features(inputs, modality):
         return inputs
+    if modality.encoder.get("kind") == "table":
+        found = f"{type(inputs).__name__} of shape {np.shape(inputs)}"
+        raise bad_value(
+            "inputs", found, "rows with the columns of the run: a DataFrame (frame.iloc[[0]]), a dict or a file"
+        )
     encoder = encoder_from(modality.encoder, device=device, named=named)
     check_kind(inputs, encoder, "new samples")
     if isinstance(encoder, NamedTextEncoder):
