@@ -14,6 +14,7 @@ from ncsam.optim import AuthorsNCSAM, LengthMatchedSAM, get, reference
 from ncsam.optim.clusters import kmeans
 from ncsam.optim.flipping import criterion_by_name, flipped_labels
 from ncsam.optim.ramps import smooth
+from ncsam.optim.row_forward import RowForward
 
 
 class Normed(nn.Module):
@@ -236,3 +237,19 @@ def test_logits_of_other_rows_than_the_models_are_rejected(kind):
 
     with pytest.raises(ValueError, match="flip_forward='separate'"):
         optimizer.step(forward, y[rows])
+
+
+def test_what_was_recorded_outlasts_forwards_of_some_rows():
+    """Features and logits of rows can be asked for in any order, and again."""
+    model = make_network("normed")
+    x, _ = batch(size=24)
+    forward = RowForward()
+    with forward.recording((model,), statistics=True):
+        model(x)
+        features = forward.features(24)
+        logits = forward.logits(torch.tensor([3, 5, 8]), 24)
+        forward.restore()
+        assert torch.equal(forward.features(24), features)
+        again = forward.logits(torch.tensor([3, 5, 8]), 24)
+        forward.restore()
+    assert torch.equal(logits, again)

@@ -22,6 +22,7 @@ class RowForward:
         self._autocast: tuple[str, torch.dtype] | None = None
         self._saved: SavedBuffers | None = None
         self._before: SavedBuffers | None = None
+        self._running = False
 
     @contextmanager
     def recording(self, modules: Sequence[nn.Module], statistics: bool = False) -> Iterator[None]:
@@ -34,6 +35,8 @@ class RowForward:
         self._modules = modules
 
         def record(module: nn.Module, args: tuple[Any, ...], options: dict[str, Any]) -> None:
+            if self._running:  # a forward of this one's own
+                return
             self._call = (module, args, options)
             self._before = SavedBuffers(modules) if statistics else None
             kind = next((p.device.type for p in module.parameters()), "cpu")
@@ -117,8 +120,14 @@ class RowForward:
             module = module.module  # this backward is not DDP's to average
         if rows is not None:
             args, options = _map(lambda t: t[rows] if t.ndim and len(t) == size else t, (args, options))
-        with nullcontext() if self._autocast is None else torch.autocast(*self._autocast):  # as in the recorded call
-            output = module(*args, **options)
+        self._running = True
+        try:
+            with (
+                nullcontext() if self._autocast is None else torch.autocast(*self._autocast)
+            ):  # as in the recorded call
+                output = module(*args, **options)
+        finally:
+            self._running = False
         logits = output if isinstance(output, Tensor) else getattr(output, "logits", None)
         if not isinstance(logits, Tensor) or len(logits) != (size if rows is None else len(rows)):
             raise UsageError(
