@@ -14,7 +14,6 @@ documentation shows.
 
 from __future__ import annotations
 
-import functools
 import gc
 import itertools
 import os
@@ -30,7 +29,6 @@ from torch.profiler import ProfilerActivity, profile
 from ncsam import BSAM, NCSAM, SAM
 from ncsam.models import create
 from ncsam.models.backbone import is_convolutional, to_channels_last
-from ncsam.optim.aesam import AESAM
 from ncsam.optim.estimators import Memory
 from ncsam.optim.msam import MSAM
 from ncsam.optim.sharpness_aware import SharpnessAware
@@ -80,8 +78,7 @@ class Training:
             self.x = self.x.to(memory_format=torch.channels_last)
         self.forwards = self.backwards = 0.0
         self.model.register_forward_hook(self._count)
-        self.renew: Callable[[], object] = nothing  # makes the next step one that measures, or perturbs
-        self.reuse: Callable[[], object] = nothing  # makes it one that does not
+        self.renew: Callable[[], object] = nothing  # makes the next step one that measures
 
     def _count(self, module: nn.Module, args: tuple[Tensor], output: Tensor) -> None:
         share = len(output) / len(self.y)
@@ -132,14 +129,7 @@ class Training:
         optimizer = kind(base, rho=0.05, model=self.model, total_steps=1, **options)
         if isinstance(optimizer, NCSAM):
             self.renew = getattr(optimizer.estimator, "memory", Memory(1)).expire
-        if isinstance(optimizer, AESAM):
-            self.renew, self.reuse = (functools.partial(limit, optimizer, c) for c in (-1e9, 1e9))
         return lambda: optimizer.step(self.logits, self.y)
-
-
-def limit(optimizer: AESAM, c: float) -> None:
-    """Perturb in every step (c far below 0) or in none (far above)."""
-    optimizer.first = optimizer.last = c
 
 
 def ncsam(training: Training, **options: object) -> Callable[[], object]:
@@ -158,7 +148,6 @@ CANDIDATES: dict[str, tuple[Callable[[Training], Callable[[], object]], int]] = 
     f"sam_look{LOOK_K}": (lambda t: ncsam(t, estimator="looksam", kappa=0.0), LOOK_K),
     "msam": (lambda t: t.ours(MSAM), 1),
     "msam_adaptive": (lambda t: t.ours(MSAM, adaptive=True), 1),
-    "aesam": (lambda t: t.ours(AESAM), 2),
     "bsam": (lambda t: t.ours(BSAM), 1),
 }
 
@@ -191,7 +180,7 @@ def measure(setting: Setting, rounds: int, precision: str = "32-true") -> dict[s
             parts[name] = {name: 0.5}
         elif every > 1:  # the turn that follows at once reuses what the exact one has measured
             reused = f"{name} reused"
-            runs[reused] = Candidate(counted(passes, reused, training, step), training.reuse)
+            runs[reused] = Candidate(counted(passes, reused, training, step), nothing)
             parts[name] = {name: 1 / every, reused: 1 - 1 / every}
     total = take_turns(runs, rounds, warmup=0)
     seconds = {

@@ -17,7 +17,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 from ncsam import BSAM, NCSAM, SAM, SANER, FriendlySAM
-from ncsam.optim import AESAM, MSAM, StableSAM, WeightedSAM
+from ncsam.optim import MSAM, StableSAM, WeightedSAM
 
 STEPS = 5
 
@@ -43,7 +43,6 @@ OPTIONS = {
     "msam": (MSAM, {"rho": 0.5}),
     "msam adaptive": (MSAM, {"rho": 0.5, "adaptive": True}),
     "msam auto": (MSAM, {"rho": "auto"}),
-    "aesam": (AESAM, {"rho": 0.3}),
     "stablesam": (StableSAM, {"rho": 0.3}),
     "saner": (SANER, {"rho": 0.3}),
     "friendlysam": (FriendlySAM, {"rho": 0.3}),
@@ -199,7 +198,7 @@ def local_perturbation_agrees_on_skipping(rank):
 
 
 def local_perturbations_keep_replicas_alike(rank):
-    for name in ("ncsam", "bsam", "aesam", "stablesam", "msam"):
+    for name in ("ncsam", "bsam", "stablesam", "msam"):
         model = DistributedDataParallel(network("mlp"))
         optimizer = optimizer_for(model, name, perturbation="local")
         for i in range(STEPS):

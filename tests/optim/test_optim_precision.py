@@ -8,10 +8,10 @@ import torch.nn.functional as F
 from optim_cases import batch, largest_difference, network, parameters, same_bits, sgd, twin
 
 from ncsam import BSAM, NCSAM, SAM
-from ncsam.optim import AESAM, StableSAM
+from ncsam.optim import StableSAM
 
 ALL = [SAM, NCSAM, BSAM]
-TWO_PASSES = [*ALL, AESAM, StableSAM]
+TWO_PASSES = [*ALL, StableSAM]
 
 
 def scaler(scale=2.0**10, **options):

@@ -8,11 +8,11 @@ from optim_cases import CLASSES, Counter, batch, network, parameters, same_bits,
 from torch import nn
 
 from ncsam import ASAM, BSAM, NCSAM, SAM, SANER, FriendlySAM
-from ncsam.optim import AESAM, MSAM, StableSAM, WeightedSAM
+from ncsam.optim import MSAM, StableSAM, WeightedSAM
 from ncsam.vectors.saved import submodules
 
 ALL = [SAM, NCSAM, BSAM]
-TWO_PASSES = [*ALL, AESAM, StableSAM]
+TWO_PASSES = [*ALL, StableSAM]
 
 
 def make(cls, base, **options):
@@ -228,7 +228,7 @@ def test_the_network_is_found_behind_any_forward(way):
 
 #: Forwards and backwards of a step that perturbs.
 PASSES = {NCSAM: (2, 3), BSAM: (3, 3), MSAM: (1, 1)}
-PASSES |= dict.fromkeys((SAM, ASAM, AESAM, FriendlySAM, SANER, StableSAM, WeightedSAM), (2, 2))
+PASSES |= dict.fromkeys((SAM, ASAM, FriendlySAM, SANER, StableSAM, WeightedSAM), (2, 2))
 
 
 @pytest.mark.parametrize(("cls", "passes"), PASSES.items(), ids=[cls.__name__ for cls in PASSES])

@@ -15,11 +15,11 @@ from torch import nn
 import ncsam.optim
 from ncsam import ASAM, SAM, SANER, FriendlySAM
 from ncsam.engine import RunConfig
-from ncsam.optim import AESAM, MSAM, AutoRadius, LossBudgetRadius, RisingRadius, StableSAM, reference
+from ncsam.optim import MSAM, AutoRadius, LossBudgetRadius, RisingRadius, StableSAM, reference
 from processes import start
 
 ALL = {name: ncsam.optim.get(name) for name in ncsam.optim.names()}
-NEW = {"aesam": AESAM, "asam": ASAM, "friendlysam": FriendlySAM, "msam": MSAM, "saner": SANER, "stablesam": StableSAM}
+NEW = {"asam": ASAM, "friendlysam": FriendlySAM, "msam": MSAM, "saner": SANER, "stablesam": StableSAM}
 #: With the options that change their formula.
 FORMS = {"msam adaptive": partial(MSAM, adaptive=True), "msam eta 0": partial(MSAM, adaptive=True, eta=0.0)}
 
@@ -254,36 +254,6 @@ def test_a_rising_radius_is_at_most_five():
     assert optimizer.last_step.rho == 5.0
 
 
-def test_aesam_against_the_reference():
-    """||g||^2 against its running mean and deviation; c falls from 1 to -1."""
-    model = network()
-    other = twin(model)
-    optimizer = AESAM(sgd(model), 0.2, total_steps=40)
-    memory, phases = {}, []
-
-    def gradient(x, y, base, i):
-        final, sharp = reference.aesam(other, x, y, 0.2, 1 - 2 * (i + 1) / 40, memory)
-        phases.append("aesam" if sharp else "base")
-        assert optimizer.last_step.phase == phases[-1]
-        return final
-
-    assert follow(optimizer, model, other, gradient, steps=40) < 1e-12
-    assert phases[:20].count("aesam") < phases[20:].count("aesam")
-    with pytest.raises(ValueError, match="total_steps=None"):
-        step(AESAM(sgd(model)), model, 0)
-
-
-def test_the_reference_of_aesam_by_hand():
-    """Squared norms 4, 9, 1 at decay .5: means 4, 6.5, 3.75 and variances 0, 3.125, 5.34375."""
-    model = nn.Linear(1, 2, bias=False).double()
-    nn.init.zeros_(model.weight)
-    x, y, memory = torch.ones(1, 1, dtype=torch.float64), torch.zeros(1, dtype=torch.int64), {}
-    unit = x / reference.norm(reference.gradient(model, x, y)[0])
-    for square, c, sharp in ((4.0, 1.0, True), (9.0, 0.0, True), (1.0, -1.0, False)):
-        assert reference.aesam(model, square**0.5 * unit, y, 0.1, c, memory, decay=0.5)[1] is sharp
-    assert memory == pytest.approx({"mean": 3.75, "variance": 5.34375})
-
-
 def test_a_loss_budget_is_the_first_order_increase():
     """rho = tau / ||g||; within the bound on the norm of the weights."""
     model = network("convolutional")
@@ -451,7 +421,7 @@ def resumes(kind, rho):
 
 def test_names_and_files():
     """Every variant is found by its file, of at most 60 lines where it is new, and says what it does."""
-    known = "aesam asam bsam friendlysam msam ncsam ncsam-authors sam sam-length-matched sam-weighted saner stablesam"
+    known = "asam bsam friendlysam msam ncsam ncsam-authors sam sam-length-matched sam-weighted saner stablesam"
     assert sorted(ALL) == known.split()
     for name in NEW:
         assert lines_of_code(inspect.getfile(ALL[name])) <= 60

@@ -1,6 +1,5 @@
 """Sharpness-aware optimizers around any `torch.optim.Optimizer`; `names()` lists them, `get(name)` finds one."""
 
-from ncsam.optim.aesam import AESAM
 from ncsam.optim.asam import ASAM
 from ncsam.optim.authors import AuthorsNCSAM, LengthMatchedSAM
 from ncsam.optim.bsam import BSAM
@@ -18,7 +17,7 @@ from ncsam.optim.stablesam import StableSAM
 from ncsam.optim.step import Move, Step, StepReport
 from ncsam.optim.weighted import WeightedSAM
 
-__all__ = ["AESAM", "ASAM", "BSAM", "MSAM", "NCSAM", "SAM", "SANER", "AuthorsNCSAM", "FriendlySAM", "LengthMatchedSAM"]
+__all__ = ["ASAM", "BSAM", "MSAM", "NCSAM", "SAM", "SANER", "AuthorsNCSAM", "FriendlySAM", "LengthMatchedSAM"]
 __all__ += [
     "AutoRadius",
     "LossBudgetRadius",

@@ -153,29 +153,6 @@ def msam(
     return gradient(model, x, y, at=moved(w, {n: -rho * T[n] ** 2 * v / length for n, v in momentum.items()}))[0]
 
 
-def aesam(
-    model: nn.Module, x: Tensor, y: Tensor, rho: float, c: float, memory: dict[str, float], decay: float = 0.9
-) -> tuple[Vector, bool]:
-    """SAM's gradient where ||g||^2 >= mean + c deviation, else the plain one; and whether it was SAM's.
-
-    Args:
-        model: The model at w.
-        x: The batch.
-        y: The observed classes.
-        rho: Radius of the perturbation.
-        c: The threshold in standard deviations.
-        memory: Running mean and variance of ||g||^2, updated here; empty at first.
-        decay: Of the running mean and variance.
-    """
-    g, _ = gradient(model, x, y)
-    square = norm(g) ** 2
-    mean = decay * memory["mean"] + (1 - decay) * square if memory else square
-    variance = decay * memory.get("variance", 0.0) + (1 - decay) * (square - mean) ** 2
-    memory |= {"mean": mean, "variance": variance}
-    sharp = square >= mean + c * variance**0.5
-    return (sam(model, x, y, rho) if sharp else g), sharp
-
-
 def bsam(model: nn.Module, x: Tensor, y: Tensor, rho: float, rho_min: float) -> Vector:
     """d = g_+ + g - (||g_+|| / ||g_-||) g_-.
 

@@ -13,14 +13,13 @@ from typing_extensions import Unpack  # comes with torch
 from ncsam._arguments import number, ratio
 from ncsam._errors import bad_value
 from ncsam.optim.radii import RadiusLike
-from ncsam.optim.registry import Options, register
+from ncsam.optim.registry import Options
 from ncsam.optim.sam import ascent
 from ncsam.optim.sharpness_aware import SharpnessAware
 from ncsam.optim.step import Move, Step
 from ncsam.vectors.arithmetic import all_agree, global_norm
 
 
-@register
 class AESAM(SharpnessAware):
     r"""AE-SAM: SAM's step where the gradient is long for its recent past, else the base optimizer's.
 
