@@ -4,9 +4,9 @@
 
 Candidates take turns on one thread, and their processor time is compared; a ratio is the median of the ratios within a
 round. Of an estimator that measures every k-th step, one such step and one that reuses its results are timed in each
-round, and weighted 1 to k - 1; of AE-SAM one step that perturbs and one that does not, weighted equally, as they are
-over a whole training. The peer's LookSAM is timed over two steps (it runs both passes in each). A pass over a part of
-the batch counts as that part. Convolutions are channels last, as the engine runs them.
+round, and weighted 1 to k - 1. The peer's LookSAM is timed over two steps (it runs both passes in each). A pass over a
+part of the batch counts as that part. Convolutions are channels last, as the engine runs them.
+
 Memory is the peak of what torch's allocator holds from building the network to the end of two steps:
 weights, gradients, optimizer state, activations, scratch. `pytorch_optimizer`'s SAM and LookSAM are driven as their
 documentation shows.
