@@ -26,6 +26,7 @@ MODEL = "tiny_networks:build"
 
 @pytest.fixture(autouse=True)
 def _cache(tmp_path, monkeypatch):
+    monkeypatch.delenv("NCSAM_CACHE", raising=False)
     monkeypatch.setenv("NCSAM_DATA", str(tmp_path / "cache"))
 
 

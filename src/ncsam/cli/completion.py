@@ -16,16 +16,12 @@ _STARTUP = {"bash": ".bashrc", "zsh": ".zshrc", "fish": None}
 _BEFORE = {"zsh": "(( $+functions[compdef] )) || { autoload -Uz compinit && compinit }\n"}
 
 
-def install_completion(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+def install_completion(ctx: click.Context) -> None:
     """Write the completion script of the shell named by `$SHELL`, let the shell read it, and exit.
 
     Args:
         ctx: The context of the root command.
-        param: The option.
-        value: Whether it was given.
     """
-    if not value or ctx.resilient_parsing:
-        return
     shell = Path(os.environ.get("SHELL", "")).name
     complete = get_completion_class(shell)
     if shell not in _STARTUP or complete is None:

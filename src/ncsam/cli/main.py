@@ -24,7 +24,6 @@ from click.shell_completion import CompletionItem
 from ncsam._errors import unexpected
 from ncsam._text import printable_lines
 from ncsam._version import __version__
-from ncsam.cli.completion import install_completion
 from ncsam.errors import DamagedFileError, RunError, UsageError
 
 
@@ -367,6 +366,13 @@ class Ncsam(LazyGroup):
         return [str(param.name) for param in params if isinstance(param, click.Option)]
 
 
+def _install_completion(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    if value and not ctx.resilient_parsing:
+        from ncsam.cli.completion import install_completion
+
+        install_completion(ctx)
+
+
 @click.group(
     cls=Ncsam,
     entries=COMMANDS,
@@ -382,7 +388,7 @@ class Ncsam(LazyGroup):
     is_flag=True,
     is_eager=True,
     expose_value=False,
-    callback=install_completion,
+    callback=_install_completion,
     help="Install tab completion for your shell and exit.",
 )
 def main() -> None:
