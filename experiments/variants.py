@@ -86,7 +86,8 @@ def page(cells: Cells, about: dict[str, Any], figure: str) -> Iterator[str]:
     """The document, block by block."""
     changes = ", ".join(f"`--{name} {value}`" for name, value in about["changes"].items())
     done = sum((row.name, column.name) in cells for row, column in TABLE.cells)
-    yield f"# {TABLE.title}"
+    images = about["changes"].get("images")
+    yield f"# {TABLE.title}: {f'{images:,} images' if images else 'all images'}"
     yield (
         f"`ncsam reproduce variants --scale {about['scale']}`{', ' + changes if changes else ''}; "
         f"{done} of {len(TABLE.cells)} cells have a finished run. Written by `python experiments/variants.py show`."
