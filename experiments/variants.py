@@ -28,6 +28,10 @@ TABLE, ABLATIONS = TABLES["variants"], TABLES["variant-ablations"]
 MISSING = "not run"
 #: Gradients of a step in units of SGD's; those of the methods with stages of their own are not one number.
 COST = {"sgd": 1, "cheap": 1, "bsam": 3, "ncsam": 3, "authors": 3, "length": 3, "gce": 1, "elr": 1}
+#: How the figure marks a row; a dotted line joins SGD and SAM's fixed radii.
+MARKERS = {"sgd": "o", "sam": "^", "sam.1": "^", "sam.2": "^", "sam.5": "^", "bsam": "1", "ncsam": "x", "kappa0": "+"}
+MARKERS |= {"authors": "*", "length": "D", "recommended": "s", "cheap": "v"}
+NO_LENGTH = 0.01  # where the figure's logarithmic axis shows a step without a perturbation
 Cells = dict[tuple[str, str], list[dict[str, Any]]]
 
 
@@ -135,27 +139,36 @@ def ablations(cells: Cells) -> Iterator[str]:
 
 def draw(cells: Cells, path: Path) -> None:
     """Accuracy of the last five epochs, and the memorized share, against the length of the perturbation."""
-    image = need("matplotlib.figure", "plot", "drawing").Figure((9, 3.8), layout="constrained")
-    for ax, name, label in zip(
-        image.subplots(1, 2), ("last5", "memorized"), ("test accuracy, last five epochs", "memorized, %"), strict=True
-    ):
-        for column in TABLE.columns:
-            points = [
-                (each.get("length") or 0.01, each[name], row.title)
-                for row in TABLE.rows
-                if row.method == "ce"
-                for each in cells.get((row.name, column.name), ())
-            ]
-            if points:
-                ax.scatter([p[0] for p in points], [p[1] for p in points], s=16, label=column.title)
-            for x, y, title in points if column is TABLE.columns[1] else ():
-                ax.annotate(title, (x, y), fontsize=6, xytext=(3, 2), textcoords="offset points")
+    pyplot = need("matplotlib.figure", "plot", "drawing")
+    lines = need("matplotlib.lines", "plot", "drawing")
+    image = pyplot.Figure((9.6, 4.2), layout="constrained")
+    panels = {"last5": "test accuracy, last five epochs", "memorized": "wrong labels memorized, %"}
+    columns = [column for column in TABLE.columns if any(key[1] == column.name for key in cells)]
+    colors = {column.name: f"C{i}" for i, column in enumerate(columns)}
+    for ax, (name, label) in zip(image.subplots(1, 2), panels.items(), strict=True):
+        for column in columns:
+            found = {row: cells[row, column.name] for row in MARKERS if (row, column.name) in cells}
+            at = {row: (mean_of(runs, "length") or NO_LENGTH, mean_of(runs, name)) for row, runs in found.items()}
+            fixed = [at[row] for row in ("sgd", "sam", "sam.1", "sam.2", "sam.5") if row in at]
+            ax.plot(*zip(*fixed, strict=True), color=colors[column.name], lw=0.8, ls=":")
+            for row, (x, y) in at.items():
+                ax.scatter(x, y, s=34, marker=MARKERS[row], color=colors[column.name], linewidths=1.2)
         ax.set_xscale("log")
-        ax.set_xlabel("mean length of the perturbation (SGD at .01)")
+        ax.set_xlabel(f"mean length of the perturbation (SGD at {NO_LENGTH:g})")
         ax.set_ylabel(label)
-    image.axes[0].legend(fontsize=7)
+    titles = {row.name: row.title for row in TABLE.rows} | {"sam": "SAM, fixed radius"}
+    drawn = [row for row in MARKERS if row not in ("sam.1", "sam.2", "sam.5") and any(key[0] == row for key in cells)]
+    handles = [lines.Line2D([], [], color="C7", marker=MARKERS[row], ls="", label=titles[row]) for row in drawn]
+    handles += [lines.Line2D([], [], color=colors[c.name], lw=3, label=c.title) for c in columns]
+    image.legend(handles=handles, loc="outside right upper", fontsize=7, frameon=False)
     with need("matplotlib", "plot", "drawing").rc_context({"svg.fonttype": "none", "svg.hashsalt": "variants"}):
         image.savefig(path, metadata={"Date": None})
+
+
+def mean_of(runs: list[dict[str, Any]], name: str) -> float | None:
+    """The mean over the seeds; `None` where a run does not have the number."""
+    values = [run[name] for run in runs if run.get(name) is not None]
+    return sum(values) / len(values) if values else None
 
 
 def show(folder: Path) -> None:
